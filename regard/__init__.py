@@ -1,0 +1,52 @@
+"""Regard: the Transformer of "Attention Is All You Need", readable, trainable, fast and visible.
+
+These are the public names; whatever else the package holds may change. They are imported when first asked for, so that
+`import regard` and `regard --help` do not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from regard.config import ModelConfig as ModelConfig
+    from regard.config import preset as preset
+    from regard.model.attention import MultiHeadAttention as MultiHeadAttention
+    from regard.model.attention import attention as attention
+    from regard.model.attention import combine_heads as combine_heads
+    from regard.model.attention import split_heads as split_heads
+    from regard.model.masks import causal_mask as causal_mask
+    from regard.model.masks import packed_mask as packed_mask
+    from regard.model.masks import padding_mask as padding_mask
+    from regard.model.masks import prefix_mask as prefix_mask
+    from regard.model.transformer import build as build
+    from regard.model.watch import watch as watch
+
+_HOME = {
+    "ModelConfig": "regard.config",
+    "preset": "regard.config",
+    "MultiHeadAttention": "regard.model.attention",
+    "attention": "regard.model.attention",
+    "combine_heads": "regard.model.attention",
+    "split_heads": "regard.model.attention",
+    "causal_mask": "regard.model.masks",
+    "packed_mask": "regard.model.masks",
+    "padding_mask": "regard.model.masks",
+    "prefix_mask": "regard.model.masks",
+    "build": "regard.model.transformer",
+    "watch": "regard.model.watch",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from the module that holds it."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Regard beside its peers: same work, one run, ratios."""

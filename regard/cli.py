@@ -1,0 +1,47 @@
+"""The commands. Each imports what it needs when it is called, so that `regard --help` does not wait for torch."""
+
+from typing import Annotated
+
+import typer
+
+from regard import __version__
+
+app = typer.Typer(
+    help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def regard(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it, and end.")
+    ] = False,
+) -> None:
+    """See the commands below; each has an example in its own help."""
+
+
+@app.command()
+def demo() -> None:
+    """Show what there is: a tiny model's shapes, and its attention on one sentence.
+
+    Example: regard demo
+    """
+    from regard.demo import demo as run
+    from regard.view.terminal import console
+
+    run(console())
+
+
+def main() -> None:
+    """The `regard` command."""
+    app()

@@ -1,0 +1,252 @@
+"""What a model is made of: one frozen dataclass, checked as it is made, and the presets.
+
+The string under each field is its documentation, here and wherever the field is shown to a user.
+"""
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown `word`: the nearest known one, or all of them."""
+    known = list(known)
+    near = get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+
+
+def head_widths(
+    d_model: int, heads: int, d_k: int | None, d_v: int | None, kv_heads: int | None
+) -> tuple[int, int, int]:
+    """The width of a head's queries and keys, of its values, and the number of key/value heads; checked."""
+    require_at_least(1, d_model=d_model, heads=heads, d_k=d_k, d_v=d_v, kv_heads=kv_heads)
+    if (d_k is None or d_v is None) and d_model % heads:
+        raise ValueError(
+            f"heads={heads} does not divide d_model={d_model}: choose heads that divide it, or give both d_k and d_v"
+        )
+    kv_heads = heads if kv_heads is None else kv_heads
+    if heads % kv_heads:
+        raise ValueError(f"kv_heads={kv_heads} does not divide heads={heads}: each must serve equally many query heads")
+    return d_k or d_model // heads, d_v or d_model // heads, kv_heads
+
+
+def require_at_least(least: int, **numbers: int | None) -> None:
+    """A ValueError for the first of the named numbers that is given and smaller than `least`."""
+    for name, number in numbers.items():
+        if number is not None and number < least:
+            raise ValueError(f"{name}={number} is too small: it must be at least {least}")
+
+
+def check_probability(name: str, p: float) -> None:
+    """A ValueError unless something can be dropped with probability `p`, and something kept."""
+    if not 0 <= p < 1:
+        raise ValueError(f"{name}={p} is not a probability: it must be at least 0 and below 1")
+
+
+class Strict:
+    """Base of Regard's configs: an unknown key or a value of the wrong type is a ValueError that says so."""
+
+    def __new__(cls, *_args: Any, **options: Any) -> Any:
+        """Refuse an unknown key before the dataclass sees it, so that every way in gives the same error."""
+        known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # each subclass is a dataclass
+        for key in options:
+            if key not in known:
+                raise ValueError(f"{cls.__name__} has no key {key!r}: {did_you_mean(key, known)}")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check each value against the annotation of its field."""
+        for name, annotation in get_type_hints(type(self)).items():
+            check_type(f"{type(self).__name__}.{name}", getattr(self, name), annotation)
+
+
+def check_type(name: str, value: object, annotation: Any) -> None:
+    """A ValueError unless `value` is what `annotation` allows: a plain type, a Literal, or a union of such."""
+    options = get_args(annotation) if get_origin(annotation) in (types.UnionType, Union) else (annotation,)
+    if any(_fits(value, option) for option in options):
+        return
+    choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    if choices:
+        raise ValueError(f"{name}={value!r} is not a choice: {did_you_mean(str(value), choices)}")
+    wanted = " or ".join("none" if option is types.NoneType else option.__name__ for option in options)
+    raise ValueError(f"{name}={value!r} is a {type(value).__name__}: it must be {wanted}")
+
+
+def _fits(value: object, option: Any) -> bool:
+    if get_origin(option) is Literal:
+        return value in get_args(option)
+    if option is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if option is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Strict):
+    """A Transformer's architecture. The defaults are the base model of "Attention Is All You Need"."""
+
+    kind: Literal["encoder", "decoder", "encoder-decoder"] = "encoder-decoder"
+    """which of the three Transformers"""
+    vocab_size: int
+    """number of token ids, <pad> included; source and target share them"""
+    pad: int | None = -1
+    """id of <pad>, negative counted from the end; as the last id it is no output, and its embedding stays zero"""
+    d_model: int = 512
+    """width of the vectors between layers"""
+    heads: int = 8
+    """query heads of each attention"""
+    kv_heads: int | None = None
+    """key and value heads, each shared by heads ÷ kv_heads query heads; as many as heads if not given"""
+    d_k: int | None = None
+    """width of each head's queries and keys; d_model ÷ heads if not given"""
+    d_v: int | None = None
+    """width of each head's values; d_model ÷ heads if not given"""
+    layers: int = 6
+    """layers of the encoder, or of the decoder when that is all there is"""
+    decoder_layers: int | None = None
+    """layers of an encoder-decoder's decoder; as many as layers if not given"""
+    d_ff: int = 2048
+    """inner width of the position-wise feed-forward network"""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
+    """the feed-forward network's non-linearity; swiglu adds a gate"""
+    bias: bool = True
+    """whether the linear layers of attention and feed-forward have biases"""
+    norm: Literal["post", "pre"] = "post"
+    """normalise after each residual sum (the paper), or before each sub-layer with one more norm at the end"""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """LayerNorm or RMSNorm"""
+    norm_eps: float = 1e-5
+    """added to the variance in each norm"""
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    """how the model knows the order of its tokens"""
+    max_length: int = 1024
+    """longest sequence; only learned positions are bound by it"""
+    rotary_base: float = 10_000.0
+    """base of the rotary wavelengths"""
+    scale_embeddings: bool = True
+    """multiply embeddings by √d_model, as the paper does"""
+    embedding_norm: bool = False
+    """normalise the sum of embeddings and positions, as BERT does"""
+    tied: bool = True
+    """share the embedding's weights with the output layer"""
+    dropout: float = 0.1
+    """where the paper has it: on each sub-layer's output and on the embeddings"""
+    attention_dropout: float = 0.0
+    """on the attention weights; not possible with packed batches"""
+    prefix: bool = False
+    """decoder only: a prefix (the source of a translation) sees itself whole"""
+    classes: int = 0
+    """0: a head per token, over the vocabulary; otherwise a head per sequence, over so many classes"""
+
+    def __post_init__(self) -> None:
+        """Check what the fields must be together."""
+        super().__post_init__()
+        require_at_least(
+            1,
+            vocab_size=self.vocab_size,
+            layers=self.layers,
+            decoder_layers=self.decoder_layers,
+            d_ff=self.d_ff,
+            max_length=self.max_length,
+        )
+        require_at_least(0, classes=self.classes)
+        d_k, _, _ = head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
+        check_probability("dropout", self.dropout)
+        check_probability("attention_dropout", self.attention_dropout)
+        if self.norm_eps <= 0 or self.rotary_base <= 0:
+            raise ValueError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
+        if self.positions == "rotary" and d_k % 2:
+            raise ValueError(f"rotary positions turn pairs of dimensions: d_k={d_k} is odd, and must be even")
+        if self.decoder_layers is not None and self.kind != "encoder-decoder":
+            raise ValueError(f"decoder_layers is for an encoder-decoder: a {self.kind} has layers={self.layers} alone")
+        if self.prefix and self.kind != "decoder":
+            raise ValueError(f"prefix is for a decoder: an {self.kind} sees its source whole already")
+        if self.classes and self.kind == "encoder-decoder":
+            raise ValueError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
+        if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
+            raise ValueError(f"pad={self.pad} is outside the vocabulary of {self.vocab_size} ids")
+        if self.pad is not None and self.pad < 0:
+            object.__setattr__(self, "pad", self.pad + self.vocab_size)
+
+    @property
+    def pad_is_last(self) -> bool:
+        """Whether <pad> is the last id, as in the tokenizers Regard trains: then it is no output."""
+        return self.pad == self.vocab_size - 1
+
+    @property
+    def outputs(self) -> int:
+        """How many ids the model can say: all of them but a <pad> that stands last."""
+        return self.vocab_size - self.pad_is_last
+
+
+_PAPER: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to a multiple of 64, and <pad>
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Small enough for any test, with every part of the paper's model.
+    "tiny": {"vocab_size": 513, "d_model": 64, "heads": 4, "layers": 2, "d_ff": 256},
+    # Vaswani et al. 2017, Table 3: 65 and 213 million parameters.
+    "paper-base": _PAPER,
+    "paper-big": _PAPER | {"d_model": 1024, "heads": 16, "d_ff": 4096, "dropout": 0.3},
+    # Radford et al. 2019, the smallest: 124 million parameters.
+    "gpt2-small": {
+        "kind": "decoder",
+        "vocab_size": 50_257,
+        "pad": None,
+        "d_model": 768,
+        "heads": 12,
+        "layers": 12,
+        "d_ff": 3072,
+        "activation": "gelu-tanh",
+        "norm": "pre",
+        "positions": "learned",
+        "scale_embeddings": False,
+    },
+    # Llama's parts (RMSNorm, rotary, SwiGLU, grouped heads, no biases) at GPT-2's size.
+    "llama-small": {
+        "kind": "decoder",
+        "vocab_size": 32_000,
+        "pad": None,
+        "d_model": 768,
+        "heads": 12,
+        "kv_heads": 4,
+        "layers": 12,
+        "d_ff": 2048,
+        "activation": "swiglu",
+        "bias": False,
+        "norm": "pre",
+        "norm_kind": "rms",
+        "positions": "rotary",
+        "max_length": 2048,
+        "scale_embeddings": False,
+        "dropout": 0.0,
+    },
+    # Turc et al. 2019, BERT-Small: 29 million parameters.
+    "bert-small": {
+        "kind": "encoder",
+        "vocab_size": 30_522,
+        "pad": 0,
+        "layers": 4,
+        "activation": "gelu",
+        "norm_eps": 1e-12,
+        "positions": "learned",
+        "max_length": 512,
+        "scale_embeddings": False,
+        "embedding_norm": True,
+    },
+}
+
+
+def preset(name: str, **changes: Any) -> ModelConfig:
+    """The named configuration, with `changes` to its fields.
+
+    >>> preset("paper-base", vocab_size=8_001).d_model
+    512
+    """
+    if name not in PRESETS:
+        raise ValueError(f"no preset {name!r}: {did_you_mean(name, PRESETS)}")
+    return ModelConfig(**PRESETS[name] | changes)

@@ -1,0 +1,1 @@
+"""Assignments, references, checks, and the names of mistakes."""

@@ -1,0 +1,1 @@
+"""Weights to text: greedy, beam and sampling over the key/value cache."""

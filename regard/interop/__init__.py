@@ -1,0 +1,1 @@
+"""Weights to and from other engines: Hugging Face folders, GGUF, CTranslate2."""

@@ -1,0 +1,1 @@
+"""Questions about attention, answered by measurement."""

@@ -1,0 +1,1 @@
+"""Tokens to logits: attention, masks, positions, layers, the three Transformers."""

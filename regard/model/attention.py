@@ -1,0 +1,145 @@
+"""Attention: the readable path, the fast path beside it, and many heads of it.
+
+Dimensions: B batch, T queries, S keys and values, H heads, G key/value heads (H unless grouped),
+C model width, D a head's width (Dk for queries and keys, Dv for values).
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache as once
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from regard.config import check_probability, head_widths
+from regard.model.cache import KeyValues
+from regard.model.masks import Mask, check_mask, dense
+from regard.model.positions import Rotary, rotate
+
+
+def attention(
+    q: Float[Tensor, "*B T Dk"],
+    k: Float[Tensor, "*G S Dk"],
+    v: Float[Tensor, "*G S Dv"],
+    mask: Mask = None,
+    dropout: float = 0.0,
+) -> tuple[Float[Tensor, "*B T Dv"], Float[Tensor, "*B T S"]]:
+    """Scaled dot-product attention, softmax(q kᵀ / √d_k) v, and its weights as they are before dropout.
+
+    A row that may attend to nothing gets weights and output of zero.
+    """
+    k, v = _for_each_head(k, q), _for_each_head(v, q)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))  # [*B, T, S]
+    allowed = dense(mask, scores)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)  # not -inf: no NaN on the way either
+    weights = scores.softmax(-1)
+    if allowed is not None:
+        weights = weights.masked_fill(~allowed, 0.0)
+    return F.dropout(weights, dropout) @ v, weights
+
+
+def fast_attention(
+    q: Float[Tensor, "*B T Dk"],
+    k: Float[Tensor, "*G S Dk"],
+    v: Float[Tensor, "*G S Dv"],
+    mask: Mask = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "*B T Dv"]:
+    """The same output through PyTorch's fused kernels, which never form the weights. The mask decides the kernel."""
+    grouped = q.dim() > 2 and q.size(-3) != k.size(-3)
+    if isinstance(mask, BlockMask):
+        output: Tensor = _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
+        return output
+    check_mask(mask, torch.Size([*q.shape[:-1], k.size(-2)]))
+    causal, tensor = (True, None) if isinstance(mask, str) else (False, mask)
+    return F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
+
+
+def split_heads(x: Float[Tensor, "*B T C"], heads: int) -> Float[Tensor, "*B {heads} T D"]:
+    """Cut each vector into `heads` pieces, then bring the heads before the positions: reshape, *then* transpose."""
+    return x.reshape(*x.shape[:-1], heads, x.size(-1) // heads).transpose(-3, -2)  # [*B, T, H, D] → [*B, H, T, D]
+
+
+def combine_heads(x: Float[Tensor, "*B H T D"]) -> Float[Tensor, "*B T H*D"]:
+    """Put the heads' outputs side by side again: the inverse of `split_heads`."""
+    return x.transpose(-3, -2).flatten(-2)  # [*B, T, H, D] → [*B, T, H·D]
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions at once, each over its own projections of queries, keys and values.
+
+    `d_k` and `d_v` are a head's widths, d_model ÷ heads unless given. With fewer `kv_heads` than `heads`, each key and
+    value head serves heads ÷ kv_heads query heads. `dropout` is on the weights.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        kv_heads: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_probability("dropout", dropout)
+        d_k, d_v, kv_heads = head_widths(d_model, heads, d_k, d_v, kv_heads)
+        self.heads, self.kv_heads, self.dropout = heads, kv_heads, dropout
+        self.q = nn.Linear(d_model, heads * d_k, bias)
+        self.k = nn.Linear(d_model, kv_heads * d_k, bias)
+        self.v = nn.Linear(d_model, kv_heads * d_v, bias)
+        self.out = nn.Linear(heads * d_v, d_model, bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*B T C"],
+        key: Float[Tensor, "*B S C"] | None,
+        value: Float[Tensor, "*B S C"] | None,
+        mask: Mask = None,
+        rotary: Rotary | None = None,
+        cache: KeyValues | None = None,
+        return_weights: bool = False,
+    ) -> Float[Tensor, "*B T C"] | tuple[Float[Tensor, "*B T C"], Float[Tensor, "*B H T K"]]:
+        """Self-attention is `mha(x, x, x)`; a filled cache stands for key and value, which may then be None.
+
+        K is the number of keys attended to: S, or with a cache all the places it has.
+        """
+        q = split_heads(self.q(query), self.heads)  # [*B, H, T, Dk]
+        q = q if rotary is None else rotate(q, rotary)
+        if cache is not None and cache.filled:
+            k, v = cache.k, cache.v  # [*B, G, K, Dk], [*B, G, K, Dv]
+        elif key is None or value is None:
+            raise ValueError("key and value may be left out only where a filled cache stands for them")
+        else:
+            k, v = self.keys_and_values(key, value, rotary)  # [*B, G, S, Dk], [*B, G, S, Dv]
+            k, v = (k, v) if cache is None else cache.put(k, v)
+        dropout = self.dropout if self.training else 0.0
+        if return_weights:
+            output, weights = attention(q, k, v, mask, dropout)  # [*B, H, T, Dv], [*B, H, T, K]
+            return self.out(combine_heads(output)), weights
+        output = fast_attention(q, k, v, mask, dropout)  # [*B, H, T, Dv]
+        return self.out(combine_heads(output))  # [*B, T, C]
+
+    def keys_and_values(
+        self, key: Float[Tensor, "*B S C"], value: Float[Tensor, "*B S C"], rotary: Rotary | None = None
+    ) -> tuple[Float[Tensor, "*B G S Dk"], Float[Tensor, "*B G S Dv"]]:
+        """What queries are compared with and what they take away."""
+        k = split_heads(self.k(key), self.kv_heads)
+        v = split_heads(self.v(value), self.kv_heads)
+        return (k if rotary is None else rotate(k, rotary)), v
+
+
+def _for_each_head(x: Tensor, q: Tensor) -> Tensor:
+    """Grouped heads: repeat each key or value head for the query heads it serves."""
+    grouped = q.dim() > 2 and x.size(-3) != q.size(-3)
+    return x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) if grouped else x
+
+
+@once
+def _compiled_flex_attention() -> Callable[..., Tensor]:
+    return torch.compile(flex_attention, dynamic=False)

@@ -1,0 +1,27 @@
+"""Checks of what a caller hands to a model: clear ValueErrors before an index goes astray."""
+
+import torch
+from torch import Tensor
+
+
+def values_can_be_read() -> bool:
+    """Whether a check may look at a tensor's values: not while a graph is traced or captured."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def check_integers(what: str, numbers: Tensor) -> None:
+    """A ValueError unless `numbers` holds integers."""
+    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        raise ValueError(f"{what} must be integers, and here are {numbers.dtype}")
+
+
+def check_range(what: str, numbers: Tensor, end: int, remedy: str) -> None:
+    """A ValueError unless all `numbers` are integers in [0, end); on a GPU an index astray would end the process."""
+    check_integers(what, numbers)
+    if numbers.numel() == 0 or numbers.is_meta or not values_can_be_read():
+        return
+    low, high = (int(x) for x in numbers.aminmax())
+    if low < 0 or high >= end:
+        raise ValueError(f"{what} {low if low < 0 else high} is outside 0 … {end - 1}: {remedy}")

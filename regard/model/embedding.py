@@ -1,0 +1,44 @@
+"""Token ids to vectors, with their positions.
+
+Dimensions: B batch, T tokens, C model width.
+"""
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.config import ModelConfig
+from regard.model.checks import check_range
+from regard.model.layers import norm
+from regard.model.positions import sinusoids
+
+
+class Embedding(nn.Module):
+    """Each token's vector, times √d_model where the paper's models ask for it, plus its position's; then dropout."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.kind = config.positions
+        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+        padding = config.pad if config.pad_is_last else None  # its row is zero and gets no gradient
+        self.tokens = nn.Embedding(config.vocab_size, config.d_model, padding_idx=padding)
+        self.positions = nn.Embedding(config.max_length, config.d_model) if config.positions == "learned" else None
+        self.norm = norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
+    ) -> Float[Tensor, "B T C"]:
+        """Vectors for `tokens` at `positions`."""
+        check_range("token id", tokens, self.tokens.num_embeddings, "the vocabulary has no others")
+        x: Tensor = self.tokens(tokens) * self.scale  # [B, T, C]
+        if self.kind == "sinusoidal":
+            x = x + sinusoids(positions, x.size(-1), x.dtype)
+        if self.positions is not None:
+            longest = self.positions.num_embeddings
+            if positions.size(-1) > longest:
+                raise ValueError(f"{positions.size(-1)} tokens, but learned positions for {longest} alone (max_length)")
+            check_range("position", positions, longest, "learned positions go no further (max_length)")
+            x = x + self.positions(positions)
+        return self.dropout(self.norm(x))

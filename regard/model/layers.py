@@ -1,0 +1,129 @@
+"""The layers of a Transformer: feed-forward, residual and normalisation around each sub-layer, stacks of layers.
+
+Dimensions: B batch, T target length, S source length, C model width.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import ModelConfig
+from regard.model.attention import MultiHeadAttention
+from regard.model.cache import KeyValues
+from regard.model.masks import Mask
+from regard.model.positions import Rotary
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": F.silu,  # of the gate, which then multiplies
+}
+
+
+class FeedForward(nn.Module):
+    """The same small network at every position: out to d_ff, a non-linearity, and back."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_ff, config.bias)
+        self.gate = nn.Linear(config.d_model, config.d_ff, config.bias) if config.activation == "swiglu" else None
+        self.down = nn.Linear(config.d_ff, config.d_model, config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        """down(activation(up(x))), or with a gate down(activation(gate(x)) · up(x))."""
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+class Layer(nn.Module):
+    """The paper's encoder layer and, with `cross`, its decoder layer: attention, then feed-forward, each with a
+    residual around it. Under a causal mask and without `cross` it is the layer of GPT-2 and Llama."""
+
+    def __init__(self, config: ModelConfig, cross: bool = False) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.dropout = nn.Dropout(config.dropout)
+        self.attention = multi_head_attention(config)
+        self.attention_norm = norm(config)
+        self.cross_attention = multi_head_attention(config) if cross else None
+        self.cross_attention_norm = norm(config) if cross else None
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = norm(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        mask: Mask = None,
+        rotary: Rotary | None = None,
+        memory: Float[Tensor, "B S C"] | None = None,
+        memory_mask: Mask = None,
+        cache: tuple[KeyValues | None, KeyValues | None] = (None, None),
+    ) -> Float[Tensor, "B T C"]:
+        """`memory` is the encoder's output; with a filled cache for it, it may be None."""
+        own, source = cache
+        x = self.residual(x, self.attention_norm, lambda y: self.attention(y, y, y, mask, rotary, own))
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            look = self.cross_attention
+            x = self.residual(
+                x, self.cross_attention_norm, lambda y: look(y, memory, memory, memory_mask, cache=source)
+            )
+        return self.residual(x, self.feed_forward_norm, self.feed_forward)
+
+    def residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x plus what the sub-layer makes of it, normalised after the sum (the paper) or before the sub-layer."""
+        if self.pre_norm:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
+
+    def writers(self) -> list[nn.Linear]:
+        """The linear layers whose output is added to the residual, one for each sub-layer."""
+        cross = [] if self.cross_attention is None else [self.cross_attention.out]
+        return [self.attention.out, *cross, self.feed_forward.down]
+
+
+class Stack(nn.Module):
+    """Layer upon layer; pre-norm layers leave their sum as it is, so that a last norm follows."""
+
+    def __init__(self, config: ModelConfig, layers: int, cross: bool = False) -> None:
+        super().__init__()
+        self.layers: Sequence[Layer] = nn.ModuleList(Layer(config, cross) for _ in range(layers))  # type: ignore[assignment]
+        self.norm = norm(config) if config.norm == "pre" else nn.Identity()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        mask: Mask = None,
+        rotary: Rotary | None = None,
+        memory: Float[Tensor, "B S C"] | None = None,
+        memory_mask: Mask = None,
+        cache: list[tuple[KeyValues, KeyValues | None]] | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        """Through all the layers; each gets its own part of the cache."""
+        for i, layer in enumerate(self.layers):
+            x = layer(x, mask, rotary, memory, memory_mask, (None, None) if cache is None else cache[i])
+        return self.norm(x)
+
+
+def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
+    """The attention that the config describes."""
+    return MultiHeadAttention(
+        config.d_model,
+        config.heads,
+        config.d_k,
+        config.d_v,
+        config.kv_heads,
+        config.attention_dropout,
+        config.bias,
+    )
+
+
+def norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """LayerNorm or RMSNorm over the model's width."""
+    kind = nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm_eps)

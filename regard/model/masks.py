@@ -1,0 +1,187 @@
+"""Who may attend to whom. True = may attend, everywhere in Regard.
+
+A mask is one of four things, and it decides the kernel:
+
+    None                nothing is hidden
+    "causal"            position i sees positions 0 … i
+    a boolean tensor    that broadcasts to the scores, [..., T, S]
+    a BlockMask         packed sentences on a GPU, for FlexAttention
+
+Dimensions: B rows, T queries, S keys, N sentences packed into a row.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+from regard.model.checks import check_integers, check_range
+
+Mask = Tensor | BlockMask | Literal["causal"] | None
+
+
+def causal_mask(t: int, device: torch.device | str | None = None) -> Bool[Tensor, "t t"]:
+    """Position i sees positions 0 … i.
+
+    >>> causal_mask(3)
+    tensor([[ True, False, False],
+            [ True,  True, False],
+            [ True,  True,  True]])
+    """
+    return torch.ones(t, t, dtype=torch.bool, device=device).tril()
+
+
+def padding_mask(lengths: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 1 t"]:
+    """Row b sees its first `lengths[b]` positions and nothing of the padding after them.
+
+    Combine with a causal mask by `&`: `causal_mask(t) & padding_mask(lengths, t)` is [B, 1, t, t].
+    """
+    check_lengths("lengths", lengths, t, dimensions=1)
+    return (torch.arange(t, device=lengths.device) < lengths[:, None])[:, None, None]  # [B, 1, 1, t]
+
+
+def prefix_mask(prefix: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 t t"]:
+    """Causal, but the first `prefix[b]` positions of row b see one another whole.
+
+    >>> prefix_mask(torch.tensor([2]), 3)[0, 0]
+    tensor([[ True,  True, False],
+            [ True,  True, False],
+            [ True,  True,  True]])
+    """
+    return causal_mask(t, prefix.device) | padding_mask(prefix, t)
+
+
+def cached_mask(
+    positions: Int[Tensor, "B T"], s: int, prefix: Int[Tensor, " B"] | None = None
+) -> Bool[Tensor, "B 1 T s"]:
+    """A query at position p sees the keys cached at 0 … p (and its prefix), out of `s` places in the cache."""
+    sees = torch.arange(s, device=positions.device) <= positions[..., None]  # [B, T, s]
+    return sees[:, None] if prefix is None else sees[:, None] | padding_mask(prefix, s)
+
+
+def packed_mask(
+    queries: Int[Tensor, "B N"],
+    keys: Int[Tensor, "B N"],
+    t: int,
+    s: int,
+    causal: bool = False,
+    prefix: Int[Tensor, "B N"] | None = None,
+) -> Bool[Tensor, "B 1 t s"] | BlockMask:
+    """Many sentences side by side in a row: a query sees the keys of its own sentence alone.
+
+    `queries` and `keys` hold the sentences' lengths in each row, 0 for a place not used; for self-attention they are
+    the same, for cross-attention those of target and source. What lies behind the last sentence of a row neither sees
+    nor is seen. On a GPU the mask is FlexAttention's, which skips what is hidden; elsewhere it is dense.
+
+    >>> packed_mask(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]), 3, 3, causal=True)[0, 0]
+    tensor([[ True, False, False],
+            [False,  True, False],
+            [False,  True,  True]])
+    """
+    query_sentence, query_place = places(queries, t)  # [B, t] each
+    key_sentence, key_place = places(keys, s)  # [B, s] each
+    sentences = queries.size(1)
+
+    def may_attend(b: Tensor, _head: object, i: Tensor, j: Tensor) -> Tensor:
+        same = (query_sentence[b, i] == key_sentence[b, j]) & (key_sentence[b, j] < sentences)
+        if not causal:
+            return same
+        seen = key_place[b, j] <= query_place[b, i]
+        if prefix is not None:
+            seen = seen | (key_place[b, j] < prefix[b, key_sentence[b, j].clamp(max=sentences - 1)])
+        return same & seen
+
+    if queries.is_cuda:
+        return create_block_mask(may_attend, queries.size(0), None, t, s, device=queries.device)
+    return evaluate(may_attend, queries.size(0), t, s, queries.device)
+
+
+def choose_mask(
+    t: int,
+    s: int,
+    queries: Tensor | None = None,
+    keys: Tensor | None = None,
+    causal: bool = False,
+    prefix: Tensor | None = None,
+) -> Mask:
+    """The cheapest mask that is right for T queries and S keys whose `queries` and `keys` are the lengths.
+
+    Lengths are [B] where each row holds one sentence, padded on the right, and [B, N] where it holds many. Under a
+    causal mask padding on the right lies in the future of every real position, so that it needs no mask of its own.
+    """
+    if keys is not None and keys.dim() == 2:
+        if queries is None or queries.shape != keys.shape:
+            raise ValueError(
+                f"packed rows need the lengths of both sides: for keys they are {list(keys.shape)}, "
+                f"for queries {'missing' if queries is None else list(queries.shape)}"
+            )
+        check_lengths("lengths", queries, t, dimensions=2)
+        check_lengths("lengths", keys, s, dimensions=2)
+        return packed_mask(queries, keys, t, s, causal, prefix)
+    if prefix is not None:
+        return prefix_mask(prefix, t)
+    if causal:
+        return "causal"
+    return None if keys is None else padding_mask(keys, s)
+
+
+def dense(mask: Mask, scores: Tensor) -> Tensor | None:
+    """The mask as a boolean tensor that broadcasts to `scores` [..., T, S], or None when nothing is hidden."""
+    if isinstance(mask, BlockMask):
+        return evaluate(mask.mask_mod, mask.shape[0], *mask.seq_lengths, scores.device)
+    check_mask(mask, scores.shape)
+    return causal_mask(scores.size(-1), scores.device) if isinstance(mask, str) else mask
+
+
+def check_mask(mask: Mask, scores: torch.Size) -> None:
+    """A ValueError unless `mask` fits scores of that shape."""
+    if isinstance(mask, str):
+        if mask != "causal":
+            raise ValueError(f"mask={mask!r} is unknown: the only mask with a name is 'causal'")
+        if scores[-2] != scores[-1]:
+            raise ValueError(f"a causal mask needs as many queries as keys, and here are {scores[-2]} and {scores[-1]}")
+    elif isinstance(mask, Tensor):
+        if mask.dtype != torch.bool:
+            raise ValueError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")
+        fits = mask.dim() <= len(scores) and all(
+            m in (1, n) for m, n in zip(reversed(mask.shape), reversed(scores), strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                f"mask {list(mask.shape)} does not broadcast to the scores {list(scores)}, [..., queries, keys]"
+            )
+
+
+def check_lengths(what: str, lengths: Tensor, t: int, dimensions: int) -> None:
+    """A ValueError unless `lengths` are integers, of so many dimensions, and fit into rows of `t` positions."""
+    check_integers(what, lengths)
+    if lengths.dim() != dimensions:
+        wanted = "[rows]" if dimensions == 1 else "[rows, sentences]"
+        raise ValueError(f"{what} must be {wanted}, not {list(lengths.shape)}")
+    totals = lengths if dimensions == 1 else lengths.sum(1)
+    check_range(what, totals, t + 1, f"the rows have {t} positions")
+
+
+def places(lengths: Int[Tensor, "B N"], t: int) -> tuple[Int[Tensor, "B t"], Int[Tensor, "B t"]]:
+    """For each of a row's t positions: which of its sentences it is in (N behind the last), and where in that one.
+
+    >>> sentence, place = places(torch.tensor([[1, 2]]), 4)
+    >>> sentence, place
+    (tensor([[0, 1, 1, 2]]), tensor([[0, 0, 1, 0]]))
+    """
+    ends = lengths.cumsum(1)  # [B, N]
+    index = torch.arange(t, device=lengths.device).expand(lengths.size(0), t).contiguous()  # [B, t]
+    sentence = torch.searchsorted(ends, index, right=True)
+    starts = torch.cat([torch.zeros_like(ends[:, :1]), ends], 1)  # [B, N + 1]
+    return sentence, index - starts.gather(1, sentence)
+
+
+def evaluate(
+    may_attend: Callable[..., Tensor], rows: int, t: int, s: int, device: torch.device
+) -> Bool[Tensor, "rows 1 t s"]:
+    """FlexAttention's kind of mask, a predicate of row, head, query and key, asked for every query and key at once."""
+    b, i, j = (torch.arange(n, device=device) for n in (rows, t, s))
+    return may_attend(b[:, None, None, None], 0, i[:, None], j).expand(rows, 1, t, s)

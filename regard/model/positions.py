@@ -1,0 +1,56 @@
+"""How a model knows the order of its tokens: sinusoids and rotations, as functions of the positions.
+
+They are computed for the positions at hand, in float32 at least, so that no length is the longest and no table loses
+precision when a model is cast to bfloat16. Learned positions are a table and live in the embedding.
+
+Dimensions: T positions, D a width. Frequencies fall along the width from 1 to nearly 1 ÷ base.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Rotary = tuple[Tensor, Tensor]  # the cosines and sines of each position's angles
+
+
+def angles(positions: Int[Tensor, "*B T"], width: int, base: float, dtype: torch.dtype) -> Float[Tensor, "*B T half"]:
+    """Position × frequency, for the width ÷ 2 frequencies base^(-2i / width)."""
+    if width % 2:
+        raise ValueError(f"positions by angles need an even width, and {width} is odd")
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
+    return positions[..., None].to(dtype) * base**-exponents
+
+
+def sinusoids(
+    positions: Int[Tensor, "*B T"], width: int, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "*B T width"]:
+    """The paper's positional encoding: sin(p / 10000^(2i/width)) in dimension 2i, the cosine in 2i + 1.
+
+    >>> sinusoids(torch.tensor([0]), 4)
+    tensor([[0., 1., 0., 1.]])
+    """
+    angle = angles(positions, width, 10_000.0, _wide(dtype))  # [*B, T, width / 2]
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)  # [*B, T, width]
+
+
+def rotary(
+    positions: Int[Tensor, "*B T"], width: int, base: float = 10_000.0, dtype: torch.dtype = torch.float32
+) -> Rotary:
+    """What `rotate` needs for these positions: cosines and sines, [T, width / 2] or, for rows that differ,
+    [B, 1, T, width / 2] with a place for the heads."""
+    angle = angles(positions, width, base, _wide(dtype))  # [*B, T, width / 2]
+    if positions.dim() == 2:
+        angle = angle[:, None]  # [B, 1, T, width / 2]
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Float[Tensor, "*B T D"], by: Rotary) -> Float[Tensor, "*B T D"]:
+    """Turn each pair of dimensions (i, i + D/2) by its position's angle, so that the inner product of two rotated
+    vectors depends on how far apart they are and not on where they stand."""
+    cos, sin = by
+    a, b = x.chunk(2, dim=-1)  # [*B, T, D / 2] each
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)  # [*B, T, D]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

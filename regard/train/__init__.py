@@ -1,0 +1,1 @@
+"""Batches to weights: the loop, optimisers, schedules, checkpoints, ranks."""

@@ -1,0 +1,1 @@
+"""Attention to pictures: terminal, figures, the page."""

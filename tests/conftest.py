@@ -1,0 +1,35 @@
+"""Shapes are executed here: every annotation in regard/ is checked on every call, where beartype is installed."""
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import jaxtyping
+import pytest
+
+if find_spec("beartype"):  # before the first import of regard
+    jaxtyping.install_import_hook("regard", "beartype.beartype")
+
+import torch
+from hypothesis import settings
+
+settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("long", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("REGARD_HYPOTHESIS", "quick"))
+
+
+def pytest_report_header() -> str:
+    return f"torch {torch.__version__}; shapes {'checked' if find_spec('beartype') else 'not checked: no beartype'}"
+
+
+@pytest.fixture(autouse=True)
+def same_seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def as_users_run_it() -> Iterator[None]:
+    """Without the checks of shapes: what a user's mistake meets is our own error."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,0 +1,78 @@
+"""torch.compile(fullgraph=True): every preset in one graph, and the compiled code equal to what is written.
+
+The checks of shapes cannot be traced, so that these tests run in a process of their own, as a user's program would.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from regard.config import PRESETS
+
+TRACE = """
+import sys, torch, regard
+name, backend = sys.argv[1:]
+torch.manual_seed(0)
+model = regard.build(regard.preset(name)).eval()
+pair, tokens = model.config.kind == "encoder-decoder", torch.randint(1, 500, (2, 8))
+lengths, packed = torch.tensor([8, 5]), torch.tensor([[3, 4], [5, 3]])
+arguments = {
+    "plain": (tokens, tokens) if pair else (tokens,),
+    "padded": (tokens, tokens, lengths, lengths) if pair else (tokens, lengths),
+    "packed": (tokens, tokens, packed, packed) if pair else (tokens, packed),
+}
+for case, args in arguments.items():
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    torch.testing.assert_close(compiled(*args), model(*args), rtol=1e-4, atol=1e-4)
+if model.config.kind != "encoder":
+    with torch.inference_mode():
+        caches = [model.start(tokens, lengths, 8) if pair else model.start(2, 8) for _ in range(2)]
+        step = torch.compile(model.step, fullgraph=True, backend=backend)
+        for t in range(3):
+            new = tokens[:, t : t + 1], torch.full((2, 1), t)
+            torch.testing.assert_close(step(*new, caches[0]), model.step(*new, caches[1]), rtol=1e-4, atol=1e-4)
+"""
+
+TRAIN = """
+import torch, torch.nn.functional as F, regard
+torch.manual_seed(0)
+model = regard.build(regard.preset("tiny", dropout=0.0))
+tokens = torch.randint(1, 500, (2, 8))
+grads = []
+for call in (model, torch.compile(model, fullgraph=True)):
+    model.zero_grad()
+    F.cross_entropy(call(tokens, tokens).flatten(0, 1), tokens.flatten()).backward()
+    grads.append([p.grad.clone() for p in model.parameters()])
+for eager, compiled in zip(*grads):
+    torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+compiled = torch.compile(model.eval())
+with regard.watch(compiled) as seen:
+    compiled(tokens, tokens)
+assert seen["decoder.layers.1.cross_attention"][0].shape == (2, 4, 8, 8), seen.keys()
+"""
+
+
+def run_alone(program: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=os.environ, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_one_graph(name: str) -> None:
+    run_alone(TRACE, name, "eager")
+
+
+@pytest.mark.slow
+def test_generated_code_equals_what_is_written() -> None:
+    run_alone(TRACE, "tiny", "inductor")
+
+
+@pytest.mark.slow
+def test_gradients_and_watching_a_compiled_model() -> None:
+    run_alone(TRAIN)

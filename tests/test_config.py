@@ -1,0 +1,90 @@
+"""Configs: strict, checked, documented where they are declared."""
+
+import ast
+import inspect
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+
+from regard import config
+from regard.config import PRESETS, ModelConfig, preset
+from tests.oracles import small
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"haeds": 4}, "ModelConfig has no key 'haeds': did you mean 'heads'"),
+        ({"zzz": 4}, "ModelConfig has no key 'zzz': known are kind, vocab_size"),
+        ({"heads": 5}, "heads=5 does not divide d_model=24"),
+        ({"heads": "4"}, "ModelConfig.heads='4' is a str: it must be int"),
+        ({"heads": True}, "ModelConfig.heads=True is a bool: it must be int"),
+        ({"dropout": None}, "ModelConfig.dropout=None is a NoneType: it must be float"),
+        ({"kv_heads": 1.5}, "ModelConfig.kv_heads=1.5 is a float: it must be int or none"),
+        ({"kv_heads": 3}, "kv_heads=3 does not divide heads=4"),
+        ({"norm": "prae"}, "ModelConfig.norm='prae' is not a choice: did you mean 'pre'"),
+        ({"kind": "rnn"}, "ModelConfig.kind='rnn' is not a choice: known are encoder, decoder, encoder-decoder"),
+        ({"d_model": 25, "heads": 5}, "sinusoidal positions need an even width: d_model=25 is odd"),
+        ({"positions": "rotary", "d_k": 5, "d_v": 5}, "d_k=5 is odd, and must be even"),
+        ({"dropout": 1.0}, "dropout=1.0 is not a probability"),
+        ({"attention_dropout": -0.1}, "attention_dropout=-0.1 is not a probability"),
+        ({"dropout": float("nan")}, "dropout=nan is not a probability"),
+        ({"layers": 0}, "layers=0 is too small: it must be at least 1"),
+        ({"vocab_size": 0}, "vocab_size=0 is too small"),
+        ({"norm_eps": 0.0}, "norm_eps=0.0 .* above 0"),
+        ({"kind": "decoder", "decoder_layers": 2}, "decoder_layers is for an encoder-decoder"),
+        ({"prefix": True}, "prefix is for a decoder"),
+        ({"classes": 3}, "a head per sequence needs kind 'encoder' or 'decoder'"),
+        ({"pad": 31}, "pad=31 is outside the vocabulary of 31 ids"),
+        ({"pad": -32}, "pad=-32 is outside the vocabulary of 31 ids"),
+    ],
+)
+def test_what_cannot_be(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+def test_an_unknown_key_is_refused_by_every_way_in() -> None:
+    with pytest.raises(ValueError, match="did you mean 'heads'"):
+        replace(small(), haeds=4)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="did you mean 'heads'"):
+        preset("tiny", haeds=4)
+    with pytest.raises(ValueError, match="no preset 'paper-bse': did you mean 'paper-base'"):
+        preset("paper-bse")
+
+
+def test_the_last_id_is_pad_unless_said_otherwise() -> None:
+    assert small().pad == 30
+    assert small().outputs == 30
+    assert small(pad=None).outputs == 31
+    assert small(pad=0).outputs == 31
+    assert replace(small(), d_ff=8).pad == 30
+
+
+def test_configs_are_values() -> None:
+    assert preset("tiny") == preset("tiny")
+    assert hash(preset("tiny")) == hash(preset("tiny"))
+    assert preset("tiny") != preset("tiny", layers=3)
+    with pytest.raises(AttributeError):
+        preset("tiny").layers = 3  # type: ignore[misc]
+
+
+def test_the_defaults_are_the_papers_base_model() -> None:
+    assert ModelConfig(vocab_size=37_057) == preset("paper-base")
+    assert set(PRESETS) == {"tiny", "paper-base", "paper-big", "gpt2-small", "llama-small", "bert-small"}
+
+
+def test_every_field_is_documented_where_it_is_declared() -> None:
+    tree = ast.parse(inspect.getsource(config))
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelConfig").body
+    documented = {
+        node.target.id
+        for node, following in pairwise(body)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+    }
+    assert documented == {field.name for field in fields(ModelConfig)}

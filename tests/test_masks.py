@@ -1,0 +1,116 @@
+"""Each mask against a loop that says in words who sees whom."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.model.masks import (
+    cached_mask,
+    causal_mask,
+    check_lengths,
+    choose_mask,
+    packed_mask,
+    padding_mask,
+    places,
+    prefix_mask,
+)
+
+lengths_in = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+
+
+@given(t=st.integers(0, 9), data=st.data())
+def test_causal_padding_both_and_prefix(t: int, data: st.DataObject) -> None:
+    lengths = torch.tensor(data.draw(st.lists(st.integers(0, t), min_size=1, max_size=4)))
+    causal, padding, prefix = causal_mask(t), padding_mask(lengths, t), prefix_mask(lengths, t)
+    both = causal & padding
+    assert causal.dtype == padding.dtype == prefix.dtype == torch.bool
+    assert padding.shape == (len(lengths), 1, 1, t)
+    for b, length in enumerate(lengths.tolist()):
+        for i in range(t):
+            for j in range(t):
+                assert bool(causal[i, j]) == (j <= i)
+                assert bool(both[b, 0, i, j]) == (j <= i and j < length)
+                assert bool(prefix[b, 0, i, j]) == (j <= i or j < length)
+
+
+three_lengths = st.tuples(*[st.integers(0, 4)] * 3)
+
+
+@given(
+    rows=st.integers(1, 3).flatmap(
+        lambda n: st.lists(st.lists(three_lengths, min_size=n, max_size=n), min_size=1, max_size=3)
+    ),
+    spare=st.integers(0, 3),
+    causal=st.booleans(),
+    prefixed=st.booleans(),
+)
+def test_packed(rows: list[list[tuple[int, int, int]]], spare: int, causal: bool, prefixed: bool) -> None:
+    """Sentence by sentence: what a query sees is its own sentence, or so much of it as lies behind it."""
+    prefix = torch.tensor([[p for _, _, p in row] for row in rows])
+    queries = torch.tensor([[q for q, _, _ in row] for row in rows])
+    keys = queries if causal else torch.tensor([[k for _, k, _ in row] for row in rows])
+    t, s = int(queries.sum(1).max()) + spare, int(keys.sum(1).max()) + spare
+    mask = packed_mask(queries, keys, t, s, causal, prefix if prefixed else None)
+    assert isinstance(mask, torch.Tensor)
+    wanted = torch.zeros(len(rows), 1, t, s, dtype=torch.bool)
+    for b in range(len(rows)):
+        at_query = at_key = 0
+        for n, (q, k) in enumerate(zip(queries[b].tolist(), keys[b].tolist(), strict=True)):
+            for i in range(q):
+                for j in range(k):
+                    in_prefix = prefixed and j < prefix[b, n]
+                    wanted[b, 0, at_query + i, at_key + j] = not causal or j <= i or bool(in_prefix)
+            at_query, at_key = at_query + q, at_key + k
+    assert torch.equal(mask, wanted)
+
+
+@given(lengths=lengths_in, spare=st.integers(0, 3))
+def test_places_count_anew_in_each_sentence(lengths: list[int], spare: int) -> None:
+    t = sum(lengths) + spare
+    sentence, place = places(torch.tensor([lengths]), t)
+    wanted = [(n, i) for n, length in enumerate([*lengths, spare]) for i in range(length)]
+    assert list(zip(sentence[0].tolist(), place[0].tolist(), strict=True)) == wanted
+
+
+def test_a_cached_step_sees_up_to_itself() -> None:
+    mask = cached_mask(torch.tensor([[2], [0]]), 4)
+    assert mask.tolist() == [[[[True, True, True, False]]], [[[True, False, False, False]]]]
+    mask = cached_mask(torch.tensor([[0, 1]]), 4, prefix=torch.tensor([2]))
+    assert mask.tolist() == [[[[True, True, False, False], [True, True, False, False]]]]
+
+
+def test_the_cheapest_mask_is_chosen() -> None:
+    lengths = torch.tensor([2, 3])
+    assert choose_mask(3, 3) is None
+    assert choose_mask(3, 3, lengths, lengths, causal=True) == "causal"  # padding on the right lies in the future
+    padding = choose_mask(3, 3, lengths, lengths)
+    assert isinstance(padding, torch.Tensor)
+    assert torch.equal(padding, padding_mask(lengths, 3))
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        (torch.tensor([4, 9]), "lengths 9 is outside 0 … 5: the rows have 5 positions"),
+        (torch.tensor([-1, 3]), "lengths -1 is outside 0 … 5"),
+        (torch.tensor([1.0, 2.0]), "lengths must be integers, and here are torch.float32"),
+        (torch.tensor([True, False]), "lengths must be integers, and here are torch.bool"),
+        (torch.tensor([[1, 2]]), r"lengths must be \[rows\], not \[1, 2\]"),
+    ],
+)
+def test_lengths_that_cannot_be(lengths: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        padding_mask(lengths, 5)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_packed_lengths_that_cannot_be() -> None:
+    packed = torch.tensor([[2, 3], [4, 2]])
+    with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: the rows have 5 positions"):
+        check_lengths("lengths", packed, 5, dimensions=2)
+    with pytest.raises(ValueError, match=r"for keys they are \[2, 2\], for queries missing"):
+        choose_mask(5, 6, None, packed)
+    with pytest.raises(ValueError, match=r"for keys they are \[2, 2\], for queries \[2, 1\]"):
+        choose_mask(5, 6, packed[:, :1], packed)

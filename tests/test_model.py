@@ -1,0 +1,311 @@
+"""Whole models: sizes, properties that must hold whatever the weights, and what a user's mistake meets."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.config import PRESETS, ModelConfig, preset
+from regard.model.layers import Stack
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build
+from regard.model.watch import watch
+from tests.oracles import small
+
+# Every shape of model there is, small.
+SHAPES: dict[str, ModelConfig] = {
+    "paper": small(),
+    "pre-norm": small(norm="pre", activation="gelu", decoder_layers=3),
+    "uneven": small(d_k=5, d_v=7, kv_heads=2, positions="learned", tied=False),
+    "rotary": small(positions="rotary", activation="silu"),
+    "gpt2": small(
+        kind="decoder", norm="pre", activation="gelu-tanh", positions="learned", pad=None, scale_embeddings=False
+    ),
+    "llama": small(
+        kind="decoder",
+        norm="pre",
+        norm_kind="rms",
+        activation="swiglu",
+        positions="rotary",
+        kv_heads=2,
+        bias=False,
+        pad=None,
+        scale_embeddings=False,
+    ),
+    "post-norm decoder": small(kind="decoder"),
+    "bert": small(
+        kind="encoder", activation="gelu", positions="learned", pad=0, scale_embeddings=False, embedding_norm=True
+    ),
+}
+DECODERS = [name for name, config in SHAPES.items() if config.kind == "decoder"]
+PAIRS = [name for name, config in SHAPES.items() if config.kind == "encoder-decoder"]
+
+
+def model_of(name: str) -> Transformer:
+    model = build(SHAPES[name]).double().eval()
+    with torch.no_grad():  # norms and biases start at one and zero, where a mistake could hide
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) / 3)
+    return model
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.randint(1, 30, shape)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("paper-base", 63.1), ("paper-big", 214.3)])
+def test_the_papers_sizes_at_its_vocabulary(name: str, millions: float) -> None:
+    with torch.device("meta"):
+        model = build(preset(name))
+    count = sum(p.numel() for p in model.parameters()) / 1e6
+    assert count == pytest.approx(millions, abs=0.05)
+    assert count == pytest.approx({"paper-base": 65, "paper-big": 213}[name], rel=0.03)
+
+
+def test_gpt2_small_has_the_published_size() -> None:
+    with torch.device("meta"):
+        assert sum(p.numel() for p in build(preset("gpt2-small")).parameters()) == 124_439_808
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_give_logits(name: str) -> None:
+    config = preset(name, layers=1, d_ff=64)
+    model = build(config).eval()
+    tokens = ids(2, 5)
+    logits = model(tokens, tokens) if config.kind == "encoder-decoder" else model(tokens)
+    assert logits.shape == (2, 5, config.outputs)
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *PAIRS])
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_future_changes_nothing_before_it(name: str, watched: bool) -> None:
+    """Bit for bit, on both paths."""
+    model, source, before = model_of(name), ids(2, 6), ids(2, 9)
+    after = before.clone()
+    after[:, 5:] = ids(2, 4)
+
+    def call(target: Tensor) -> Tensor:
+        return model(source, target) if name in PAIRS else model(target)
+
+    if watched:
+        with watch(model):
+            one, other = call(before), call(after)
+    else:
+        one, other = call(before), call(after)
+    assert torch.equal(one[:, :5], other[:, :5])
+    assert not torch.equal(one[:, 5:], other[:, 5:])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_padding_changes_no_real_position(name: str) -> None:
+    """Sentences alone, and together in a padded batch with anything at all as padding."""
+    model = model_of(name)
+    lengths = torch.tensor([3, 7, 5])
+    rows, targets = ids(3, 9), ids(3, 9)
+    for row, n in enumerate(lengths.tolist()):
+        one = slice(row, row + 1)
+        if isinstance(model, EncoderDecoder):
+            together = model(rows, targets, lengths, lengths)
+            alone = model(rows[one, :n], targets[one, :n])
+        else:
+            together = model(rows, lengths)
+            alone = model(rows[one, :n])
+        torch.testing.assert_close(together[row, :n], alone[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_packed_sentences_do_not_see_each_other(name: str) -> None:
+    """Many sentences in a row give what each gives alone; what fills the row changes nothing and is finite."""
+    model = model_of(name)
+    lengths, source_lengths = torch.tensor([[3, 4, 1], [2, 0, 6]]), torch.tensor([[2, 5, 2], [4, 0, 1]])
+    rows, sources = ids(2, 10), ids(2, 11)
+    packed = isinstance(model, EncoderDecoder)
+    logits = model(sources, rows, source_lengths, lengths) if packed else model(rows, lengths)
+    assert logits.isfinite().all()
+    for row in range(2):
+        at = source_at = 0
+        for n, s in zip(lengths[row].tolist(), source_lengths[row].tolist(), strict=True):
+            if n:
+                one, source = rows[row : row + 1, at : at + n], sources[row : row + 1, source_at : source_at + s]
+                alone = model(source, one) if packed else model(one)
+                torch.testing.assert_close(logits[row, at : at + n], alone[0], rtol=0, atol=1e-12)
+            at, source_at = at + n, source_at + s
+
+
+def test_a_prefix_sees_itself_whole_and_the_rest_is_causal() -> None:
+    model = build(small(kind="decoder", prefix=True)).double().eval()
+    tokens, prefix = ids(1, 8), torch.tensor([4])
+    with watch(model) as seen:
+        model(tokens, prefix=prefix)
+    logits = model(tokens, prefix=prefix)
+    weights = seen["decoder.layers.0.attention"][0][0]
+    assert (weights[:, :4, :4] > 0).all()
+    assert (weights[:, :4, 4:] == 0).all()
+    assert (weights[:, 4:].triu(5) == 0).all()
+    changed = tokens.clone()
+    changed[0, 3] = (tokens[0, 3] + 1) % 30
+    assert not torch.allclose(model(changed, prefix=prefix)[0, 0], logits[0, 0])
+    changed = tokens.clone()
+    changed[0, 4] = (tokens[0, 4] + 1) % 30
+    assert torch.equal(model(changed, prefix=prefix)[0, :4], logits[0, :4])
+
+
+def test_packed_prefixes() -> None:
+    model = build(small(kind="decoder", prefix=True)).double().eval()
+    rows, lengths, prefix = ids(1, 9), torch.tensor([[5, 4]]), torch.tensor([[2, 3]])
+    logits = model(rows, lengths, prefix)
+    for at, n, p in ((0, 5, 2), (5, 4, 3)):
+        alone = model(rows[:, at : at + n], prefix=torch.tensor([p]))
+        torch.testing.assert_close(logits[:, at : at + n], alone, rtol=0, atol=1e-12)
+
+
+def test_without_positions_the_encoder_is_permutation_equivariant() -> None:
+    tokens, order = ids(2, 7), torch.randperm(7)
+    model = build(small(kind="encoder", positions="none")).double().eval()
+    torch.testing.assert_close(model(tokens[:, order]), model(tokens)[:, order], rtol=0, atol=1e-12)
+    for positions in ("sinusoidal", "learned", "rotary"):
+        model = build(small(kind="encoder", positions=positions)).double().eval()
+        assert not torch.allclose(model(tokens[:, order]), model(tokens)[:, order], atol=1e-3)
+
+
+def test_an_embedding_is_a_one_hot_product_scaled_where_the_paper_does() -> None:
+    tokens, nowhere = ids(2, 7), torch.arange(7)
+    for scaled in (True, False):
+        embedding = build(small(positions="none", scale_embeddings=scaled)).embedding
+        product = F.one_hot(tokens, 31).float() @ embedding.tokens.weight
+        torch.testing.assert_close(embedding(tokens, nowhere), product * (math.sqrt(24) if scaled else 1))
+
+
+def test_weights_sum_to_one_in_every_attention_of_every_layer() -> None:
+    model = model_of("pre-norm")
+    with watch(model) as seen:
+        model(ids(2, 6), ids(2, 5), torch.tensor([6, 3]))
+    own = {f"decoder.layers.{i}.{kind}" for i in range(3) for kind in ("attention", "cross_attention")}
+    assert set(seen) == own | {f"encoder.layers.{i}.attention" for i in range(2)}
+    for name, (weights,) in seen.items():
+        assert weights.shape[:2] == (2, 4)
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), msg=name)
+    assert (seen["decoder.layers.2.cross_attention"][0][1, ..., 3:] == 0).all()
+
+
+def test_pad_has_no_output_no_gradient_and_a_zero_row() -> None:
+    model = build(small())
+    assert model(ids(2, 5), ids(2, 4)).shape == (2, 4, 30)
+    target = torch.tensor([[30, 3, 4, 5]])  # starts with <pad>, as every target does
+    F.cross_entropy(model(target, target).flatten(0, 1), ids(4), label_smoothing=0.1).backward()
+    weight = model.embedding.tokens.weight
+    assert weight.grad is not None
+    assert (weight[30] == 0).all()
+    assert (weight.grad[30] == 0).all()
+    assert (weight.grad[:30] != 0).any(1).all()  # every other id is an output
+
+
+def test_tied_and_untied_output_layers() -> None:
+    tied, untied = build(small()), build(small(tied=False))
+    assert tied.output_weight.data_ptr() == tied.embedding.tokens.weight.data_ptr()
+    assert untied.output_weight.shape == (30, 24)
+    assert untied.output_weight.data_ptr() != untied.embedding.tokens.weight.data_ptr()
+    for model in (tied, untied):
+        hidden = model.hidden(ids(2, 5), ids(2, 4))
+        torch.testing.assert_close(model.head(hidden), hidden @ model.output_weight.T)
+
+
+def test_a_head_per_sequence() -> None:
+    lengths, tokens = torch.tensor([3, 6]), ids(2, 6)
+    encoder = build(small(kind="encoder", classes=5)).double().eval()
+    hidden, head = encoder.hidden(tokens, lengths), encoder.classifier
+    pool = head.pool
+    assert pool is not None
+    pooled = torch.tanh(hidden[:, 0] @ pool.weight.T + pool.bias)
+    torch.testing.assert_close(encoder(tokens, lengths), pooled @ head.classes.weight.T + head.classes.bias)
+
+    decoder = build(small(kind="decoder", classes=5)).double().eval()
+    hidden, classes = decoder.hidden(tokens, lengths), decoder.classifier.classes
+    last = torch.stack([hidden[0, 2], hidden[1, 5]])
+    torch.testing.assert_close(decoder(tokens, lengths), last @ classes.weight.T + classes.bias)
+    torch.testing.assert_close(decoder(tokens[1:]), decoder(tokens, lengths)[1:])
+
+
+def test_initialisation_keeps_signals_at_their_size() -> None:
+    paper, gpt = build(small(d_model=128, heads=8, d_ff=256, vocab_size=4001)), build(SHAPES["gpt2"])
+    assert paper.embedding.tokens.weight[:-1].std().item() == pytest.approx(128**-0.5, rel=0.02)
+    assert isinstance(paper, EncoderDecoder)
+    assert isinstance(gpt, Decoder)
+    layer = paper.encoder.layers[0]
+    bound = math.sqrt(6 / (128 + 256))
+    assert bound * 0.98 < layer.feed_forward.up.weight.abs().max().item() <= bound
+    layer = gpt.decoder.layers[0]
+    assert layer.feed_forward.up.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert layer.feed_forward.down.weight.std().item() == pytest.approx(0.02 / 2, rel=0.1)  # 2 layers, 4 sums
+    for model in (paper, gpt):
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                assert (module.bias == 0).all()
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    states = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        states.append(build(small()).state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", SHAPES)
+def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> None:
+    model, tokens = model_of(name), ids(2, 9)
+    arguments = (tokens, tokens) if name in PAIRS else (tokens,)
+    exact = model(*arguments)
+    logits = model.to(dtype)(*arguments)
+    assert logits.dtype == dtype
+    assert (logits.double() - exact).abs().max() < 60 * torch.finfo(dtype).eps * exact.abs().max()
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.tensor([[1, 31]]),), "token id 31 is outside 0 … 30: the vocabulary has no others"),
+        ((torch.tensor([[1, -1]]),), "token id -1 is outside 0 … 30"),
+        ((torch.ones(1, 33, dtype=torch.long),), r"33 tokens, but learned positions for 32 alone \(max_length\)"),
+        ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], and these are \[2\]"),
+        ((torch.tensor([[1.0, 2.0]]),), "token ids must be integers, and here are torch.float32"),
+        ((torch.tensor([[1, 2]]), torch.tensor([3])), "lengths 3 is outside 0 … 2: the rows have 2 positions"),
+    ],
+)
+def test_tokens_that_cannot_be(arguments: tuple[Tensor, ...], message: str) -> None:
+    model = build(SHAPES["bert"])
+    assert isinstance(model, Encoder)
+    with pytest.raises(ValueError, match=message):
+        model(*arguments)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_prefix_must_be_given_just_where_the_config_says_so() -> None:
+    tokens, prefix = ids(1, 4), torch.tensor([2])
+    with pytest.raises(ValueError, match=r"config\.prefix is False"):
+        build(small(kind="decoder"))(tokens, prefix=prefix)
+    with pytest.raises(ValueError, match=r"config\.prefix is True, but prefix lengths are None"):
+        build(small(kind="decoder", prefix=True))(tokens)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_what_packed_rows_cannot_have() -> None:
+    tokens, packed = ids(1, 4), torch.tensor([[2, 2]])
+    with pytest.raises(ValueError, match=r"attention_dropout=0.1 is not possible with packed batches"):
+        build(small(kind="decoder", attention_dropout=0.1))(tokens, packed)
+    with pytest.raises(ValueError, match="packed rows have many"):
+        build(small(kind="encoder", classes=3))(tokens, packed)
+    with pytest.raises(ValueError, match="lengths 9 is outside 0 … 4"):
+        build(small(kind="decoder"))(tokens, torch.tensor([[5, 4]]))
+
+
+def test_build_gives_the_kind_that_is_asked_for() -> None:
+    kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
+    for kind, wanted in kinds.items():
+        model = build(small(kind=kind))
+        assert isinstance(model, wanted)
+        assert sum(isinstance(module, Stack) for module in model.modules()) == (2 if kind == "encoder-decoder" else 1)
