@@ -154,7 +154,7 @@ def test_the_examples_in_the_readme_run() -> None:
     refusals = re.findall(r"^>>> (.*)\n(ValueError: .*)$", readme, re.M)
     assert refusals
     for call, message in refusals:
-        with pytest.raises(ValueError, match=".") as caught:
+        with pytest.raises(ValueError, match=r".") as caught:
             eval(call, {"regard": regard})
         assert f"ValueError: {caught.value}" == message
 

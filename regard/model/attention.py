@@ -56,7 +56,10 @@ def fast_attention(
         return output
     check_mask(mask, torch.Size([*q.shape[:-1], k.size(-2)]))
     causal, tensor = (True, None) if isinstance(mask, str) else (False, mask)
-    return F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
+    output = F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
+    if tensor is not None and output.is_cuda:  # there cuDNN's kernel lets a row that may see nothing see everything
+        output = output.masked_fill(~tensor.any(-1, keepdim=True), 0.0)
+    return output
 
 
 def split_heads(x: Float[Tensor, "*B T C"], heads: int) -> Float[Tensor, "*B {heads} T D"]:
