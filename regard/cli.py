@@ -24,7 +24,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def regard(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it, and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """See the commands below; each has an example in its own help."""

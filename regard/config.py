@@ -13,14 +13,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown `word`: the nearest known one, or all of them."""
     known = list(known)
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    near = [name for name in known if len(word) > 2 and word in name] or get_close_matches(word, known, n=1)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
 
 
 def head_widths(
     d_model: int, heads: int, d_k: int | None, d_v: int | None, kv_heads: int | None
 ) -> tuple[int, int, int]:
     """The width of a head's queries and keys, of its values, and the number of key/value heads; checked."""
+    for name, number in {"d_model": d_model, "heads": heads, "d_k": d_k, "d_v": d_v, "kv_heads": kv_heads}.items():
+        check_type(name, number, int | None)
     require_at_least(1, d_model=d_model, heads=heads, d_k=d_k, d_v=d_v, kv_heads=kv_heads)
     if (d_k is None or d_v is None) and d_model % heads:
         raise ValueError(
@@ -170,13 +172,16 @@ class ModelConfig(Strict):
             raise ValueError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
         if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
             raise ValueError(f"pad={self.pad} is outside the vocabulary of {self.vocab_size} ids")
-        if self.pad is not None and self.pad < 0:
-            object.__setattr__(self, "pad", self.pad + self.vocab_size)
+
+    @property
+    def pad_id(self) -> int | None:
+        """The id of <pad>, counted from the start."""
+        return None if self.pad is None else self.pad % self.vocab_size
 
     @property
     def pad_is_last(self) -> bool:
         """Whether <pad> is the last id, as in the tokenizers Regard trains: then it is no output."""
-        return self.pad == self.vocab_size - 1
+        return self.pad_id == self.vocab_size - 1
 
     @property
     def outputs(self) -> int:

@@ -72,7 +72,7 @@ def _show_attention(console: Console, seen: Seen) -> None:
     """One head each of the three attentions of the paper's Figure 1."""
     for name, queries, keys, what in (
         ("encoder.layers.0.attention", SOURCE, SOURCE, "The source looks at itself"),
-        ("decoder.layers.0.attention", TARGET, TARGET, "Each word of the target sees those before it"),
+        ("decoder.layers.0.attention", TARGET, TARGET, "Each word of the target sees itself and those before it"),
         ("decoder.layers.1.cross_attention", TARGET, SOURCE, "The target looks at the source"),
     ):
         console.print(f"\n[bold]{what}[/], per cent\n[dim]{name}, head 0[/]")
@@ -83,7 +83,7 @@ def _show_attention(console: Console, seen: Seen) -> None:
 def _prove(console: Console, model: EncoderDecoder, source: Tensor, target: Tensor, readable: Tensor) -> None:
     """The same logits by other ways, with the largest difference that was measured just now."""
     fast = model(source, target)  # [B, T, V]
-    cache = model.start(source, None, target.size(1))
+    cache = model.start(source, target.size(1))
     places = torch.arange(target.size(1))[None]  # [1, T]
     steps = [model.step(target[:, t : t + 1], places[:, t : t + 1], cache) for t in range(target.size(1))]
     differences = {

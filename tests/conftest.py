@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are small here, and threads that wait for a busy core are slow
+
 import jaxtyping
 import pytest
 

@@ -99,7 +99,7 @@ def make_mask(kind: str, b: int, h: int, t: int, s: int) -> Mask:
     if kind == "padding":
         return padding_mask(torch.randint(0, s + 1, (b,)), s)
     if kind == "packed":
-        lengths = torch.randint(0, max(1, min(t, s) // 3) + 1, (b, 3))
+        lengths = torch.randint(0, min(t, s) // 3 + 1, (b, 3))
         return packed_mask(lengths, lengths, t, s)
     return None
 
@@ -143,6 +143,13 @@ def output_and_gradients(path: object, inputs: list[Tensor], mask: Mask, towards
 
 
 @pytest.mark.parametrize("path", [attention, fast_attention])
+@pytest.mark.usefixtures("as_users_run_it")
+def test_heads_that_cannot_be_shared(path: object) -> None:
+    with pytest.raises(ValueError, match="8 heads cannot share 3"):
+        path(torch.randn(2, 8, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("path", [attention, fast_attention])
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
@@ -151,6 +158,7 @@ def output_and_gradients(path: object, inputs: list[Tensor], mask: Mask, towards
         (torch.ones(1, 1, 1, 5, 7, dtype=torch.bool), "does not broadcast"),
         (torch.ones(5, 7), "must be boolean .* torch.float32"),
         ("causal", "as many queries as keys, and here are 5 and 7"),
+        (torch.ones(5, 7, dtype=torch.bool).numpy(), "a mask must be a tensor, and here is a ndarray"),
         ("casual", "the only mask with a name is 'causal'"),
     ],
 )

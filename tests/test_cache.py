@@ -30,7 +30,7 @@ def test_step_by_step_is_all_at_once(name: str, cuts: list[int]) -> None:
     with torch.inference_mode():
         if isinstance(model, EncoderDecoder):
             source, lengths = ids(3, 7), torch.tensor([7, 2, 5])
-            cache, wanted = model.start(source, lengths, 12), model(source, tokens, lengths)
+            cache, wanted = model.start(source, 12, lengths), model(source, tokens, lengths)
         else:
             assert isinstance(model, Decoder)
             cache, wanted = model.start(3, 12), model(tokens)
@@ -44,7 +44,7 @@ def test_every_preset_at_its_own_size(name: str) -> None:
     assert isinstance(model, Decoder | EncoderDecoder)
     with torch.inference_mode():
         if isinstance(model, EncoderDecoder):
-            cache, wanted = model.start(tokens, None, 6), model(tokens, tokens)
+            cache, wanted = model.start(tokens, 6), model(tokens, tokens)
         else:
             cache, wanted = model.start(2, 6), model(tokens)
         torch.testing.assert_close(steps(model, cache, tokens, [*range(1, 6)]), wanted, rtol=1e-4, atol=1e-4)
@@ -81,7 +81,7 @@ def test_a_prefix_is_seen_whole_through_the_cache() -> None:
 def test_it_is_allocated_once_and_holds_what_its_formula_says() -> None:
     model = build(SHAPES["uneven"]).eval()
     assert isinstance(model, EncoderDecoder)
-    cache = model.start(ids(3, 7), None, 10)
+    cache = model.start(ids(3, 7), 10)
     assert [tuple(each.k.shape) for each in cache.own] == [(3, 2, 10, 5)] * 2
     assert [tuple(each.v.shape) for each in cache.own] == [(3, 2, 10, 7)] * 2
     assert [tuple(each.k.shape) for each in cache.cross] == [(3, 2, 7, 5)] * 2
@@ -100,7 +100,7 @@ def test_cross_attention_projects_the_source_once() -> None:
         assert layer.cross_attention is not None
         layer.cross_attention.k.register_forward_hook(lambda *_: calls.append(1))
     with torch.inference_mode():
-        cache = model.start(ids(3, 7), None, 10)
+        cache = model.start(ids(3, 7), 10)
         steps(model, cache, ids(3, 9), [*range(1, 9)])
     assert len(calls) == len(model.decoder.layers)
 
@@ -114,5 +114,7 @@ def test_positions_that_do_not_fit() -> None:
         model.step(ids(2, 1), torch.tensor([[3], [4]]), cache)
     with pytest.raises(ValueError, match=r"positions \[1\] must be given for each token \[2, 1\]"):
         model.step(ids(2, 1), torch.tensor([3]), cache)
+    with pytest.raises(ValueError, match="here are 1 rows of tokens, and 2 of their source or in the cache"):
+        model.step(ids(1, 1), torch.tensor([[3]]), cache)
     with pytest.raises(ValueError, match="is filled: it takes no more"):
         cache.own[0].put(torch.zeros(2, 4, 1, 6), torch.zeros(2, 4, 1, 6))

@@ -29,7 +29,7 @@ for case, args in arguments.items():
     torch.testing.assert_close(compiled(*args), model(*args), rtol=1e-4, atol=1e-4)
 if model.config.kind != "encoder":
     with torch.inference_mode():
-        caches = [model.start(tokens, lengths, 8) if pair else model.start(2, 8) for _ in range(2)]
+        caches = [model.start(tokens, 8, lengths) if pair else model.start(2, 8) for _ in range(2)]
         step = torch.compile(model.step, fullgraph=True, backend=backend)
         for t in range(3):
             new = tokens[:, t : t + 1], torch.full((2, 1), t)

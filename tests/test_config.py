@@ -53,14 +53,16 @@ def test_an_unknown_key_is_refused_by_every_way_in() -> None:
         preset("tiny", haeds=4)
     with pytest.raises(ValueError, match="no preset 'paper-bse': did you mean 'paper-base'"):
         preset("paper-bse")
+    with pytest.raises(ValueError, match="did you mean 'paper-base' or 'paper-big'"):
+        preset("paper")
 
 
 def test_the_last_id_is_pad_unless_said_otherwise() -> None:
-    assert small().pad == 30
+    assert small().pad_id == 30
     assert small().outputs == 30
+    assert replace(small(), vocab_size=100).outputs == 99
     assert small(pad=None).outputs == 31
     assert small(pad=0).outputs == 31
-    assert replace(small(), d_ff=8).pad == 30
 
 
 def test_configs_are_values() -> None:

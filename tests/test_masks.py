@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from regard.model.masks import (
     cached_mask,
     causal_mask,
-    check_lengths,
     choose_mask,
     packed_mask,
     padding_mask,
@@ -109,7 +108,7 @@ def test_lengths_that_cannot_be(lengths: torch.Tensor, message: str) -> None:
 def test_packed_lengths_that_cannot_be() -> None:
     packed = torch.tensor([[2, 3], [4, 2]])
     with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: the rows have 5 positions"):
-        check_lengths("lengths", packed, 5, dimensions=2)
+        packed_mask(packed, packed, 5, 5)
     with pytest.raises(ValueError, match=r"for keys they are \[2, 2\], for queries missing"):
         choose_mask(5, 6, None, packed)
     with pytest.raises(ValueError, match=r"for keys they are \[2, 2\], for queries \[2, 1\]"):

@@ -274,6 +274,9 @@ def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> No
         ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], and these are \[2\]"),
         ((torch.tensor([[1.0, 2.0]]),), "token ids must be integers, and here are torch.float32"),
         ((torch.tensor([[1, 2]]), torch.tensor([3])), "lengths 3 is outside 0 … 2: the rows have 2 positions"),
+        ((torch.tensor([[1, 2]]), torch.tensor([2, 2])), "here are 1 rows, and lengths for 2"),
+        ((torch.tensor([[1, 2]]), [2]), "lengths must be a tensor, and here is a list"),
+        (([[1, 2]],), "token ids must be a tensor, and here is a list"),
     ],
 )
 def test_tokens_that_cannot_be(arguments: tuple[Tensor, ...], message: str) -> None:
@@ -281,6 +284,20 @@ def test_tokens_that_cannot_be(arguments: tuple[Tensor, ...], message: str) -> N
     assert isinstance(model, Encoder)
     with pytest.raises(ValueError, match=message):
         model(*arguments)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_lengths_are_checked_where_no_mask_needs_them() -> None:
+    """Under a causal mask lengths change nothing, and a mistake in them is a mistake all the same."""
+    decoder, pair, tokens = build(small(kind="decoder")), build(small()), ids(2, 5)
+    with pytest.raises(ValueError, match="lengths 9 is outside 0 … 5"):
+        decoder(tokens, torch.tensor([9, 3]))
+    with pytest.raises(ValueError, match="lengths must be integers"):
+        pair(tokens, tokens, None, torch.tensor([5.0, 3.0]))
+    with pytest.raises(ValueError, match="here are 1 rows of tokens, and 2 of their source"):
+        pair(tokens, tokens[:1])
+    with pytest.raises(ValueError, match=r"prefix must be \[rows\], not \[2, 1\]"):
+        build(small(kind="decoder", prefix=True))(tokens, None, torch.tensor([[2], [3]]))
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -299,11 +316,12 @@ def test_what_packed_rows_cannot_have() -> None:
         build(small(kind="decoder", attention_dropout=0.1))(tokens, packed)
     with pytest.raises(ValueError, match="packed rows have many"):
         build(small(kind="encoder", classes=3))(tokens, packed)
-    with pytest.raises(ValueError, match="lengths 9 is outside 0 … 4"):
-        build(small(kind="decoder"))(tokens, torch.tensor([[5, 4]]))
+    with pytest.raises(ValueError, match="lengths 7 is outside 0 … 4"):
+        build(small(kind="decoder"))(tokens, torch.tensor([[3, 4]]))
 
 
 def test_build_gives_the_kind_that_is_asked_for() -> None:
+    assert build("tiny").config == preset("tiny")
     kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
     for kind, wanted in kinds.items():
         model = build(small(kind=kind))

@@ -138,11 +138,20 @@ def test_watch_sees_every_call_and_leaves_no_trace() -> None:
         ({"heads": 4, "d_v": 0}, "d_v=0 is too small"),
         ({"heads": 4, "kv_heads": 0}, "kv_heads=0 is too small"),
         ({"heads": 4, "dropout": 1.5}, "dropout=1.5 is not a probability"),
+        ({"heads": 4.0}, "heads=4.0 is a float: it must be int"),
     ],
 )
 def test_bad_options(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(12, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_mask_of_rows_or_of_heads() -> None:
+    mha, x, mask = MultiHeadAttention(12, 4), torch.randn(4, 5, 12), torch.rand(4, 5, 5) > 0.3
+    with pytest.raises(ValueError, match=r"mask \[4, 5, 5\]: is it of rows, .* or of heads"):
+        mha(x, x, x, mask)
+    assert not torch.equal(mha(x, x, x, mask[:, None]), mha(x, x, x, mask[None]))
 
 
 @pytest.mark.usefixtures("as_users_run_it")

@@ -50,7 +50,7 @@ def fast_attention(
     dropout: float = 0.0,
 ) -> Float[Tensor, "*B T Dv"]:
     """The same output through PyTorch's fused kernels, which never form the weights. The mask decides the kernel."""
-    grouped = q.dim() > 2 and q.size(-3) != k.size(-3)
+    grouped = _grouped(q, k)
     if isinstance(mask, BlockMask):
         output: Tensor = _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
         return output
@@ -112,6 +112,8 @@ class MultiHeadAttention(nn.Module):
 
         K is the number of keys attended to: S, or with a cache all the places it has.
         """
+        if isinstance(mask, Tensor) and mask.dim() == query.dim() == 3:
+            raise ValueError(f"mask {list(mask.shape)}: is it of rows, mask[:, None], or of heads, mask[None]?")
         q = split_heads(self.q(query), self.heads)  # [*B, H, T, Dk]
         q = q if rotary is None else rotate(q, rotary)
         if cache is not None and cache.filled:
@@ -139,8 +141,18 @@ class MultiHeadAttention(nn.Module):
 
 def _for_each_head(x: Tensor, q: Tensor) -> Tensor:
     """Grouped heads: repeat each key or value head for the query heads it serves."""
-    grouped = q.dim() > 2 and x.size(-3) != q.size(-3)
-    return x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) if grouped else x
+    return x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) if _grouped(q, x) else x
+
+
+def _grouped(q: Tensor, k: Tensor) -> bool:
+    """Whether there are fewer key heads than query heads, [..., heads, positions, width]."""
+    if q.dim() < 3 or q.size(-3) == k.size(-3):
+        return False
+    if k.size(-3) == 0 or q.size(-3) % k.size(-3):
+        raise ValueError(
+            f"queries {list(q.shape)} and keys {list(k.shape)}: {q.size(-3)} heads cannot share {k.size(-3)}"
+        )
+    return True
 
 
 @once

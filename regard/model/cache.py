@@ -48,6 +48,11 @@ class Cache:
     """which of the source's positions are real, [B, 1, 1, S]"""
 
     @property
+    def rows(self) -> int:
+        """Rows it was made for."""
+        return self.own[0].k.size(0)
+
+    @property
     def length(self) -> int:
         """Places for tokens in each row."""
         return self.own[0].k.size(2)

@@ -11,8 +11,15 @@ def values_can_be_read() -> bool:
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
+def check_tensor(what: str, x: object) -> None:
+    """A ValueError unless `x` is a tensor: a list or an array is a common slip."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{what} must be a tensor, and here is a {type(x).__name__}: use torch.tensor(...)")
+
+
 def check_integers(what: str, numbers: Tensor) -> None:
-    """A ValueError unless `numbers` holds integers."""
+    """A ValueError unless `numbers` is a tensor of integers."""
+    check_tensor(what, numbers)
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
         raise ValueError(f"{what} must be integers, and here are {numbers.dtype}")
 

@@ -21,7 +21,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.kind = config.positions
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        padding = config.pad if config.pad_is_last else None  # its row is zero and gets no gradient
+        padding = config.pad_id if config.pad_is_last else None  # its row is zero and gets no gradient
         self.tokens = nn.Embedding(config.vocab_size, config.d_model, padding_idx=padding)
         self.positions = nn.Embedding(config.max_length, config.d_model) if config.positions == "learned" else None
         self.norm = norm(config) if config.embedding_norm else nn.Identity()

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from regard.model.checks import check_integers, check_range
+from regard.model.checks import check_integers, check_range, check_tensor
 
 Mask = Tensor | BlockMask | Literal["causal"] | None
 
@@ -39,7 +39,7 @@ def padding_mask(lengths: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 1 t"]:
 
     Combine with a causal mask by `&`: `causal_mask(t) & padding_mask(lengths, t)` is [B, 1, t, t].
     """
-    check_lengths("lengths", lengths, t, dimensions=1)
+    check_lengths("lengths", lengths, t, dimensions=(1,))
     return (torch.arange(t, device=lengths.device) < lengths[:, None])[:, None, None]  # [B, 1, 1, t]
 
 
@@ -81,6 +81,8 @@ def packed_mask(
             [False,  True, False],
             [False,  True,  True]])
     """
+    check_lengths("lengths", queries, t, dimensions=(2,))
+    check_lengths("lengths", keys, s, dimensions=(2,))
     query_sentence, query_place = places(queries, t)  # [B, t] each
     key_sentence, key_place = places(keys, s)  # [B, s] each
     sentences = queries.size(1)
@@ -118,8 +120,6 @@ def choose_mask(
                 f"packed rows need the lengths of both sides: for keys they are {list(keys.shape)}, "
                 f"for queries {'missing' if queries is None else list(queries.shape)}"
             )
-        check_lengths("lengths", queries, t, dimensions=2)
-        check_lengths("lengths", keys, s, dimensions=2)
         return packed_mask(queries, keys, t, s, causal, prefix)
     if prefix is not None:
         return prefix_mask(prefix, t)
@@ -143,7 +143,8 @@ def check_mask(mask: Mask, scores: torch.Size) -> None:
             raise ValueError(f"mask={mask!r} is unknown: the only mask with a name is 'causal'")
         if scores[-2] != scores[-1]:
             raise ValueError(f"a causal mask needs as many queries as keys, and here are {scores[-2]} and {scores[-1]}")
-    elif isinstance(mask, Tensor):
+    elif mask is not None and not isinstance(mask, BlockMask):
+        check_tensor("a mask", mask)
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")
         fits = mask.dim() <= len(scores) and all(
@@ -155,14 +156,18 @@ def check_mask(mask: Mask, scores: torch.Size) -> None:
             )
 
 
-def check_lengths(what: str, lengths: Tensor, t: int, dimensions: int) -> None:
-    """A ValueError unless `lengths` are integers, of so many dimensions, and fit into rows of `t` positions."""
+def check_lengths(what: str, lengths: Tensor, t: int, dimensions: tuple[int, ...], rows: int | None = None) -> None:
+    """A ValueError unless `lengths` are integers, of so many dimensions and rows, that fit into `t` positions."""
     check_integers(what, lengths)
-    if lengths.dim() != dimensions:
-        wanted = "[rows]" if dimensions == 1 else "[rows, sentences]"
+    wanted = " or ".join("[rows]" if each == 1 else "[rows, sentences]" for each in dimensions)
+    if lengths.dim() not in dimensions:
         raise ValueError(f"{what} must be {wanted}, not {list(lengths.shape)}")
-    totals = lengths if dimensions == 1 else lengths.sum(1)
-    check_range(what, totals, t + 1, f"the rows have {t} positions")
+    if rows is not None and lengths.size(0) != rows:
+        raise ValueError(f"{what} must be {wanted}: here are {rows} rows, and lengths for {lengths.size(0)}")
+    if lengths.dim() == 2:
+        check_range(what, lengths, t + 1, f"the rows have {t} positions")
+        lengths = lengths.sum(1)
+    check_range(what, lengths, t + 1, f"the rows have {t} positions")
 
 
 def places(lengths: Int[Tensor, "B N"], t: int) -> tuple[Int[Tensor, "B t"], Int[Tensor, "B t"]]:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import ModelConfig, head_widths
+from regard.config import ModelConfig, head_widths, preset
 from regard.model.cache import Cache, KeyValues
 from regard.model.checks import check_integers, check_range
 from regard.model.embedding import Embedding
@@ -89,7 +89,7 @@ class Encoder(Transformer):
 
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None) -> Hidden:
         """The last layer's vector for each token."""
-        check_tokens(tokens)
+        check_tokens(tokens, lengths)
         x, rotary = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
         return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), rotary)
@@ -108,8 +108,8 @@ class Decoder(Transformer):
 
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None, prefix: Lengths | None = None) -> Hidden:
         """The last layer's vector for each token. `prefix`: lengths of the part that sees itself whole."""
-        check_tokens(tokens)
-        self.check_prefix(prefix)
+        check_tokens(tokens, lengths)
+        self.check_prefix(prefix, tokens, lengths)
         x, rotary = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
         return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), rotary)
@@ -129,17 +129,20 @@ class Decoder(Transformer):
 
         The first step takes whole prompts, padded on the right; each later one goes on behind a row's last token.
         """
-        check_tokens(tokens)
+        check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         self.check_prefix(prefix)
         x, rotary = self.embed(tokens, positions)
         hidden = self.decoder(x, cached_mask(positions, cache.length, prefix), rotary, cache=cache.at(positions))
         return self.head(hidden)
 
-    def check_prefix(self, prefix: Tensor | None) -> None:
-        """A ValueError unless a prefix is given just where the model was made for one."""
+    def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
+        """A ValueError unless a prefix is given just where the model was made for one, for the sentences there are."""
         if self.config.prefix != (prefix is not None):
             raise ValueError(f"config.prefix is {self.config.prefix}, but prefix lengths are {prefix}")
+        if prefix is not None and tokens is not None:
+            packed = lengths is not None and lengths.dim() == 2
+            check_lengths("prefix", prefix, tokens.size(1), dimensions=(2 if packed else 1,), rows=tokens.size(0))
 
 
 class EncoderDecoder(Transformer):
@@ -152,7 +155,7 @@ class EncoderDecoder(Transformer):
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Lengths | None = None) -> Float[Tensor, "B S C"]:
         """The encoder's vector for each token of the source."""
-        check_tokens(source)
+        check_tokens(source, lengths)
         x, rotary = self.embed(source, default_positions(source, lengths))
         s = source.size(1)
         return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), rotary)
@@ -165,7 +168,7 @@ class EncoderDecoder(Transformer):
         target_lengths: Lengths | None = None,
     ) -> Hidden:
         """The decoder's vector for each token of the target."""
-        check_tokens(target)
+        check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
         x, rotary = self.embed(target, default_positions(target, target_lengths))
         t, s = target.size(1), source.size(1)
@@ -183,8 +186,9 @@ class EncoderDecoder(Transformer):
         """Logits for the token that follows each token of the target."""
         return self.head(self.hidden(source, target, source_lengths, target_lengths))
 
-    def start(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None, length: int) -> Cache:
-        """Encode the sources, compute every layer's cross-attention keys and values once, make room for the target."""
+    def start(self, source: Int[Tensor, "B S"], length: int, lengths: Int[Tensor, " B"] | None = None) -> Cache:
+        """Encode the sources, compute every layer's cross-attention keys and values once, make room for `length`
+        tokens of target in each row."""
         memory = self.encode(source, lengths)
         attentions = [layer.cross_attention for layer in self.decoder.layers if layer.cross_attention is not None]
         cross = [KeyValues(*attention.keys_and_values(memory, memory)) for attention in attentions]
@@ -193,7 +197,7 @@ class EncoderDecoder(Transformer):
 
     def step(self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B T V"]:
         """Logits for new target tokens at their positions, given what the cache holds; the cache takes them in."""
-        check_tokens(tokens)
+        check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         x, rotary = self.embed(tokens, positions)
         mask = cached_mask(positions, cache.length)
@@ -224,8 +228,9 @@ class SequenceHead(nn.Module):
         return self.classes(self.dropout(pooled))
 
 
-def build(config: ModelConfig) -> Encoder | Decoder | EncoderDecoder:
-    """The model that `config` describes, with fresh weights from torch's random state."""
+def build(config: ModelConfig | str) -> Encoder | Decoder | EncoderDecoder:
+    """The model that a config or the name of a preset describes, with fresh weights from torch's random state."""
+    config = preset(config) if isinstance(config, str) else config
     kinds: dict[str, type[Encoder | Decoder | EncoderDecoder]]
     kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
     model = kinds[config.kind](config)
@@ -262,19 +267,23 @@ def default_positions(tokens: Tokens, lengths: Tensor | None) -> Int[Tensor, " T
     """0, 1, 2, … along each row or, in packed rows, anew for each sentence."""
     if lengths is None or lengths.dim() == 1:
         return torch.arange(tokens.size(1), device=tokens.device)
-    check_lengths("lengths", lengths, tokens.size(1), dimensions=2)
     return places(lengths, tokens.size(1))[1]
 
 
-def check_tokens(tokens: Tensor) -> None:
-    """A ValueError unless these are token ids in rows."""
+def check_tokens(tokens: Tensor, lengths: Tensor | None = None, rows: int | None = None) -> None:
+    """A ValueError unless these are token ids in rows (so many of them), and the lengths are theirs."""
     check_integers("token ids", tokens)
     if tokens.dim() != 2:
         raise ValueError(f"token ids must be [rows, tokens], and these are {list(tokens.shape)}")
+    if rows is not None and tokens.size(0) != rows:
+        raise ValueError(f"here are {tokens.size(0)} rows of tokens, and {rows} of their source or in the cache")
+    if lengths is not None:
+        check_lengths("lengths", lengths, tokens.size(1), dimensions=(1, 2), rows=tokens.size(0))
 
 
 def check_positions(positions: Tensor, tokens: Tensor, cache: Cache) -> None:
     """A ValueError unless there is one position for each token, and a place for it in the cache."""
+    check_integers("positions", positions)
     if positions.shape != tokens.shape:
         raise ValueError(f"positions {list(positions.shape)} must be given for each token {list(tokens.shape)}")
     check_range("position", positions, cache.length, f"the cache was made for {cache.length} tokens")

@@ -35,8 +35,10 @@ def shade(weight: float) -> Style:
     place = min(max(weight, 0.0), 1.0) * (len(RAMP) - 1)
     low = min(int(place), len(RAMP) - 2)
     red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
-    light = 0.299 * red + 0.587 * green + 0.114 * blue > 140
-    return Style(color="black" if light else "white", bgcolor=f"rgb({red},{green},{blue})")
+    linear = [(c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in (red, green, blue)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # as WCAG counts it
+    readable = "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
+    return Style(color=readable, bgcolor=f"rgb({red},{green},{blue})")
 
 
 def console() -> Console:
