@@ -3,6 +3,7 @@
 The string under each field is its documentation, here and wherever the field is shown to a user.
 """
 
+import math
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -148,18 +149,18 @@ class ModelConfig(Strict):
         super().__post_init__()
         require_at_least(
             1,
-            vocab_size=self.vocab_size,
             layers=self.layers,
             decoder_layers=self.decoder_layers,
             d_ff=self.d_ff,
             max_length=self.max_length,
         )
+        require_at_least(2, vocab_size=self.vocab_size)
         require_at_least(0, classes=self.classes)
         d_k, _, _ = head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
         check_probability("dropout", self.dropout)
         check_probability("attention_dropout", self.attention_dropout)
-        if self.norm_eps <= 0 or self.rotary_base <= 0:
-            raise ValueError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0")
+        if not (0 < self.norm_eps < 1 and 0 < self.rotary_base < math.inf):
+            raise ValueError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0 and finite")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
         if self.positions == "rotary" and d_k % 2:

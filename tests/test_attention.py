@@ -66,6 +66,16 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(path: object, 
         assert x.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("path", [attention, fast_attention])
+def test_large_scores_neither_overflow_nor_show_through_a_mask(path: object) -> None:
+    q, k, v = torch.full((1, 64), 60.0), torch.stack([torch.full((64,), 60.0), torch.full((64,), -60.0)]), torch.eye(2)
+    hidden = torch.tensor([[False, True]])  # the key that is hidden scores 57,600 above the one that is seen
+    for dtype in (torch.float32, torch.float16):
+        for mask, wanted in ((None, [[1.0, 0.0]]), (hidden, [[0.0, 1.0]])):
+            output = path(q.to(dtype), k.to(dtype), v.to(dtype), mask)  # type: ignore[operator]
+            assert (output[0] if isinstance(output, tuple) else output).tolist() == wanted
+
+
 def test_grouped_heads_are_repeated_heads() -> None:
     q = torch.randn(2, 6, 5, 8, dtype=torch.float64)
     k, v = (torch.randn(2, 2, 7, 8, dtype=torch.float64) for _ in range(2))
@@ -114,15 +124,27 @@ def make_mask(kind: str, b: int, h: int, t: int, s: int) -> Mask:
     d_v=st.integers(1, 40),
     kind=st.sampled_from(MASKS),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    size=st.sampled_from([1.0, 0.01, 5.0]),
     seed=st.integers(0, 2**31),
 )
 def test_readable_and_fast_paths_agree(
-    b: int, groups: int, shared: int, t: int, s: int, d_k: int, d_v: int, kind: str, dtype: torch.dtype, seed: int
+    b: int,
+    groups: int,
+    shared: int,
+    t: int,
+    s: int,
+    d_k: int,
+    d_v: int,
+    kind: str,
+    dtype: torch.dtype,
+    size: float,
+    seed: int,
 ) -> None:
     """As PyTorch judges it: both against float64, and the fast path's error may not be much above the readable's."""
     torch.manual_seed(seed)
     t = s if kind == "causal" else t
     q, k, v = torch.randn(b, groups * shared, t, d_k), torch.randn(b, groups, s, d_k), torch.randn(b, groups, s, d_v)
+    q = q * size
     mask, towards = make_mask(kind, b, groups * shared, t, s), torch.randn(b, groups * shared, t, d_v)
     exact = output_and_gradients(attention, [q.to(dtype).double() for q in (q, k, v)], mask, towards.double())
     readable = output_and_gradients(attention, [q.to(dtype) for q in (q, k, v)], mask, towards.to(dtype))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.config import PRESETS, preset
-from regard.model.cache import Cache
+from regard.model.cache import Cache, KeyValues
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from tests.oracles import small
 from tests.test_model import DECODERS, PAIRS, SHAPES, ids, model_of
@@ -110,11 +110,33 @@ def test_positions_that_do_not_fit() -> None:
     model = build(small(kind="decoder"))
     assert isinstance(model, Decoder)
     cache = model.start(2, 4)
-    with pytest.raises(ValueError, match="position 4 is outside 0 … 3: the cache was made for 4 tokens"):
+    with pytest.raises(ValueError, match="position 4 is outside 0 … 3: the cache has no more places"):
         model.step(ids(2, 1), torch.tensor([[3], [4]]), cache)
     with pytest.raises(ValueError, match=r"positions \[1\] must be given for each token \[2, 1\]"):
         model.step(ids(2, 1), torch.tensor([3]), cache)
     with pytest.raises(ValueError, match="here are 1 rows of tokens, and 2 of their source or in the cache"):
         model.step(ids(1, 1), torch.tensor([[3]]), cache)
+    filled = KeyValues(*cache.own[0])
     with pytest.raises(ValueError, match="is filled: it takes no more"):
-        cache.own[0].put(torch.zeros(2, 4, 1, 6), torch.zeros(2, 4, 1, 6))
+        filled.put(torch.zeros(2, 4, 1, 6), torch.zeros(2, 4, 1, 6))
+    x = torch.randn(2, 3, 24)
+    with pytest.raises(ValueError, match="a filled cache stands for key and value"):
+        model.decoder.layers[0].attention(x, x, x, cache=filled)
+    with pytest.raises(ValueError, match=r"classes=3\) has no next token"):
+        Decoder(small(kind="decoder", classes=3)).start(2, 4)
+
+
+@pytest.mark.parametrize("name", ["llama", "paper"])
+def test_steps_under_autocast_and_without_gradients(name: str) -> None:
+    """As validation does in the middle of training: the cache keeps its own type, and no graph grows through it."""
+    model, tokens = build(SHAPES[name]), ids(2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        if isinstance(model, EncoderDecoder):
+            cache, wanted = model.start(tokens, 4), model(tokens, tokens)
+        else:
+            assert isinstance(model, Decoder)
+            cache, wanted = model.start(2, 4), model(tokens)
+        got = steps(model, cache, tokens, [1, 2, 3])
+    assert cache.own[0].k.dtype == torch.float32
+    assert not cache.own[0].k.requires_grad
+    torch.testing.assert_close(got.float(), wanted.float(), rtol=0, atol=0.05)

@@ -36,6 +36,41 @@ if model.config.kind != "encoder":
             torch.testing.assert_close(step(*new, caches[0]), model.step(*new, caches[1]), rtol=1e-4, atol=1e-4)
 """
 
+SHAPES = """
+import torch, regard
+torch.manual_seed(0)
+graphs = []
+def count(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+def check(what, calls, most=3):
+    torch.compiler.reset()
+    graphs.clear()
+    for compiled, eager in calls():
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
+    assert len(graphs) <= most, (what, len(graphs))
+pair, decoder = regard.build("tiny").eval(), regard.build(regard.preset("tiny", kind="decoder")).eval()
+def rows(t):
+    return torch.randint(1, 500, (2, t)), torch.tensor([t, t - 1]), torch.tensor([[2, t - 2], [t - 1, 1]])
+def forward(model, packed):
+    fast = torch.compile(model, fullgraph=True, backend=count)
+    for t in range(4, 18):
+        tokens, lengths, several = rows(t)
+        lengths = several if packed else lengths
+        args = (tokens, tokens, lengths, lengths) if model is pair else (tokens, lengths)
+        yield fast(*args), model(*args)
+def stepping():
+    fast = torch.compile(decoder.step, fullgraph=True, backend=count)
+    one, other = decoder.start(2, 20), decoder.start(2, 20)
+    for t in range(14):
+        new = torch.randint(1, 500, (2, 1)), torch.full((2, 1), t)
+        yield fast(*new, one.upto(t + 1)), decoder.step(*new, other.upto(t + 1))
+for packed in (False, True):
+    check(f"pair {packed}", lambda: forward(pair, packed))
+    check(f"decoder {packed}", lambda: forward(decoder, packed))
+check("step", stepping)
+"""
+
 TRAIN = """
 import torch, torch.nn.functional as F, regard
 torch.manual_seed(0)
@@ -66,6 +101,12 @@ def run_alone(program: str, *arguments: str) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_one_graph(name: str) -> None:
     run_alone(TRACE, name, "eager")
+
+
+@pytest.mark.slow
+def test_other_lengths_do_not_mean_other_graphs() -> None:
+    """Padded, packed and step by step through a growing cache: a second graph is for any size, and is the last."""
+    run_alone(SHAPES)
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 CI has no such device; run these where there is one: `pytest -m gpu`.
 """
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -115,3 +117,18 @@ def test_every_preset_compiles_into_one_graph(name: str) -> None:
         for eager, compiled in zip(*results, strict=True):
             scale = eager.abs().max().clamp(min=1e-6)
             assert (compiled - eager).abs().max() <= 5e-3 * scale
+
+
+def test_packed_batches_of_many_sizes_stay_on_the_fused_kernel() -> None:
+    """Eager models too: FlexAttention's unfused path warns, and here its warning is an error."""
+    torch.compiler.reset()
+    config = preset("tiny", dropout=0.0)
+    model = build(config).cuda()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*flex_attention called without torch.compile.*")
+        for t in range(100, 220, 10):
+            tokens = torch.randint(1, 500, (2, t))
+            lengths = torch.tensor([[t // 2, t // 3], [t, 0]])
+            packed = model(*(x.cuda() for x in (tokens, tokens, lengths, lengths)))
+            alone = model(tokens[1:].cuda(), tokens[1:].cuda())
+            torch.testing.assert_close(packed[1:], alone, rtol=1e-2, atol=1e-2)

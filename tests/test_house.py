@@ -139,6 +139,8 @@ def test_the_tree_in_the_readme_is_the_one_on_disk() -> None:
             there |= {"/".join(parts[:n]) + "/" for n in range(1, len(parts))}
             silent = parts[-1] == "py.typed" or (parts[-1] == "__init__.py" and len(parts) > 2)
             there |= set() if silent else {file}
+        elif parts[0] == "docs":
+            there |= {"docs/", file}
         elif not parts[0].startswith(".") or parts[0] == ".ci":
             there.add(parts[0] + "/" if len(parts) > 1 else file)
     assert drawn == there

@@ -136,3 +136,16 @@ def test_dropout_falls_on_each_sublayers_output(norm: str) -> None:
             assert each is not None
             wanted = each(wanted)
     torch.testing.assert_close(layer(x, memory=memory), wanted)
+
+
+def test_what_is_kept_by_dropout_is_rescaled() -> None:
+    layer, x = Layer(small(norm="pre", dropout=0.3)), torch.zeros(8, 50, 24)
+    added = layer.residual(x, torch.nn.Identity(), torch.ones_like)
+    assert sorted(added.unique().tolist()) == pytest.approx([0.0, 1 / 0.7])
+    assert (added == 0).float().mean().item() == pytest.approx(0.3, abs=0.02)
+
+
+def test_attention_dropout_is_a_knob_of_its_own() -> None:
+    layer = Layer(small(dropout=0.3, attention_dropout=0.2), cross=True)
+    assert layer.cross_attention is not None
+    assert (layer.attention.dropout, layer.cross_attention.dropout, layer.dropout.p) == (0.2, 0.2, 0.3)

@@ -92,10 +92,10 @@ def test_the_cheapest_mask_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        (torch.tensor([4, 9]), "lengths 9 is outside 0 … 5: the rows have 5 positions"),
+        (torch.tensor([4, 9]), "lengths 9 is outside 0 … 5: no row is longer"),
         (torch.tensor([-1, 3]), "lengths -1 is outside 0 … 5"),
-        (torch.tensor([1.0, 2.0]), "lengths must be integers, and here are torch.float32"),
-        (torch.tensor([True, False]), "lengths must be integers, and here are torch.bool"),
+        (torch.tensor([1.0, 2.0]), r"lengths must be integers \(int64 or int32\), and here are torch.float32"),
+        (torch.tensor([True, False]), r"lengths must be integers \(int64 or int32\), and here are torch.bool"),
         (torch.tensor([[1, 2]]), r"lengths must be \[rows\], not \[1, 2\]"),
     ],
 )
@@ -107,9 +107,14 @@ def test_lengths_that_cannot_be(lengths: torch.Tensor, message: str) -> None:
 @pytest.mark.usefixtures("as_users_run_it")
 def test_packed_lengths_that_cannot_be() -> None:
     packed = torch.tensor([[2, 3], [4, 2]])
-    with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: the rows have 5 positions"):
+    with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: no row is longer"):
         packed_mask(packed, packed, 5, 5)
-    with pytest.raises(ValueError, match=r"for keys they are \[2, 2\], for queries missing"):
+    with pytest.raises(ValueError, match=r"here they are missing and \[2, 2\]"):
         choose_mask(5, 6, None, packed)
-    with pytest.raises(ValueError, match=r"for keys they are \[2, 2\], for queries \[2, 1\]"):
+    with pytest.raises(ValueError, match=r"here they are \[2, 1\] and \[2, 2\]"):
         choose_mask(5, 6, packed[:, :1], packed)
+    for source in (None, torch.tensor([5, 6])):
+        with pytest.raises(ValueError, match=r"packed rows need the lengths of both sides: here they are \[2, 2\] and"):
+            choose_mask(6, 6, packed, source)
+    with pytest.raises(ValueError, match="are of no sentence at all"):
+        packed_mask(packed[:, :0], packed[:, :0], 5, 5)

@@ -1,6 +1,8 @@
 """Whole models: sizes, properties that must hold whatever the weights, and what a user's mistake meets."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.config import PRESETS, ModelConfig, preset
 from regard.model.layers import Stack
-from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build, initialise
 from regard.model.watch import watch
 from tests.oracles import small
 
@@ -272,8 +274,8 @@ def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> No
         ((torch.tensor([[1, -1]]),), "token id -1 is outside 0 … 30"),
         ((torch.ones(1, 33, dtype=torch.long),), r"33 tokens, but learned positions for 32 alone \(max_length\)"),
         ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], and these are \[2\]"),
-        ((torch.tensor([[1.0, 2.0]]),), "token ids must be integers, and here are torch.float32"),
-        ((torch.tensor([[1, 2]]), torch.tensor([3])), "lengths 3 is outside 0 … 2: the rows have 2 positions"),
+        ((torch.tensor([[1.0, 2.0]]),), r"token ids must be integers \(int64 or int32\), and here are torch.float32"),
+        ((torch.tensor([[1, 2]]), torch.tensor([3])), "lengths 3 is outside 0 … 2: no row is longer"),
         ((torch.tensor([[1, 2]]), torch.tensor([2, 2])), "here are 1 rows, and lengths for 2"),
         ((torch.tensor([[1, 2]]), [2]), "lengths must be a tensor, and here is a list"),
         (([[1, 2]],), "token ids must be a tensor, and here is a list"),
@@ -303,9 +305,9 @@ def test_lengths_are_checked_where_no_mask_needs_them() -> None:
 @pytest.mark.usefixtures("as_users_run_it")
 def test_a_prefix_must_be_given_just_where_the_config_says_so() -> None:
     tokens, prefix = ids(1, 4), torch.tensor([2])
-    with pytest.raises(ValueError, match=r"config\.prefix is False"):
+    with pytest.raises(ValueError, match=r"config\.prefix is False, and prefix lengths are given"):
         build(small(kind="decoder"))(tokens, prefix=prefix)
-    with pytest.raises(ValueError, match=r"config\.prefix is True, but prefix lengths are None"):
+    with pytest.raises(ValueError, match=r"config\.prefix is True, and prefix lengths are missing"):
         build(small(kind="decoder", prefix=True))(tokens)
 
 
@@ -327,3 +329,107 @@ def test_build_gives_the_kind_that_is_asked_for() -> None:
         model = build(small(kind=kind))
         assert isinstance(model, wanted)
         assert sum(isinstance(module, Stack) for module in model.modules()) == (2 if kind == "encoder-decoder" else 1)
+
+
+def test_dropout_on_embeddings_comes_last_and_the_classifier_has_it_too() -> None:
+    dropped = build(small(kind="encoder", dropout=1 - 1e-12, embedding_norm=True, classes=3))
+    with torch.no_grad():
+        for parameter in dropped.parameters():
+            parameter.add_(1.0)  # norms with a bias, so that a norm after dropout would show
+    assert (dropped.embedding(ids(2, 5), torch.arange(5)) == 0).all()
+    torch.testing.assert_close(dropped(ids(2, 5)), dropped.classifier.classes.bias.expand(2, 3))
+
+
+def test_only_a_pad_that_stands_last_has_no_gradient() -> None:
+    model, tokens = build(SHAPES["bert"]), torch.zeros(1, 3, dtype=torch.long)
+    assert isinstance(model, Encoder)
+    model.hidden(tokens).square().sum().backward()
+    gradient = model.embedding.tokens.weight.grad
+    assert gradient is not None
+    assert (gradient[0] != 0).any()
+
+
+def test_learned_positions_end_where_they_end() -> None:
+    model = build(small(kind="decoder", positions="learned", max_length=6))
+    assert isinstance(model, Decoder)
+    model(ids(1, 6))
+    cache = model.start(1, 8)
+    model.step(ids(1, 1), torch.tensor([[5]]), cache)
+    with pytest.raises(ValueError, match="position 6 is outside 0 … 5: learned positions go no further"):
+        model.step(ids(1, 1), torch.tensor([[6]]), cache)
+
+
+def test_rotations_take_the_models_base_and_precision() -> None:
+    tokens = ids(1, 9)
+    outputs = []
+    for base in (10_000.0, 100.0):
+        torch.manual_seed(1)
+        model = build(small(kind="decoder", positions="rotary", rotary_base=base)).double()
+        outputs.append(model(tokens))
+        turns = model.embed(tokens, torch.arange(9))[1]
+        assert turns is not None
+        assert turns[0].dtype == torch.float64
+        half = model.bfloat16().embed(tokens, torch.arange(9))[1]
+        assert half is not None
+        assert half[0].dtype == torch.float32  # a table in bfloat16 would not tell position 257 from 258
+    assert not torch.allclose(outputs[0], outputs[1])
+
+
+def test_the_parameters_are_those_and_no_others() -> None:
+    """By name: a bias or a norm too many would change every count and every export."""
+    names = set(build(small(layers=1, tied=False)).state_dict())
+    attention = {f"{part}.{kind}" for part in ("q", "k", "v", "out") for kind in ("weight", "bias")}
+    norms = {f"{part}_norm.{kind}" for part in ("attention", "feed_forward") for kind in ("weight", "bias")}
+    feed_forward = {f"feed_forward.{part}.{kind}" for part in ("up", "down") for kind in ("weight", "bias")}
+    layer = {f"attention.{name}" for name in attention} | norms | feed_forward
+    cross = {f"cross_attention.{name}" for name in attention} | {
+        f"cross_attention_norm.{k}" for k in ("weight", "bias")
+    }
+    wanted = {f"encoder.layers.0.{name}" for name in layer} | {f"decoder.layers.0.{name}" for name in layer | cross}
+    assert names == wanted | {"embedding.tokens.weight", "output.weight"}
+
+
+def test_residual_writers_start_smaller_in_pre_norm_models_alone() -> None:
+    plain = {"d_model": 64, "d_ff": 256, "scale_embeddings": False, "layers": 2}
+    pre, post = build(small(norm="pre", **plain)), build(small(**plain))
+    for model, encoder, decoder in ((pre, 0.02 / 2, 0.02 / 6**0.5), (post, 0.02, 0.02)):
+        assert isinstance(model, EncoderDecoder)
+        for stack, std in ((model.encoder, encoder), (model.decoder, decoder)):
+            for linear in stack.layers[1].writers():
+                assert linear.weight.std().item() == pytest.approx(std, rel=0.05)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_model_made_without_memory_can_be_initialised_later(name: str) -> None:
+    """As sharded training makes it: on the meta device, then with memory that holds anything."""
+    with torch.device("meta"):
+        model = build(SHAPES[name])
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(7.0)
+    torch.manual_seed(5)
+    initialise(model)
+    torch.manual_seed(5)
+    for here, there in zip(model.parameters(), build(SHAPES[name]).parameters(), strict=True):
+        assert not (here == 7.0).any()
+        assert here.std().item() == pytest.approx(there.std().item(), rel=0.3, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_models_can_be_pickled_and_copied(name: str) -> None:
+    model, tokens = model_of(name), ids(2, 5)
+    arguments = (tokens, tokens) if name in PAIRS else (tokens,)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert torch.equal(other(*arguments), model(*arguments))
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_what_would_leak_or_mean_nothing() -> None:
+    prefixed, classifier = build(small(kind="decoder", prefix=True)), build(small(kind="decoder", classes=3))
+    with pytest.raises(ValueError, match="a prefix is longer than its sentence"):
+        prefixed(ids(1, 6), torch.tensor([4]), torch.tensor([5]))
+    with pytest.raises(ValueError, match="a sequence without tokens has no class"):
+        classifier(ids(2, 6), torch.tensor([4, 0]))
+    with pytest.raises(ValueError, match="packed rows need the lengths of both sides"):
+        build(small())(ids(1, 6), ids(1, 6), None, torch.tensor([[3, 3]]))

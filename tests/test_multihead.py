@@ -95,12 +95,23 @@ def test_rotary_turns_queries_and_keys_alone() -> None:
     torch.testing.assert_close(ours, mha.out(output.transpose(1, 2).flatten(2)))
 
 
-def test_dropout_is_for_training() -> None:
-    mha = MultiHeadAttention(12, 4, dropout=0.5)
-    x = torch.randn(2, 5, 12)
-    assert not torch.equal(mha(x, x, x), mha(x, x, x))
+@pytest.mark.parametrize("readable", [False, True])
+def test_dropout_is_for_training_and_falls_on_the_weights(readable: bool) -> None:
+    """On both paths: of two keys each is dropped with p = 0.3, which leaves four outcomes with known shares."""
+    mha = MultiHeadAttention(4, 1, dropout=0.3, bias=False).double()
+    x = torch.randn(1, 2, 4, dtype=torch.float64)
+
+    def call(count: int) -> Tensor:
+        many = x.expand(count, -1, -1)
+        result = mha(many, many, many, return_weights=readable)
+        return result[0] if readable else result
+
+    draws = call(20_000)[:, 0]  # [draws, 4]
+    kept = [tuple(row) for row in draws.round(decimals=9).tolist()]
+    shares = sorted(kept.count(outcome) / len(kept) for outcome in set(kept))
+    assert shares == pytest.approx([0.09, 0.21, 0.21, 0.49], abs=0.02)
     mha.eval()
-    assert torch.equal(mha(x, x, x), mha(x, x, x))
+    torch.testing.assert_close(draws.mean(0), call(1)[0, 0], rtol=0.1, atol=0.02)
 
 
 def test_works_on_a_single_sequence() -> None:
@@ -125,6 +136,19 @@ def test_watch_sees_every_call_and_leaves_no_trace() -> None:
     assert torch.equal(pair["a"](x, x, x), before)
     assert not pair["a"]._forward_hooks
     assert not pair["a"]._forward_pre_hooks
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_one_watch_inside_another(batch: int) -> None:
+    mha, x = MultiHeadAttention(12, 4), torch.randn(batch, 5, 12)
+    with watch(mha) as outer:
+        mha(x, x, x)
+        with watch(mha) as inner:
+            output = mha(x, x, x)
+    assert output.shape == (batch, 5, 12)
+    assert len(outer[""]) == 2
+    assert torch.equal(inner[""][0], outer[""][1])
+    assert inner[""][0].shape == (batch, 4, 5, 5)
 
 
 @pytest.mark.usefixtures("as_users_run_it")

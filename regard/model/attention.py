@@ -32,7 +32,7 @@ def attention(
     A row that may attend to nothing gets weights and output of zero.
     """
     k, v = _for_each_head(k, q), _for_each_head(v, q)
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))  # [*B, T, S]
+    scores = q / math.sqrt(q.size(-1)) @ k.transpose(-2, -1)  # [*B, T, S]; scaled first, or float16 overflows
     allowed = dense(mask, scores)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)  # not -inf: no NaN on the way either
@@ -52,6 +52,8 @@ def fast_attention(
     """The same output through PyTorch's fused kernels, which never form the weights. The mask decides the kernel."""
     grouped = _grouped(q, k)
     if isinstance(mask, BlockMask):
+        if dropout:
+            raise ValueError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
         output: Tensor = _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
         return output
     check_mask(mask, torch.Size([*q.shape[:-1], k.size(-2)]))
@@ -106,9 +108,10 @@ class MultiHeadAttention(nn.Module):
         mask: Mask = None,
         rotary: Rotary | None = None,
         cache: KeyValues | None = None,
+        *,
         return_weights: bool = False,
     ) -> Float[Tensor, "*B T C"] | tuple[Float[Tensor, "*B T C"], Float[Tensor, "*B H T K"]]:
-        """Self-attention is `mha(x, x, x)`; a filled cache stands for key and value, which may then be None.
+        """Self-attention is `mha(x, x, x)`; a filled cache stands for key and value, which are then None.
 
         K is the number of keys attended to: S, or with a cache all the places it has.
         """
@@ -117,6 +120,8 @@ class MultiHeadAttention(nn.Module):
         q = split_heads(self.q(query), self.heads)  # [*B, H, T, Dk]
         q = q if rotary is None else rotate(q, rotary)
         if cache is not None and cache.filled:
+            if key is not None or value is not None:
+                raise ValueError("a filled cache stands for key and value: give None for both")
             k, v = cache.k, cache.v  # [*B, G, K, Dk], [*B, G, K, Dv]
         elif key is None or value is None:
             raise ValueError("key and value may be left out only where a filled cache stands for them")
@@ -157,4 +162,5 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
 
 @once
 def _compiled_flex_attention() -> Callable[..., Tensor]:
-    return torch.compile(flex_attention, dynamic=False)
+    """Eager, FlexAttention would form all scores; `fullgraph` makes a failure to compile an error instead."""
+    return torch.compile(flex_attention, fullgraph=True)

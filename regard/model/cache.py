@@ -7,15 +7,23 @@ Dimensions: B rows, G key/value heads, L places, T new tokens, D a head's width.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 
+class Room(NamedTuple):
+    """Places for the keys and values of one attention."""
+
+    k: Float[Tensor, "B G L Dk"]
+    v: Float[Tensor, "B G L Dv"]
+
+
 @dataclass
 class KeyValues:
-    """The keys and values of one attention."""
+    """The keys and values of one attention in one step."""
 
     k: Float[Tensor, "B G L Dk"]
     v: Float[Tensor, "B G L Dv"]
@@ -32,8 +40,8 @@ class KeyValues:
         if self.positions is None:
             raise ValueError("this cache is filled: it takes no more keys and values")
         rows = torch.arange(k.size(0), device=k.device)[:, None]  # [B, 1]
-        self.k[rows, :, self.positions] = k.transpose(1, 2)  # [B, T, G, Dk]
-        self.v[rows, :, self.positions] = v.transpose(1, 2)
+        self.k[rows, :, self.positions] = k.transpose(1, 2).to(self.k.dtype)  # [B, T, G, Dk]
+        self.v[rows, :, self.positions] = v.transpose(1, 2).to(self.v.dtype)
         return self.k, self.v
 
 
@@ -41,7 +49,7 @@ class KeyValues:
 class Cache:
     """What a model has computed of the tokens so far: `own` per layer for self-attention, `cross` for the source."""
 
-    own: list[KeyValues]
+    own: list[Room]
     cross: list[KeyValues]
     """empty in a decoder without an encoder"""
     source_mask: Tensor | None = None
@@ -59,7 +67,7 @@ class Cache:
 
     def upto(self, length: int) -> "Cache":
         """The first `length` places of this cache, sharing its memory: what lies behind need not be attended to."""
-        own = [KeyValues(each.k[:, :, :length], each.v[:, :, :length]) for each in self.own]
+        own = [Room(each.k[:, :, :length], each.v[:, :, :length]) for each in self.own]
         return Cache(own, self.cross, self.source_mask)
 
     def at(self, positions: Int[Tensor, "B T"]) -> list[tuple[KeyValues, KeyValues | None]]:

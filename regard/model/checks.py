@@ -20,15 +20,18 @@ def check_tensor(what: str, x: object) -> None:
 def check_integers(what: str, numbers: Tensor) -> None:
     """A ValueError unless `numbers` is a tensor of integers."""
     check_tensor(what, numbers)
-    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
-        raise ValueError(f"{what} must be integers, and here are {numbers.dtype}")
+    if numbers.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{what} must be integers (int64 or int32), and here are {numbers.dtype}")
 
 
 def check_range(what: str, numbers: Tensor, end: int, remedy: str) -> None:
-    """A ValueError unless all `numbers` are integers in [0, end); on a GPU an index astray would end the process."""
+    """A ValueError unless all `numbers` are integers in [0, end); on a GPU an index astray would end the process.
+
+    `remedy` is plain text: to format a size into it would tie a compiled graph to that size.
+    """
     check_integers(what, numbers)
     if numbers.numel() == 0 or numbers.is_meta or not values_can_be_read():
         return
-    low, high = (int(x) for x in numbers.aminmax())
+    low, high = torch.stack(numbers.aminmax()).tolist()
     if low < 0 or high >= end:
         raise ValueError(f"{what} {low if low < 0 else high} is outside 0 … {end - 1}: {remedy}")

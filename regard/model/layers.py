@@ -4,6 +4,7 @@ Dimensions: B batch, T target length, S source length, C model width.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from regard.model.positions import Rotary
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
     "swiglu": F.silu,  # of the gate, which then multiplies
 }
@@ -75,11 +76,11 @@ class Layer(nn.Module):
             )
         return self.residual(x, self.feed_forward_norm, self.feed_forward)
 
-    def residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def residual(self, x: Tensor, normalise: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x plus what the sub-layer makes of it, normalised after the sum (the paper) or before the sub-layer."""
         if self.pre_norm:
-            return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))
+            return x + self.dropout(sublayer(normalise(x)))
+        return normalise(x + self.dropout(sublayer(x)))
 
     def writers(self) -> list[nn.Linear]:
         """The linear layers whose output is added to the residual, one for each sub-layer."""

@@ -114,12 +114,10 @@ def choose_mask(
     Lengths are [B] where each row holds one sentence, padded on the right, and [B, N] where it holds many. Under a
     causal mask padding on the right lies in the future of every real position, so that it needs no mask of its own.
     """
-    if keys is not None and keys.dim() == 2:
-        if queries is None or queries.shape != keys.shape:
-            raise ValueError(
-                f"packed rows need the lengths of both sides: for keys they are {list(keys.shape)}, "
-                f"for queries {'missing' if queries is None else list(queries.shape)}"
-            )
+    if any(lengths is not None and lengths.dim() == 2 for lengths in (queries, keys)):
+        if queries is None or keys is None or queries.shape != keys.shape:
+            shapes = ["missing" if lengths is None else list(lengths.shape) for lengths in (queries, keys)]
+            raise ValueError(f"packed rows need the lengths of both sides: here they are {shapes[0]} and {shapes[1]}")
         return packed_mask(queries, keys, t, s, causal, prefix)
     if prefix is not None:
         return prefix_mask(prefix, t)
@@ -147,8 +145,8 @@ def check_mask(mask: Mask, scores: torch.Size) -> None:
         check_tensor("a mask", mask)
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")
-        fits = mask.dim() <= len(scores) and all(
-            m in (1, n) for m, n in zip(reversed(mask.shape), reversed(scores), strict=False)
+        fits = 2 <= mask.dim() <= len(scores) and all(
+            m == 1 or m == n for m, n in zip(reversed(mask.shape), reversed(scores), strict=False)
         )
         if not fits:
             raise ValueError(
@@ -162,12 +160,14 @@ def check_lengths(what: str, lengths: Tensor, t: int, dimensions: tuple[int, ...
     wanted = " or ".join("[rows]" if each == 1 else "[rows, sentences]" for each in dimensions)
     if lengths.dim() not in dimensions:
         raise ValueError(f"{what} must be {wanted}, not {list(lengths.shape)}")
+    if lengths.dim() == 2 and lengths.size(1) == 0:
+        raise ValueError(f"{what} {list(lengths.shape)} are of no sentence at all")
     if rows is not None and lengths.size(0) != rows:
         raise ValueError(f"{what} must be {wanted}: here are {rows} rows, and lengths for {lengths.size(0)}")
     if lengths.dim() == 2:
-        check_range(what, lengths, t + 1, f"the rows have {t} positions")
+        check_range(what, lengths, t + 1, "no row is longer")
         lengths = lengths.sum(1)
-    check_range(what, lengths, t + 1, f"the rows have {t} positions")
+    check_range(what, lengths, t + 1, "no row is longer")
 
 
 def places(lengths: Int[Tensor, "B N"], t: int) -> tuple[Int[Tensor, "B t"], Int[Tensor, "B t"]]:

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import ModelConfig, head_widths, preset
-from regard.model.cache import Cache, KeyValues
-from regard.model.checks import check_integers, check_range
+from regard.model.cache import Cache, KeyValues, Room
+from regard.model.checks import check_integers, check_range, values_can_be_read
 from regard.model.embedding import Embedding
 from regard.model.layers import Stack
 from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, padding_mask, places
@@ -63,19 +63,19 @@ class Transformer(nn.Module):
         self, t: int, s: int, queries: Tensor | None, keys: Tensor | None, causal: bool, prefix: Tensor | None = None
     ) -> Mask:
         """The mask for T queries and S keys of these lengths."""
-        if self.config.attention_dropout and keys is not None and keys.dim() == 2:
+        if self.training and self.config.attention_dropout and keys is not None and keys.dim() == 2:
             raise ValueError(
                 f"attention_dropout={self.config.attention_dropout} is not possible with packed batches: set it to 0"
             )
         return choose_mask(t, s, queries, keys, causal, prefix)
 
-    def allocate(self, batch: int, length: int) -> list[KeyValues]:
+    def allocate(self, batch: int, length: int) -> list[Room]:
         """Room for `length` tokens' keys and values in each decoder layer, [B, G, L, Dk] and [B, G, L, Dv]."""
         c, like = self.config, self.embedding.tokens.weight
         d_k, d_v, groups = head_widths(c.d_model, c.heads, c.d_k, c.d_v, c.kv_heads)
         layers = c.layers if c.decoder_layers is None else c.decoder_layers
         return [
-            KeyValues(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
+            Room(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
             for _ in range(layers)
         ]
 
@@ -90,9 +90,9 @@ class Encoder(Transformer):
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None) -> Hidden:
         """The last layer's vector for each token."""
         check_tokens(tokens, lengths)
-        x, rotary = self.embed(tokens, default_positions(tokens, lengths))
+        x, turns = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
-        return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), rotary)
+        return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), turns)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> Tensor:
         """Logits, [B, T, V] or with classes [B, classes]."""
@@ -110,18 +110,22 @@ class Decoder(Transformer):
         """The last layer's vector for each token. `prefix`: lengths of the part that sees itself whole."""
         check_tokens(tokens, lengths)
         self.check_prefix(prefix, tokens, lengths)
-        x, rotary = self.embed(tokens, default_positions(tokens, lengths))
+        x, turns = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
-        return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), rotary)
+        return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), turns)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None, prefix: Lengths | None = None) -> Tensor:
         """Logits, [B, T, V] or with classes [B, classes]."""
         return self.head(self.hidden(tokens, lengths, prefix), lengths)
 
+    @torch.no_grad()
     def start(self, batch: int, length: int) -> Cache:
         """An empty cache for `batch` rows of up to `length` tokens."""
+        if self.config.classes:
+            raise ValueError(f"a model with a head per sequence (classes={self.config.classes}) has no next token")
         return Cache(self.allocate(batch, length), [])
 
+    @torch.no_grad()
     def step(
         self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache, prefix: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B T V"]:
@@ -132,17 +136,20 @@ class Decoder(Transformer):
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         self.check_prefix(prefix)
-        x, rotary = self.embed(tokens, positions)
-        hidden = self.decoder(x, cached_mask(positions, cache.length, prefix), rotary, cache=cache.at(positions))
+        x, turns = self.embed(tokens, positions)
+        hidden = self.decoder(x, cached_mask(positions, cache.length, prefix), turns, cache=cache.at(positions))
         return self.head(hidden)
 
     def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
         """A ValueError unless a prefix is given just where the model was made for one, for the sentences there are."""
         if self.config.prefix != (prefix is not None):
-            raise ValueError(f"config.prefix is {self.config.prefix}, but prefix lengths are {prefix}")
+            given = "missing" if prefix is None else "given"
+            raise ValueError(f"config.prefix is {self.config.prefix}, and prefix lengths are {given}")
         if prefix is not None and tokens is not None:
             packed = lengths is not None and lengths.dim() == 2
             check_lengths("prefix", prefix, tokens.size(1), dimensions=(2 if packed else 1,), rows=tokens.size(0))
+            if lengths is not None and values_can_be_read() and (prefix > lengths).any():
+                raise ValueError("a prefix is longer than its sentence: it would take in the padding behind it")
 
 
 class EncoderDecoder(Transformer):
@@ -156,9 +163,9 @@ class EncoderDecoder(Transformer):
     def encode(self, source: Int[Tensor, "B S"], lengths: Lengths | None = None) -> Float[Tensor, "B S C"]:
         """The encoder's vector for each token of the source."""
         check_tokens(source, lengths)
-        x, rotary = self.embed(source, default_positions(source, lengths))
+        x, turns = self.embed(source, default_positions(source, lengths))
         s = source.size(1)
-        return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), rotary)
+        return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), turns)
 
     def hidden(
         self,
@@ -170,11 +177,11 @@ class EncoderDecoder(Transformer):
         """The decoder's vector for each token of the target."""
         check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
-        x, rotary = self.embed(target, default_positions(target, target_lengths))
+        x, turns = self.embed(target, default_positions(target, target_lengths))
         t, s = target.size(1), source.size(1)
         own = self.mask(t, t, target_lengths, target_lengths, causal=True)
         cross = self.mask(t, s, target_lengths, source_lengths, causal=False)
-        return self.decoder(x, own, rotary, memory, cross)
+        return self.decoder(x, own, turns, memory, cross)
 
     def forward(
         self,
@@ -186,6 +193,7 @@ class EncoderDecoder(Transformer):
         """Logits for the token that follows each token of the target."""
         return self.head(self.hidden(source, target, source_lengths, target_lengths))
 
+    @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"], length: int, lengths: Int[Tensor, " B"] | None = None) -> Cache:
         """Encode the sources, compute every layer's cross-attention keys and values once, make room for `length`
         tokens of target in each row."""
@@ -195,13 +203,14 @@ class EncoderDecoder(Transformer):
         mask = None if lengths is None else padding_mask(lengths, source.size(1))
         return Cache(self.allocate(source.size(0), length), cross, mask)
 
+    @torch.no_grad()
     def step(self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B T V"]:
         """Logits for new target tokens at their positions, given what the cache holds; the cache takes them in."""
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
-        x, rotary = self.embed(tokens, positions)
+        x, turns = self.embed(tokens, positions)
         mask = cached_mask(positions, cache.length)
-        hidden = self.decoder(x, mask, rotary, memory_mask=cache.source_mask, cache=cache.at(positions))
+        hidden = self.decoder(x, mask, turns, memory_mask=cache.source_mask, cache=cache.at(positions))
         return self.head(hidden)
 
 
@@ -224,7 +233,8 @@ class SequenceHead(nn.Module):
         elif lengths is None:
             pooled = hidden[:, -1]
         else:
-            pooled = hidden[torch.arange(len(lengths), device=lengths.device), (lengths - 1).clamp(min=0)]
+            check_range("last token", lengths - 1, hidden.size(1), "a sequence without tokens has no class")
+            pooled = hidden[torch.arange(len(lengths), device=lengths.device), lengths - 1]  # [B, C]
         return self.classes(self.dropout(pooled))
 
 
@@ -252,6 +262,8 @@ def initialise(model: Transformer) -> None:
             nn.init.xavier_uniform_(module.weight) if scaled else nn.init.normal_(module.weight, std=0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            module.reset_parameters()
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=model.config.d_model**-0.5 if scaled else 0.02)
             if module.padding_idx is not None:
@@ -286,4 +298,4 @@ def check_positions(positions: Tensor, tokens: Tensor, cache: Cache) -> None:
     check_integers("positions", positions)
     if positions.shape != tokens.shape:
         raise ValueError(f"positions {list(positions.shape)} must be given for each token {list(tokens.shape)}")
-    check_range("position", positions, cache.length, f"the cache was made for {cache.length} tokens")
+    check_range("position", positions, cache.length, "the cache has no more places")

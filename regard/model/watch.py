@@ -29,9 +29,10 @@ def watch(model: nn.Module) -> Iterator[Seen]:
         undo.enter_context(torch.compiler.set_stance("force_eager"))  # a compiled model would not see the hooks
         for name, module in model.named_modules():
             if isinstance(module, MultiHeadAttention):
-                watcher = _Watcher(seen.setdefault(name.removeprefix("_orig_mod."), []))
+                watcher = _Watcher(seen.setdefault(name.replace("_orig_mod.", ""), []))
                 undo.callback(module.register_forward_pre_hook(watcher.ask, with_kwargs=True).remove)
-                undo.callback(module.register_forward_hook(watcher.take).remove)
+                # Hooks unwind like brackets: the last to ask takes first, so that one watch may stand in another.
+                undo.callback(module.register_forward_hook(watcher.take, prepend=True).remove)
         yield seen
 
 
