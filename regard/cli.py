@@ -1,5 +1,7 @@
 """The commands. Each imports what it needs when it is called, so that `regard --help` does not wait for torch."""
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +15,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+data = typer.Typer(help="Text: the bundled bilingual world, and a look at your own.", no_args_is_help=True)
+bench = typer.Typer(help="Regard beside its peers: same work, one run, ratios.", no_args_is_help=True)
+app.add_typer(data, name="data")
+app.add_typer(bench, name="bench")
 
 
 def _version(wanted: bool) -> None:
@@ -42,6 +48,79 @@ def demo() -> None:
     run(console())
 
 
+@data.command()
+def petit(
+    pairs: Annotated[int, typer.Option(min=1, help="Training pairs to write.")] = 50_000,
+    out: Annotated[Path, typer.Option(help="A folder, which is made.")] = Path("petit"),
+    seed: Annotated[int, typer.Option(help="Another seed, other pairs.")] = 0,
+) -> None:
+    """Write Petit, the bundled French–English world, as ordinary files: train, dev, test and compositional, with their
+    gold word alignments (.align) and phenomena (.tags).
+
+    Example: regard data petit --pairs 20000 --out petit
+    """
+    from regard.text.petit.files import write_petit
+
+    for name, count in write_petit(pairs, out, seed).items():
+        typer.echo(f"{out / name}.fr  {out / name}.en  {count:,} pairs")
+
+
+@data.command()
+def check(
+    files: Annotated[list[str], typer.Argument(help="Aligned files, one for each side; or one of TSV, JSONL or text.")],
+    columns: Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1: 2,1")] = "",
+    keys: Annotated[str, typer.Option(help="Keys of a JSONL file: fr,en")] = "",
+    test: Annotated[list[str] | None, typer.Option(help="Test files, to look for leaks; read in the same way.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Bad lines are no failure: exit with 0.")] = False,
+) -> None:
+    """Report on a corpus: counts, lengths, ratio outliers, duplicates, leaks into the test set, and bad lines.
+
+    Exits with 1 when there are lines that training would refuse.
+
+    Example: regard data check train.fr train.en --test test.fr --test test.en
+    """
+    from regard.text.corpus import Corpus
+    from regard.text.report import report
+    from regard.view.data import show_report
+    from regard.view.terminal import console
+
+    numbers = tuple(_number(column) for column in columns.split(",") if column)
+    names = tuple(key for key in keys.split(",") if key)
+    corpus = Corpus(tuple(files), numbers, names)
+    found = report(corpus, [Corpus(tuple(test), numbers, names)] if test else [])
+    show_report(console(), corpus, found)
+    refused = sum(count for kind, count in found.problems.counts.items() if kind != "too long")
+    if refused and not skip_bad:
+        typer.echo(f"\n{refused:,} lines would stop a training run; mend them, or train with --skip-bad.", err=True)
+        raise typer.Exit(1)
+
+
+@bench.command()
+def text(
+    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 3,
+    batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens in a batch, on its larger side.")] = 16_000,
+) -> None:
+    """Files to batches: padding, the time of preparation beside the bare tokenizer library, peak memory.
+
+    Example: regard bench text --repeats 3
+    """
+    from regard.bench.text import bench as run
+    from regard.view.terminal import console
+
+    run(console(), repeats, batch_tokens)
+
+
+def _number(column: str) -> int:
+    try:
+        return int(column)
+    except ValueError:
+        raise ValueError(f"--columns takes numbers, and {column!r} is none: --columns 2,1") from None
+
+
 def main() -> None:
-    """The `regard` command."""
-    app()
+    """The `regard` command: a mistake of the user's ends with its message, not with a traceback."""
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        typer.echo(f"regard: {error}", err=True)
+        sys.exit(2)

@@ -54,14 +54,15 @@ def fast_attention(
     if isinstance(mask, BlockMask):
         if dropout:
             raise ValueError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
-        output: Tensor = _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
-        return output
+        return _flex_attention(q, k, v, mask, grouped)
     check_mask(mask, torch.Size([*q.shape[:-1], k.size(-2)]))
     causal, tensor = (True, None) if isinstance(mask, str) else (False, mask)
-    output = F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
-    if tensor is not None and output.is_cuda:  # there cuDNN's kernel lets a row that may see nothing see everything
-        output = output.masked_fill(~tensor.any(-1, keepdim=True), 0.0)
-    return output
+    if tensor is None or not q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
+    # cuDNN's kernel gives a row that may see nothing the mean of all values, and NaN for its gradient: let it see all.
+    blind = ~tensor.any(-1, keepdim=True)  # [..., T, 1]
+    output = F.scaled_dot_product_attention(q, k, v, tensor | blind, dropout, enable_gqa=grouped)
+    return output.masked_fill(blind, 0.0)
 
 
 def split_heads(x: Float[Tensor, "*B T C"], heads: int) -> Float[Tensor, "*B {heads} T D"]:
@@ -160,7 +161,14 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
     return True
 
 
+def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool) -> Tensor:
+    """FlexAttention, compiled: eager, it would form all scores."""
+    if torch.compiler.is_compiling():  # the caller's graph takes it in
+        return flex_attention(q, k, v, block_mask=mask, enable_gqa=grouped)
+    with torch._dynamo.config.patch(recompile_limit=64):  # each type, width and kind of mask is a graph of its own
+        return _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
+
+
 @once
 def _compiled_flex_attention() -> Callable[..., Tensor]:
-    """Eager, FlexAttention would form all scores; `fullgraph` makes a failure to compile an error instead."""
-    return torch.compile(flex_attention, fullgraph=True)
+    return torch.compile(flex_attention)

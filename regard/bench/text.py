@@ -1,0 +1,124 @@
+"""`regard bench text`: what it costs to get from files to batches, beside the bare tokenizer library.
+
+Three figures for each corpus: padding in batches of a token budget (and in packed ones), the time of preparation over
+that of `encode_batch` alone on text already in memory, and the peak memory of a process that does nothing else.
+"""
+
+import multiprocessing
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from regard.text.corpus import Corpus, Problems
+from regard.text.petit import pairs
+from regard.text.prepared import Prepared, prepare
+from regard.text.tokenizer import Tokenizer
+
+KNOWN = {
+    "Multi30k": (("data/multi30k/train.fr.gz", "data/multi30k/train.en.gz"), 8_000),
+    "Europarl": (("data/europarl/train-600k.fr-en.fr.xz", "data/europarl/train-600k.fr-en.en.xz"), 16_000),
+}
+"""corpora looked for under REGARD_REAL_DATA, and the vocabulary to learn from each"""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured of one corpus."""
+
+    pairs: int
+    padding: float
+    flat_padding: float
+    ratio: list[float]
+    megabytes: float
+    again: float
+
+
+def bench(console: Console, repeats: int, batch_tokens: int) -> None:
+    """Measure every corpus there is, and print a row for each."""
+    table = Table(title=f"Files to batches of {batch_tokens:,} tokens", title_justify="left", box=None, pad_edge=False)
+    headings = ("corpus", "pairs", "padding", "packed flat", "prepare ÷ encode_batch", "peak memory", "second run")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "corpus" else "right")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, corpus, vocab_size in _corpora(Path(folder)):
+            console.print(f"[dim]measuring {name} …[/]")
+            costs = measure(corpus, vocab_size, repeats, batch_tokens, Path(folder) / name)
+            low, high = min(costs.ratio), max(costs.ratio)
+            table.add_row(
+                *(name, f"{costs.pairs:,}", f"{costs.padding:.1%}", f"{costs.flat_padding:.1%}"),
+                f"{statistics.median(costs.ratio):.2f} ({low:.2f}–{high:.2f})",
+                *(f"{costs.megabytes:.0f} MB", f"{1000 * costs.again:.0f} ms"),
+            )
+    console.print(table)
+
+
+def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, folder: Path) -> Costs:
+    """All figures for one corpus, the two timings in turn."""
+    sample = islice(corpus.rows(Problems(skip=True)), 100_000)
+    tokenizer = Tokenizer.train((text for row in sample for text in row.fields), vocab_size)
+    tokenizer.save(folder)
+    rows = [row.fields for row in corpus.rows(Problems(skip=True))]
+    ratio, megabytes = [], 0.0
+    context = multiprocessing.get_context("spawn")
+    for turn in range(repeats):
+        bare = _time_of_bare_encoding(tokenizer, rows)
+        with context.Pool(1) as alone:
+            seconds, peak = alone.apply(_prepare_alone, (corpus, folder, folder / f"prepared-{turn}"))
+        ratio.append(seconds / bare)
+        megabytes = max(megabytes, peak)
+    began = time.perf_counter()
+    data = prepare([corpus], tokenizer, folder / "prepared-0", Problems(skip=True))
+    again = time.perf_counter() - began
+    return Costs(len(data), *_padding(data, tokenizer, batch_tokens), ratio, megabytes, again)
+
+
+def _corpora(folder: Path) -> Iterator[tuple[str, Corpus, int]]:
+    """Petit, and what of the known corpora is on this machine."""
+    petit = list(pairs(50_000))
+    for suffix in ("french", "english"):
+        (folder / suffix).write_text("".join(f"{getattr(pair, suffix)}\n" for pair in petit))
+    yield "Petit", Corpus((str(folder / "french"), str(folder / "english"))), 4_000
+    root = Path(os.environ.get("REGARD_REAL_DATA", "../shared"))
+    for name, (files, vocab_size) in KNOWN.items():
+        paths = tuple(str(root / file) for file in files)
+        if all(Path(path).is_file() for path in paths):
+            yield name, Corpus(paths), vocab_size
+
+
+def _time_of_bare_encoding(tokenizer: Tokenizer, rows: list[tuple[str, ...]], chunk: int = 10_000) -> float:
+    """`encode_batch` and nothing else, in chunks: whole corpora at once would not fit into memory."""
+    began = time.perf_counter()
+    for side in range(2):
+        for start in range(0, len(rows), chunk):
+            tokenizer.engine.encode_batch([row[side] for row in rows[start : start + chunk]], add_special_tokens=False)
+    return time.perf_counter() - began
+
+
+def _prepare_alone(corpus: Corpus, tokenizer: Path, cache: Path) -> tuple[float, float]:
+    """In a process of its own: seconds, and the peak of its memory in megabytes."""
+    engine = Tokenizer.load(tokenizer)
+    began = time.perf_counter()
+    prepare([corpus], engine, cache, Problems(skip=True))
+    seconds = time.perf_counter() - began
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _padding(data: Prepared, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float]:
+    """The part of all places that holds no token: in padded batches, and in flat packed ones."""
+    from regard.text.batches import packed_translation, translation  # torch, which the timed process does without
+
+    options = {"end": tokenizer.end, "pad": tokenizer.pad, "batch_tokens": batch_tokens}
+    shares = []
+    for batches in (translation(data, **options), packed_translation(data, **options)):
+        sizes = [(batch.real, batch.positions) for batch in batches.epoch(0)]
+        shares.append(1 - sum(real for real, _ in sizes) / sum(positions for _, positions in sizes))
+    return shares[0], shares[1]

@@ -1,0 +1,236 @@
+"""Text files to rows of strings: strict, streaming, with every mistake named by file and line.
+
+A row has one field for each side: source and target, text and label, or text alone. Lines end at a line feed and
+nowhere else (Unicode's other separators would put two files out of step); a carriage return before it and a byte order
+mark at the start are dropped.
+"""
+
+import gzip
+import json
+import lzma
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedReader
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+LONGEST = 100_000
+"""a line of so many characters or more is no sentence: it is counted and left out"""
+
+REMEDIES = {
+    "invalid UTF-8": "convert the file: iconv -f latin1 -t utf-8",
+    "NUL byte": "this is no text, or UTF-16: convert the file with iconv",
+    "lone surrogate": "half a character: write the JSON anew from the text it came from",
+    "empty side": "remove the line from every side",
+    "unequal lines": "the files must have one line for each sentence, in the same order",
+    "missing column": "each line needs every column, separated by tabs",
+    "invalid JSON": "each line must be one JSON object",
+    "missing key": "each object needs every key",
+    "not a string": "the value of each key must be text",
+    "too long": f"lines of {LONGEST:,} characters or more are left out",
+}
+"""what can be wrong with a line, and what to do about it"""
+
+Bytes = BufferedReader | gzip.GzipFile | lzma.LZMAFile
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class CorpusError(ValueError):
+    """Something in a corpus is wrong: the message says what, where, and what to do."""
+
+
+@dataclass
+class Problems:
+    """What was wrong on the way. Strict, the first problem is an error; with `skip` each is counted and left out."""
+
+    skip: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """for each kind, where it was seen first: `file:line`, at most five"""
+
+    def found(self, kind: str, where: str, detail: str = "") -> None:
+        """Count a problem, or raise it."""
+        self.counts[kind] += 1
+        seen = self.examples.setdefault(kind, [])
+        if len(seen) < 5:
+            seen.append(where)
+        if not self.skip and kind != "too long":
+            told = f"{where}: {kind}{f' ({detail})' if detail else ''}"
+            raise CorpusError(f"{told}: {REMEDIES[kind]}; or go on without such lines: --skip-bad")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The fields of one example and the line it stands on."""
+
+    fields: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where text lies and how it is read.
+
+    Several files are aligned line by line, one field each. One file is plain text, a line a row; with `columns`
+    (counted from 1, as `cut` does) it is TSV, with `keys` JSONL. Files ending in .gz and .xz are decompressed.
+    """
+
+    files: tuple[str, ...]
+    columns: tuple[int, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that there is one way to read it."""
+        if not self.files:
+            raise CorpusError("a corpus needs at least one file")
+        if (self.columns or self.keys) and len(self.files) > 1:
+            raise CorpusError(f"columns and keys are of one file, and here are {len(self.files)}")
+        if self.columns and self.keys:
+            raise CorpusError("a file has columns (TSV) or keys (JSONL), not both")
+        if any(column < 1 for column in self.columns):
+            raise CorpusError(f"columns are counted from 1, and here are {list(self.columns)}")
+
+    @property
+    def sides(self) -> int:
+        """Fields in each row."""
+        return len(self.columns or self.keys or self.files)
+
+    def rows(self, problems: Problems) -> Iterator[Row]:
+        """The good rows, in order."""
+        if len(self.files) > 1:
+            rows = _aligned(self.files, problems)
+        elif self.columns:
+            rows = _columns(self.files[0], self.columns, problems)
+        elif self.keys:
+            rows = _keys(self.files[0], self.keys, problems)
+        else:
+            rows = (Row((line,), number) for number, line in read_lines(self.files[0], problems) if line is not None)
+        if self.sides == 1:
+            return rows  # a blank line of plain text is text
+        return (row for row in rows if not self._has_empty_side(row, problems))
+
+    def where(self, row: Row, side: int = 0) -> str:
+        """`file:line` of one side of a row."""
+        return f"{self.files[min(side, len(self.files) - 1)]}:{row.line}"
+
+    def _has_empty_side(self, row: Row, problems: Problems) -> bool:
+        for side, text in enumerate(row.fields):
+            if not text.strip():
+                problems.found("empty side", self.where(row, side))
+                return True
+        return False
+
+
+def read_lines(path: str, problems: Problems) -> Iterator[tuple[int, str | None]]:
+    """Each line of a file with its number, None where it is not fit to be read."""
+    number = 0
+    try:
+        with open_by_suffix(path) as file:
+            for number, raw in enumerate(_raw_lines(file), 1):
+                yield number, _decode(raw, f"{path}:{number}", problems, first=number == 1)
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise CorpusError(f"{path}: damaged after line {number} ({error}): get the file again") from error
+    except IsADirectoryError as error:
+        raise CorpusError(f"{path} is a folder: name the files in it") from error
+    except FileNotFoundError as error:
+        raise CorpusError(f"{path}: there is no such file") from error
+
+
+def open_by_suffix(path: str) -> Bytes:
+    """A file's bytes, decompressed when its name ends in .gz or .xz."""
+    if path.endswith(".gz"):
+        return gzip.GzipFile(path)
+    if path.endswith(".xz"):
+        return lzma.LZMAFile(path)
+    return Path(path).open("rb")
+
+
+def _raw_lines(file: Bytes) -> Iterator[bytes | None]:
+    """Lines without their ends, None for one so long that it is not kept in memory."""
+    most = 4 * LONGEST  # bytes of so many characters at the most
+    while raw := file.readline(most + 2):
+        if raw.endswith(b"\n"):
+            yield raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
+        elif len(raw) < most + 2:
+            yield raw  # the last line, with no end
+        else:
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(most)
+            yield None
+
+
+def _decode(raw: bytes | None, where: str, problems: Problems, first: bool) -> str | None:
+    """The text of a line, or None and a problem."""
+    if raw is None:
+        problems.found("too long", where)
+        return None
+    if first and raw.startswith(b"\xef\xbb\xbf"):
+        raw = raw[3:]
+    if b"\0" in raw:
+        problems.found("NUL byte", where, f"at byte {raw.index(0)}")
+        return None
+    try:
+        line = raw.decode()
+    except UnicodeDecodeError as error:
+        utf16 = first and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        problems.found("invalid UTF-8", where, "it is UTF-16" if utf16 else f"at byte {error.start}")
+        return None
+    if len(line) >= LONGEST:
+        problems.found("too long", where)
+        return None
+    return line
+
+
+def _aligned(files: tuple[str, ...], problems: Problems) -> Iterator[Row]:
+    readers = [read_lines(path, problems) for path in files]
+    missing = (0, None)
+    for number, lines in enumerate(zip_longest(*readers, fillvalue=missing), 1):
+        ended = [path for path, line in zip(files, lines, strict=True) if line is missing]
+        if ended:
+            longer = next(path for path in files if path not in ended)
+            problems.found("unequal lines", f"{longer}:{number}", f"{ended[0]} ends at line {number - 1}")
+        fields = tuple(line for _, line in lines if line is not None)
+        if len(fields) == len(files):
+            yield Row(fields, number)
+
+
+def _columns(path: str, columns: tuple[int, ...], problems: Problems) -> Iterator[Row]:
+    for number, line in read_lines(path, problems):
+        if line is None:
+            continue
+        cells = line.split("\t")
+        if len(cells) < max(columns):
+            problems.found("missing column", f"{path}:{number}", f"it has {len(cells)}, and {max(columns)} is wanted")
+            continue
+        yield Row(tuple(cells[column - 1] for column in columns), number)
+
+
+def _keys(path: str, keys: tuple[str, ...], problems: Problems) -> Iterator[Row]:
+    for number, line in read_lines(path, problems):
+        if line is None:
+            continue
+        where = f"{path}:{number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problems.found("invalid JSON", where, str(error))
+            continue
+        if not isinstance(record, dict):
+            problems.found("invalid JSON", where, f"a {type(record).__name__}, and no object")
+            continue
+        fields: tuple[Any, ...] = tuple(record.get(key) for key in keys)
+        if missing := [key for key in keys if key not in record]:
+            problems.found("missing key", where, missing[0])
+        elif other := [key for key in keys if not isinstance(record[key], str)]:
+            problems.found("not a string", where, other[0])
+        elif any(_SURROGATE.search(value) for value in fields):
+            problems.found("lone surrogate", where)
+        elif any("\0" in value for value in fields):
+            problems.found("NUL byte", where)
+        else:
+            yield Row(fields, number)

@@ -1,0 +1,132 @@
+"""Text to ids and back, exactly: byte-level BPE, or characters.
+
+In the tokenizers trained here ids stand in this order: `</s>` (0) ends every text, `<sep>` (1) parts a source from its
+target in a decoder-only translator, then the pieces, filled up with unused ids to a multiple of 64, and `<pad>` last.
+The model has no output for `<pad>`, and starts every target with it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Engine
+
+END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
+
+Kind = Literal["bpe", "characters"]
+
+
+class Tokenizer:
+    """A tokenizer and its special ids."""
+
+    def __init__(self, engine: Engine) -> None:
+        engine.encode_special_tokens = True  # a text that says "<pad>" means those five characters
+        self.engine = engine
+        self.end, self.separator, self.pad = (self._id_of(token) for token in (END, SEPARATOR, PAD))
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int, kind: Kind = "bpe") -> "Tokenizer":
+        """Learn at most `vocab_size` ids, <pad> not counted; the number is rounded up to a multiple of 64.
+
+        The same texts in the same order give the same tokenizer. Characters that training did not see are written as
+        their bytes, so that no text is lost.
+        """
+        wanted = -(-vocab_size // 64) * 64
+        engine = _train_bpe(texts, wanted) if kind == "bpe" else _train_characters(texts, wanted)
+        unused = -engine.get_vocab_size() % 64
+        engine.add_special_tokens([AddedToken(f"<unused{i}>", special=True) for i in range(unused)])
+        engine.add_special_tokens([AddedToken(PAD, special=True)])
+        return cls(engine)
+
+    @property
+    def size(self) -> int:
+        """Number of ids, <pad> included."""
+        return int(self.engine.get_vocab_size())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that it is."""
+        return hashlib.sha256(self.engine.to_str().encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without special ones."""
+        return list(self.engine.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """The ids of many texts at once, on all cores."""
+        return (each.ids for each in self.engine.encode_batch_fast(list(texts), add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids; special ones say nothing."""
+        return str(self.engine.decode(list(ids), skip_special_tokens=True))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id's own text, for people to look at; a piece of a character shows as �."""
+        return [self.decode([id_]) or str(self.engine.id_to_token(id_)) for id_ in ids]
+
+    def save(self, folder: Path) -> None:
+        """`tokenizer.json` and `tokenizer_config.json`, which `transformers.AutoTokenizer` reads too."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tokenizer.json").write_text(self.engine.to_str(pretty=True), encoding="utf-8")
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": END,
+            "sep_token": SEPARATOR,
+            "pad_token": PAD,
+            "clean_up_tokenization_spaces": False,
+            "split_special_tokens": True,
+        }
+        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """What `save` wrote."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ValueError(f"{folder} has no tokenizer.json: is it a folder that Regard wrote?")
+        try:
+            return cls(Engine.from_file(str(path)))
+        except ValueError:
+            raise
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"{path} is no tokenizer: {error}") from error
+
+    def _id_of(self, token: str) -> int:
+        id_ = self.engine.token_to_id(token)
+        if id_ is None:
+            raise ValueError(f"this tokenizer has no {token}: it was not trained by Regard")
+        return int(id_)
+
+
+def _train_bpe(texts: Iterable[str], size: int) -> Engine:
+    """Byte-level BPE: the 256 bytes are pieces, so that any text can be written."""
+    least = 256 + 2
+    if size < least:
+        raise ValueError(f"byte-level BPE needs {least} ids for bytes and special tokens, and {size} are too few")
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[END, SEPARATOR],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    engine.train_from_iterator(texts, trainer)
+    return engine
+
+
+def _train_characters(texts: Iterable[str], size: int) -> Engine:
+    """Each character that the texts hold, by code point, and the 256 bytes for any other."""
+    characters = sorted({character for text in texts for character in text})
+    pieces = [END, SEPARATOR, *(f"<0x{byte:02X}>" for byte in range(256)), *characters]
+    if len(pieces) > size:
+        raise ValueError(f"{size} ids are too few: {len(characters)} characters, 256 bytes, 2 special tokens")
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    engine = Engine(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    engine.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    engine.add_special_tokens([END, SEPARATOR])
+    return engine

@@ -1,0 +1,45 @@
+"""A report on a corpus, for people."""
+
+from rich.console import Console
+from rich.table import Table
+
+from regard.text.corpus import REMEDIES, Corpus
+from regard.text.report import RATIO, Finding, Report, bins
+
+
+def show_report(console: Console, corpus: Corpus, report: Report) -> None:
+    """Counts, lengths, and what to look at, with file and line."""
+    console.print(f"[bold]{report.rows:,} rows[/] in {' and '.join(corpus.files)}\n")
+    _show_lengths(console, report)
+    table = Table("", box=None, header_style="dim", pad_edge=False)
+    table.add_column("count", justify="right")
+    table.add_column("where (the first few)", overflow="fold")  # never cut: a line number is at the end
+    ratio = f"one side over {RATIO:g} × the other"
+    findings = {ratio: report.ratio, "the same row again": report.duplicates, "also in the test set": report.leaks}
+    for what, finding in findings.items():
+        table.add_row(what, *_counted(finding))
+    for kind, count in report.problems.counts.items():
+        table.add_row(f"[bold]{kind}[/]", *_counted(Finding(count, report.problems.examples[kind][:3])))
+    console.print(table)
+    for kind in report.problems.counts:
+        console.print(f"\n[bold]{kind}[/]: {REMEDIES[kind]}.")
+
+
+def _show_lengths(console: Console, report: Report) -> None:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("length in words")
+    for side in range(len(report.words)):
+        table.add_column(f"side {side + 1}", justify="right")
+        table.add_column("")
+    most = max(max(counts) for counts in report.histogram) or 1
+    for i, name in enumerate(bins()):
+        cells = [(f"{counts[i]:,}", "█" * round(16 * counts[i] / most)) for counts in report.histogram]
+        table.add_row(name, *(cell for pair in cells for cell in pair))
+    for what, totals in (("words", report.words), ("characters", report.characters)):
+        table.add_row(f"[dim]{what}[/]", *(cell for total in totals for cell in (f"{total:,}", "")))
+    console.print(table)
+    console.print()
+
+
+def _counted(finding: Finding) -> tuple[str, str]:
+    return f"{finding.count:,}", "\n".join(finding.examples)

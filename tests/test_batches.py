@@ -1,0 +1,324 @@
+"""Preparation and batches: nothing lost, nothing doubled, each token where the model looks for it."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.text import batches as lay
+from regard.text.batches import IGNORE, Batch, Batches
+from regard.text.corpus import Corpus, CorpusError, Problems
+from regard.text.plans import by_length
+from regard.text.prepared import Prepared, open_prepared, prepare
+from regard.text.tokenizer import Tokenizer
+
+END, SEP, PAD = 0, 1, 99
+
+
+def data_of(*sides: list[list[int]], labels: list[int] | None = None) -> Prepared:
+    """Prepared data from ids written out."""
+    tokens = tuple(np.array([i for sequence in side for i in sequence], np.uint16) for side in sides)
+    offsets = tuple(np.cumsum([0, *(len(sequence) for sequence in side)]) for side in sides)
+    known = None if labels is None else np.array(labels, np.int32)
+    return Prepared(tokens, offsets, known, (), {})
+
+
+def some_pairs(count: int = 200, seed: int = 0) -> tuple[list[list[int]], list[list[int]]]:
+    """Pairs whose ids tell which pair they are of."""
+    chance = np.random.default_rng(seed)
+    return tuple(  # type: ignore[return-value]
+        [[2 + i % 90, *chance.integers(2, 90, chance.integers(0, 12)).tolist()] for i in range(count)] for _ in range(2)
+    )
+
+
+SOURCES, TARGETS = some_pairs()
+DATA = data_of(SOURCES, TARGETS)
+TEXT = data_of(TARGETS)
+CLASSES = data_of(SOURCES, labels=[i % 3 for i in range(200)])
+
+TASKS: dict[str, Callable[..., Batches]] = {
+    "translation": lambda **k: lay.translation(DATA, END, PAD, 64, **k),
+    "decoder": lambda **k: lay.decoder_translation(DATA, END, SEP, PAD, 64, **k),
+    "packed flat": lambda **k: lay.packed_translation(DATA, END, PAD, 64, **k),
+    "packed rows": lambda **k: lay.packed_translation(DATA, END, PAD, 64, row=32, **k),
+    "blocks": lambda **k: lay.language_blocks(TEXT, END, 16, 64, **k),
+    "documents": lambda **k: lay.language_documents(TEXT, END, PAD, 16, 64, **k),
+    "classification": lambda **k: lay.classification(CLASSES, END, PAD, 64, **k),
+}
+
+
+def same(one: Batch, other: Batch) -> bool:
+    pairs = [(getattr(one, name), getattr(other, name)) for name in one.__dataclass_fields__]
+    return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
+
+
+def test_translation_rows_are_what_the_model_reads() -> None:
+    (batch,) = lay.translation(data_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
+    rows = {tuple(row) for row in torch.cat([batch.source, batch.tokens, batch.labels], 1).tolist()}  # type: ignore[list-item]
+    assert rows == {
+        (5, 6, 7, END, PAD, 15, PAD, 15, END, IGNORE),
+        (8, END, PAD, PAD, PAD, 18, 19, 18, 19, END),
+    }
+    assert batch.source_lengths is not None
+    assert sorted(zip(batch.source_lengths.tolist(), batch.lengths.tolist(), strict=True)) == [(2, 3), (4, 2)]  # type: ignore[union-attr]
+    assert batch.positions == 8 + 6
+    assert batch.real == 6 + 5
+
+
+def test_decoder_translation_counts_the_target_alone() -> None:
+    (batch,) = lay.decoder_translation(data_of([[5, 6]], [[15, 16]]), END, SEP, PAD, 64).epoch(0)
+    assert batch.tokens.tolist() == [[5, 6, SEP, 15, 16]]
+    assert batch.labels.tolist() == [[IGNORE, IGNORE, 15, 16, END]]
+    assert batch.prefix is not None
+    assert batch.prefix.tolist() == [3]  # the source and <sep>
+
+
+def test_language_blocks_are_a_stream() -> None:
+    documents = [[5, 6, 7], [8], [], [9, 10, 11, 12]]
+    stream = [END, 5, 6, 7, END, 8, END, END, 9, 10, 11, 12, END]
+    seen = Counter()  # type: Counter[tuple[int, ...]]
+    for epoch in range(40):
+        for batch in lay.language_blocks(data_of(documents), END, 4, 8).epoch(epoch):
+            for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
+                whole = [*row, labels[-1]]
+                assert row[1:] == labels[:-1]
+                assert any(whole == stream[i : i + 5] for i in range(len(stream)))
+                seen[tuple(whole)] += 1
+    assert len(seen) == len({tuple(stream[i : i + 5]) for i in range(len(stream) - 4)})  # every cut comes up
+
+
+def test_documents_are_cut_and_kept_apart() -> None:
+    batches = lay.language_documents(data_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8).epoch(0)
+    pieces = []
+    for batch in batches:
+        assert batch.tokens.shape == batch.labels.shape
+        assert batch.tokens.size(1) == 4
+        for tokens, labels, lengths in zip(batch.tokens, batch.labels, batch.lengths, strict=True):  # type: ignore[arg-type]
+            start = 0
+            for n in lengths.tolist():
+                pieces.append((tokens[start : start + n].tolist(), labels[start : start + n].tolist()))
+                start += n
+            assert (labels[start:] == IGNORE).all()
+    wanted = [([END, 5, 6, 7], [5, 6, 7, 8]), ([8, 9], [9, END]), ([END, 10], [10, END])]
+    assert sorted(piece for piece in pieces if piece[0]) == sorted(wanted)
+
+
+def sentences(batch: Batch) -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Source, target and labels of each pair in a batch, padded or packed."""
+    found = []
+    assert batch.source is not None
+    assert batch.source_lengths is not None
+    assert batch.lengths is not None
+    for row in range(batch.tokens.size(0)):
+        s = t = 0
+        sizes = batch.source_lengths[row].reshape(-1).tolist(), batch.lengths[row].reshape(-1).tolist()
+        for n, m in zip(*sizes, strict=True):
+            part = batch.source[row, s : s + n], batch.tokens[row, t : t + m], batch.labels[row, t : t + m]
+            if m:
+                found.append(tuple(tuple(x.tolist()) for x in part))
+            s, t = s + n, t + m
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("task", ["translation", "packed flat", "packed rows"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_each_pair_comes_once_an_epoch(task: str, ranks: int) -> None:
+    wanted = Counter(((*s, END), (PAD, *t), (*t, END)) for s, t in zip(SOURCES, TARGETS, strict=True))
+    for epoch in (0, 1):
+        got = Counter(
+            pair
+            for rank in range(ranks)
+            for batch in TASKS[task](rank=rank, ranks=ranks).epoch(epoch)
+            for pair in sentences(batch)
+            if not all(label == IGNORE for label in pair[2])
+        )
+        assert got == wanted
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_order_is_a_function_of_seed_and_epoch(task: str) -> None:
+    make = TASKS[task]
+    first, second = list(make(seed=3).epoch(2)), list(make(seed=3).epoch(2))
+    assert len(first) > 3
+    assert all(same(a, b) for a, b in zip(first, second, strict=True))
+    for other in (make(seed=4).epoch(2), make(seed=3).epoch(3)):
+        assert not all(same(a, b) for a, b in zip(first, other, strict=False))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_any_batch_can_be_resumed_from_two_integers(task: str) -> None:
+    whole = list(TASKS[task]().epoch(5))
+    rest = list(TASKS[task]().epoch(5, start=2))
+    assert len(rest) == len(whole) - 2
+    assert all(same(a, b) for a, b in zip(rest, whole[2:], strict=True))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_ranks_share_each_batch_and_take_the_same_number_of_steps(task: str, ranks: int) -> None:
+    alone = list(TASKS[task]().epoch(1))
+    shares = [list(TASKS[task](rank=rank, ranks=ranks).epoch(1)) for rank in range(ranks)]
+    for step, whole in enumerate(alone):
+        counted = sum(int((share[step].labels != IGNORE).sum()) for share in shares)
+        assert counted == int((whole.labels != IGNORE).sum())
+    assert {len(share) for share in shares} == {len(alone)}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_budgets_hold(task: str) -> None:
+    for batch in TASKS[task]().epoch(0):
+        assert batch.tokens.numel() <= 64
+        assert batch.source is None or batch.source.numel() <= 64
+
+
+def test_flat_packed_batches_have_no_padding() -> None:
+    assert all(batch.real == batch.positions for batch in TASKS["packed flat"]().epoch(0))
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60), st.integers(40, 200))
+def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]], budget: int) -> None:
+    lengths = np.array(pairs).T
+    plan = by_length(lengths, budget, None)(np.random.default_rng(0))
+    assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))  # type: ignore[arg-type]
+    assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
+
+
+def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
+    batches = lay.translation(DATA, END, PAD, 64, max_length=6)
+    longest = max(max(batch.source.size(1), batch.tokens.size(1)) for batch in batches.epoch(0))  # type: ignore[union-attr]
+    assert longest == 6
+    with pytest.raises(ValueError, match="not one example has 1 tokens or fewer: the shortest has 2"):
+        lay.translation(DATA, END, PAD, 64, max_length=1)
+    with pytest.raises(ValueError, match="batch_tokens=8 is less than one row of 16"):
+        lay.language_blocks(TEXT, END, 16, 8)
+    with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
+        lay.language_blocks(data_of([[5, 6]]), END, 16, 64)
+    with pytest.raises(ValueError, match="prepare it with labelled=True"):
+        lay.classification(TEXT, END, PAD, 64)
+
+
+# Preparation: files to memory-mapped integers.
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Corpus, Tokenizer]:
+    french, english = ["Un chat.", "", "Deux chats dorment."], ["A cat.", "", "Two cats sleep."]
+    for name, lines in (("t.fr", french), ("t.en", english)):
+        (tmp_path / name).write_text("\n".join(line for line in lines if line) + "\n")
+    return Corpus((str(tmp_path / "t.fr"), str(tmp_path / "t.en"))), Tokenizer.train([*french, *english], 320)
+
+
+def text_of(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    sides = range(len(data.tokens))
+    return [tuple(tokenizer.decode(data.sequence(side, i).tolist()) for side in sides) for i in range(len(data))]
+
+
+def test_prepared_text_is_the_text(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+    corpus, tokenizer = files
+    data = prepare([corpus, corpus], tokenizer, tmp_path / "cache", Problems())
+    assert text_of(data, tokenizer) == [("Un chat.", "A cat."), ("Deux chats dorment.", "Two cats sleep.")] * 2
+    assert [t.dtype for t in data.tokens] == [np.uint16] * 2
+
+
+def test_a_second_run_opens_what_the_first_left(
+    files: tuple[Corpus, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, tokenizer = files
+    cache = tmp_path / "cache"
+    prepare([corpus], tokenizer, cache, Problems())
+    (folder,) = cache.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizer, "encode_batch", None)  # not to be called again
+        prepare([corpus], tokenizer, cache, Problems())
+    Path(corpus.files[0]).write_text("Un chien.\nDeux chiens.\n")  # other content, another name
+    prepare([corpus], tokenizer, cache, Problems())
+    prepare([corpus], Tokenizer.train(["x"], 320), cache, Problems())
+    assert len(list(cache.iterdir())) == 3
+    assert folder.stat().st_mode & 0o755 == 0o755
+
+
+def test_an_interrupted_preparation_leaves_nothing(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+    corpus, tokenizer = files
+    Path(corpus.files[0]).write_text("Un chat.\n\nDeux.\n")
+    Path(corpus.files[1]).write_text("A cat.\n\nTwo.\n")
+    with pytest.raises(CorpusError, match=r"t\.fr:2: empty side"):
+        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+    assert list((tmp_path / "cache").iterdir()) == []
+    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(skip=True))
+    assert len(data) == 2
+    assert data.problems == {"empty side": 1}
+
+
+def test_a_killed_preparation_leaves_no_folder_that_could_be_taken_for_a_whole_one(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from regard.files import new_folder
+with new_folder(Path(sys.argv[1]) / "done") as folder:
+    (folder / "half").write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    assert not (tmp_path / "done").exists()
+
+
+def test_damage_is_noticed(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+    corpus, tokenizer = files
+    prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+    (folder,) = (tmp_path / "cache").iterdir()
+    (folder / "1.tokens").write_bytes((folder / "1.tokens").read_bytes()[:-2])
+    with pytest.raises(ValueError, match=r"is damaged \(side 1\): delete it"):
+        open_prepared(folder)
+
+
+@pytest.mark.parametrize(
+    ("documents", "wanted"),
+    [
+        ("line", [("a b",), ("c",), ("d",)]),
+        ("blank-line", [("a b\nc\n",), ("d\n",)]),
+        ("file", [("a b\nc\n\nd\n",)]),
+    ],
+)
+def test_documents(tmp_path: Path, documents: Any, wanted: list[tuple[str]]) -> None:
+    (tmp_path / "t").write_text("a b\nc\n\nd\n")
+    tokenizer = Tokenizer.train(["a b c d"], 320)
+    data = prepare([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", Problems(), documents)
+    assert text_of(data, tokenizer) == wanted
+
+
+def test_labels(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("good\tUn chat.\nbad\tUn chien.\ngood\tOui.\n")
+    corpus, tokenizer = Corpus((str(tmp_path / "t.tsv"),), columns=(2, 1)), Tokenizer.train(["Un"], 320)
+    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True)
+    assert data.classes == ("bad", "good")
+    assert data.labels is not None
+    assert data.labels.tolist() == [1, 0, 1]
+    (batch,) = lay.classification(data, tokenizer.end, tokenizer.pad, 4096).epoch(0)
+    assert sorted(batch.labels.tolist()) == [0, 1, 1]
+    with pytest.raises(CorpusError, match="no class 'bad': known are good"):
+        prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True, classes=("good",))
+
+
+def test_what_cannot_be_prepared(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+    corpus, tokenizer = files
+    plain = Corpus(corpus.files[:1])
+    with pytest.raises(CorpusError, match=r"equally many sides, and these have \[1, 2\]"):
+        prepare([corpus, plain], tokenizer, tmp_path / "cache", Problems())
+    with pytest.raises(CorpusError, match="a row is a text and its class, and these have 1 fields"):
+        prepare([plain], tokenizer, tmp_path / "cache", Problems(), labelled=True)
+    with pytest.raises(CorpusError, match="nowhere: there is no such file"):
+        prepare([Corpus(("nowhere",))], tokenizer, tmp_path / "cache", Problems())
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(CorpusError, match="not one row could be read: it is empty"):
+        prepare([Corpus((str(tmp_path / "empty"),))], tokenizer, tmp_path / "cache", Problems())
+    assert json.dumps([path.name for path in (tmp_path / "cache").iterdir()]) == "[]"
