@@ -54,8 +54,9 @@ def petit(
     out: Annotated[Path, typer.Option(help="A folder, which is made.")] = Path("petit"),
     seed: Annotated[int, typer.Option(help="Another seed, other pairs.")] = 0,
 ) -> None:
-    """Write Petit, the bundled French–English world, as ordinary files: train, dev, test and compositional, with their
-    gold word alignments (.align) and phenomena (.tags).
+    """Write Petit, the bundled French–English world, as ordinary files.
+
+    Train, dev, test and compositional, each with its gold word alignments (.align) and phenomena (.tags).
 
     Example: regard data petit --pairs 20000 --out petit
     """

@@ -6,8 +6,10 @@ that of `encode_batch` alone on text already in memory, and the peak memory of a
 
 import multiprocessing
 import os
+import re
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -109,7 +111,16 @@ def _prepare_alone(corpus: Corpus, tokenizer: Path, cache: Path) -> tuple[float,
     began = time.perf_counter()
     prepare([corpus], engine, cache, Problems(skip=True))
     seconds = time.perf_counter() - began
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return seconds, _peak_megabytes()
+
+
+def _peak_megabytes() -> float:
+    """The most memory this process has held. Not ru_maxrss where there is another: a child inherits its parent's."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        kilobytes = re.search(r"VmHWM:\s+(\d+)", status.read_text())
+        return int(kilobytes[1]) / 1024 if kilobytes else float("nan")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
 
 def _padding(data: Prepared, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float]:

@@ -69,11 +69,11 @@ def report(corpus: Corpus, tests: Sequence[Corpus] = ()) -> Report:
             histogram[side][int(np.searchsorted(BINS, count))] += 1
         if _out_of_ratio(row):
             ratio.add(f"{corpus.where(row)}: {len(row.fields[0])} and {len(row.fields[1])} characters")
-        for text in row.fields:
+        for side, text in enumerate(row.fields):
             place = known.get(text.strip())
             if place and place not in leaked:
                 leaked.add(place)
-                leaks.add(f"{corpus.where(row)} is {place}")
+                leaks.add(f"{corpus.where(row, side)} is {place}")
         if any(text.strip() for text in row.fields):
             digests.append(hash(row.fields))
             lines.append(row.line)

@@ -1,0 +1,136 @@
+"""`regard data`: Petit as files, and the report on a corpus, as a person runs them."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.text.corpus import Corpus
+from regard.text.petit import pairs, words
+from regard.text.petit.files import write_petit
+from regard.text.report import report
+from tests.test_cli import regard
+
+
+def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
+    done = regard("data", "petit", "--pairs", "120", "--out", str(tmp_path / "petit"), "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    names = {
+        f"{split}.{kind}"
+        for split in ("train", "dev", "test", "compositional")
+        for kind in ("fr", "en", "align", "tags")
+    }
+    assert {path.name for path in (tmp_path / "petit").iterdir()} == names
+    read = {name: (tmp_path / "petit" / name).read_text().splitlines() for name in names}
+    assert {len(lines) for lines in read.values()} == {120}
+    for i, pair in enumerate(pairs(120, seed=3)):
+        assert (read["train.fr"][i], read["train.en"][i]) == (pair.french, pair.english)
+        assert read["train.tags"][i].split() == list(pair.tags)
+        for link in read["train.align"][i].split():
+            french, english = map(int, link.split("-"))
+            assert french < len(words(pair.french))
+            assert english < len(words(pair.english))
+    done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
+    assert done.returncode == 2
+    assert "is there already" in done.stderr
+
+
+def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
+    french = [
+        "Un chat noir dort ici ce soir.",
+        "Deux.",
+        "Un chat noir dort ici ce soir.",
+        "mot " * 30,
+        "Une fuite vers le test.",
+    ]
+    english = [
+        "A black cat sleeps here tonight.",
+        "Two.",
+        "A black cat sleeps here tonight.",
+        "word",
+        "A leak into the test.",
+    ]
+    (tmp_path / "t.fr").write_text("\n".join([*french, ""]))
+    (tmp_path / "t.en").write_text("\n".join([*english, ""]))
+    (tmp_path / "test.fr").write_text("Une fuite vers le test.\nDeux.\n")
+    (tmp_path / "test.en").write_text("Something else, and long enough.\nTwo.\n")
+    corpus, test = (Corpus((str(tmp_path / f"{name}.fr"), str(tmp_path / f"{name}.en"))) for name in ("t", "test"))
+    found = report(corpus, [test])
+    assert found.rows == 5
+    assert found.words == [7 + 1 + 7 + 30 + 5, 6 + 1 + 6 + 1 + 5]
+    assert found.histogram[0] == [2, 2, 0, 1, 0, 0, 0]
+    assert (found.ratio.count, found.ratio.examples) == (1, [f"{tmp_path}/t.fr:4: 120 and 4 characters"])
+    assert (found.duplicates.count, found.duplicates.examples) == (1, [f"{tmp_path}/t.fr:3 is {tmp_path}/t.fr:1"])
+    assert (found.leaks.count, found.leaks.examples) == (1, [f"{tmp_path}/t.fr:5 is {tmp_path}/test.fr:1"])
+
+
+def test_check_names_bad_lines_and_says_so_by_its_exit(tmp_path: Path) -> None:
+    (tmp_path / "t.fr").write_bytes(b"un\ncaf\xe9\n\n" + b"x" * 100_000 + b"\n")
+    (tmp_path / "t.en").write_text("one\ncoffee\nthree\nfour\n")
+    files = str(tmp_path / "t.fr"), str(tmp_path / "t.en")
+    done = regard("data", "check", *files)
+    assert done.returncode == 1
+    shown = re.sub(r"\s+", "", done.stdout)  # a narrow terminal folds long names
+    for kind, line in (("invalidUTF-8", 2), ("emptyside", 3), ("toolong", 4)):
+        assert re.search(rf"{kind}1\S*?t\.fr:{line}", shown)
+    assert "2 lines would stop a training run" in done.stderr
+    assert regard("data", "check", *files, "--skip-bad").returncode == 0
+
+
+def test_check_reads_every_form(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("A cat.\tx\tUn chat.\n")
+    (tmp_path / "t.jsonl").write_text('{"fr": "Un chat.", "en": "A cat."}\n')
+    for arguments in (("t.tsv", "--columns", "3,1"), ("t.jsonl", "--keys", "fr,en"), ("t.tsv",)):
+        done = regard("data", "check", str(tmp_path / arguments[0]), *arguments[1:])
+        assert done.returncode == 0, done.stderr
+        assert "1 rows" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.fr",), "nowhere.fr: there is no such file"),
+        ((".",), ". is a folder: name the files in it"),
+        (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
+        (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
+        (("a", "b", "--keys", "fr,en"), "columns and keys are of one file, and here are 2"),
+    ],
+)
+def test_a_mistake_ends_with_its_message_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
+    done = regard("data", "check", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_writing_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is there already"):
+        write_petit(5, tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "data", "petit", "--pairs", "500000", "--out", str(tmp_path / "big")],
+        stdout=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not list(tmp_path.glob(".big.*/train.fr")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "big").exists()
+
+
+REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
+
+
+@pytest.mark.skipif(not (REAL / "multi30k").is_dir(), reason=f"no Multi30k under {REAL}")
+def test_real_text_is_clean_and_padded_little(tmp_path: Path) -> None:
+    from regard.bench.text import measure
+
+    corpus = Corpus((str(REAL / "multi30k/train.fr.gz"), str(REAL / "multi30k/train.en.gz")))
+    costs = measure(corpus, 8_000, repeats=1, batch_tokens=16_000, folder=tmp_path)
+    assert costs.pairs == 29_000
+    assert costs.padding <= 0.08
+    assert costs.flat_padding == 0
+    assert costs.megabytes < 600
