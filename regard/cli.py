@@ -43,7 +43,7 @@ def demo() -> None:
     Example: regard demo
     """
     from regard.demo import demo as run
-    from regard.view.terminal import console
+    from regard.view.console import console
 
     run(console())
 
@@ -82,8 +82,8 @@ def check(
     """
     from regard.text.corpus import Corpus
     from regard.text.report import report
+    from regard.view.console import console
     from regard.view.data import show_report
-    from regard.view.terminal import console
 
     numbers = tuple(_number(column) for column in columns.split(",") if column)
     names = tuple(key for key in keys.split(",") if key)
@@ -106,7 +106,7 @@ def text(
     Example: regard bench text --repeats 3
     """
     from regard.bench.text import bench as run
-    from regard.view.terminal import console
+    from regard.view.console import console
 
     run(console(), repeats, batch_tokens)
 

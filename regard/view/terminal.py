@@ -6,7 +6,6 @@ Dimensions: T queries, S keys.
 from collections.abc import Sequence
 
 from jaxtyping import Float
-from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -39,8 +38,3 @@ def shade(weight: float) -> Style:
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # as WCAG counts it
     readable = "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
     return Style(color=readable, bgcolor=f"rgb({red},{green},{blue})")
-
-
-def console() -> Console:
-    """Where Regard prints: colours on a terminal, plain lines elsewhere."""
-    return Console(highlight=False)
