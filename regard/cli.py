@@ -72,6 +72,9 @@ def check(
     columns: Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1: 2,1")] = "",
     keys: Annotated[str, typer.Option(help="Keys of a JSONL file: fr,en")] = "",
     test: Annotated[list[str] | None, typer.Option(help="Test files, to look for leaks; read in the same way.")] = None,
+    labelled: Annotated[
+        bool, typer.Option("--labelled", help="The second side is a class, not a translation.")
+    ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Bad lines are no failure: exit with 0.")] = False,
 ) -> None:
     """Report on a corpus: counts, lengths, ratio outliers, duplicates, leaks into the test set, and bad lines.
@@ -85,14 +88,19 @@ def check(
     from regard.view.console import console
     from regard.view.data import show_report
 
-    numbers = tuple(_number(column) for column in columns.split(",") if column)
-    names = tuple(key for key in keys.split(",") if key)
+    numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
+    names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     corpus = Corpus(tuple(files), numbers, names)
-    found = report(corpus, [Corpus(tuple(test), numbers, names)] if test else [])
+    if labelled and corpus.sides != 2:
+        raise ValueError(f"--labelled is for a text and its class: here are {corpus.sides} sides; name two --columns")
+    found = report(corpus, [Corpus(tuple(test), numbers, names)] if test else [], labelled)
     show_report(console(), corpus, found)
+    if not found.rows:
+        raise ValueError(f"{corpus.files[0]}: not one row could be read")
     refused = sum(count for kind, count in found.problems.counts.items() if kind != "too long")
     if refused and not skip_bad:
-        typer.echo(f"\n{refused:,} lines would stop a training run; mend them, or train with --skip-bad.", err=True)
+        lines = f"{refused:,} line{'s' * (refused > 1)}"
+        typer.echo(f"\n{lines} would stop a training run; mend them, or train with --skip-bad.", err=True)
         raise typer.Exit(1)
 
 

@@ -1,10 +1,12 @@
 """Preparation and batches: nothing lost, nothing doubled, each token where the model looks for it."""
 
+import gzip
 import json
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.text import batches as lay
+from regard.text import prepared as prepared_module
 from regard.text.batches import IGNORE, Batch, Batches
 from regard.text.corpus import Corpus, CorpusError, Problems
-from regard.text.plans import by_length
+from regard.text.plans import by_length, in_rows, in_turn
 from regard.text.prepared import Prepared, open_prepared, prepare
 from regard.text.tokenizer import Tokenizer
 
@@ -75,7 +78,10 @@ def test_translation_rows_are_what_the_model_reads() -> None:
 
 
 def test_decoder_translation_counts_the_target_alone() -> None:
-    (batch,) = lay.decoder_translation(data_of([[5, 6]], [[15, 16]]), END, SEP, PAD, 64).epoch(0)
+    data = data_of([[5, 6]], [[15, 16]])
+    (batch,) = lay.decoder_translation(data, END, SEP, PAD, 64).epoch(0)
+    assert batch.prefix is None
+    (batch,) = lay.decoder_translation(data, END, SEP, PAD, 64, prefix=True).epoch(0)
     assert batch.tokens.tolist() == [[5, 6, SEP, 15, 16]]
     assert batch.labels.tolist() == [[IGNORE, IGNORE, 15, 16, END]]
     assert batch.prefix is not None
@@ -180,6 +186,39 @@ def test_budgets_hold(task: str) -> None:
         assert batch.source is None or batch.source.numel() <= 64
 
 
+def test_seed_and_epoch_are_not_one_number() -> None:
+    """Seed 3 in epoch 2 is not seed 2 in epoch 3, and batches do not come in the order of their length."""
+    one, other = (
+        lay.translation(DATA, END, PAD, 64, seed=3).order(2),
+        lay.translation(DATA, END, PAD, 64, seed=2).order(3),
+    )
+    assert one != other
+    lengths = [batch.tokens.size(1) for batch in lay.translation(DATA, END, PAD, 64).epoch(0)]
+    assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
+    blocks = [batch.tokens[0].tolist() for batch in lay.language_blocks(TEXT, END, 16, 16).epoch(0)]
+    again = [batch.tokens[0].tolist() for batch in lay.language_blocks(TEXT, END, 16, 16, seed=1).epoch(0)]
+    assert blocks != again
+
+
+def test_length_buckets_are_better_than_chance_and_than_one_side() -> None:
+    """On sentences whose sides vary together and apart: padding, and no batch that is a scrap."""
+    chance = np.random.default_rng(0)
+    source = chance.gamma(4, 5, 20_000).astype(int) + 2
+    lengths = np.stack([source, np.maximum(2, source + chance.normal(0, 4, 20_000)).astype(int)])
+    plan = by_length(lengths, np.arange(20_000), 4000)(np.random.default_rng(0))
+    places = sum(len(batch) * lengths[:, batch].max(1).sum() for batch in plan)
+    assert 1 - lengths.sum() / places < 0.05
+    assert min(lengths[:, batch].sum(1).max() for batch in plan) > 0.4 * 4000
+    assert len(plan) < 1.25 * lengths.sum(1).max() / 4000
+
+
+def test_a_batch_moves_as_a_whole() -> None:
+    batch = next(TASKS["translation"]().epoch(0))
+    moved = batch.to("meta")
+    assert all(x is None or x.is_meta for x in vars(moved).values())
+    assert moved.tokens.shape == batch.tokens.shape
+
+
 def test_flat_packed_batches_have_no_padding() -> None:
     assert all(batch.real == batch.positions for batch in TASKS["packed flat"]().epoch(0))
 
@@ -187,13 +226,23 @@ def test_flat_packed_batches_have_no_padding() -> None:
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60), st.integers(40, 200))
 def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]], budget: int) -> None:
     lengths = np.array(pairs).T
-    plan = by_length(lengths, budget, None)(np.random.default_rng(0))
+    kept = np.arange(len(pairs))
+    plan = by_length(lengths, kept, budget)(np.random.default_rng(0))
     assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))  # type: ignore[arg-type]
     assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
+    flat = in_turn(lengths, kept, budget)(np.random.default_rng(0))
+    assert sorted(int(i) for batch in flat for i in batch) == kept.tolist()  # type: ignore[arg-type]
+    for batch, following in pairwise(flat):  # each as full as it can be
+        sums = lengths[:, batch].sum(1)
+        assert sums.max() <= budget < (sums + lengths[:, following[0]]).max()
+    rows = [row for batch in in_rows(lengths, kept, 40, max(budget, 40))(np.random.default_rng(0)) for row in batch]
+    assert sorted(i for row in rows for i in row) == kept.tolist()  # type: ignore[union-attr]
+    assert all(lengths[:, row].sum(1).max() <= 40 for row in rows)
 
 
 def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
     batches = lay.translation(DATA, END, PAD, 64, max_length=6)
+    assert batches.left_out == sum(max(len(s), len(t)) > 5 for s, t in zip(SOURCES, TARGETS, strict=True)) > 0
     longest = max(max(batch.source.size(1), batch.tokens.size(1)) for batch in batches.epoch(0))  # type: ignore[union-attr]
     assert longest == 6
     with pytest.raises(ValueError, match="not one example has 1 tokens or fewer: the shortest has 2"):
@@ -202,6 +251,19 @@ def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
         lay.language_blocks(TEXT, END, 16, 8)
     with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
         lay.language_blocks(data_of([[5, 6]]), END, 16, 64)
+    with pytest.raises(ValueError, match="not one example has 0 tokens or fewer"):
+        lay.translation(DATA, END, PAD, 64, max_length=0)
+    with pytest.raises(ValueError, match="needs text of 2 sides, and here are 1"):
+        lay.translation(TEXT, END, PAD, 64)
+    with pytest.raises(ValueError, match="needs text of 1 side, and here are 2"):
+        lay.language_blocks(DATA, END, 16, 64)
+    with pytest.raises(ValueError, match="row=0 is too small"):
+        lay.language_documents(TEXT, END, PAD, 0, 64)
+    for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(ValueError, match=f"rank={rank} of ranks={ranks}"):
+            lay.translation(DATA, END, PAD, 64, rank=rank, ranks=ranks)
+    with pytest.raises(ValueError, match="start=-1 is too small"):
+        next(lay.translation(DATA, END, PAD, 64).epoch(0, start=-1))
     with pytest.raises(ValueError, match="prepare it with labelled=True"):
         lay.classification(TEXT, END, PAD, 64)
 
@@ -277,8 +339,81 @@ def test_damage_is_noticed(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> N
     prepare([corpus], tokenizer, tmp_path / "cache", Problems())
     (folder,) = (tmp_path / "cache").iterdir()
     (folder / "1.tokens").write_bytes((folder / "1.tokens").read_bytes()[:-2])
-    with pytest.raises(ValueError, match=r"is damaged \(side 1\): delete it"):
+    with pytest.raises(ValueError, match=r"is damaged \(its sizes do not fit together\): delete it"):
         open_prepared(folder)
+    (folder / "1.tokens").unlink()
+    with pytest.raises(ValueError, match=r"is damaged \(.*1\.tokens.*\): delete it"):
+        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+    (folder / "prepared.json").write_text("{")
+    with pytest.raises(ValueError, match="is damaged"):
+        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(
+    files: tuple[Corpus, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, tokenizer = files
+    encode = Tokenizer.encode_batch
+
+    def meddle(self: Tokenizer, texts: list[str]) -> Any:
+        Path(corpus.files[0]).write_text("Tout autre chose.\nEt encore.\n")
+        return encode(self, texts)
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", meddle)
+    with pytest.raises(CorpusError, match="changed while it was read: start again"):
+        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, documents and offsets go on from chunk to chunk; more than 65,536 ids need four bytes."""
+    monkeypatch.setattr(prepared_module, "CHUNK", 2)
+    monkeypatch.setattr(Tokenizer, "size", 2**16 + 1)
+    tokenizer = Tokenizer.train(["a b c d e"], 320)
+    (tmp_path / "t").write_text("a b\nc\n\nd\ne\n\na\n")
+    corpus = Corpus((str(tmp_path / "t"),))
+    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), "blank-line")
+    assert text_of(data, tokenizer) == [("a b\nc\n",), ("d\ne\n",), ("a\n",)]
+    assert data.tokens[0].dtype == np.uint32
+    lines = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), "line")
+    assert text_of(lines, tokenizer) == [("a b",), ("c",), ("d",), ("e",), ("a",)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "characters"])
+def test_a_document_has_the_same_ids_whole_and_line_by_line(tmp_path: Path, kind: Any) -> None:
+    text = "def f():\n    return 1\n\n\n  x\n"
+    tokenizer = Tokenizer.train([text] * 5, 320, kind)
+    (tmp_path / "t").write_text(text)
+    data = prepare([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", Problems(), "file")
+    assert data.sequence(0, 0).tolist() == tokenizer.encode(text)
+
+
+def test_problems_are_each_texts_own_and_the_same_on_a_second_run(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(b"un\ncaf\xe9\n")
+    (tmp_path / "good").write_text("deux\n")
+    tokenizer = Tokenizer.train(["un"], 320)
+    for _ in range(2):
+        problems = Problems(skip=True)
+        bad = prepare([Corpus((str(tmp_path / "bad"),))], tokenizer, tmp_path / "cache", problems)
+        good = prepare([Corpus((str(tmp_path / "good"),))], tokenizer, tmp_path / "cache", problems)
+        assert (bad.problems, good.problems) == ({"invalid UTF-8": 1}, {})
+        assert problems.counts == {"invalid UTF-8": 1}
+        assert problems.examples == {"invalid UTF-8": [f"{tmp_path}/bad:2"]}
+
+
+def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("a\tb\n")
+    (tmp_path / "t.gz").write_bytes(gzip.compress(b"hello\n"))
+    (tmp_path / "t.txt").write_bytes((tmp_path / "t.gz").read_bytes())
+    tokenizer, cache = Tokenizer.train(["a b hello"], 320), tmp_path / "cache"
+    for columns in ((1, 2), (2, 1)):
+        prepare([Corpus((str(tmp_path / "t.tsv"),), columns)], tokenizer, cache, Problems())
+    prepare([Corpus((str(tmp_path / "t.gz"),))], tokenizer, cache, Problems())
+    for documents in ("line", "file"):
+        prepare([Corpus((str(tmp_path / "t.tsv"),))], tokenizer, cache, Problems(), documents)
+    assert len(list(cache.iterdir())) == 5
+    with pytest.raises(CorpusError, match=r"t\.txt:1: (NUL byte|invalid UTF-8)"):
+        prepare([Corpus((str(tmp_path / "t.txt"),))], tokenizer, cache, Problems())
 
 
 @pytest.mark.parametrize(
@@ -305,13 +440,21 @@ def test_labels(tmp_path: Path) -> None:
     assert data.labels.tolist() == [1, 0, 1]
     (batch,) = lay.classification(data, tokenizer.end, tokenizer.pad, 4096).epoch(0)
     assert sorted(batch.labels.tolist()) == [0, 1, 1]
-    with pytest.raises(CorpusError, match="no class 'bad': known are good"):
+    with pytest.raises(CorpusError, match=r"t\.tsv:2: unknown class \('bad': known are good\)"):
         prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True, classes=("good",))
+    known = prepare([corpus], tokenizer, tmp_path / "cache", Problems(skip=True), labelled=True, classes=("x", "good"))
+    assert known.problems == {"unknown class": 1}
+    assert known.labels is not None
+    assert known.labels.tolist() == [1, 1]
+    with pytest.raises(CorpusError, match="a class is named twice"):
+        prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True, classes=("good", "good"))
 
 
 def test_what_cannot_be_prepared(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
     plain = Corpus(corpus.files[:1])
+    with pytest.raises(CorpusError, match="nothing to prepare"):
+        prepare([], tokenizer, tmp_path / "cache", Problems())
     with pytest.raises(CorpusError, match=r"equally many sides, and these have \[1, 2\]"):
         prepare([corpus, plain], tokenizer, tmp_path / "cache", Problems())
     with pytest.raises(CorpusError, match="a row is a text and its class, and these have 1 fields"):

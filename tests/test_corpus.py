@@ -43,6 +43,12 @@ def test_compressed_by_suffix(tmp_path: Path, suffix: str, pack: object) -> None
     broken = put(tmp_path / f"broken{suffix}", Path(path).read_bytes()[:-9])
     with pytest.raises(CorpusError, match=r"broken\..z: damaged after line"):
         rows(Corpus((broken,)))
+    two = put(tmp_path / f"two{suffix}", pack(b"un\n") + pack(b"deux\n"))  # type: ignore[operator]
+    assert rows(Corpus((two,)))[0] == [("un",), ("deux",)]
+    damaged = bytearray(Path(two).read_bytes())
+    damaged[len(pack(b"un\n")) + 1] ^= 255  # type: ignore[operator]  # in the head of the second stream
+    with pytest.raises(CorpusError, match="damaged after line"):
+        rows(Corpus((put(tmp_path / f"damaged{suffix}", bytes(damaged)),)))
     no_archive = put(tmp_path / f"no{suffix}", b"plain text\n")
     with pytest.raises(CorpusError, match="damaged after line 0"):
         rows(Corpus((no_archive,)))
@@ -51,6 +57,20 @@ def test_compressed_by_suffix(tmp_path: Path, suffix: str, pack: object) -> None
 def test_marks_and_line_ends_are_dropped_and_nothing_else(tmp_path: Path) -> None:
     path = put(tmp_path / "t", b"\xef\xbb\xbfun \r\n deux\rx\r\n\xef\xbb\xbftrois\nlast")
     assert rows(Corpus((path,)))[0] == [("un ",), (" deux\rx",), ("\ufefftrois",), ("last",)]
+
+
+def test_one_row_is_one_problem(tmp_path: Path) -> None:
+    fr, en = put(tmp_path / "t.fr", b"caf\xe9\nun\n\xe9\n"), put(tmp_path / "t.en", b"\xe9\none\n")
+    good, problems = rows(Corpus((fr, en)), skip=True)
+    assert good == [("un", "one")]
+    assert problems.counts == {"invalid UTF-8": 1, "unequal lines": 1}
+
+
+def test_at_most_five_examples_are_kept_and_each_names_its_side(tmp_path: Path) -> None:
+    fr, en = put(tmp_path / "t.fr", "un\n" * 9), put(tmp_path / "t.en", "\n" * 9)
+    _, problems = rows(Corpus((fr, en)), skip=True)
+    assert problems.counts == {"empty side": 9}
+    assert problems.examples == {"empty side": [f"{en}:{i}" for i in range(1, 6)]}
 
 
 def test_blank_lines_are_text_where_there_is_one_side(tmp_path: Path) -> None:
@@ -78,7 +98,7 @@ def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path: Path, kind: str) -
 
 def test_unequal_files(tmp_path: Path) -> None:
     fr, en = put(tmp_path / "t.fr", "un\ndeux\ntrois\n"), put(tmp_path / "t.en", "one\n")
-    with pytest.raises(CorpusError, match=r"t\.fr:2: unequal lines \(.*t\.en ends at line 1\)"):
+    with pytest.raises(CorpusError, match=r"t\.fr:2: unequal lines \(.*t\.en ends before it\)"):
         rows(Corpus((fr, en)))
     good, problems = rows(Corpus((fr, en)), skip=True)
     assert good == [("un", "one")]
@@ -153,7 +173,7 @@ def test_a_corpus_that_cannot_be(make: object, message: str) -> None:
 
 
 def test_utf16_is_recognised(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"NUL byte|it is UTF-16"):
+    with pytest.raises(CorpusError, match=r"t:1: invalid UTF-8 \(it is UTF-16\)"):
         rows(Corpus((put(tmp_path / "t", "un\n".encode("utf-16")),)))
 
 

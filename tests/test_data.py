@@ -94,6 +94,8 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nowhere.fr",), "nowhere.fr: there is no such file"),
+        (("/dev/null",), "/dev/null: not one row could be read"),
+        (("a.tsv", "--labelled"), "--labelled is for a text and its class: here are 1 sides"),
         ((".",), ". is a folder: name the files in it"),
         (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
         (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
@@ -105,6 +107,16 @@ def test_a_mistake_ends_with_its_message_and_no_traceback(arguments: tuple[str, 
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_labelled_text_has_classes_and_no_ratio(tmp_path: Path) -> None:
+    (tmp_path / "t[red].tsv").write_text("A long review of a film that nobody liked.\tneg\nFine.\tpos\nGood.\tpos\n")
+    path = str(tmp_path / "t[red].tsv")
+    done = regard("data", "check", path, "--columns", "1, 2", "--labelled")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"neg +1\n +pos +2", done.stdout)
+    assert "one side over" not in done.stdout
+    assert "t[red].tsv" in re.sub(r"\s+", "", done.stdout)
 
 
 def test_an_interrupted_writing_leaves_no_folder(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Tokenizers: exact, deterministic, with the special ids where the design puts them, and read by transformers."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,25 @@ def test_training_is_deterministic(kind: Kind) -> None:
     assert Tokenizer.train(["autre chose"], 320, kind).digest != TRAINED[kind].digest
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_deterministic_in_any_process(kind: Kind) -> None:
+    program = f"""
+from regard.text.tokenizer import Tokenizer
+print(Tokenizer.train({TEXTS!r}, 320, {kind!r}).digest)
+"""
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+        )
+        assert done.stdout.strip() == TRAINED[kind].digest
+
+
+def test_special_ids_say_nothing() -> None:
+    tokenizer = TRAINED["bpe"]
+    assert tokenizer.decode([tokenizer.pad, *tokenizer.encode("Un chat"), tokenizer.end]) == "Un chat"
+
+
 def test_bpe_learns_what_is_frequent_and_characters_stay_characters() -> None:
     assert len(TRAINED["bpe"].encode("Le chat noir dort.")) < len("Le chat noir dort.")
     assert TRAINED["characters"].pieces(TRAINED["characters"].encode("chat")) == ["c", "h", "a", "t"]
@@ -67,11 +89,16 @@ def test_saved_it_is_the_same_here_and_in_transformers(kind: Kind, tmp_path: Pat
         assert theirs.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.usefixtures("as_users_run_it")
 def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs 258 ids for bytes and special tokens, and 64 are too few"):
         Tokenizer.train(TEXTS, 64)
     with pytest.raises(ValueError, match="256 ids are too few: 27 characters, 256 bytes"):
         Tokenizer.train(TEXTS, 256, "characters")
+    with pytest.raises(ValueError, match="kind='word' is not a choice: known are bpe, characters"):
+        Tokenizer.train(TEXTS, 320, "word")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="texts must be many strings, and this is one"):
+        Tokenizer.train("chat", 320)
     with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"version": 3}')

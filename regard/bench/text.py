@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,9 @@ class Costs:
     pairs: int
     padding: float
     flat_padding: float
+    fill: float
     ratio: list[float]
+    ratio_to_fast: list[float]
     megabytes: float
     again: float
 
@@ -47,17 +49,19 @@ class Costs:
 def bench(console: Console, repeats: int, batch_tokens: int) -> None:
     """Measure every corpus there is, and print a row for each."""
     table = Table(title=f"Files to batches of {batch_tokens:,} tokens", title_justify="left", box=None, pad_edge=False)
-    headings = ("corpus", "pairs", "padding", "packed flat", "prepare ÷ encode_batch", "peak memory", "second run")
+    headings = (
+        *("corpus", "pairs", "padding", "batches filled", "packed flat", "prepare ÷ encode_batch"),
+        *("÷ encode_batch_fast", "peak memory", "second run"),
+    )
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "corpus" else "right")
     with tempfile.TemporaryDirectory() as folder:
         for name, corpus, vocab_size in _corpora(Path(folder)):
             console.print(f"[dim]measuring {name} …[/]")
             costs = measure(corpus, vocab_size, repeats, batch_tokens, Path(folder) / name)
-            low, high = min(costs.ratio), max(costs.ratio)
             table.add_row(
-                *(name, f"{costs.pairs:,}", f"{costs.padding:.1%}", f"{costs.flat_padding:.1%}"),
-                f"{statistics.median(costs.ratio):.2f} ({low:.2f}–{high:.2f})",
+                *(name, f"{costs.pairs:,}", f"{costs.padding:.1%}", f"{costs.fill:.0%}", f"{costs.flat_padding:.1%}"),
+                *(_median_and_spread(costs.ratio), _median_and_spread(costs.ratio_to_fast)),
                 *(f"{costs.megabytes:.0f} MB", f"{1000 * costs.again:.0f} ms"),
             )
     console.print(table)
@@ -69,18 +73,19 @@ def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, fo
     tokenizer = Tokenizer.train((text for row in sample for text in row.fields), vocab_size)
     tokenizer.save(folder)
     rows = [row.fields for row in corpus.rows(Problems(skip=True))]
-    ratio, megabytes = [], 0.0
+    ratio, ratio_to_fast, megabytes = [], [], 0.0
     context = multiprocessing.get_context("spawn")
     for turn in range(repeats):
-        bare = _time_of_bare_encoding(tokenizer, rows)
+        bare, fast = (_time_of_bare_encoding(encode, rows) for encode in _encoders(tokenizer))
         with context.Pool(1) as alone:
             seconds, peak = alone.apply(_prepare_alone, (corpus, folder, folder / f"prepared-{turn}"))
         ratio.append(seconds / bare)
+        ratio_to_fast.append(seconds / fast)
         megabytes = max(megabytes, peak)
     began = time.perf_counter()
     data = prepare([corpus], tokenizer, folder / "prepared-0", Problems(skip=True))
     again = time.perf_counter() - began
-    return Costs(len(data), *_padding(data, tokenizer, batch_tokens), ratio, megabytes, again)
+    return Costs(len(data), *_padding(data, tokenizer, batch_tokens), ratio, ratio_to_fast, megabytes, again)
 
 
 def _corpora(folder: Path) -> Iterator[tuple[str, Corpus, int]]:
@@ -96,12 +101,21 @@ def _corpora(folder: Path) -> Iterator[tuple[str, Corpus, int]]:
             yield name, Corpus(paths), vocab_size
 
 
-def _time_of_bare_encoding(tokenizer: Tokenizer, rows: list[tuple[str, ...]], chunk: int = 10_000) -> float:
-    """`encode_batch` and nothing else, in chunks: whole corpora at once would not fit into memory."""
+def _encoders(tokenizer: Tokenizer) -> tuple[Callable[..., object], Callable[..., object]]:
+    """The library's two ways to encode; the second leaves out where in the text each token stands."""
+    return tokenizer.engine.encode_batch, tokenizer.engine.encode_batch_fast
+
+
+def _median_and_spread(figures: list[float]) -> str:
+    return f"{statistics.median(figures):.2f} ({min(figures):.2f}–{max(figures):.2f})"
+
+
+def _time_of_bare_encoding(encode: Callable[..., object], rows: list[tuple[str, ...]], chunk: int = 10_000) -> float:
+    """Encoding and nothing else, in chunks: whole corpora at once would not fit into memory."""
     began = time.perf_counter()
     for side in range(2):
         for start in range(0, len(rows), chunk):
-            tokenizer.engine.encode_batch([row[side] for row in rows[start : start + chunk]], add_special_tokens=False)
+            encode([row[side] for row in rows[start : start + chunk]], add_special_tokens=False)
     return time.perf_counter() - began
 
 
@@ -123,13 +137,16 @@ def _peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
 
-def _padding(data: Prepared, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float]:
-    """The part of all places that holds no token: in padded batches, and in flat packed ones."""
+def _padding(data: Prepared, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float, float]:
+    """The part of all places that holds no token, in padded batches and in flat packed ones; and how full batches are,
+    as the fewest that the tokens could make over those there are."""
     from regard.text.batches import packed_translation, translation  # torch, which the timed process does without
 
     options = {"end": tokenizer.end, "pad": tokenizer.pad, "batch_tokens": batch_tokens}
-    shares = []
+    shares, counts = [], []
     for batches in (translation(data, **options), packed_translation(data, **options)):
         sizes = [(batch.real, batch.positions) for batch in batches.epoch(0)]
         shares.append(1 - sum(real for real, _ in sizes) / sum(positions for _, positions in sizes))
-    return shares[0], shares[1]
+        counts.append(len(sizes))
+    fewest = max(data.lengths(side).sum() + len(data) for side in range(2)) / batch_tokens
+    return shares[0], shares[1], float(fewest / counts[0])

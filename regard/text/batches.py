@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.text.plans import Ids, Items, Plan, by_length, in_rows, in_turn, rows_for
+from regard.config import require_at_least
+from regard.text.plans import Ids, Items, Plan, by_length, in_rows, in_turn, rows_for, short_enough
 from regard.text.prepared import Prepared
 
 IGNORE = -100
@@ -62,12 +63,20 @@ class Batches:
 
     plan: Plan
     make: Callable[[Any], Batch]
+    left_out: int = 0
+    """examples that are too long for a batch, and in none"""
     seed: int = 0
     rank: int = 0
     ranks: int = 1
 
+    def __post_init__(self) -> None:
+        """Check the share."""
+        if not 0 <= self.rank < self.ranks:
+            raise ValueError(f"rank={self.rank} of ranks={self.ranks}: a rank is from 0 to one below their number")
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This rank's share of each batch of an epoch, from batch number `start` on."""
+        require_at_least(0, epoch=epoch, start=start)
         for items in self.order(epoch)[start:]:
             share = items[self.rank :: self.ranks]
             if len(share):
@@ -84,9 +93,17 @@ class Batches:
 
 
 def translation(
-    data: Prepared, end: int, pad: int, batch_tokens: int, max_length: int | None = None, seed: int = 0, **ranks: int
+    data: Prepared,
+    end: int,
+    pad: int,
+    batch_tokens: int,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Batches:
     """For encoder and decoder: the source ends with </s>; the target starts with <pad> and must say </s>."""
+    check_sides(data, 2)
 
     def make(rows: list[int]) -> Batch:
         sources = [_join(data.sequence(0, i), end) for i in rows]
@@ -101,7 +118,8 @@ def translation(
         )
 
     lengths = np.stack([data.lengths(0) + 1, data.lengths(1) + 1])  # [sides, examples]
-    return Batches(by_length(lengths, batch_tokens, max_length), make, seed, **ranks)
+    kept = short_enough(lengths, batch_tokens, max_length)
+    return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
 
 
 def decoder_translation(
@@ -111,24 +129,38 @@ def decoder_translation(
     pad: int,
     batch_tokens: int,
     max_length: int | None = None,
+    prefix: bool = False,
     seed: int = 0,
-    **ranks: int,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Batches:
-    """For a decoder alone: source, <sep>, target, and the loss on the target (and its </s>) alone."""
+    """For a decoder alone: source, <sep>, target, and the loss on the target (and its </s>) alone.
+
+    With `prefix` the batch says how much of each row is source: for a model whose source sees itself whole.
+    """
+    check_sides(data, 2)
 
     def make(rows: list[int]) -> Batch:
         pairs = [(data.sequence(0, i), data.sequence(1, i)) for i in rows]
         tokens = [_join(source, separator, target) for source, target in pairs]
         labels = [_join(np.full(len(source), IGNORE), target, end) for source, target in pairs]
-        prefix = torch.tensor([len(source) + 1 for source, _ in pairs])
-        return Batch(_padded(tokens, pad), _padded(labels, IGNORE), _lengths(tokens), prefix=prefix)
+        sources = torch.tensor([len(source) + 1 for source, _ in pairs]) if prefix else None
+        return Batch(_padded(tokens, pad), _padded(labels, IGNORE), _lengths(tokens), prefix=sources)
 
-    lengths = data.lengths(0) + data.lengths(1) + 1
-    return Batches(by_length(lengths[None], batch_tokens, max_length), make, seed, **ranks)
+    lengths = (data.lengths(0) + data.lengths(1) + 1)[None]  # [1, examples]
+    kept = short_enough(lengths, batch_tokens, max_length)
+    return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
 
 
 def classification(
-    data: Prepared, end: int, pad: int, batch_tokens: int, max_length: int | None = None, seed: int = 0, **ranks: int
+    data: Prepared,
+    end: int,
+    pad: int,
+    batch_tokens: int,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Batches:
     """Texts, each ending with </s>, and their classes."""
     classes = data.labels
@@ -139,8 +171,9 @@ def classification(
         texts = [_join(data.sequence(0, i), end) for i in rows]
         return Batch(_padded(texts, pad), torch.tensor([int(classes[i]) for i in rows]), _lengths(texts))
 
-    lengths = data.lengths(0) + 1
-    return Batches(by_length(lengths[None], batch_tokens, max_length), make, seed, **ranks)
+    lengths = (data.lengths(0) + 1)[None]  # [1, examples]
+    kept = short_enough(lengths, batch_tokens, max_length)
+    return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
 
 
 def packed_translation(
@@ -151,12 +184,14 @@ def packed_translation(
     row: int | None = None,
     max_length: int | None = None,
     seed: int = 0,
-    **ranks: int,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Batches:
     """As `translation`, with many pairs one behind the other, kept apart by lengths [B, N].
 
     Flat, all in one row with nothing between or behind; or with `row` in rows of so many places on either side.
     """
+    check_sides(data, 2)
     lengths = np.stack([data.lengths(0) + 1, data.lengths(1) + 1])  # [sides, examples]
 
     def make(rows: list[list[int]]) -> Batch:
@@ -171,14 +206,19 @@ def packed_translation(
             source_lengths=_packed_lengths(sources),
         )
 
+    kept = short_enough(lengths, batch_tokens if row is None else row, max_length)
+    left_out = len(data) - len(kept)
     if row is None:
-        plan = in_turn(lengths, batch_tokens, max_length)
-        return Batches(plan, lambda pairs: make([pairs]), seed, **ranks)
-    return Batches(in_rows(lengths, row, batch_tokens, max_length), make, seed, **ranks)
+        return Batches(in_turn(lengths, kept, batch_tokens), lambda pairs: make([pairs]), left_out, seed, rank, ranks)
+    return Batches(in_rows(lengths, kept, row, batch_tokens), make, left_out, seed, rank, ranks)
 
 
-def language_blocks(data: Prepared, end: int, length: int, batch_tokens: int, seed: int = 0, **ranks: int) -> Batches:
+def language_blocks(
+    data: Prepared, end: int, length: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
+) -> Batches:
     """Text as one stream, </s> before each document and at the end, cut into blocks; another cut in each epoch."""
+    check_sides(data, 1)
+    require_at_least(1, length=length)
     starts = data.offsets[0] + np.arange(len(data) + 1)  # where each document's </s> stands in the stream
     total = int(starts[-1]) + 1
     if total <= length:
@@ -198,16 +238,18 @@ def language_blocks(data: Prepared, end: int, length: int, batch_tokens: int, se
         stream = torch.from_numpy(np.where(within == 0, end, ids.astype(np.int64)))
         return Batch(stream[:, :-1].contiguous(), stream[:, 1:].contiguous())
 
-    return Batches(plan, make, seed, **ranks)
+    return Batches(plan, make, 0, seed, rank, ranks)
 
 
 def language_documents(
-    data: Prepared, end: int, pad: int, row: int, batch_tokens: int, seed: int = 0, **ranks: int
+    data: Prepared, end: int, pad: int, row: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
 ) -> Batches:
     """Documents packed into rows and kept apart: each starts with </s>, and must say </s> when it is over.
 
     One that is longer than a row is cut into pieces, which do not see each other.
     """
+    check_sides(data, 1)
+    require_at_least(1, row=row)
     whole = data.lengths(0) + 1
     document = np.repeat(np.arange(len(data)), -(-whole // row))
     first = np.concatenate([np.arange(0, n, row) for n in whole])  # where each piece begins
@@ -223,7 +265,14 @@ def language_documents(
         labels = [[following for _, following in each] for each in pieces]
         return Batch(_packed(tokens, pad, row), _packed(labels, IGNORE, row), _packed_lengths(tokens))
 
-    return Batches(in_rows(lengths, row, batch_tokens, None), make, seed, **ranks)
+    everything = np.arange(lengths.shape[1])
+    return Batches(in_rows(lengths, everything, row, batch_tokens), make, 0, seed, rank, ranks)
+
+
+def check_sides(data: Prepared, sides: int) -> None:
+    """A ValueError unless the text has so many sides."""
+    if len(data.tokens) != sides:
+        raise ValueError(f"this needs text of {sides} side{'s' * (sides > 1)}, and here are {len(data.tokens)}")
 
 
 def _join(*parts: Ids | int) -> Ids:

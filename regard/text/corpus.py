@@ -13,10 +13,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LONGEST = 100_000
 """a line of so many characters or more is no sentence: it is counted and left out"""
@@ -31,13 +31,21 @@ REMEDIES = {
     "invalid JSON": "each line must be one JSON object",
     "missing key": "each object needs every key",
     "not a string": "the value of each key must be text",
+    "unknown class": "the classes are those of the training text",
     "too long": f"lines of {LONGEST:,} characters or more are left out",
 }
 """what can be wrong with a line, and what to do about it"""
 
-Bytes = BufferedReader | gzip.GzipFile | lzma.LZMAFile
+Bytes = BufferedReader | gzip.GzipFile
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Fault(NamedTuple):
+    """What is wrong with a line: one of REMEDIES, and a detail."""
+
+    kind: str
+    detail: str = ""
 
 
 class CorpusError(ValueError):
@@ -52,6 +60,12 @@ class Problems:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     """for each kind, where it was seen first: `file:line`, at most five"""
+
+    def add(self, counts: dict[str, int], examples: dict[str, list[str]]) -> None:
+        """Take over what was found elsewhere."""
+        self.counts.update(counts)
+        for kind, places in examples.items():
+            self.examples[kind] = [*self.examples.get(kind, []), *places][:5]
 
     def found(self, kind: str, where: str, detail: str = "") -> None:
         """Count a problem, or raise it."""
@@ -109,7 +123,7 @@ class Corpus:
         elif self.keys:
             rows = _keys(self.files[0], self.keys, problems)
         else:
-            rows = (Row((line,), number) for number, line in read_lines(self.files[0], problems) if line is not None)
+            rows = (Row((line,), number) for number, line in _good_lines(self.files[0], problems))
         if self.sides == 1:
             return rows  # a blank line of plain text is text
         return (row for row in rows if not self._has_empty_side(row, problems))
@@ -126,13 +140,13 @@ class Corpus:
         return False
 
 
-def read_lines(path: str, problems: Problems) -> Iterator[tuple[int, str | None]]:
-    """Each line of a file with its number, None where it is not fit to be read."""
+def read_lines(path: str) -> Iterator[tuple[int, str | Fault]]:
+    """Each line of a file with its number, or what is wrong with it."""
     number = 0
     try:
         with open_by_suffix(path) as file:
             for number, raw in enumerate(_raw_lines(file), 1):
-                yield number, _decode(raw, f"{path}:{number}", problems, first=number == 1)
+                yield number, _decode(raw, first=number == 1)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise CorpusError(f"{path}: damaged after line {number} ({error}): get the file again") from error
     except IsADirectoryError as error:
@@ -141,13 +155,65 @@ def read_lines(path: str, problems: Problems) -> Iterator[tuple[int, str | None]
         raise CorpusError(f"{path}: there is no such file") from error
 
 
+def _good_lines(path: str, problems: Problems) -> Iterator[tuple[int, str]]:
+    for number, line in read_lines(path):
+        if isinstance(line, Fault):
+            problems.found(line.kind, f"{path}:{number}", line.detail)
+        else:
+            yield number, line
+
+
 def open_by_suffix(path: str) -> Bytes:
     """A file's bytes, decompressed when its name ends in .gz or .xz."""
     if path.endswith(".gz"):
         return gzip.GzipFile(path)
     if path.endswith(".xz"):
-        return lzma.LZMAFile(path)
+        return BufferedReader(Xz(path), 1 << 16)
     return Path(path).open("rb")
+
+
+class Xz(RawIOBase):
+    """An .xz file's bytes. Unlike lzma.LZMAFile, it does not take a stream that is damaged for the end of the file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
+        self.stream: lzma.LZMADecompressor | None = lzma.LZMADecompressor()
+
+    def readable(self) -> bool:
+        """It is there to be read."""
+        return True
+
+    def readinto(self, room: Any) -> int:
+        """Fill `room` with the next bytes; 0 at the end."""
+        view = memoryview(room).cast("B")
+        while self.stream is not None:
+            packed = self.file.read(1 << 16) if self.stream.needs_input else b""
+            if self.stream.needs_input and not packed:
+                raise EOFError("the archive ends in the middle")
+            some = self.stream.decompress(packed, len(view))
+            if self.stream.eof:
+                self.stream = self._next_stream(self.stream.unused_data)
+            if some:
+                view[: len(some)] = some
+                return len(some)
+        return 0
+
+    def _next_stream(self, rest: bytes) -> lzma.LZMADecompressor | None:
+        """Another stream may follow, or zeros; a decompressor that has the rest, or None at the end."""
+        rest = rest.lstrip(b"\0")
+        while not rest:
+            more = self.file.read(1 << 16)
+            if not more:
+                return None
+            rest = more.lstrip(b"\0")
+        self.file.seek(self.file.tell() - len(rest))
+        return lzma.LZMADecompressor()
+
+    def close(self) -> None:
+        """The file too."""
+        self.file.close()
+        super().close()
 
 
 def _raw_lines(file: Bytes) -> Iterator[bytes | None]:
@@ -164,45 +230,43 @@ def _raw_lines(file: Bytes) -> Iterator[bytes | None]:
             yield None
 
 
-def _decode(raw: bytes | None, where: str, problems: Problems, first: bool) -> str | None:
-    """The text of a line, or None and a problem."""
+def _decode(raw: bytes | None, first: bool) -> str | Fault:
+    """The text of a line, or what is wrong with it."""
     if raw is None:
-        problems.found("too long", where)
-        return None
+        return Fault("too long")
     if first and raw.startswith(b"\xef\xbb\xbf"):
         raw = raw[3:]
+    if first and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return Fault("invalid UTF-8", "it is UTF-16")
     if b"\0" in raw:
-        problems.found("NUL byte", where, f"at byte {raw.index(0)}")
-        return None
+        return Fault("NUL byte", f"at byte {raw.index(0)}")
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
-        utf16 = first and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        problems.found("invalid UTF-8", where, "it is UTF-16" if utf16 else f"at byte {error.start}")
-        return None
-    if len(line) >= LONGEST:
-        problems.found("too long", where)
-        return None
-    return line
+        return Fault("invalid UTF-8", f"at byte {error.start}")
+    return Fault("too long") if len(line) >= LONGEST else line
 
 
 def _aligned(files: tuple[str, ...], problems: Problems) -> Iterator[Row]:
-    readers = [read_lines(path, problems) for path in files]
-    missing = (0, None)
-    for number, lines in enumerate(zip_longest(*readers, fillvalue=missing), 1):
-        ended = [path for path, line in zip(files, lines, strict=True) if line is missing]
+    """One row for each line number; the first thing wrong with it is its problem."""
+    readers = [read_lines(path) for path in files]
+    for number, lines in enumerate(zip_longest(*readers), 1):
+        ended = [path for path, line in zip(files, lines, strict=True) if line is None]
         if ended:
             longer = next(path for path in files if path not in ended)
-            problems.found("unequal lines", f"{longer}:{number}", f"{ended[0]} ends at line {number - 1}")
-        fields = tuple(line for _, line in lines if line is not None)
-        if len(fields) == len(files):
-            yield Row(fields, number)
+            problems.found("unequal lines", f"{longer}:{number}", f"{ended[0]} ends before it")
+            continue
+        fields = [line for _, line in lines]
+        faults = [(path, line) for path, line in zip(files, fields, strict=True) if isinstance(line, Fault)]
+        if faults:
+            path, fault = faults[0]
+            problems.found(fault.kind, f"{path}:{number}", fault.detail)
+        else:
+            yield Row(tuple(line for line in fields if isinstance(line, str)), number)
 
 
 def _columns(path: str, columns: tuple[int, ...], problems: Problems) -> Iterator[Row]:
-    for number, line in read_lines(path, problems):
-        if line is None:
-            continue
+    for number, line in _good_lines(path, problems):
         cells = line.split("\t")
         if len(cells) < max(columns):
             problems.found("missing column", f"{path}:{number}", f"it has {len(cells)}, and {max(columns)} is wanted")
@@ -211,9 +275,7 @@ def _columns(path: str, columns: tuple[int, ...], problems: Problems) -> Iterato
 
 
 def _keys(path: str, keys: tuple[str, ...], problems: Problems) -> Iterator[Row]:
-    for number, line in read_lines(path, problems):
-        if line is None:
-            continue
+    for number, line in _good_lines(path, problems):
         where = f"{path}:{number}"
         try:
             record = json.loads(line)

@@ -3,11 +3,14 @@
 Dimensions of `lengths`: sides (one, or source and target) × examples.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from regard.config import require_at_least
 
 Ids = NDArray[Any]
 Items = list[int] | list[list[int]]
@@ -16,9 +19,8 @@ Items = list[int] | list[list[int]]
 Plan = Callable[[np.random.Generator], list[Items]]
 
 
-def by_length(lengths: Ids, batch_tokens: int, max_length: int | None) -> Plan:
+def by_length(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
     """Batches of examples of like length on every side, each of at most `batch_tokens` places on its larger one."""
-    kept = _short_enough(lengths, min(max_length or batch_tokens, batch_tokens))
 
     def split(rows: Ids) -> Iterator[Ids]:
         sides = lengths[:, rows]  # [sides, rows]
@@ -36,8 +38,8 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
     """An order of the rows and a place to cut it, such that the two parts, padded, take the least room.
 
     Rows are sorted by either side, by both together and by how they differ, and cut at a quarter, half or three
-    quarters or, when only a few batches are left, where one full batch can be taken off at either end. Cutting in all
-    these directions leaves boxes that are small on both sides, where sorting by one leaves the other ragged.
+    quarters or, when only a few batches are left, where an even share of them can be taken off at either end. Cutting
+    in all these directions leaves boxes that are small on both sides, where sorting by one leaves the other ragged.
     """
     count = sides.shape[1]
     keys = [sides[0]] if len(sides) == 1 else [*sides, sides.sum(0), sides[0] - sides[1]]
@@ -49,9 +51,13 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
         behind = np.maximum.accumulate(ordered[:, ::-1], axis=1)[:, ::-1]  # and from here on
         tokens = np.cumsum(ordered, axis=1).max(0)
         if tokens[-1] <= few * batch_tokens:
+            padded = 1.05 * tokens[-1]  # about what it will be
+            share = min(
+                batch_tokens, padded / max(2, math.ceil(padded / batch_tokens))
+            )  # even, so that no scrap is left
             rows = np.arange(1, count + 1)
-            first = np.searchsorted(before.max(0) * rows, batch_tokens, "right")
-            last = count - np.searchsorted(behind.max(0)[::-1] * rows, batch_tokens, "right")
+            first = np.searchsorted(before.max(0) * rows, share, "right")
+            last = count - np.searchsorted(behind.max(0)[::-1] * rows, share, "right")
             cuts = [first, last]
         else:
             cuts = [np.searchsorted(tokens, tokens[-1] * quarters / 4) for quarters in (1, 2, 3)]
@@ -64,9 +70,8 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
     return best[1], best[2]
 
 
-def in_turn(lengths: Ids, batch_tokens: int, max_length: int | None) -> Plan:
+def in_turn(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
     """Batches of examples as chance brings them, each of at most `batch_tokens` tokens on its larger side."""
-    kept = _short_enough(lengths, min(max_length or batch_tokens, batch_tokens))
 
     def plan(random: np.random.Generator) -> list[Items]:
         order = random.permutation(kept)
@@ -86,9 +91,8 @@ def in_turn(lengths: Ids, batch_tokens: int, max_length: int | None) -> Plan:
     return plan
 
 
-def in_rows(lengths: Ids, row: int, batch_tokens: int, max_length: int | None) -> Plan:
+def in_rows(lengths: Ids, kept: Ids, row: int, batch_tokens: int) -> Plan:
     """Batches of rows, each filled with the examples that fit into `row` places on every side."""
-    kept = _short_enough(lengths, min(max_length or row, row))
     rows = rows_for(batch_tokens, row)
 
     def plan(random: np.random.Generator) -> list[Items]:
@@ -117,7 +121,9 @@ def _fill_rows(lengths: Ids, order: Ids, row: int, open_rows: int = 32) -> list[
     return done + [each for each in rows if each]
 
 
-def _short_enough(lengths: Ids, longest: int) -> Ids:
+def short_enough(lengths: Ids, longest: int, max_length: int | None = None) -> Ids:
+    """The examples that have no more than `longest` tokens on any side, nor more than `max_length`."""
+    longest = longest if max_length is None else min(longest, max_length)
     kept = np.flatnonzero(lengths.max(0) <= longest)
     if not len(kept):
         raise ValueError(f"not one example has {longest} tokens or fewer: the shortest has {int(lengths.max(0).min())}")
@@ -126,6 +132,7 @@ def _short_enough(lengths: Ids, longest: int) -> Ids:
 
 def rows_for(batch_tokens: int, length: int) -> int:
     """How many rows of `length` a batch has."""
+    require_at_least(1, length=length)
     if batch_tokens < length:
         raise ValueError(f"batch_tokens={batch_tokens} is less than one row of {length}")
     return batch_tokens // length

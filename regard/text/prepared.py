@@ -7,9 +7,11 @@ opens it at once.
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -69,14 +71,18 @@ def prepare(
 
     With `labelled` the second side is a class: one of `classes` or, if none are given, of those the text holds.
     """
+    if not corpora:
+        raise CorpusError("there is nothing to prepare: name at least one corpus")
     sides = {corpus.sides for corpus in corpora}
     if len(sides) != 1:
         raise CorpusError(f"corpora that go together must have equally many sides, and these have {sorted(sides)}")
     if labelled and sides != {2}:
         raise CorpusError(f"for classification a row is a text and its class, and these have {sides.pop()} fields")
+    if len(set(classes)) != len(classes):
+        raise CorpusError(f"a class is named twice: {list(classes)}")
     origin = {
         "version": VERSION,
-        "files": [[digest(_existing(file)) for file in corpus.files] for corpus in corpora],
+        "files": _digests(corpora),
         "read": [[corpus.columns, corpus.keys] for corpus in corpora],
         "skip": problems.skip,
         "tokenizer": tokenizer.digest,
@@ -87,21 +93,31 @@ def prepare(
     folder = cache / name
     if not folder.is_dir():
         with new_folder(folder) as temporary:
-            _write(temporary, corpora, tokenizer, problems, documents, labelled, tuple(classes))
-    return open_prepared(folder)
+            _write(temporary, corpora, tokenizer, Problems(problems.skip), documents, labelled, tuple(classes))
+            if _digests(corpora) != origin["files"]:
+                raise CorpusError(f"{corpora[0].files[0]} (or a file beside it) changed while it was read: start again")
+    data, examples = open_prepared(folder)
+    problems.add(data.problems, examples)
+    return data
 
 
-def open_prepared(folder: Path) -> Prepared:
-    """What `prepare` wrote, memory-mapped."""
-    info = json.loads((folder / "prepared.json").read_text())
-    sides = range(info["sides"])
-    offsets = tuple(_mapped(folder / f"{side}.offsets", np.int64) for side in sides)
-    tokens = tuple(_mapped(folder / f"{side}.tokens", np.dtype(info["dtype"])) for side in sides)
-    for side in sides:
-        if len(offsets[side]) != info["rows"] + 1 or offsets[side][-1] != len(tokens[side]):
-            raise ValueError(f"{folder} is damaged (side {side}): delete it, and it is prepared again")
-    labels = _mapped(folder / "labels", np.int32) if info["classes"] else None
-    return Prepared(tokens, offsets, labels, tuple(info["classes"]), info["problems"])
+def open_prepared(folder: Path) -> tuple[Prepared, dict[str, list[str]]]:
+    """What `prepare` wrote, memory-mapped, and examples of the lines it left out."""
+    try:
+        info = json.loads((folder / "prepared.json").read_text())
+        sides = range(info["sides"])
+        offsets = tuple(_mapped(folder / f"{side}.offsets", np.int64) for side in sides)
+        tokens = tuple(_mapped(folder / f"{side}.tokens", np.dtype(info["dtype"])) for side in sides)
+        labels = _mapped(folder / "labels", np.int32) if info["classes"] else None
+        whole = all(
+            len(offset) == info["rows"] + 1 and offset[-1] == len(ids) and (np.diff(offset) >= 0).all()
+            for offset, ids in zip(offsets, tokens, strict=True)
+        )
+        if not whole or (labels is not None and len(labels) != info["rows"]):
+            raise ValueError("its sizes do not fit together")
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{folder} is damaged ({error}): delete it, and it is prepared again") from error
+    return Prepared(tokens, offsets, labels, tuple(info["classes"]), info["problems"]), info["examples"]
 
 
 def _write(
@@ -116,13 +132,15 @@ def _write(
     """Tokenise and write in chunks, so that memory does not grow with the corpus."""
     sides = 1 if labelled else corpora[0].sides
     dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
-    rows, ends, labels = 0, [0] * sides, list[str]()
+    labels = Labels(classes)
+    rows, ends = 0, [0] * sides
     with ExitStack() as files:
         token_files = [files.enter_context((folder / f"{side}.tokens").open("wb")) for side in range(sides)]
         offset_files = [files.enter_context((folder / f"{side}.offsets").open("wb")) for side in range(sides)]
         for file in offset_files:
             file.write(np.zeros(1, np.int64).tobytes())
-        texts = chain.from_iterable(_texts(corpus, problems, documents) for corpus in corpora)
+        read = labels.texts if labelled else partial(_texts, documents=documents)
+        texts = chain.from_iterable(read(corpus, problems) for corpus in corpora)
         while chunk := list(islice(texts, CHUNK)):
             last = np.array([ended for _, ended in chunk])
             for side in range(sides):
@@ -132,27 +150,46 @@ def _write(
                 token_files[side].write(np.fromiter(chain.from_iterable(ids), dtype).tobytes())
                 offset_files[side].write(stops[last].tobytes())
             rows += int(last.sum())
-            if labelled:
-                labels += [fields[1] for fields, _ in chunk]
     if rows == 0:
         raise CorpusError(f"{corpora[0].files[0]}: not one row could be read: {dict(problems.counts) or 'it is empty'}")
     if labelled:
-        classes = classes or tuple(sorted(set(labels)))
-        number = {name: i for i, name in enumerate(classes)}
-        for label in labels:
-            if label not in number:
-                raise CorpusError(f"{corpora[0].files[0]}: no class {label!r}: {did_you_mean(label, classes)}")
-        (folder / "labels").write_bytes(np.array([number[label] for label in labels], np.int32).tobytes())
+        classes, numbers = labels.sorted()
+        (folder / "labels").write_bytes(numbers.tobytes())
     info = {
         "rows": rows,
         "sides": sides,
         "dtype": dtype.name,
-        "tokens": ends,
         "classes": classes,
         "problems": dict(problems.counts),
         "examples": problems.examples,
     }
     (folder / "prepared.json").write_text(json.dumps(info, indent=2) + "\n")
+
+
+class Labels:
+    """The classes met while reading, as numbers: four bytes a row."""
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.closed = bool(classes)
+        self.number = {name: i for i, name in enumerate(classes)}
+        self.seen = array("i")
+
+    def texts(self, corpus: Corpus, problems: Problems) -> Iterator[tuple[tuple[str, ...], bool]]:
+        """The text of each row whose class is known, or becomes so."""
+        for row in corpus.rows(problems):
+            label = row.fields[1].strip()
+            if self.closed and label not in self.number:
+                told = f"{label!r}: {did_you_mean(label, self.number)}"
+                problems.found("unknown class", corpus.where(row, 1), told)
+                continue
+            self.seen.append(self.number.setdefault(label, len(self.number)))
+            yield row.fields[:1], True
+
+    def sorted(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        """The classes, as given or by name, and the place of each row's among them."""
+        names = tuple(self.number) if self.closed else tuple(sorted(self.number))
+        place = np.array([names.index(name) for name in self.number], np.int32)
+        return names, place[np.asarray(self.seen)]
 
 
 def _texts(corpus: Corpus, problems: Problems, documents: Documents) -> Iterator[tuple[tuple[str, ...], bool]]:
@@ -177,11 +214,12 @@ def _joined(lines: Iterable[str], documents: Documents) -> Iterator[tuple[tuple[
         yield (kept,), True
 
 
-def _existing(file: str) -> Path:
-    path = Path(file)
-    if not path.is_file():
-        raise CorpusError(f"{file}: there is no such file" if not path.exists() else f"{file} is no file")
-    return path
+def _digests(corpora: Sequence[Corpus]) -> list[list[tuple[str, str]]]:
+    """What the corpora are made of: each file's content, and its suffix, which says how it is read."""
+    for file in (Path(file) for corpus in corpora for file in corpus.files):
+        if not file.is_file():
+            raise CorpusError(f"{file} is no plain file" if file.exists() else f"{file}: there is no such file")
+    return [[(digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in corpora]
 
 
 def _mapped(path: Path, dtype: Any) -> NDArray[Any]:

@@ -1,9 +1,10 @@
 """What a corpus holds and what is wrong with it, before a model learns it.
 
-Memory grows by sixteen bytes a row, for the search for duplicates, and by the size of the test sets.
+Memory grows by some dozens of bytes a row, for the search for duplicates, and by the size of the test sets.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -49,16 +50,18 @@ class Report:
     duplicates: Finding
     leaks: Finding
     problems: Problems
+    classes: Counter[str]
+    """for labelled text: how many rows each class has"""
 
 
-def report(corpus: Corpus, tests: Sequence[Corpus] = ()) -> Report:
-    """Read all of it, go on over bad lines, and say what there is."""
+def report(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False) -> Report:
+    """Read all of it and of the test sets, go on over bad lines, and say what there is."""
     problems = Problems(skip=True)
     words, characters = [0] * corpus.sides, [0] * corpus.sides
     histogram = [[0] * (len(BINS) + 1) for _ in range(corpus.sides)]
     ratio, leaks, rows = Finding(), Finding(), 0
     digests, lines = array("q"), array("q")
-    known = _sentences(tests)
+    known, classes = _sentences(tests, problems), Counter[str]()
     leaked: set[str] = set()
     for row in corpus.rows(problems):
         rows += 1
@@ -67,7 +70,9 @@ def report(corpus: Corpus, tests: Sequence[Corpus] = ()) -> Report:
             words[side] += count
             characters[side] += len(text)
             histogram[side][int(np.searchsorted(BINS, count))] += 1
-        if _out_of_ratio(row):
+        if labelled:
+            classes[row.fields[1].strip()] += 1
+        elif _out_of_ratio(row):
             ratio.add(f"{corpus.where(row)}: {len(row.fields[0])} and {len(row.fields[1])} characters")
         for side, text in enumerate(row.fields):
             place = known.get(text.strip())
@@ -78,7 +83,7 @@ def report(corpus: Corpus, tests: Sequence[Corpus] = ()) -> Report:
             digests.append(hash(row.fields))
             lines.append(row.line)
     duplicates = _duplicates(corpus, digests, lines)
-    return Report(rows, words, characters, histogram, ratio, duplicates, leaks, problems)
+    return Report(rows, words, characters, histogram, ratio, duplicates, leaks, problems, classes)
 
 
 def _out_of_ratio(row: Row) -> bool:
@@ -88,12 +93,12 @@ def _out_of_ratio(row: Row) -> bool:
     return long > SHORT and long > RATIO * short
 
 
-def _sentences(tests: Iterable[Corpus]) -> dict[str, str]:
+def _sentences(tests: Iterable[Corpus], problems: Problems) -> dict[str, str]:
     """Each sentence of the test sets, and where it stands. Very short ones are everybody's, and no leak."""
     return {
         text.strip(): corpus.where(row, side)
         for corpus in tests
-        for row in corpus.rows(Problems(skip=True))
+        for row in corpus.rows(problems)
         for side, text in enumerate(row.fields)
         if len(text.strip()) > SHORT
     }
@@ -106,7 +111,7 @@ def _duplicates(corpus: Corpus, digests: "array[int]", lines: "array[int]") -> F
     ordered = np.asarray(digests)[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1 if len(ordered) else np.zeros(0, int)
     finding.count = len(again)
-    for place in sorted(again, key=lambda i: int(order[i]))[:3]:
+    for place in again[np.argsort(order[again])[:3]]:
         here, there = (Row((), lines[order[i]]) for i in (place, place - 1))
         finding.examples.append(f"{corpus.where(here)} is {corpus.where(there)}")
     return finding

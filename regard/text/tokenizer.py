@@ -14,6 +14,8 @@ from typing import Literal
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Engine
 
+from regard.config import check_type
+
 END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
 
 Kind = Literal["bpe", "characters"]
@@ -34,6 +36,9 @@ class Tokenizer:
         The same texts in the same order give the same tokenizer. Characters that training did not see are written as
         their bytes, so that no text is lost.
         """
+        check_type("kind", kind, Kind)
+        if isinstance(texts, str):
+            raise ValueError("texts must be many strings, and this is one: each of its letters would be a text")
         wanted = -(-vocab_size // 64) * 64
         engine = _train_bpe(texts, wanted) if kind == "bpe" else _train_characters(texts, wanted)
         unused = -engine.get_vocab_size() % 64
@@ -107,7 +112,9 @@ def _train_bpe(texts: Iterable[str], size: int) -> Engine:
     if size < least:
         raise ValueError(f"byte-level BPE needs {least} ids for bytes and special tokens, and {size} are too few")
     engine = Engine(models.BPE())
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # A line feed ends a piece, so that a text gives the same ids whole and line by line.
+    lines = pre_tokenizers.Split("\n", "merged_with_previous")
+    engine.pre_tokenizer = pre_tokenizers.Sequence([lines, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     engine.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,

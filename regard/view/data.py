@@ -1,6 +1,7 @@
 """A report on a corpus, for people."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from regard.text.corpus import REMEDIES, Corpus
@@ -9,18 +10,23 @@ from regard.text.report import RATIO, Finding, Report, bins
 
 def show_report(console: Console, corpus: Corpus, report: Report) -> None:
     """Counts, lengths, and what to look at, with file and line."""
-    console.print(f"[bold]{report.rows:,} rows[/] in {' and '.join(corpus.files)}\n")
+    console.print(f"[bold]{report.rows:,} rows[/] in {escape(' and '.join(corpus.files))}\n")
     _show_lengths(console, report)
     table = Table("", box=None, header_style="dim", pad_edge=False)
     table.add_column("count", justify="right")
     table.add_column("where (the first few)", overflow="fold")  # never cut: a line number is at the end
     ratio = f"one side over {RATIO:g} × the other"
-    findings = {ratio: report.ratio, "the same row again": report.duplicates, "also in the test set": report.leaks}
+    findings = {} if report.classes else {ratio: report.ratio}
+    findings |= {"the same row again": report.duplicates, "also in the test set": report.leaks}
     for what, finding in findings.items():
         table.add_row(what, *_counted(finding))
     for kind, count in report.problems.counts.items():
         table.add_row(f"[bold]{kind}[/]", *_counted(Finding(count, report.problems.examples[kind][:3])))
     console.print(table)
+    if report.classes:
+        console.print("\n[bold]classes[/]")
+        for name, count in sorted(report.classes.items()):
+            console.print(f"  {escape(name)}  {count:,}")
     for kind in report.problems.counts:
         console.print(f"\n[bold]{kind}[/]: {REMEDIES[kind]}.")
 
@@ -42,4 +48,4 @@ def _show_lengths(console: Console, report: Report) -> None:
 
 
 def _counted(finding: Finding) -> tuple[str, str]:
-    return f"{finding.count:,}", "\n".join(finding.examples)
+    return f"{finding.count:,}", escape("\n".join(finding.examples))
