@@ -21,11 +21,12 @@ def heat_map(weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequen
         raise ValueError(f"weights {list(weights.shape)} need as many names: got {len(queries)} and {len(keys)}")
     table = Table(box=None, padding=0, pad_edge=False)
     table.add_column("", justify="right", no_wrap=True)
+    table.add_column("", width=1)
     for key in keys:
         table.add_column(Text(f" {key[:8]} ", style="bold"), justify="center", no_wrap=True, min_width=5)
     for query, row in zip(queries, weights.tolist(), strict=True):
         cells = [Text(f"{100 * weight:3.0f} ", style=shade(weight), justify="center") for weight in row]
-        table.add_row(Text(f"{query} ", style="bold"), *cells)
+        table.add_row(Text(query, style="bold"), "", *cells)
     return table
 
 
@@ -36,5 +37,6 @@ def shade(weight: float) -> Style:
     red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
     linear = [(c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in (red, green, blue)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # as WCAG counts it
-    readable = "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
+    dark_text = (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05)
+    readable = "#000000" if dark_text else "#ffffff"  # not "black": themes have their own idea of it
     return Style(color=readable, bgcolor=f"rgb({red},{green},{blue})")
