@@ -255,6 +255,37 @@ def test_spelling(everything: list[Pair]) -> None:
         assert len(petit.words(pair.english)) <= 26, pair
 
 
+TIMES = (
+    r"\b(?:maintenant|aujourd'hui|en ce moment|hier|ce matin|ce soir|demain|autrefois|chaque semaine"
+    r"|tous les (?:jours|matins|soirs)|(?:semaine|année|di|dimanche) (?:derni|prochain)\w*"
+    r"|le (?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche))\b"
+)
+ODD = {  # what is no fault of grammar, and yet said by no one, or has two meanings in English
+    "a clean thing washed": r"\b(?:lav|netto[iy])\w+ (?:\w+ ){1,2}(?!(?:est|sont|étai\w+|pas|plus)\b)\w+ propres?\b",
+    "clean before it is washed": r"\b(?:(?:laver|nettoyer) (?:est|sont)|(?:lav|nettoy)ée?s? étai\w+) propres?\b",
+    "toujours: always or still": r"\btoujours\b",
+    "a state that never is": r"\bn(?:e |')(?:aim|ador|détest|préf[èé]r|conna|habit)\w* jamais\b",
+    "we think that I": r"\bNous \w+ que j(?:e|')",
+    "a plane is not leaving": r"^(?:Un|Une) \w+ (?:ne |n')",
+    "into the street": r"\bentr\w+ (?:\w+ )?dans la rue\b",
+    "met one's father": r"\brencontr\w+ (?:mon|ma|ton|ta|son|sa|notre|votre|leur) (?:p|m|grand-p|grand-m)ère\b",
+}
+
+
+def test_what_no_one_says(everything: list[Pair]) -> None:
+    tu, vous = {"tu", "-tu", "te", "t'", "toi", "-toi", "ton", "ta", "tes"}, {"vous", "-vous", "votre", "vos"}
+    for pair in everything:
+        said = lowered(pair.french)
+        for odd, sign in ODD.items():
+            assert not re.search(sign, pair.french), (odd, pair)
+        assert len(re.findall(TIMES, pair.french, re.I)) <= 1, pair
+        assert not (tu & set(said) and vous & set(said)), pair
+        assert all(said.count(name.lower()) <= 1 for name in NAMES), pair
+        assert not ("jamais" in said and "profession" in pair.tags), pair
+        if re.search(r"\w qui n", pair.french):
+            assert not re.search(r"\b(?:who|that) (?:is|are|was|were) not \w+ing\b", pair.english), pair
+
+
 def test_lengths_are_mixed(said: dict[str, list[Pair]]) -> None:
     lengths = Counter(len(petit.words(pair.french)) - 1 for pair in said["train"])
     total = sum(lengths.values())
@@ -349,14 +380,17 @@ def test_tags_tell_the_truth(everything: list[Pair]) -> None:
         "question": r"\?",
         "imperative": r"!",
         "demonstrative": r"\b(?:cette|ces|cet)\b",
+        "reflexive": r"\bse |\bs'(?!ils?\b)",  # of me, te, nous and vous only the verb would tell
     }
+    clitics = {"me", "m'", "te", "t'", "se", "s'", "nous", "vous", "-toi", "-vous"}
     for pair in everything:
         for tag, sign in signs.items():
             seen = re.search(sign, pair.french, re.I) is not None
-            if tag in ("demonstrative",):
+            if tag in ("demonstrative", "reflexive"):
                 assert not seen or tag in pair.tags, pair
             else:
                 assert seen == (tag in pair.tags), (tag, pair)
+        assert "reflexive" not in pair.tags or clitics & set(lowered(pair.french)), pair
 
 
 def test_the_lexicon_is_large_enough() -> None:

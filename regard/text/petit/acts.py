@@ -54,16 +54,17 @@ class Acts(Clauses):
         """Someone does something to something."""
         verb = self.pick(self.transitive)
         clause = self.start(verb, subject or self.person(), tense)
-        clause.add(self.object_for(clause, self.pick(verb.objects)))
-        return self.finish(clause)
+        thing = self.object_for(clause, self.pick(verb.objects))
+        clause.add(thing)
+        return self.finish(clause, thing.noun)
 
-    def finish(self, clause: Clause) -> Clause:
+    def finish(self, clause: Clause, awaited: str = "") -> Clause:
         """Say where and when."""
         verb = clause.verb
         placed = verb.places or verb.has("city") or verb.has("home")
         moving = clause.tense in ("present", "imperfect") and verb.has("stative")
         if placed and not moving and self.chance(0.3):
-            clause.add(self.place_for(verb, clause.subject))
+            clause.add(self.place_for(verb, clause.subject, awaited))
         return self.settle(clause)
 
     def doing(self, subject: Nominal | None = None, tense: str = "") -> Clause:
@@ -107,7 +108,6 @@ class Acts(Clauses):
         """A reflexive verb."""
         verb = self.pick(self.reflexive)
         subject = subject or self.person()
-        self.tags.append("reflexive")
         if not verb.has("own"):
             return self.finish(self.start(verb, subject, tense))
         clause = self.start(verb, subject, tense)
@@ -200,20 +200,20 @@ class Acts(Clauses):
         tense = tense if tense in ("present", "imperfect") else self.pick(("present", "present", "imperfect"))
         clause = Clause(subject or self.person(), self.feeling_verb(), tense)
         if source in ("faim", "soif", "froid", "chaud", "peur"):
-            clause.negator = self.negator_for(clause.verb, "used" if self.asking else tense)
+            clause.negator = self.negator_for(clause.subject, clause.verb, "used" if self.asking else tense)
         elif not self.can_affirm:
             raise NothingFits
         self.tags.append("avoir-idiom")
         clause.add(Phrase([source], [target], [(0, 0)]))
         return clause
 
-    def being(self, subject: Nominal, nouns: tuple[Noun, ...], tense: str = "") -> Clause:
-        """Someone or something is as an adjective says; `nouns` say which adjectives suit."""
+    def being(self, subject: Nominal, nouns: tuple[Noun, ...], tense: str = "", but: Sequence[str] = ()) -> Clause:
+        """Someone or something is as an adjective says; `nouns` say which adjectives suit, all `but` a few."""
         if subject.loose:
             raise NothingFits  # thirteen lawyers are kind
-        adjective = self.pick(self.predicates_of(self.pick(nouns)))
+        adjective = self.pick([each for each in self.predicates_of(self.pick(nouns)) if each.lemma not in but])
         clause = Clause(subject, self.be(), tense or self.pick(("present", "present", "imperfect")))
-        clause.negator = self.negator_for(clause.verb, clause.tense)
+        clause.negator = self.negator_for(subject, clause.verb, clause.tense)
         if clause.negator in ("jamais", "plus") and adjective.lemma not in MOODS:
             raise NothingFits
         return self.said_of(clause, adjective)
@@ -273,8 +273,14 @@ class Acts(Clauses):
         return weave(source, [*asked[1], *first, who, *rest, *clause.english_after, *end])
 
     def note(self, clause: Clause) -> None:
-        """Tag what a clause shows of tense."""
+        """Tag what a clause shows of its verb; a sentence says only once when."""
         tense, verb, subject = clause.tense, clause.verb, clause.subject
+        if clause.front or clause.time:
+            if self.dated:
+                raise NothingFits
+            self.dated = True
+        if verb.reflexive:
+            self.tags.append("reflexive")
         if tense == "past":
             etre = verb.reflexive or verb.has("etre")
             self.tags.append("passe-compose-etre" if etre else "passe-compose-avoir")

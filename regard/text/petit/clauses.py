@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from regard.text.petit.grammar import (
     COMPOUND,
+    ETRE,
     MODALS,
     OBJECTS,
     SUBJECTS,
@@ -31,7 +32,7 @@ from regard.text.petit.grammar import (
 from regard.text.petit.lexicon import Lexicon, Noun, Verb, load
 
 PERSONS = tuple((word.rstrip("~"), person) for person, (word, _) in enumerate(SUBJECTS))
-HABITS = (("souvent", "often"), ("toujours", "always"), ("parfois", "sometimes"), ("rarement", "rarely"))
+HABITS = (("souvent", "often"), ("parfois", "sometimes"), ("rarement", "rarely"))
 MANNERS = {
     "well": (("bien", "well"), ("mal", "badly")),
     "fast": (("vite", "fast"),),
@@ -65,6 +66,7 @@ OWNED = ("clothes", "item", "toy", "readable", "vehicle", "container", "pet", "k
 HEAPS = ("chaussure", "gant", "olive", "haricot", "cerise", "fraise")
 UNIQUE = ("père", "mère", "grand-père", "grand-mère", "roi", "reine")
 MINE = ("ami", "amie", "voisin", "voisine", "enfant", "professeur", "médecin", "avocat", "avocate")
+TERMINI = {"train": "gare", "autobus": "gare", "avion": "aéroport"}
 PASTURES = ("jardin", "forêt", "champ", "parc")
 LASTING = (  # what is remembered as last year's or planned for next week
     *("voyager", "visiter", "construire", "acheter", "vendre", "aller", "venir", "rencontrer", "apprendre", "écrire"),
@@ -97,7 +99,8 @@ class Clauses(Speaker):
         self, random: Callable[[], float], lexicon: Lexicon | None = None, said: frozenset[str] | None = None
     ) -> None:
         super().__init__(random, lexicon or load())
-        self.asking = False
+        self.asking = self.dated = False
+        self.named: set[str] = set()
 
         def kept(options: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
             return tuple(each for each in options if said is None or said_by(each[0], said))
@@ -125,7 +128,9 @@ class Clauses(Speaker):
         self.to = tuple(v for v in verbs if v.to is not None)
         self.goals = tuple(v for v in plain if v.has("goal") or v.has("enter"))
         self.destinations = tuple(n for n in nouns if n.there and n.there[0] == "à")
-        self.enterable = tuple(n for n in nouns if n.there and n.there[0] == "dans" and n.kind != "water")
+        self.enterable = tuple(
+            n for n in nouns if n.there and n.there[0] == "dans" and n.kind != "water" and n.lemma != "rue"
+        )
         self.seats = self._group("table chaise lit canapé fauteuil")
         self.shelves = self._group("table chaise lit canapé fauteuil étagère")
         self.boxes = self._group("boîte sac panier tiroir valise armoire")
@@ -162,11 +167,12 @@ class Clauses(Speaker):
         """The pronoun that means a subject once more."""
         return self.pronoun(subject.person, subject.gender, subject.kind)
 
-    def name(self, other: str = "") -> Nominal:
-        """A first name, not `other`."""
+    def name(self) -> Nominal:
+        """A first name, which the sentence has not said before."""
         name, gender = self.pick(self.lexicon.names)
-        if name == other:
+        if name in self.named:
             raise NothingFits
+        self.named.add(name)
         return Nominal(Phrase([name], [name], [(0, 0)]), gender, noun=name)
 
     def person(self, full: bool = False, other: str = "") -> Nominal:
@@ -177,9 +183,9 @@ class Clauses(Speaker):
             if person or not self.asking or self.lexicon is not load():  # few ask what they do themselves
                 return self.pronoun(person, "mf"[self.random() < 0.5])
         if draw < 0.60:
-            return self.name(other)
+            return self.name()
         if draw < 0.66:
-            return self.both(self.name(other), self.name(other))
+            return self.both(self.name(), self.name())
         if draw < 0.84:
             return self.described(self.pick(self.people), other)
         return self.relative_of(other)
@@ -203,8 +209,6 @@ class Clauses(Speaker):
 
     def both(self, one: Nominal, other: Nominal) -> Nominal:
         """Two joined by "et"."""
-        if one.noun == other.noun:
-            raise NothingFits
         self.tags.append("coordination")
         phrase = weave([one, ("et", "and"), other], [one, ("and", "and"), other])
         gender = "f" if one.gender == other.gender == "f" else "m"
@@ -256,17 +260,20 @@ class Clauses(Speaker):
         modal = self.pick(self.modals)
         return "can" if modal == "know" and not verb.has("skill") and "can" in self.modals else modal
 
-    def negator_for(self, verb: Verb, tense: str) -> str:
+    def negator_for(self, subject: Nominal, verb: Verb, tense: str) -> str:
         """Perhaps a negation that goes with the tense."""
-        if self.asking and not self.can_affirm:
+        if (self.asking or subject.loose) and not self.can_affirm:
             raise NothingFits
+        if subject.loose:
+            return ""  # a plane is not leaving: which of them?
         if self.can_affirm and (self.asking or not self.chance(0.24)):
             return ""
         negator = self.pick(self.negators)
         simple = tense in ("present", "imperfect")
+        state = verb.has("stative") and not verb.has("event") and verb.french != ETRE
         allowed = {
             "pas": tense not in ("habit", "used"),
-            "jamais": (simple or tense == "past") and not verb.has("particular"),
+            "jamais": (simple or tense == "past") and not verb.has("particular") and not state,
             "plus": simple and not verb.has("punctual"),
         }
         if allowed[negator]:
@@ -285,8 +292,8 @@ class Clauses(Speaker):
             if momentary or (state and tense not in ("present", "imperfect", "want", "can")):
                 raise NothingFits
         tense = tense or self.tense_for(verb, subject)
-        negator = self.negator_for(verb, tense)
-        if subject.loose and (tense in ("habit", "used") or negator in ("jamais", "plus")):
+        negator = self.negator_for(subject, verb, tense)
+        if subject.loose and tense in ("habit", "used"):
             raise NothingFits  # four singers who often cry
         return Clause(subject, verb, tense, negator)
 
@@ -298,7 +305,7 @@ class Clauses(Speaker):
             return clause  # no one knows when the hen is going to sleep
         if tense == "habit":
             if self.chance(0.6) or beast:
-                clause.adverb = self.pick(self.habits[:2] if self.asking else self.habits)
+                clause.adverb = self.pick([each for each in self.habits if not self.asking or each[0] == "souvent"])
                 self.tags.append("adverb")
             else:
                 clause.time = self.when("habit")
@@ -370,24 +377,25 @@ class Clauses(Speaker):
     def home_of(self, subject: Nominal, towards: bool = False) -> Phrase:
         """Chez Paul: at Paul's house."""
         self.tags.append("place")
-        owner = self.name(subject.noun) if self.chance(0.6) else self.relative_of(subject.noun)
+        owner = self.name() if self.chance(0.6) else self.relative_of(subject.noun)
         if owner.plural or "'s" in owner.english:
             raise NothingFits  # the neighbours' house would end in an apostrophe, and one 's is enough
         word = "to" if towards else "at"
         return weave([("chez", "p"), owner], [(word, "p"), owner, ("'s", "p"), ("house", "p")])
 
-    def place_for(self, verb: Verb, subject: Nominal) -> Phrase:
-        """A place where one does what the verb says."""
+    def place_for(self, verb: Verb, subject: Nominal, awaited: str = "") -> Phrase:
+        """A place where one does what the verb says; trains, be they `awaited`, are not for airports."""
         draw = self.random()
+        if subject.kind != "person" and verb.has("animal"):
+            return self.at(self.pick([n for n in verb.places if n.lemma in PASTURES]))
         if verb.has("home") and draw < 0.2 and subject.kind == "person":
             return self.home_of(subject)
         if verb.has("country") and draw < 0.4:
             return self.country()
         if verb.has("city") and (draw < 0.6 or not verb.places):
             return self.town()
-        if subject.kind != "person" and verb.has("animal"):
-            return self.at(self.pick([n for n in verb.places if n.lemma in PASTURES]))
-        return self.at(self.pick(verb.places))
+        terminus = TERMINI.get(awaited or subject.noun)
+        return self.at(self.pick([n for n in verb.places if not terminus or n.lemma == terminus]))
 
     def near(self, noun: Noun) -> Phrase:
         """Where a thing, an animal or a person is: sur la table, derrière l'église."""
@@ -440,7 +448,7 @@ class Clauses(Speaker):
         habitual = clause.tense in ("habit", "used") or clause.negator in ("jamais", "plus")
         if habitual and noun.kind in CONSUMED:
             determiner = "none" if clause.negator else "indefinite"
-            return self.noun_phrase(noun, determiner, noun.counted, "zero", self.attribute(noun, 0.15))
+            return self.noun_phrase(noun, determiner, noun.counted, "zero", self.attribute(noun, 0.15, verb.not_yet))
         return self.particular(clause, noun, habitual)
 
     def reserve_object(self, verb: Verb, noun: Noun) -> None:
@@ -450,7 +458,7 @@ class Clauses(Speaker):
 
     def particular(self, clause: Clause, noun: Noun, habitual: bool = False, owned: bool = True) -> Nominal:
         """An object that is one or some of its kind, and may be someone's if `owned`."""
-        adjective, draw = self.attribute(noun), self.random()
+        adjective, draw = self.attribute(noun, but=clause.verb.not_yet), self.random()
         if noun.kind in OWNED and owned and (draw < 0.2 or (habitual and noun.kind not in ("vehicle", "pet"))):
             owner = self.owner(clause.subject)
             plural = self.many(noun, 0.25) or (noun.kind == "clothes" and owner in (4, 5, 6))  # they wear their hats
@@ -479,7 +487,7 @@ class Clauses(Speaker):
     def someone(self, clause: Clause, noun: Noun) -> Nominal:
         """A person as object."""
         if self.chance(0.3):
-            return self.name(clause.subject.noun)
+            return self.name()
         self.reserve_object(clause.verb, noun)
         if noun.kind == "kin" or (noun.lemma in MINE and self.chance(0.5)):
             return self.noun_phrase(noun, "own", self.many(noun, 0.2), owner=self.owner(clause.subject))
@@ -489,7 +497,7 @@ class Clauses(Speaker):
     def liked(self, clause: Clause, noun: Noun) -> Nominal:
         """What one likes, mostly in general: les pommes, apples."""
         draw = self.random()
-        if draw < 0.15 and noun.kind in OWNED:
+        if draw < 0.15 and noun.kind in OWNED and noun.kind not in ("fruit", "baked"):
             return self.noun_phrase(noun, "own", self.many(noun, 0.4), owner=self.owner(clause.subject))
         if draw < 0.3:
             return self.noun_phrase(noun, "this", self.many(noun, 0.2), adjective=self.attribute(noun))

@@ -375,10 +375,10 @@ class Speaker:
         phrase = weave([*count, bare], [*((word, "n") for word in words), bare])
         return Nominal(phrase, noun.gender[0], 5, things.kind, noun.lemma)
 
-    def attribute(self, noun: Noun, probability: float = 0.3) -> Adjective | None:
-        """Perhaps an adjective that suits the noun."""
+    def attribute(self, noun: Noun, probability: float = 0.3, but: Sequence[str] = ()) -> Adjective | None:
+        """Perhaps an adjective that suits the noun, none of `but`."""
         if self.random() < probability:
-            options = self.attributes[noun.lemma]
+            options = [each for each in self.attributes[noun.lemma] if each.lemma not in but]
             return self.pick(options) if options else None
         return None
 

@@ -61,6 +61,8 @@ class Verb:
     pronoun: str = ""
     to: str | None = None
     manner: Words = ()
+    not_yet: Words = ()
+    """adjectives that its object earns by it: what is washed was not clean"""
     variety: int = 0
     """how many objects it has in the whole lexicon"""
 
@@ -230,5 +232,6 @@ def _verb(key: str, entry: dict[str, Any], irregular: dict[str, str], groups: di
         entry.get("pronoun", ""),
         entry.get("to"),
         tuple(entry.get("manner", "").split()),
+        tuple(entry.get("not_yet", "").split()),
         len(objects),
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from regard.text.petit import english, french
 from regard.text.petit.acts import Acts
 from regard.text.petit.clauses import DATIVES, HEAPS
-from regard.text.petit.grammar import OBJECTS, Clause, Item, Nominal, NothingFits, Phrase, weave
+from regard.text.petit.grammar import OBJECTS, Clause, Item, Nominal, NothingFits, Phrase, fixed, weave
 from regard.text.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
 
 TONIC = (("moi", "me"), ("toi", "you"), ("lui", "him"), ("nous", "us"), ("vous", "you"), ("eux", "them"))
@@ -60,12 +60,14 @@ class Simple(Acts):
         """Elle est médecin: she is a doctor."""
         noun = self.pick(tuple(n for n in self.people if n.kind == "job"))
         subject = self.person()
-        if subject.gender != noun.gender or subject.noun == noun.lemma or len(subject.english) > 3:
+        if subject.loose or subject.gender != noun.gender or subject.noun == noun.lemma or len(subject.english) > 3:
             raise NothingFits
         if subject.noun in load().nouns and load().nouns[subject.noun].kind == "job":
             raise NothingFits
         clause = Clause(subject, self.be(), self.pick(("present", "present", "imperfect")))
-        clause.negator = self.negator_for(clause.verb, clause.tense)
+        clause.negator = self.negator_for(subject, clause.verb, clause.tense)
+        if clause.negator == "jamais":
+            raise NothingFits
         self.tags.append("profession")
         words = noun.english[subject.plural]
         article = [] if subject.plural else [english.article(words[0])]
@@ -77,7 +79,7 @@ class Simple(Acts):
         """Le chat est sous la table."""
         noun, thing = self.somewhere()
         clause = Clause(thing, self.be(), self.pick(("present", "present", "imperfect")))
-        clause.negator = self.negator_for(clause.verb, "past" if clause.tense == "present" else clause.tense)
+        clause.negator = self.negator_for(thing, clause.verb, "past" if clause.tense == "present" else clause.tense)
         if clause.negator == "jamais":
             raise NothingFits
         clause.add(self.near(noun))
@@ -303,8 +305,10 @@ class Simple(Acts):
         tense = self.pick(("present", "imperfect", "future", "past" if verb.key != "faire" else "present"))
         self.tags.append("weather")
         if verb.key == "faire":
+            source, target = self.pick((("froid", "cold"), ("chaud", "hot"), ("beau", "nice")))
+            if source == "beau":  # not the air of a place but its weather
+                it = Nominal(fixed("il", "the weather"), "m", 2, "thing")
             clause = Clause(it, replace(verb, english=self.be().english), tense)
-            source, target = self.pick((("froid", "cold"), ("chaud", "hot"), ("beau", "sunny")))
             clause.add(Phrase([source], [target], [(0, 0)]))
         else:
             clause = Clause(it, verb, tense)
@@ -339,7 +343,7 @@ class Simple(Acts):
         self, verb: Verb, after: list[Item], english_after: list[Item], polite: bool, no: bool = False
     ) -> Phrase:
         """Ferme la porte, ne fermez pas la porte."""
-        self.tags.append("imperative")
+        self.tags += ["imperative", "reflexive"] if verb.reflexive else ["imperative"]
         form = verb.present[4 if polite else 1]
         form = form[:-1] if not polite and form.endswith("es") else form
         if not no:
@@ -353,7 +357,8 @@ class Simple(Acts):
         polite, no = self.chance(0.5), not self.can_affirm or self.chance(0.25)
         if self.chance(0.1) and not no:
             return self.stop(self.rouse(polite), "!")
-        verb = self.pick([v for v in self.transitive if v.pronoun and not v.has("stative") and not v.has("mishap")])
+        unfit = {"stative", "mishap", "unbidden"}
+        verb = self.pick([v for v in self.transitive if v.pronoun and unfit.isdisjoint(v.traits)])
         you = self.pronoun(4 if polite else 1, "m")
         if not no and self.chance(0.2):
             plural, gender = self.chance(0.35), "mf"[self.random() < 0.5]
@@ -379,7 +384,6 @@ class Simple(Acts):
         """Lève-toi, dépêchez-vous."""
         bored = ("s'ennuyer", "se promener", "se baigner", "s'endormir")
         verb = self.pick([v for v in self.reflexive if not v.has("own") and v.key not in bored])
-        self.tags.append("reflexive")
         return self.ordered(verb, [("-vous" if polite else "-toi", "verb")], [], polite)
 
     def give_me(self) -> Phrase:
@@ -412,7 +416,8 @@ class Simple(Acts):
         condition = self.statement(clause)
         verb = self.lexicon.verbs[key]
         noun = self.pick([n for n in verb.objects if n.lemma in WARM or n.kind not in ("clothes", "container")])
-        thing = self.particular(Clause(you, verb), noun)
+        opening = noun.kind == "opening"  # the window, not a few windows
+        thing = self.noun_phrase(noun, "definite") if opening else self.particular(Clause(you, verb), noun)
         order = self.ordered(verb, [thing], [thing], polite)
         comma: Item = (",", "comma")
         return self.stop(weave([("si~", "if"), condition, comma, order], [("if", "if"), condition, comma, order]), "!")

@@ -3,9 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regard.text.petit.grammar import Clause, Item, Nominal, NothingFits, Phrase, english_group, french_group, weave
+from regard.text.petit.grammar import (
+    Clause,
+    Item,
+    Nominal,
+    NothingFits,
+    Phrase,
+    english_group,
+    french_group,
+    is_progressive,
+    weave,
+)
 from regard.text.petit.lexicon import Lexicon, Noun
-from regard.text.petit.sentences import Simple
+from regard.text.petit.sentences import SAME, Simple
 
 _TIRED, _GLAD, _SAD = ("fatigué", "malade", "sommeil"), ("heureux", "content"), ("triste", "malade")
 REASONS: dict[str, tuple[str, ...]] = {  # why one does what one does
@@ -25,6 +35,8 @@ REASONS: dict[str, tuple[str, ...]] = {  # why one does what one does
     "marcher": ("froid", "heureux"),
 }
 FEELINGS_ASKED = ("heureux", "triste", "fatigué", "malade", "content", "faim", "soif", "froid", "chaud", "peur")
+TU = frozenset(("tu", "-tu", "te~", "toi", "-toi", "ton", "ta", "tes"))
+VOUS = frozenset(("vous", "-vous", "votre", "vos"))
 SEQUELS = (  # what one does first, and then to the same thing
     ("acheter", "manger"),
     ("acheter", "lire"),
@@ -114,11 +126,15 @@ class World(Simple):
 
     def attempt(self) -> Sentence | None:
         """A sentence, unless what was begun cannot be finished."""
-        self.tags, self.reserved, self.asking = [], False, False
+        self.tags, self.reserved, self.asking, self.dated = [], False, False, False
+        self.named.clear()
         try:
-            return Sentence(self.pick(self.makers)(), self.tags, self.reserved)
+            phrase = self.pick(self.makers)()
         except NothingFits:
             return None
+        if not (TU.isdisjoint(phrase.french) or VOUS.isdisjoint(phrase.french)):
+            return None  # you and you: English would not tell who
+        return Sentence(phrase, self.tags, self.reserved)
 
     # Relative clauses
 
@@ -137,8 +153,8 @@ class World(Simple):
             clause = self.pick((self.doing, self.acting, self.acting))(who, tense)
         else:
             clause = self.done(self.pick([v for v in self.bestial if noun in v.subjects]), who, tense)
-        if clause.verb.has("punctual") and tense != "past":
-            raise NothingFits
+        if (clause.verb.has("punctual") and tense != "past") or (clause.negator and is_progressive(clause)):
+            raise NothingFits  # qui ne fume pas: who does not smoke, or is not smoking?
         clause.front = clause.time = None
         relative = self.statement(clause)
         return Nominal(weave([head, relative], [head, relative]), head.gender, head.person, head.kind, noun.lemma)
@@ -178,9 +194,9 @@ class World(Simple):
         source: list[Item] = [head, ("que~", "that"), told]
         thing = Nominal(weave(source, [head, ("that", "that"), told]), noun.gender, head.person, head.kind, noun.lemma)
         if self.chance(0.6):
-            return self.told(
-                self.being(thing, (noun,), self.pick(("present", "imperfect") if tense == "past" else ("present",)))
-            )
+            later = self.pick(("present", "imperfect") if tense == "past" else ("present",))
+            but = () if (tense, later) == ("past", "present") else verb.not_yet
+            return self.told(self.being(thing, (noun,), later, but))
         outer = self.pick(self.transitive)
         if noun not in outer.objects or outer.key == verb.key or outer.has("likes") or outer.french == "avoir":
             raise NothingFits
@@ -197,7 +213,7 @@ class World(Simple):
     def other_subject(self, subject: Nominal) -> Nominal:
         """Someone else, never a pronoun that might mean someone before it."""
         if self.chance(0.3):
-            person = self.pick([p for p in self.persons if p not in (2, 5, subject.person)])
+            person = self.pick([p for p in self.persons if p not in (2, 5, *SAME[subject.person])])
             return self.pronoun(person, "mf"[self.random() < 0.5])
         return self.person(full=True, other=subject.noun)
 
@@ -317,6 +333,8 @@ class World(Simple):
             inner = self.again(subject) if self.chance(0.4) else self.other_subject(subject)
         else:
             inner = self.person()
+            if subject.person == 3 and inner.person == 0:
+                raise NothingFits  # we think that I am singing
         hope = verb.key == "espérer"
         if self.chance(0.3) and not hope:
             second = self.being(inner, self.human_adjectives())
