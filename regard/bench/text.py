@@ -47,24 +47,29 @@ class Costs:
 
 
 def bench(console: Console, repeats: int, batch_tokens: int) -> None:
-    """Measure every corpus there is, and print a row for each."""
-    table = Table(title=f"Files to batches of {batch_tokens:,} tokens", title_justify="left", box=None, pad_edge=False)
-    headings = (
-        *("corpus", "pairs", "padding", "batches filled", "packed flat", "prepare ÷ encode_batch"),
-        *("÷ encode_batch_fast", "peak memory", "second run"),
-    )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "corpus" else "right")
+    """Measure every corpus there is, and print a column for each."""
+    table = Table(f"batches of {batch_tokens:,} tokens", box=None, pad_edge=False, header_style="bold")
+    figures = []
     with tempfile.TemporaryDirectory() as folder:
         for name, corpus, vocab_size in _corpora(Path(folder)):
             console.print(f"[dim]measuring {name} …[/]")
-            costs = measure(corpus, vocab_size, repeats, batch_tokens, Path(folder) / name)
-            table.add_row(
-                *(name, f"{costs.pairs:,}", f"{costs.padding:.1%}", f"{costs.fill:.0%}", f"{costs.flat_padding:.1%}"),
-                *(_median_and_spread(costs.ratio), _median_and_spread(costs.ratio_to_fast)),
-                *(f"{costs.megabytes:.0f} MB", f"{1000 * costs.again:.0f} ms"),
-            )
+            figures.append(list(_figures(measure(corpus, vocab_size, repeats, batch_tokens, Path(folder) / name))))
+            table.add_column(name, justify="right")
+    for row in zip(*figures, strict=True):
+        table.add_row(row[0][0], *(figure for _, figure in row))
     console.print(table)
+
+
+def _figures(costs: Costs) -> Iterator[tuple[str, str]]:
+    """The name of each figure, and the figure."""
+    yield "pairs", f"{costs.pairs:,}"
+    yield "padding, of all places", f"{costs.padding:.1%}"
+    yield "padding, packed flat", f"{costs.flat_padding:.1%}"
+    yield "fewest batches ÷ batches", f"{costs.fill:.0%}"
+    yield "prepare ÷ encode_batch", _median_and_spread(costs.ratio)
+    yield "prepare ÷ encode_batch_fast", _median_and_spread(costs.ratio_to_fast)
+    yield "peak memory", f"{costs.megabytes:.0f} MB"
+    yield "second run", f"{1000 * costs.again:.0f} ms"
 
 
 def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, folder: Path) -> Costs:
