@@ -156,7 +156,7 @@ class ModelConfig(Strict):
         )
         require_at_least(2, vocab_size=self.vocab_size)
         require_at_least(0, classes=self.classes)
-        d_k, _, _ = head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
+        d_k, _, _ = self.widths
         check_probability("dropout", self.dropout)
         check_probability("attention_dropout", self.attention_dropout)
         if not (0 < self.norm_eps < 1 and 0 < self.rotary_base < math.inf):
@@ -173,6 +173,11 @@ class ModelConfig(Strict):
             raise ValueError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
         if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
             raise ValueError(f"pad={self.pad} is outside the vocabulary of {self.vocab_size} ids")
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """The width of a head's queries and keys, of its values, and the number of key/value heads."""
+        return head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
 
     @property
     def pad_id(self) -> int | None:

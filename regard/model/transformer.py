@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import ModelConfig, head_widths, preset
+from regard.config import ModelConfig, preset
 from regard.model.cache import Cache, KeyValues, Room
 from regard.model.checks import check_integers, check_range, values_can_be_read
 from regard.model.embedding import Embedding
@@ -55,9 +55,8 @@ class Transformer(nn.Module):
         x = self.embedding(tokens, positions)
         if self.config.positions != "rotary":
             return x, None
-        c = self.config
-        d_k, _, _ = head_widths(c.d_model, c.heads, c.d_k, c.d_v, c.kv_heads)
-        return x, rotary(positions, d_k, c.rotary_base, x.dtype)
+        d_k, _, _ = self.config.widths
+        return x, rotary(positions, d_k, self.config.rotary_base, x.dtype)
 
     def mask(
         self, t: int, s: int, queries: Tensor | None, keys: Tensor | None, causal: bool, prefix: Tensor | None = None
@@ -72,7 +71,7 @@ class Transformer(nn.Module):
     def allocate(self, batch: int, length: int) -> list[Room]:
         """Room for `length` tokens' keys and values in each decoder layer, [B, G, L, Dk] and [B, G, L, Dv]."""
         c, like = self.config, self.embedding.tokens.weight
-        d_k, d_v, groups = head_widths(c.d_model, c.heads, c.d_k, c.d_v, c.kv_heads)
+        d_k, d_v, groups = c.widths
         layers = c.layers if c.decoder_layers is None else c.decoder_layers
         return [
             Room(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
