@@ -71,7 +71,7 @@ def check(
     files: Annotated[list[str], typer.Argument(help="Aligned files, one for each side; or one of TSV, JSONL or text.")],
     columns: Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1: 2,1")] = "",
     keys: Annotated[str, typer.Option(help="Keys of a JSONL file: fr,en")] = "",
-    test: Annotated[list[str] | None, typer.Option(help="Test files, to look for leaks; read in the same way.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Test files, one option a file, to look for leaks.")] = None,
     labelled: Annotated[
         bool, typer.Option("--labelled", help="The second side is a class, not a translation.")
     ] = False,
@@ -79,7 +79,7 @@ def check(
 ) -> None:
     """Report on a corpus: counts, lengths, ratio outliers, duplicates, leaks into the test set, and bad lines.
 
-    Exits with 1 when there are lines that training would refuse.
+    Exits with 1 when there are lines that training would refuse. A leak is a test sentence of over 20 characters.
 
     Example: regard data check train.fr train.en --test test.fr --test test.en
     """
@@ -91,6 +91,11 @@ def check(
     numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
     names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     corpus = Corpus(tuple(files), numbers, names)
+    for suffix, option in ((".tsv", "--columns 2,1"), (".jsonl", "--keys fr,en")):
+        if corpus.sides == 1 and suffix in Path(files[0]).suffixes[-2:]:
+            typer.echo(
+                f"{files[0]} is read as plain text; for its sides name {option}, or what they are called.", err=True
+            )
     if labelled and corpus.sides != 2:
         raise ValueError(f"--labelled is for a text and its class: here are {corpus.sides} sides; name two --columns")
     found = report(corpus, [Corpus(tuple(test), numbers, names)] if test else [], labelled)

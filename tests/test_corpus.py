@@ -160,6 +160,9 @@ def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None
     ("make", "message"),
     [
         (lambda: Corpus(()), "needs at least one file"),
+        (lambda: Corpus("a.fr"), "files must be several, in a tuple, and this is one: 'a.fr'"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a",), keys="fr"), "keys must be several"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a",), columns=("2", "1")), r"columns are numbers, and here are \['2', '1'\]"),  # type: ignore[arg-type]
         (lambda: Corpus(("a", "b"), columns=(1, 2)), "columns and keys are of one file, and here are 2"),
         (lambda: Corpus(("a",), (1, 2), ("x", "y")), "not both"),
         (lambda: Corpus(("a",), (0, 1)), r"counted from 1, and here are \[0, 1\]"),
@@ -167,6 +170,7 @@ def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None
         (lambda: rows(Corpus(("tests",))), "tests is a folder"),
     ],
 )
+@pytest.mark.usefixtures("as_users_run_it")
 def test_a_corpus_that_cannot_be(make: object, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         make()  # type: ignore[operator]

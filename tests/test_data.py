@@ -59,12 +59,14 @@ def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
     (tmp_path / "test.fr").write_text("Une fuite vers le test.\nDeux.\n")
     (tmp_path / "test.en").write_text("Something else, and long enough.\nTwo.\n")
     corpus, test = (Corpus((str(tmp_path / f"{name}.fr"), str(tmp_path / f"{name}.en"))) for name in ("t", "test"))
+    assert report(corpus).leaks is None
     found = report(corpus, [test])
     assert found.rows == 5
     assert found.words == [7 + 1 + 7 + 30 + 5, 6 + 1 + 6 + 1 + 5]
     assert found.histogram[0] == [2, 2, 0, 1, 0, 0, 0]
     assert (found.ratio.count, found.ratio.examples) == (1, [f"{tmp_path}/t.fr:4: 120 and 4 characters"])
     assert (found.duplicates.count, found.duplicates.examples) == (1, [f"{tmp_path}/t.fr:3 is {tmp_path}/t.fr:1"])
+    assert found.leaks is not None
     assert (found.leaks.count, found.leaks.examples) == (1, [f"{tmp_path}/t.fr:5 is {tmp_path}/test.fr:1"])
 
 
@@ -88,6 +90,7 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
         done = regard("data", "check", str(tmp_path / arguments[0]), *arguments[1:])
         assert done.returncode == 0, done.stderr
         assert "1 rows" in done.stdout
+        assert ("is read as plain text" in done.stderr) == (len(arguments) == 1)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,9 @@ class Problems:
             seen.append(where)
         if not self.skip and kind != "too long":
             told = f"{where}: {kind}{f' ({detail})' if detail else ''}"
-            raise CorpusError(f"{told}: {REMEDIES[kind]}; or go on without such lines: --skip-bad")
+            raise CorpusError(
+                f"{told}: {REMEDIES[kind]}; or go on without such lines: --skip-bad, in Python Problems(skip=True)"
+            )
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,13 @@ class Corpus:
     keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that there is one way to read it."""
+        """Check that there is one way to read it; paths become strings."""
+        for name in ("files", "columns", "keys"):
+            if isinstance(getattr(self, name), str | Path | int):
+                raise CorpusError(f"{name} must be several, in a tuple, and this is one: {getattr(self, name)!r}")
+        object.__setattr__(self, "files", tuple(str(file) for file in self.files))
+        if not all(isinstance(column, int) for column in self.columns):
+            raise CorpusError(f"columns are numbers, and here are {list(self.columns)}")
         if not self.files:
             raise CorpusError("a corpus needs at least one file")
         if (self.columns or self.keys) and len(self.files) > 1:

@@ -61,7 +61,7 @@ class Prepared:
 def prepare(
     corpora: Sequence[Corpus],
     tokenizer: Tokenizer,
-    cache: Path,
+    cache: Path | str,
     problems: Problems,
     documents: Documents = "line",
     labelled: bool = False,
@@ -71,6 +71,8 @@ def prepare(
 
     With `labelled` the second side is a class: one of `classes` or, if none are given, of those the text holds.
     """
+    if isinstance(corpora, Corpus):
+        raise CorpusError("corpora are several, in a list, and this is one")
     if not corpora:
         raise CorpusError("there is nothing to prepare: name at least one corpus")
     sides = {corpus.sides for corpus in corpora}
@@ -90,7 +92,7 @@ def prepare(
         "classes": list(classes) if labelled else None,
     }
     name = hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
-    folder = cache / name
+    folder = Path(cache) / name
     if not folder.is_dir():
         with new_folder(folder) as temporary:
             _write(temporary, corpora, tokenizer, Problems(problems.skip), documents, labelled, tuple(classes))

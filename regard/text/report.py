@@ -48,7 +48,8 @@ class Report:
     """for each side, rows by length: as many as BINS, and one more for what is longer"""
     ratio: Finding
     duplicates: Finding
-    leaks: Finding
+    leaks: Finding | None
+    """sentences of the test sets, either side, of more than SHORT characters; None when no test set was named"""
     problems: Problems
     classes: Counter[str]
     """for labelled text: how many rows each class has"""
@@ -83,7 +84,7 @@ def report(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False)
             digests.append(hash(row.fields))
             lines.append(row.line)
     duplicates = _duplicates(corpus, digests, lines)
-    return Report(rows, words, characters, histogram, ratio, duplicates, leaks, problems, classes)
+    return Report(rows, words, characters, histogram, ratio, duplicates, leaks if tests else None, problems, classes)
 
 
 def _out_of_ratio(row: Row) -> bool:

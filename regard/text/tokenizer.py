@@ -14,7 +14,7 @@ from typing import Literal
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Engine
 
-from regard.config import check_type
+from regard.config import check_type, require_at_least
 
 END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
 
@@ -31,7 +31,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, kind: Kind = "bpe") -> "Tokenizer":
-        """Learn at most `vocab_size` ids, <pad> not counted; the number is rounded up to a multiple of 64.
+        """Learn at most `vocab_size` ids, rounded up to a multiple of 64, <pad> not counted; a small text gives fewer.
 
         The same texts in the same order give the same tokenizer. Characters that training did not see are written as
         their bytes, so that no text is lost.
@@ -39,6 +39,7 @@ class Tokenizer:
         check_type("kind", kind, Kind)
         if isinstance(texts, str):
             raise ValueError("texts must be many strings, and this is one: each of its letters would be a text")
+        require_at_least(1, vocab_size=vocab_size)
         wanted = -(-vocab_size // 64) * 64
         engine = _train_bpe(texts, wanted) if kind == "bpe" else _train_characters(texts, wanted)
         unused = -engine.get_vocab_size() % 64

@@ -11,13 +11,17 @@ from regard.text.report import RATIO, Finding, Report, bins
 def show_report(console: Console, corpus: Corpus, report: Report) -> None:
     """Counts, lengths, and what to look at, with file and line."""
     console.print(f"[bold]{report.rows:,} rows[/] in {escape(' and '.join(corpus.files))}\n")
-    _show_lengths(console, report)
+    if report.rows:
+        _show_lengths(console, report)
     table = Table("", box=None, header_style="dim", pad_edge=False)
     table.add_column("count", justify="right")
     table.add_column("where (the first few)", overflow="fold")  # never cut: a line number is at the end
     ratio = f"one side over {RATIO:g} × the other"
-    findings = {} if report.classes else {ratio: report.ratio}
-    findings |= {"the same row again": report.duplicates, "also in the test set": report.leaks}
+    findings = {"the same row again": report.duplicates}
+    if corpus.sides == 2 and not report.classes:
+        findings[ratio] = report.ratio
+    if report.leaks is not None:
+        findings["test sentences found here"] = report.leaks
     for what, finding in findings.items():
         table.add_row(what, *_counted(finding))
     for kind, count in report.problems.counts.items():
