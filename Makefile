@@ -16,7 +16,7 @@ test: lint
 	$(BIN)/pytest
 
 test-fast: lint
-	$(BIN)/pytest -x -q -m "not slow"
+	$(BIN)/pytest -x -q -m "not slow and not long"
 
 lint: .venv/.developer
 	$(BIN)/ruff check

@@ -139,6 +139,7 @@ def test_an_interrupted_writing_leaves_no_folder(tmp_path: Path) -> None:
 REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "multi30k").is_dir(), reason=f"no Multi30k under {REAL}")
 def test_real_text_is_clean_and_padded_little(tmp_path: Path) -> None:
     from regard.bench.text import measure

@@ -146,6 +146,7 @@ def test_the_tree_in_the_readme_is_the_one_on_disk() -> None:
     assert drawn == there
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_users_run_it")
 def test_the_examples_in_the_readme_run() -> None:
     readme = (ROOT / "README.md").read_text()
