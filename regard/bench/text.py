@@ -67,7 +67,7 @@ def _figures(costs: Costs) -> Iterator[tuple[str, str]]:
     yield "padding, packed flat", f"{costs.flat_padding:.1%}"
     yield "fewest batches ÷ batches", f"{costs.fill:.0%}"
     yield "prepare ÷ encode_batch", _median_and_spread(costs.ratio)
-    yield "prepare ÷ encode_batch_fast", _median_and_spread(costs.ratio_to_fast)
+    yield "÷ encode_batch_fast", _median_and_spread(costs.ratio_to_fast)
     yield "peak memory", f"{costs.megabytes:.0f} MB"
     yield "second run", f"{1000 * costs.again:.0f} ms"
 
