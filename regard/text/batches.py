@@ -106,9 +106,7 @@ def translation(
     check_sides(data, 2)
 
     def make(rows: list[int]) -> Batch:
-        sources = [_join(data.sequence(0, i), end) for i in rows]
-        targets = [_join(pad, data.sequence(1, i)) for i in rows]
-        labels = [_join(target[1:], end) for target in targets]
+        sources, targets, labels = _three(data, rows, end, pad)
         return Batch(
             tokens=_padded(targets, pad),
             labels=_padded(labels, IGNORE),
@@ -195,9 +193,7 @@ def packed_translation(
     lengths = np.stack([data.lengths(0) + 1, data.lengths(1) + 1])  # [sides, examples]
 
     def make(rows: list[list[int]]) -> Batch:
-        sources = [[_join(data.sequence(0, i), end) for i in pairs] for pairs in rows]
-        targets = [[_join(pad, data.sequence(1, i)) for i in pairs] for pairs in rows]
-        labels = [[_join(target[1:], end) for target in pairs] for pairs in targets]
+        sources, targets, labels = zip(*(_three(data, pairs, end, pad) for pairs in rows), strict=True)
         return Batch(
             tokens=_packed(targets, pad, row),
             labels=_packed(labels, IGNORE, row),
@@ -218,7 +214,6 @@ def language_blocks(
 ) -> Batches:
     """Text as one stream, </s> before each document and at the end, cut into blocks; another cut in each epoch."""
     check_sides(data, 1)
-    require_at_least(1, length=length)
     starts = data.offsets[0] + np.arange(len(data) + 1)  # where each document's </s> stands in the stream
     total = int(starts[-1]) + 1
     if total <= length:
@@ -273,6 +268,13 @@ def check_sides(data: Prepared, sides: int) -> None:
     """A ValueError unless the text has so many sides."""
     if len(data.tokens) != sides:
         raise ValueError(f"this needs text of {sides} side{'s' * (sides > 1)}, and here are {len(data.tokens)}")
+
+
+def _three(data: Prepared, pairs: list[int], end: int, pad: int) -> tuple[list[Ids], list[Ids], list[Ids]]:
+    """What the encoder reads of each pair, what the decoder reads, and what it must say."""
+    sources = [_join(data.sequence(0, i), end) for i in pairs]
+    targets = [_join(pad, data.sequence(1, i)) for i in pairs]
+    return sources, targets, [_join(target[1:], end) for target in targets]
 
 
 def _join(*parts: Ids | int) -> Ids:

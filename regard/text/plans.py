@@ -52,9 +52,8 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
         tokens = np.cumsum(ordered, axis=1).max(0)
         if tokens[-1] <= few * batch_tokens:
             padded = 1.05 * tokens[-1]  # about what it will be
-            share = min(
-                batch_tokens, padded / max(2, math.ceil(padded / batch_tokens))
-            )  # even, so that no scrap is left
+            batches = max(2, math.ceil(padded / batch_tokens))
+            share = min(batch_tokens, padded / batches)  # even, so that no scrap is left
             rows = np.arange(1, count + 1)
             first = np.searchsorted(before.max(0) * rows, share, "right")
             last = count - np.searchsorted(behind.max(0)[::-1] * rows, share, "right")
