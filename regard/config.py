@@ -73,13 +73,21 @@ def check_type(name: str, value: object, annotation: Any) -> None:
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
         raise ValueError(f"{name}={value!r} is not a choice: {did_you_mean(str(value), choices)}")
-    wanted = " or ".join("none" if option is types.NoneType else option.__name__ for option in options)
+    wanted = " or ".join(_called(option) for option in options)
     raise ValueError(f"{name}={value!r} is a {type(value).__name__}: it must be {wanted}")
+
+
+def _called(option: Any) -> str:
+    if get_origin(option) is tuple:
+        return f"a list of {get_args(option)[0].__name__}"
+    return "none" if option is types.NoneType else str(option.__name__)
 
 
 def _fits(value: object, option: Any) -> bool:
     if get_origin(option) is Literal:
         return value in get_args(option)
+    if get_origin(option) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(option)[0]) for item in value)
     if option is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if option is int:
@@ -135,6 +143,10 @@ class ModelConfig(Strict):
     """normalise the sum of embeddings and positions, as BERT does"""
     tied: bool = True
     """share the embedding's weights with the output layer"""
+    output_bias: bool = False
+    """whether the output layer over the vocabulary has a bias, as Marian's and BERT's have"""
+    output_transform: bool = False
+    """one more dense layer, activation and norm before the output over the vocabulary, as BERT has"""
     dropout: float = 0.1
     """where the paper has it: on each sub-layer's output and on the embeddings"""
     attention_dropout: float = 0.0
@@ -171,6 +183,8 @@ class ModelConfig(Strict):
             raise ValueError(f"prefix is for a decoder: an {self.kind} sees its source whole already")
         if self.classes and self.kind == "encoder-decoder":
             raise ValueError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
+        if self.classes and (self.output_bias or self.output_transform):
+            raise ValueError(f"output_bias and output_transform are for a head per token: classes={self.classes}")
         if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
             raise ValueError(f"pad={self.pad} is outside the vocabulary of {self.vocab_size} ids")
 
@@ -193,6 +207,30 @@ class ModelConfig(Strict):
     def outputs(self) -> int:
         """How many ids the model can say: all of them but a <pad> that stands last."""
         return self.vocab_size - self.pad_is_last
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialIds(Strict):
+    """The ids that steer a model rather than being text; a loaded model keeps its own."""
+
+    end: tuple[int, ...] = ()
+    """any of these ends a text"""
+    start: int | None = None
+    """what a target starts with, in an encoder-decoder"""
+    separator: int | None = None
+    """what parts a source from its target, in a decoder-only translator"""
+    suppressed: tuple[int, ...] = ()
+    """never to be said"""
+
+    def check(self, config: ModelConfig) -> None:
+        """A ValueError unless the model of this config knows each of them."""
+        given = {"start": (self.start,), "separator": (self.separator,), "end": self.end, "suppressed": self.suppressed}
+        for name, ids in given.items():
+            for id_ in ids:
+                if id_ is not None and not 0 <= id_ < config.vocab_size:
+                    raise ValueError(f"the {name} id {id_} is outside the vocabulary of {config.vocab_size} ids")
+        if config.kind == "encoder-decoder" and self.start is None:
+            raise ValueError("an encoder-decoder needs an id that its targets start with (decoder_start_token_id)")
 
 
 _PAPER: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to a multiple of 64, and <pad>

@@ -20,6 +20,7 @@ ORDER: list[set[str]] = [
     {"regard"},  # the lazy public names: imports nothing of ours
     {"regard.config", "regard.files"},
     {"regard.text", "regard.model"},
+    {"regard.weights"},
     {"regard.store"},
     {"regard.interop", "regard.decode"},
     {"regard.evaluate"},

@@ -18,7 +18,7 @@ from regard.config import ModelConfig, preset
 from regard.model.cache import Cache, KeyValues, Room
 from regard.model.checks import check_integers, check_range, values_can_be_read
 from regard.model.embedding import Embedding
-from regard.model.layers import Stack
+from regard.model.layers import ACTIVATIONS, Stack, norm
 from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, padding_mask, places
 from regard.model.positions import Rotary, rotary
 
@@ -36,8 +36,11 @@ class Transformer(nn.Module):
         self.embedding = Embedding(config)
         if config.classes:
             self.classifier = SequenceHead(config)
-        elif not config.tied:
+            return
+        if not config.tied:
             self.output = nn.Linear(config.d_model, config.outputs, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
+        self.transform = OutputTransform(config) if config.output_transform else nn.Identity()
 
     @property
     def output_weight(self) -> Float[Tensor, "V C"]:
@@ -48,7 +51,7 @@ class Transformer(nn.Module):
         """Logits over the vocabulary for each token or, with classes, over the classes for each sequence."""
         if self.config.classes:
             return self.classifier(hidden, lengths)
-        return F.linear(hidden, self.output_weight)
+        return F.linear(self.transform(hidden), self.output_weight, self.output_bias)
 
     def embed(self, tokens: Tokens, positions: Tensor) -> tuple[Hidden, Rotary | None]:
         """Vectors for the tokens and, for rotary models, the rotations that every layer will use."""
@@ -211,6 +214,20 @@ class EncoderDecoder(Transformer):
         mask = cached_mask(positions, cache.length)
         hidden = self.decoder(x, mask, turns, memory_mask=cache.source_mask, cache=cache.at(positions))
         return self.head(hidden)
+
+
+class OutputTransform(nn.Module):
+    """A dense layer, the model's activation and a norm between the last layer and the output: BERT's."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = norm(config)
+
+    def forward(self, hidden: Hidden) -> Hidden:
+        """The vectors that the output layer reads."""
+        return self.norm(self.activation(self.dense(hidden)))
 
 
 class SequenceHead(nn.Module):

@@ -7,11 +7,11 @@ The model has no output for `<pad>`, and starts every target with it.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
 from regard.config import check_type, require_at_least
@@ -22,12 +22,19 @@ Kind = Literal["bpe", "characters"]
 
 
 class Tokenizer:
-    """A tokenizer and its special ids."""
+    """Text to ids and back by the library `tokenizers`, and the special ids that frame a text.
 
-    def __init__(self, engine: Engine) -> None:
+    `before` and `after` are the ids that its own template puts around a text: </s> behind a translator's source,
+    [CLS] and [SEP] around what BERT reads, <s> before a Llama's prompt.
+    """
+
+    def __init__(self, engine: Engine, settings: Mapping[str, Any] | None = None) -> None:
         engine.encode_special_tokens = True  # a text that says "<pad>" means those five characters
+        engine.no_truncation()
+        engine.no_padding()
         self.engine = engine
-        self.end, self.separator, self.pad = (self._id_of(token) for token in (END, SEPARATOR, PAD))
+        self.settings = self._own_settings() if settings is None else dict(settings)
+        self.before, self.after = self._template()
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, kind: Kind = "bpe") -> "Tokenizer":
@@ -46,6 +53,21 @@ class Tokenizer:
         engine.add_special_tokens([AddedToken(f"<unused{i}>", special=True) for i in range(unused)])
         engine.add_special_tokens([AddedToken(PAD, special=True)])
         return cls(engine)
+
+    @property
+    def end(self) -> int:
+        """The id of </s>."""
+        return self._id_of(END)
+
+    @property
+    def separator(self) -> int:
+        """The id of <sep>."""
+        return self._id_of(SEPARATOR)
+
+    @property
+    def pad(self) -> int:
+        """The id of <pad>."""
+        return self._id_of(PAD)
 
     @property
     def size(self) -> int:
@@ -69,42 +91,88 @@ class Tokenizer:
         """The text of the ids; special ones say nothing."""
         return str(self.engine.decode(list(ids), skip_special_tokens=True))
 
+    def framed(self, text: str) -> list[int]:
+        """The ids of a text as its model reads it: within the template."""
+        return [*self.before, *self.encode(text), *self.after]
+
+    def frame(self, before: Sequence[int] = (), after: Sequence[int] = ()) -> "Tokenizer":
+        """The same tokenizer with another template."""
+        engine = Engine.from_str(self.engine.to_str())
+        around = {int(id_): str(engine.id_to_token(id_)) for id_ in (*before, *after)}
+        engine.post_processor = processors.TemplateProcessing(
+            single=[*(around[id_] for id_ in before), "$A", *(around[id_] for id_ in after)],
+            pair=None,
+            special_tokens=[(token, id_) for id_, token in around.items()],
+        )
+        return Tokenizer(engine, self.settings)
+
+    def token(self, id_: int) -> str:
+        """How the vocabulary spells an id; an id without a token, which a padded vocabulary may have, by its number."""
+        token = self.engine.id_to_token(id_)
+        return f"<id{id_}>" if token is None else str(token)
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id's own text, for people to look at; a piece of a character shows as �."""
-        return [self.decode([id_]) or str(self.engine.id_to_token(id_)) for id_ in ids]
+        return [self.decode([id_]) or self.token(id_) for id_ in ids]
 
     def save(self, folder: Path) -> None:
         """`tokenizer.json` and `tokenizer_config.json`, which `transformers.AutoTokenizer` reads too."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tokenizer.json").write_text(self.engine.to_str(pretty=True), encoding="utf-8")
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": END,
-            "sep_token": SEPARATOR,
-            "pad_token": PAD,
-            "clean_up_tokenization_spaces": False,
-            "split_special_tokens": True,
-        }
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
-        """What `save` wrote."""
+        """The tokenizer of a folder's `tokenizer.json`, whoever wrote it."""
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise ValueError(f"{folder} has no tokenizer.json: is it a folder that Regard wrote?")
+            raise ValueError(f"{folder} has no tokenizer.json")
         try:
-            return cls(Engine.from_file(str(path)))
-        except ValueError:
-            raise
-        except Exception as error:  # the library raises nothing narrower
+            return cls(Engine.from_file(str(path)), _settings_of(folder))
+        except BaseException as error:  # the library raises nothing narrower, and panics beside Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise ValueError(f"{path} is no tokenizer: {error}") from error
+
+    def _own_settings(self) -> dict[str, Any]:
+        roles = {"eos_token": END, "sep_token": SEPARATOR, "pad_token": PAD}
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{role: token for role, token in roles.items() if self.engine.token_to_id(token) is not None},
+            "clean_up_tokenization_spaces": False,
+            "split_special_tokens": True,
+        }
+
+    def _template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What stands before and behind a text when the engine adds its special ids."""
+        whole = self.engine.encode("a", add_special_tokens=True)
+        text = [i for i, special in enumerate(whole.special_tokens_mask) if not special]
+        if not text:  # a vocabulary that cannot spell it
+            return (), ()
+        return tuple(whole.ids[: text[0]]), tuple(whole.ids[text[-1] + 1 :])
 
     def _id_of(self, token: str) -> int:
         id_ = self.engine.token_to_id(token)
         if id_ is None:
             raise ValueError(f"this tokenizer has no {token}: it was not trained by Regard")
         return int(id_)
+
+
+ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens", "model_max_length", "chat_template")
+
+
+def _settings_of(folder: Path) -> dict[str, Any]:
+    """What is kept of a `tokenizer_config.json`: names of tokens and plain settings, never code to be fetched."""
+    path = folder / "tokenizer_config.json"
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(told, dict):
+        raise ValueError(f"{path} holds no settings")
+    tokens = {
+        role: told[role]["content"] if isinstance(told[role], dict) else told[role] for role in ROLES if told.get(role)
+    }
+    plain = {name: told[name] for name in SETTINGS if name in told}
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, **plain}
 
 
 def _train_bpe(texts: Iterable[str], size: int) -> Engine:

@@ -1,0 +1,99 @@
+"""The tokenizer of OPUS-MT's Marian models: two SentencePiece models, and one vocabulary that gives the ids."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.text.tokenizer import END, PAD, Tokenizer
+
+FILES = ("source.spm", "target.spm", "vocab.json")
+
+
+class OpusTokenizer(Tokenizer):
+    """Source text to ids by `source.spm`, ids to target text by `target.spm`; `</s>` stands behind every source."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError:
+            raise ValueError("OPUS-MT's tokenizer needs a package: pip install 'regard[interop]'") from None
+        self.files = files
+        try:
+            self.source: Any = SentencePieceProcessor(model_proto=files["source.spm"])
+            self.target: Any = SentencePieceProcessor(model_proto=files["target.spm"])
+        except RuntimeError as error:
+            raise ValueError(f"source.spm or target.spm is no SentencePiece model: {error}") from None
+        self.ids: dict[str, int] = json.loads(files["vocab.json"])
+        if not isinstance(self.ids, dict) or not all(type(id_) is int and id_ >= 0 for id_ in self.ids.values()):
+            raise ValueError("vocab.json must give each piece its id")
+        for token in (END, "<unk>"):
+            if token not in self.ids:
+                raise ValueError(f"vocab.json has no {token}")
+        self.tokens = {id_: token for token, id_ in self.ids.items()}
+        self.before, self.after = (), (self.ids[END],)
+
+    @property
+    def size(self) -> int:
+        """One more than the largest id."""
+        return max(self.tokens) + 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its files."""
+        return hashlib.sha256(b"".join(hashlib.sha256(self.files[name]).digest() for name in FILES)).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a source; a language code in front, as in `>>fra<< A text`, is one token."""
+        code = re.match(r">>.+?<<", text)
+        pieces = [code[0]] if code else []
+        pieces += self.source.encode(text[code.end() if code else 0 :], out_type=str)
+        return [self.ids.get(piece, self.ids["<unk>"]) for piece in pieces]
+
+    def encode_target(self, text: str) -> list[int]:
+        """The ids of a target, to score it or to learn from it."""
+        return [self.ids.get(piece, self.ids["<unk>"]) for piece in self.target.encode(text, out_type=str)]
+
+    def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """The ids of many sources."""
+        return (self.encode(text) for text in texts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The target text of the ids; special ones say nothing."""
+        pieces = [self.token(id_) for id_ in ids if self.token(id_) not in (END, PAD, "<unk>")]
+        return str(self.target.decode_pieces(pieces)).replace("▁", " ").strip()
+
+    def token(self, id_: int) -> str:
+        """How the vocabulary spells an id."""
+        return str(self.tokens.get(id_, f"<id{id_}>"))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id's own text, for people to look at."""
+        return [self.token(id_).replace("▁", " ") for id_ in ids]
+
+    def frame(self, before: Sequence[int] = (), after: Sequence[int] = ()) -> "Tokenizer":  # noqa: ARG002
+        """Its template is fixed."""
+        raise ValueError("an OPUS-MT tokenizer has the template it has: </s> behind each source")
+
+    def save(self, folder: Path) -> None:
+        """Its files as they came, and what `transformers` wants to know."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+        told = {"tokenizer_class": "MarianTokenizer", "eos_token": END, "unk_token": "<unk>", "pad_token": PAD}
+        (folder / "tokenizer_config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "OpusTokenizer":
+        """From the three files of a folder."""
+        missing = [name for name in FILES if not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"{folder} lacks {', '.join(missing)} of OPUS-MT's tokenizer")
+        return cls({name: (folder / name).read_bytes() for name in FILES})
+
+    def _id_of(self, token: str) -> int:
+        if token not in self.ids:
+            raise ValueError(f"this tokenizer has no {token}: it is OPUS-MT's")
+        return int(self.ids[token])
