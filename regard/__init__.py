@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from regard.api import Model as Model
+    from regard.api import load as load
     from regard.config import ModelConfig as ModelConfig
+    from regard.config import SpecialIds as SpecialIds
     from regard.config import preset as preset
+    from regard.interop.export import export as export
     from regard.model.attention import MultiHeadAttention as MultiHeadAttention
     from regard.model.attention import attention as attention
     from regard.model.attention import combine_heads as combine_heads
@@ -24,8 +28,12 @@ if TYPE_CHECKING:
     from regard.model.watch import watch as watch
 
 _HOME = {
+    "Model": "regard.api",
+    "load": "regard.api",
     "ModelConfig": "regard.config",
+    "SpecialIds": "regard.config",
     "preset": "regard.config",
+    "export": "regard.interop.export",
     "MultiHeadAttention": "regard.model.attention",
     "attention": "regard.model.attention",
     "combine_heads": "regard.model.attention",

@@ -13,7 +13,7 @@ import torch
 
 from regard.config import ModelConfig, SpecialIds
 from regard.files import digest, new_folder
-from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build
+from regard.model.transformer import Network, build
 from regard.text.opus import OpusTokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.weights import REAL, Weights, open_weights, read_json, write_weights
@@ -21,8 +21,6 @@ from regard.weights import REAL, Weights, open_weights, read_json, write_weights
 FORMAT = 1
 """raised when the layout changes"""
 MANIFEST = "manifest.json"
-
-Network = Encoder | Decoder | EncoderDecoder
 
 
 @dataclass

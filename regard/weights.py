@@ -153,7 +153,14 @@ def _whole_numbers(value: object) -> bool:
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """A safetensors file that the group may read."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+    seen: set[int] = set()
+    held = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        held[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        seen.add(memory)
+    save_file(held, path, {"format": "pt"})
     path.chmod(0o644)
 
 

@@ -83,13 +83,17 @@ def test_the_walk_finds_what_it_forbids() -> None:
 
 def test_public_names() -> None:
     assert set(regard.__all__) == {
+        "Model",
         "ModelConfig",
         "MultiHeadAttention",
+        "SpecialIds",
         "__version__",
         "attention",
         "build",
         "causal_mask",
         "combine_heads",
+        "export",
+        "load",
         "packed_mask",
         "padding_mask",
         "prefix_mask",

@@ -254,10 +254,13 @@ class SequenceHead(nn.Module):
         return self.classes(self.dropout(pooled))
 
 
-def build(config: ModelConfig | str) -> Encoder | Decoder | EncoderDecoder:
+Network = Encoder | Decoder | EncoderDecoder
+
+
+def build(config: ModelConfig | str) -> Network:
     """The model that a config or the name of a preset describes, with fresh weights from torch's random state."""
     config = preset(config) if isinstance(config, str) else config
-    kinds: dict[str, type[Encoder | Decoder | EncoderDecoder]]
+    kinds: dict[str, type[Network]]
     kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
     model = kinds[config.kind](config)
     initialise(model)

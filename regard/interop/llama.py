@@ -1,0 +1,96 @@
+"""The shape of Llama: pre-norm decoder, RMSNorm, rotary positions, SwiGLU, grouped heads, no biases."""
+
+from typing import Any
+
+from regard.config import ModelConfig
+from regard.interop.rules import Rule, State, refuse, require, same, unscaled, without_pad
+
+BASE = "model."
+IGNORED = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq")
+
+
+def read_config(told: dict[str, Any], where: str) -> ModelConfig:
+    """What its `config.json` tells."""
+    require(told, where, hidden_act="silu", pretraining_tp=1, architectures=["LlamaForCausalLM"])
+    rope = told.get("rope_parameters") or told.get("rope_scaling") or {}
+    require(rope, where, rope_type="default", type="default", partial_rotary_factor=1.0)
+    if told.get("attention_bias", False) != told.get("mlp_bias", False):
+        raise ValueError(f"{where}: attention_bias and mlp_bias differ, and Regard's model has both or neither")
+    return ModelConfig(
+        kind="decoder",
+        vocab_size=told["vocab_size"],
+        pad=None,
+        d_model=told["hidden_size"],
+        heads=told["num_attention_heads"],
+        kv_heads=told.get("num_key_value_heads"),
+        d_k=told.get("head_dim"),
+        d_v=told.get("head_dim"),
+        layers=told["num_hidden_layers"],
+        d_ff=told["intermediate_size"],
+        activation="swiglu",
+        bias=told.get("attention_bias", False),
+        norm="pre",
+        norm_kind="rms",
+        norm_eps=told.get("rms_norm_eps", 1e-6),
+        positions="rotary",
+        max_length=told.get("max_position_embeddings", 2048),
+        rotary_base=told.get("rope_theta") or rope.get("rope_theta", 10_000.0),
+        scale_embeddings=False,
+        tied=told.get("tie_word_embeddings", False),
+        dropout=0.0,
+        attention_dropout=told.get("attention_dropout", 0.0),
+    )
+
+
+def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
+    """The same model in the terms of this shape."""
+    return without_pad(*unscaled(config, state))
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    """Its `config.json`."""
+    d_k, d_v, groups = config.widths
+    refuse(
+        "Llama",
+        {
+            "its heads have values of another width than their keys": d_k != d_v,
+            "its activation is not swiglu": config.activation != "swiglu",
+            "its norms are not RMSNorm before each sub-layer": config.norm != "pre" or config.norm_kind != "rms",
+            "it normalises its embeddings": config.embedding_norm,
+            f"its positions are {config.positions}, and Llama's are rotary": config.positions != "rotary",
+        },
+    )
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": groups,
+        "head_dim": d_k,
+        "num_hidden_layers": config.layers,
+        "intermediate_size": config.d_ff,
+        "hidden_act": "silu",
+        "attention_bias": config.bias,
+        "mlp_bias": config.bias,
+        "rms_norm_eps": config.norm_eps,
+        "max_position_embeddings": config.max_length,
+        "rope_theta": config.rotary_base,
+        "tie_word_embeddings": config.tied,
+        "attention_dropout": config.attention_dropout,
+    }
+
+
+def rules(config: ModelConfig) -> list[Rule]:
+    """Which tensor is which."""
+    parts = ("weight", "bias") if config.bias else ("weight",)
+    found = same("embedding.tokens", "model.embed_tokens", ["weight"]) + same("decoder.norm", "model.norm", ["weight"])
+    for i in range(config.layers):
+        ours, theirs = f"decoder.layers.{i}", f"model.layers.{i}"
+        for mine, other in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "o_proj"}.items():
+            found += same(f"{ours}.attention.{mine}", f"{theirs}.self_attn.{other}", parts)
+        for mine, other in {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}.items():
+            found += same(f"{ours}.feed_forward.{mine}", f"{theirs}.mlp.{other}", parts)
+        found += same(f"{ours}.attention_norm", f"{theirs}.input_layernorm", ["weight"])
+        found += same(f"{ours}.feed_forward_norm", f"{theirs}.post_attention_layernorm", ["weight"])
+    return found if config.tied else found + same("output", "lm_head", ["weight"])
