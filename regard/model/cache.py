@@ -70,6 +70,18 @@ class Cache:
         own = [Room(each.k[:, :, :length], each.v[:, :, :length]) for each in self.own]
         return Cache(own, self.cross, self.source_mask)
 
+    def pick(self, rows: Int[Tensor, " R"], same_source: bool = False) -> "Cache":
+        """These rows, in this order, each as often as it is named.
+
+        `same_source`: there are as many as before, and each replaces one of its own source, so that what is known of
+        the source stays where it is.
+        """
+        own = [Room(each.k[rows], each.v[rows]) for each in self.own]
+        if same_source:
+            return Cache(own, self.cross, self.source_mask)
+        cross = [KeyValues(each.k[rows], each.v[rows]) for each in self.cross]
+        return Cache(own, cross, None if self.source_mask is None else self.source_mask[rows])
+
     def at(self, positions: Int[Tensor, "B T"]) -> list[tuple[KeyValues, KeyValues | None]]:
         """For each layer: where its new keys and values go, and the source's."""
         own = [KeyValues(each.k, each.v, positions) for each in self.own]
