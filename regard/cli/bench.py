@@ -1,0 +1,22 @@
+"""`regard bench`: Regard beside its peers."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Regard beside its peers: same work, one run, ratios.", no_args_is_help=True)
+
+
+@app.command()
+def text(
+    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 3,
+    batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens in a batch, on its larger side.")] = 16_000,
+) -> None:
+    """Files to batches: padding, the time of preparation beside the bare tokenizer library, peak memory.
+
+    Example: regard bench text --repeats 3
+    """
+    from regard.bench.text import bench as run
+    from regard.view.console import console
+
+    run(console(), repeats, batch_tokens)

@@ -1,0 +1,5 @@
+"""Commands that score models."""
+
+from collections.abc import Callable
+
+COMMANDS: list[Callable[..., None]] = []
