@@ -41,7 +41,7 @@ def _stored(path: Path) -> Stored:
     if not (path / "config.json").is_file():
         files = sorted(path.glob("*.gguf"))
         if len(files) == 1:
-            return load_gguf(files[0])
+            return _from_file(files[0])
         raise ValueError(f"{path} is no model's folder: it has no config.json")
     if read_json(path / "config.json").get("model_type") == "regard":
         return store.load(path)

@@ -5,6 +5,7 @@ named. A folder is written beside its place and moved there when all of it is on
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,22 @@ from typing import Any
 import torch
 
 from regard.config import ModelConfig, SpecialIds
-from regard.files import digest, new_folder
+from regard.files import digest, is_there, new_folder, quoted, read_json, shorten, stays_within
 from regard.model.transformer import Network, build
+from regard.text.opus import FILES as OPUS_FILES
 from regard.text.opus import OpusTokenizer
 from regard.text.tokenizer import Tokenizer
-from regard.weights import REAL, Weights, open_weights, read_json, write_weights
+from regard.weights import REAL, Weights, open_weights, write_weights
 
 FORMAT = 1
 """raised when the layout changes"""
 MANIFEST = "manifest.json"
+FILES = ("config.json", "model.safetensors", "generation_config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", *OPUS_FILES)
+MAX_LAYERS = 1_000
+"""layers that are built: ten times more than the deepest model in use"""
+LEAST_IN_LAYER = 8
+"""tensors of a layer: q, k, v, out, up, down and two norms; other libraries join q, k and v, but have biases"""
 
 
 @dataclass
@@ -45,6 +53,9 @@ def save(stored: Stored, folder: Path) -> None:
     with new_folder(folder) as temporary:
         write(stored, temporary)
         write_manifest(temporary)
+        ours = temporary.stat().st_ino
+    if folder.stat().st_ino != ours:
+        raise ValueError(f"{folder} has come to be meanwhile, and was left as it is: save under another name")
 
 
 def refuse_existing(folder: Path) -> None:
@@ -66,36 +77,50 @@ def write(stored: Stored, folder: Path) -> None:
 def load(folder: Path) -> Stored:
     """What `save` wrote, after every file has been held against the manifest."""
     check_manifest(folder)
-    told = read_json(folder / "config.json")
-    if told.get("format") != FORMAT:
-        raise ValueError(f"{folder} has format {told.get('format')!r}, and this Regard reads {FORMAT}: install a newer")
+    path = folder / "config.json"
+    told = read_json(path)
+    _check_format(told, path)
     model, about = told.get("model"), told.get("about")
     if not isinstance(model, dict) or not isinstance(about, dict):
-        raise ValueError(f"{folder / 'config.json'} lacks its model or about")
-    config = ModelConfig(**model)
+        raise ValueError(f"{path} lacks its model or about")
+    try:
+        config = ModelConfig(**model)
+    except (ValueError, TypeError) as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
     weights = open_weights(folder)
     network = empty(config, weights)
     state = network.state_dict()
     check_names(weights, {name: tuple(tensor.shape) for name, tensor in state.items()})
     fill(network, {name: weights.read(name) for name in state})
-    special = special_ids(read_json(folder / "generation_config.json"))
-    special.check(config)
+    special = special_ids(read_json(folder / "generation_config.json"), config, folder)
     return Stored(network, load_tokenizer(folder), special, about)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a folder, if it has one."""
-    if (folder / "tokenizer.json").is_file():
+    if is_there(folder / "tokenizer.json"):
         return Tokenizer.load(folder)
-    return OpusTokenizer.load(folder) if (folder / "source.spm").is_file() else None
+    return OpusTokenizer.load(folder) if is_there(folder / "source.spm") else None
 
 
 def empty(config: ModelConfig, weights: Weights) -> Network:
     """The model without memory for its weights, once the config is known to be no larger than they are."""
-    layers = config.layers + (config.decoder_layers or 0)
-    if layers > len(weights.entries):
+    layers = config.layers
+    if config.kind == "encoder-decoder":
+        layers += config.decoder_layers or config.layers
+    if layers > min(MAX_LAYERS, len(weights.entries) // LEAST_IN_LAYER):
         raise ValueError(
-            f"{weights.where}: its config has {layers:,} layers, and it holds {len(weights.entries)} tensors"
+            f"{weights.where}: its config has {layers:,} layers, and it holds {len(weights.entries)} tensors: "
+            f"each layer has {LEAST_IN_LAYER} at least, and {MAX_LAYERS:,} layers are the most that is read"
+        )
+    d_k, d_v, _ = config.widths
+    places = config.max_length if config.positions == "learned" else 0
+    rows = max(config.vocab_size, config.classes, config.d_ff, places, config.heads * d_k, config.heads * d_v)
+    held = max(math.prod(entry.shape) for entry in weights.entries.values())
+    if rows * config.d_model > held:
+        raise ValueError(
+            f"{weights.where}: its config asks for {rows:,} × {config.d_model:,} numbers, and its largest tensor "
+            f"holds {held:,}"
         )
     with torch.device("meta"):
         return build(config)
@@ -124,7 +149,8 @@ def check_names(weights: Weights, wanted: dict[str, tuple[int, ...]]) -> None:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = (name if name.isprintable() else repr(name) for name in names[:3])
+    return shorten(", ".join(shown)) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def generation_config(stored: Stored) -> dict[str, Any]:
@@ -140,15 +166,20 @@ def generation_config(stored: Stored) -> dict[str, Any]:
     return {name: value for name, value in ids.items() if value not in (None, [])}
 
 
-def special_ids(told: dict[str, Any]) -> SpecialIds:
-    """The special ids of a `generation_config.json`, or of an older `config.json`."""
-    bad = [word[0] for word in told.get("bad_words_ids") or [] if len(word) == 1]
-    return SpecialIds(
-        end=_ids(told.get("eos_token_id")),
-        start=told.get("decoder_start_token_id"),
-        separator=told.get("sep_token_id"),
-        suppressed=tuple(dict.fromkeys([*_ids(told.get("suppress_tokens")), *bad])),
-    )
+def special_ids(told: dict[str, Any], config: ModelConfig, where: Path) -> SpecialIds:
+    """The special ids of a `generation_config.json`, or of an older `config.json`, known to the model of the config."""
+    try:
+        bad = [word[0] for word in told.get("bad_words_ids") or [] if len(word) == 1]
+        special = SpecialIds(
+            end=_ids(told.get("eos_token_id")),
+            start=told.get("decoder_start_token_id"),
+            separator=told.get("sep_token_id"),
+            suppressed=tuple(dict.fromkeys([*_ids(told.get("suppress_tokens")), *bad])),
+        )
+        special.check(config)
+    except (ValueError, TypeError) as error:
+        raise ValueError(shorten(f"{where} has special ids that are none: {error}")) from None
+    return special
 
 
 def _ids(value: Any) -> tuple[int, ...]:
@@ -170,18 +201,30 @@ def write_manifest(folder: Path) -> None:
     write_json(folder / MANIFEST, {"format": FORMAT, "files": listed})
 
 
+def _check_format(told: dict[str, Any], path: Path) -> None:
+    if told.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} has format {quoted(told.get('format'))}, and this Regard reads {FORMAT}: install a newer one"
+        )
+
+
 def check_manifest(folder: Path) -> None:
     """A ValueError that names the first file which is missing, cut short or not what it was."""
-    files = read_json(folder / MANIFEST).get("files")
+    manifest = read_json(folder / MANIFEST)
+    _check_format(manifest, folder / MANIFEST)
+    files = manifest.get("files")
     if not isinstance(files, dict) or not files:
         raise ValueError(f"{folder / MANIFEST} names no files")
+    for name in (*FILES, *TOKENIZER_FILES):
+        if name not in files and (name in FILES or is_there(folder / name)):
+            raise ValueError(f"{folder / MANIFEST} does not name {name}, so that nobody knows whether it is whole")
     for name, told in files.items():
-        if Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(told, dict):
-            raise ValueError(f"{folder / MANIFEST} names {name!r}: only files within the folder are read")
+        if not stays_within(name) or not isinstance(told, dict):
+            raise ValueError(f"{folder / MANIFEST} names {quoted(name)}: only files within the folder are read")
         path = folder / name
-        if not path.is_file():
+        if not is_there(path):
             raise ValueError(f"{path} is missing: the manifest names it")
-        if path.stat().st_size != told.get("bytes"):
-            raise ValueError(f"{path} has {path.stat().st_size:,} bytes, and the manifest says {told.get('bytes')}")
+        if (size := path.stat().st_size) != told.get("bytes"):
+            raise ValueError(f"{path} has {size:,} bytes, and the manifest says {quoted(told.get('bytes'))}")
         if digest(path) != told.get("sha256"):
             raise ValueError(f"{path} is damaged: its SHA-256 is not the manifest's")

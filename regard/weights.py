@@ -4,9 +4,8 @@ A file of this kind is a length, a JSON header that names each tensor with its t
 The library that reads it trusts the header's numbers to fit each other; here they are made to.
 """
 
-import json
 import math
-import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-MAX_HEADER = 100_000_000
-"""bytes of a header: the format's own limit"""
-MAX_JSON = 64_000_000
-"""bytes of a JSON file: a large vocabulary takes ten million"""
+from regard.files import MAX_JSON, is_there, parse_json, quoted, shorten, stays_within
+from regard.files import is_pickle as is_pickle  # for those who read weights
+from regard.files import read_json as read_json
+
+MAX_HEADER = MAX_JSON
+"""bytes of a header: far more than any model of our shapes needs"""
 
 DTYPES = {
     "F64": 8,
@@ -68,41 +69,45 @@ class Weights:
     def read(self, name: str) -> Tensor:
         """The tensor, in float32 unless it is float64."""
         entry = self.entries[name]
-        if entry.file not in self._open:
-            self._open[entry.file] = safe_open(entry.file, framework="pt")
-        tensor: Tensor = self._open[entry.file].get_tensor(name)
+        try:
+            if entry.file not in self._open:
+                self._open[entry.file] = safe_open(entry.file, framework="pt")
+            tensor: Tensor = self._open[entry.file].get_tensor(name)
+        except SafetensorError as error:
+            raise ValueError(f"{entry.file} cannot be read: {shorten(str(error))}") from None
         return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def open_weights(folder: Path) -> Weights:
     """The weights of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    if single.is_file():
+    if is_there(single):
         return Weights(folder, read_header(single))
-    if not index.is_file():
+    if not is_there(index):
         pickles = [file for file in sorted(folder.iterdir()) if file.is_file() and is_pickle(file)]
         if pickles:
-            raise ValueError(pickle_refusal(pickles[0]))
+            raise ValueError(pickle_refusal(_weights_first(pickles)[0]))
         raise ValueError(f"{folder} has no model.safetensors: weights are read from safetensors and GGUF files alone")
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ValueError(f"{index} has no weight_map from names to files")
-    files = {}
-    for file in sorted({str(name) for name in places.values()}):
-        if Path(file).name != file or file in ("", ".", "..") or "\\" in file or not file.isprintable():
-            raise ValueError(f"{index} names the file {file!r}: only names within the folder are read")
-        files[file] = read_header(folder / file)
+    files: dict[str, dict[str, Entry]] = {}
     entries = {}
     for name, file in places.items():
-        if name not in files[str(file)]:
-            raise ValueError(f"{index} places {name!r} in {file}, which has no such tensor")
-        entries[name] = files[str(file)][name]
+        if not isinstance(file, str) or not stays_within(file) or "/" in file:
+            raise ValueError(f"{index} names the file {quoted(file)}: only names within the folder are read")
+        if file not in files:
+            held = read_header(folder / file)
+            files[file] = {each: held[each] for each in held if places.get(each) == file}  # keeps no others
+        if name not in files[file]:
+            raise ValueError(f"{index} places {quoted(name)} in {file}, which has no such tensor")
+        entries[name] = files[file][name]
     return Weights(folder, entries)
 
 
 def read_header(path: Path) -> dict[str, Entry]:
     """The tensors that a safetensors file holds, after every number of its header has been checked."""
-    if not path.is_file():
+    if not is_there(path):
         raise ValueError(f"{path} is missing")
     if is_pickle(path):
         raise ValueError(pickle_refusal(path))
@@ -112,7 +117,9 @@ def read_header(path: Path) -> dict[str, Entry]:
         if size < 8 or length > size - 8 or length > MAX_HEADER:
             raise ValueError(f"{path} is no safetensors file, or cut short: a header of {length:,} bytes in {size:,}")
         header = parse_json(file.read(length), path)
-    header.pop("__metadata__", None)
+    notes = header.pop("__metadata__", {})
+    if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
+        raise ValueError(f"{path}: its __metadata__ must be texts by name")
     entries, spans = {}, []
     for name, told in header.items():
         entry, begin, end = _entry(path, name, told, size - 8 - length)
@@ -121,7 +128,8 @@ def read_header(path: Path) -> dict[str, Entry]:
     reached = 0
     for begin, end, name in sorted(spans):
         if begin != reached:
-            raise ValueError(f"{path}: {name!r} starts at byte {begin:,} and not at {reached:,}: overlap, or a hole")
+            told = f"starts at byte {begin:,} and not at {reached:,}: overlap, or a hole"
+            raise ValueError(f"{path}: {quoted(name)} {told}")
         reached = end
     if reached != size - 8 - length:
         raise ValueError(
@@ -132,18 +140,19 @@ def read_header(path: Path) -> dict[str, Entry]:
 
 def _entry(path: Path, name: str, told: object, room: int) -> tuple[Entry, int, int]:
     """One line of a header: its type known, its shape and place whole numbers that fit each other and the file."""
+    what = f"{path}: {quoted(name)}"
     if not isinstance(told, dict) or set(told) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"{path}: {name!r} must have a dtype, a shape and data_offsets, and nothing else")
+        raise ValueError(f"{what} must have a dtype, a shape and data_offsets, and nothing else")
     dtype, shape, offsets = told["dtype"], told["shape"], told["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"{path}: {name!r} has the unknown type {dtype!r}")
+        raise ValueError(f"{what} has the unknown type {quoted(dtype)}")
     if not _whole_numbers(shape) or len(shape) > 8:
-        raise ValueError(f"{path}: {name!r} has no possible shape: {str(shape)[:80]}")
+        raise ValueError(f"{what} has no possible shape: {quoted(shape)}")
     if not _whole_numbers(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= room:
-        raise ValueError(f"{path}: {name!r} lies outside the file: {str(offsets)[:80]} of {room:,} bytes")
-    if math.prod(shape) * DTYPES[dtype] != offsets[1] - offsets[0]:
-        held = offsets[1] - offsets[0]
-        raise ValueError(f"{path}: {name!r} is {dtype} of shape {shape}, which does not take {held:,} bytes")
+        raise ValueError(f"{what} lies outside the file: {quoted(offsets)} of {room:,} bytes")
+    held = offsets[1] - offsets[0]
+    if math.prod(shape) * DTYPES[dtype] != held:
+        raise ValueError(f"{what} is {dtype} of shape {shape}, which does not take {held:,} bytes")
     return Entry(path, dtype, tuple(shape)), offsets[0], offsets[1]
 
 
@@ -164,54 +173,22 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(0o644)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object, of a size and depth that one may expect."""
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    size = path.stat().st_size
-    if size > MAX_JSON:
-        raise ValueError(f"{path} has {size:,} bytes: {MAX_JSON:,} are the most that is read")
-    return parse_json(path.read_bytes(), path)
-
-
-def parse_json(text: bytes, path: Path) -> dict[str, Any]:
-    """The object that the text holds; a name given twice is refused, because readers differ in which they take."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a name is given twice")
-        return found
-
-    try:
-        value = json.loads(text, object_pairs_hook=once)
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deeply to be what it should be") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds a {type(value).__name__}, and should hold names and values")
-    return value
-
-
-def is_pickle(path: Path) -> bool:
-    """Whether a file's content, whatever its name, is what torch or Python pickles: a zip, a tar or a bare pickle."""
-    with path.open("rb") as file:
-        start = file.read(265)
-    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:  # a safetensors header
-        return False
-    archive = start[:4] in (b"PK\x03\x04", b"PK\x05\x06") or start[257:262] == b"ustar"
-    return archive or re.match(rb"\x80[\x02-\x05]|\([dl]p|c[\w.]+\n\w+\n", start) is not None
+def _weights_first(pickles: list[Path]) -> list[Path]:
+    """The files with the usual name of weights, if there are any: an optimizer's state may lie beside them."""
+    return [file for file in pickles if file.name.startswith("pytorch_model")] or pickles
 
 
 def pickle_refusal(path: Path) -> str:
-    """Why a pickle is not read, and how the class that its config names writes it in another form."""
-    folder, name = path.parent, "AutoModel"
-    if (folder / "config.json").is_file():
-        named = str(read_json(folder / "config.json").get("architectures") or name)
-        name = next(iter(re.findall(r"\w+", named)), name)
-    convert = f"from transformers import {name} as M; M.from_pretrained('{folder}').save_pretrained('{folder}')"
+    """Why a pickle is not read, and the command that writes its tensors in another form, running no code of its own."""
+    parts = sorted(path.parent.glob("pytorch_model*.bin")) if path.name.startswith("pytorch_model-") else [path]
+    convert = (
+        "import sys, torch; from safetensors.torch import save_file as save; "
+        'read = lambda file: torch.load(file, map_location="cpu", weights_only=True); '
+        "held = {name: x.contiguous().clone() for file in sys.argv[2:] for name, x in read(file).items()}; "
+        'save(held, sys.argv[1], {"format": "pt"})'
+    )
+    command = shlex.join(["python", "-c", convert, str(path.parent / "model.safetensors"), *map(str, parts)])
     return (
         f"{path} is a pickle, which can run any code when it is read, and Regard reads none. "
-        f'If you trust it, convert it: python -c "{convert}"'
+        f"To have its tensors as safetensors: {command}"
     )

@@ -11,11 +11,12 @@ from tokenizers import Tokenizer as Engine
 from torch import Tensor
 
 from regard.config import ModelConfig, did_you_mean
+from regard.files import is_there, quoted, read_json, shorten
 from regard.interop import bert, gpt2, llama, marian
 from regard.interop.rules import Rule, interleaved, refuse, state_of, to_theirs
 from regard.store import Stored, empty, fill, generation_config, load_tokenizer, special_ids, write_json
 from regard.text.tokenizer import Tokenizer
-from regard.weights import REAL, Weights, open_weights, read_json, write_weights
+from regard.weights import REAL, Weights, open_weights, write_weights
 
 SHAPES: dict[str, ModuleType] = {"bert": bert, "gpt2": gpt2, "llama": llama, "marian": marian, "pegasus": marian}
 """each has read_config, write_config, adapt, rules, and the names it may ignore"""
@@ -29,17 +30,18 @@ def load_huggingface(folder: Path) -> Stored:
     told = read_json(path)
     kind = told.get("model_type")
     if not isinstance(kind, str) or kind not in SHAPES:
-        raise ValueError(f"{path}: Regard has no model of the type {kind!r}: {did_you_mean(str(kind), SHAPES)}")
+        named = shorten(str(kind), 40)
+        raise ValueError(f"{path}: Regard has no model of the type {named!r}: {did_you_mean(named, SHAPES)}")
     shape = SHAPES[kind]
     generation = folder / "generation_config.json"
-    special = special_ids(told | (read_json(generation) if generation.is_file() else {}))
+    ids = told | (read_json(generation) if is_there(generation) else {})
     try:
         config: ModelConfig = shape.read_config(told, str(path))
     except KeyError as error:
         raise ValueError(f"{path} has no {error.args[0]}: is it a {kind} model's?") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-    special.check(config)
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(shorten(str(error) if str(path) in str(error) else f"{path}: {error}")) from None
+    special = special_ids(ids, config, folder)
     weights = open_weights(folder)
     network = empty(config, weights)
     rules = shape.rules(config)
@@ -49,7 +51,7 @@ def load_huggingface(folder: Path) -> Stored:
     for rule in rules:
         state.update(zip(rule.ours, rule.read(*_tensors(weights, rule, found)), strict=True))
     if shape is marian:
-        _check_sinusoids(weights)
+        _check_sinusoids(weights, config.d_model)
         state = interleaved(state, config.d_model)
     fill(network, state)
     return Stored(network, load_tokenizer(folder), special, {"origin": f"a Hugging Face folder of the type {kind}"})
@@ -69,7 +71,7 @@ def _find(weights: Weights, rules: list[Rule], shape: ModuleType) -> dict[str, s
     ignored += [re.escape(name) for name in getattr(shape, "POSITIONS", ())]
     for name in set(weights.entries) - set(found.values()):
         if not any(re.fullmatch(each, full) for each in ignored for full in (name, shape.BASE + name)):
-            raise ValueError(f"{weights.where} has a tensor {name!r} that a model of its config has not")
+            raise ValueError(f"{weights.where} has a tensor {quoted(name)} that a model of its config has not")
     return found
 
 
@@ -103,14 +105,14 @@ def _check_shapes(
             raise ValueError(f"{weights.where}: {told} does not fit its config, which makes {needs}")
 
 
-def _check_sinusoids(weights: Weights) -> None:
+def _check_sinusoids(weights: Weights, width: int) -> None:
     """A folder may hold the position tables; if they are anything but sinusoids, this is another model."""
     for name in marian.POSITIONS:
         entry = weights.entries.get(name)
         if entry is None:
             continue
-        if len(entry.shape) != 2 or entry.shape[1] % 2:
-            raise ValueError(f"{weights.where}: {name} is no table of positions: {list(entry.shape)}")
+        if len(entry.shape) != 2 or entry.shape[1] != width or entry.dtype not in REAL:
+            raise ValueError(f"{weights.where}: {name} is no table of positions: {entry.dtype} {list(entry.shape)}")
         table = weights.read(name)
         if not torch.allclose(table.float(), marian.sines_then_cosines(*table.shape), atol=1e-3):
             raise ValueError(f"{weights.where}: {name} holds other positions than the paper's sinusoids")

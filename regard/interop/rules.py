@@ -47,7 +47,7 @@ def transposed(ours: Sequence[str], theirs: str) -> list[Rule]:
     """Theirs keeps its matrix the other way round, and several of ours side by side."""
 
     def read(tensor: Tensor) -> tuple[Tensor, ...]:
-        return tuple(each.T.contiguous() for each in tensor.chunk(len(ours), dim=1))
+        return tuple(each.t().contiguous() for each in tensor.chunk(len(ours), dim=1))  # .T would turn 3 axes, too
 
     def split(tensor: Tensor) -> tuple[Tensor, ...]:
         return tuple(tensor.chunk(len(ours)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.files import MAX_JSON, is_there, parse_json, read_file
 from regard.text.tokenizer import END, PAD, Tokenizer
 
 FILES = ("source.spm", "target.spm", "vocab.json")
@@ -21,14 +22,16 @@ class OpusTokenizer(Tokenizer):
         except ImportError:
             raise ValueError("OPUS-MT's tokenizer needs a package: pip install 'regard[interop]'") from None
         self.files = files
+        if not files["source.spm"] or not files["target.spm"]:  # which the package takes for a model yet to come
+            raise ValueError("source.spm or target.spm is no SentencePiece model: it is empty")
         try:
             self.source: Any = SentencePieceProcessor(model_proto=files["source.spm"])
             self.target: Any = SentencePieceProcessor(model_proto=files["target.spm"])
         except RuntimeError as error:
             raise ValueError(f"source.spm or target.spm is no SentencePiece model: {error}") from None
-        self.ids: dict[str, int] = json.loads(files["vocab.json"])
-        if not isinstance(self.ids, dict) or not all(type(id_) is int and id_ >= 0 for id_ in self.ids.values()):
-            raise ValueError("vocab.json must give each piece its id")
+        self.ids: dict[str, int] = parse_json(files["vocab.json"], Path("vocab.json"))
+        if not all(type(id_) is int and 0 <= id_ < 2**31 for id_ in self.ids.values()):
+            raise ValueError("vocab.json must give each piece its id, a number from 0 on")
         for token in (END, "<unk>"):
             if token not in self.ids:
                 raise ValueError(f"vocab.json has no {token}")
@@ -88,10 +91,14 @@ class OpusTokenizer(Tokenizer):
     @classmethod
     def load(cls, folder: Path) -> "OpusTokenizer":
         """From the three files of a folder."""
-        missing = [name for name in FILES if not (folder / name).is_file()]
+        missing = [name for name in FILES if not is_there(folder / name)]
         if missing:
             raise ValueError(f"{folder} lacks {', '.join(missing)} of OPUS-MT's tokenizer")
-        return cls({name: (folder / name).read_bytes() for name in FILES})
+        files = {name: read_file(folder / name, MAX_JSON) for name in FILES}
+        try:
+            return cls(files)
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from None
 
     def _id_of(self, token: str) -> int:
         if token not in self.ids:

@@ -7,6 +7,7 @@ The model has no output for `<pad>`, and starts every target with it.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +16,16 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 from tokenizers import Tokenizer as Engine
 
 from regard.config import check_type, require_at_least
+from regard.files import is_there, parse_json, read_file, read_json, shorten
 
 END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
 
 Kind = Literal["bpe", "characters"]
+
+MAX_BYTES, MAX_VALUES = 48_000_000, 3_000_000
+"""of a `tokenizer.json`: one of 262,000 ids, the largest in use, takes 33 million and 2 million"""
+MAX_ADDED, MAX_GROWTH = 1_000_000, 1_000_000
+"""characters of all added tokens, each of which takes the library 74 bytes; characters that one may be turned into"""
 
 
 class Tokenizer:
@@ -125,14 +132,16 @@ class Tokenizer:
     def load(cls, folder: Path) -> "Tokenizer":
         """The tokenizer of a folder's `tokenizer.json`, whoever wrote it."""
         path = folder / "tokenizer.json"
-        if not path.is_file():
+        if not is_there(path):
             raise ValueError(f"{folder} has no tokenizer.json")
+        content, settings = read_file(path, MAX_BYTES), _settings_of(folder)
+        _check_growth(parse_json(content, path, MAX_VALUES), path)
         try:
-            return cls(Engine.from_file(str(path)), _settings_of(folder))
+            return cls(Engine.from_buffer(content), settings)
         except BaseException as error:  # the library raises nothing narrower, and panics beside Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise ValueError(f"{path} is no tokenizer: {error}") from error
+            raise ValueError(shorten(f"{path} is no tokenizer: {error}")) from error
 
     def _own_settings(self) -> dict[str, Any]:
         roles = {"eos_token": END, "sep_token": SEPARATOR, "pad_token": PAD}
@@ -165,14 +174,36 @@ SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens", "model_max_l
 def _settings_of(folder: Path) -> dict[str, Any]:
     """What is kept of a `tokenizer_config.json`: names of tokens and plain settings, never code to be fetched."""
     path = folder / "tokenizer_config.json"
-    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if not isinstance(told, dict):
-        raise ValueError(f"{path} holds no settings")
-    tokens = {
-        role: told[role]["content"] if isinstance(told[role], dict) else told[role] for role in ROLES if told.get(role)
-    }
+    told = read_json(path) if is_there(path) else {}
+    named = {role: told[role] for role in ROLES if told.get(role)}
+    tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in named.items()}
+    for role, token in tokens.items():
+        if not isinstance(token, str):
+            raise ValueError(f"{path}: its {role} is no text")
     plain = {name: told[name] for name in SETTINGS if name in told}
     return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, **plain}
+
+
+def _check_growth(told: dict[str, Any], path: Path) -> None:
+    """A ValueError for what is small in the file and large in memory: added tokens, replacements of replacements."""
+    added = told.get("added_tokens")
+    tokens = [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED:
+        raise ValueError(f"{path} adds tokens of more than {MAX_ADDED:,} characters")
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        if _growth(told.get(part)) > math.log(MAX_GROWTH):
+            raise ValueError(f"{path}: its {part} can turn one character into more than {MAX_GROWTH:,}")
+
+
+def _growth(step: object) -> float:
+    """The logarithm of how many times longer a text can get: replacements in a row multiply."""
+    if isinstance(step, list):
+        return sum(map(_growth, step))
+    if not isinstance(step, dict):
+        return 0.0
+    new = max(len(str(step.get(name, ""))) for name in ("content", "prepend"))
+    old = step["pattern"].get("String", " ") if isinstance(step.get("pattern"), dict) else " "
+    return max(0.0, math.log(max(1, new) / max(1, len(str(old))))) + _growth(list(step.values()))
 
 
 def _train_bpe(texts: Iterable[str], size: int) -> Engine:

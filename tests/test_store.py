@@ -1,0 +1,262 @@
+"""A model's folder: what is saved comes back, every damage is noticed and named, a failure leaves nothing behind."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard import store
+from regard.config import SpecialIds
+from regard.model.transformer import build
+from regard.store import Stored, load, save
+from regard.text.tokenizer import Tokenizer
+from tests.oracles import small
+
+TOKENIZER = Tokenizer.train(["Le chat noir dort.", "The black cat sleeps."], 259)
+SPECIAL = SpecialIds(
+    end=(TOKENIZER.end, 5), start=TOKENIZER.pad, separator=TOKENIZER.separator, suppressed=(TOKENIZER.pad, 7)
+)
+ABOUT: dict[str, Any] = {"languages": ["fr", "en"], "scores": {"bleu": 41.5}, "origin": "œuvre"}
+NAMES = {
+    "config.json",
+    "generation_config.json",
+    "manifest.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+def model(**changes: Any) -> Stored:
+    return Stored(build(small(vocab_size=TOKENIZER.size, **changes)), TOKENIZER, SPECIAL, ABOUT)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(model(d_model=4, heads=1, layers=1, d_ff=4), tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "encoder-decoder"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_is_saved_comes_back(tmp_path: Path, kind: str, tied: bool) -> None:
+    stored = model(kind=kind, tied=tied, norm="pre", output_bias=True)
+    save(stored, tmp_path / "deep" / "model")
+    assert {file.name for file in (tmp_path / "deep" / "model").iterdir()} == NAMES
+    loaded = load(tmp_path / "deep" / "model")
+    assert loaded.config == stored.config
+    assert (loaded.special, loaded.about) == (SPECIAL, ABOUT)
+    assert loaded.tokenizer is not None
+    assert loaded.tokenizer.digest == TOKENIZER.digest
+    assert loaded.tokenizer.settings == TOKENIZER.settings
+    wanted, found = stored.network.state_dict(), loaded.network.state_dict()
+    assert list(found) == list(wanted)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert not loaded.network.training
+    assert all(parameter.requires_grad for parameter in loaded.network.parameters())
+
+
+def test_what_is_loaded_is_saved_the_same(folder: Path, tmp_path: Path) -> None:
+    save(load(folder), tmp_path / "again")
+    assert all((folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in NAMES)
+
+
+def test_without_a_tokenizer_or_ids(tmp_path: Path) -> None:
+    save(Stored(build(small(kind="decoder"))), tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.tokenizer is None
+    assert (loaded.special, loaded.about) == (SpecialIds(), {})
+
+
+def noticed(folder: Path, name: str) -> None:
+    """It is not loaded, and the message names the file, or the manifest where it is that which is damaged."""
+    with pytest.raises(ValueError, match=r".") as caught:
+        load(folder)
+    said = str(caught.value)
+    if name == store.MANIFEST:
+        assert any(str(folder / each) in said for each in NAMES) or "is missing: the manifest names it" in said
+    else:
+        assert str(folder / name) in said
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_flipped_bit_is_noticed(folder: Path, name: str) -> None:
+    whole = (folder / name).read_bytes()
+    pick = random.Random(name)
+    places = (
+        range(len(whole)) if name == store.MANIFEST else [0, len(whole) - 1, *pick.choices(range(len(whole)), k=60)]
+    )
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << pick.randrange(8)
+        (folder / name).write_bytes(flipped)
+        noticed(folder, name)
+    (folder / name).write_bytes(whole)
+    load(folder)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_truncation_is_noticed(folder: Path, name: str) -> None:
+    whole = (folder / name).read_bytes()
+    lengths = {0, 1, 7, 8, 9, len(whole) // 2, len(whole) - 2}  # without its last line feed JSON is whole
+    lengths |= set() if name == store.MANIFEST else {len(whole) - 1}
+    for length in sorted(lengths | set(random.Random(name).choices(range(len(whole) - 1), k=30))):
+        (folder / name).write_bytes(whole[:length])
+        noticed(folder, name)
+    (folder / name).write_bytes(whole + b" ")
+    if name != store.MANIFEST:
+        noticed(folder, name)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_missing_file_is_noticed(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ValueError, match="is missing") as caught:
+        load(folder)
+    assert str(folder / name) in str(caught.value)
+
+
+def test_two_files_that_change_places_are_noticed(folder: Path) -> None:
+    a, b = folder / "generation_config.json", folder / "tokenizer_config.json"
+    contents = a.read_bytes(), b.read_bytes()
+    b.write_bytes(contents[0])
+    a.write_bytes(contents[1])
+    noticed(folder, "generation_config.json")
+
+
+def test_a_tokenizer_that_the_manifest_does_not_know_is_not_read(tmp_path: Path, folder: Path) -> None:
+    save(Stored(build(small(kind="decoder"))), tmp_path / "bare")
+    shutil.copy(folder / "tokenizer.json", tmp_path / "bare")
+    with pytest.raises(ValueError, match=r"manifest\.json does not name tokenizer\.json"):
+        load(tmp_path / "bare")
+
+
+def test_files_of_a_run_may_lie_beside_it(folder: Path) -> None:
+    (folder / "report.md").write_text("# How it came about")
+    (folder / "checkpoints").mkdir()
+    assert load(folder).about == ABOUT
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json"])
+def test_a_format_of_tomorrow_says_to_upgrade(folder: Path, name: str) -> None:
+    told = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(told | {"format": 2}))
+    if name != store.MANIFEST:
+        store.write_manifest(folder)
+    with pytest.raises(ValueError, match=rf"{name} has format 2, and this Regard reads 1: install a newer"):
+        load(folder)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_the_group_may_read_it(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        save(model(), tmp_path / "model")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o755
+    modes = {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in (tmp_path / "model").iterdir()}
+    assert modes == dict.fromkeys(NAMES, "0o644")
+
+
+@pytest.mark.parametrize("there", ["a model", "a file", "another folder"])
+def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
+    target = tmp_path / "model"
+    if there == "a model":
+        save(model(), target)
+    elif there == "a file":
+        target.write_text("precious")
+    else:
+        target.mkdir()
+        (target / "precious").write_text("precious")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match="is there already: choose another name, or remove it first"):
+        save(model(d_ff=8), target)
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    save(model(), tmp_path / "model")
+    assert load(tmp_path / "model").about == ABOUT
+
+
+def test_a_folder_that_comes_to_be_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def while_another_saves(folder: Path) -> None:
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "precious").write_text("precious")
+
+    monkeypatch.setattr(store, "write_manifest", while_another_saves)
+    with pytest.raises(ValueError, match="has come to be meanwhile, and was left as it is"):
+        save(model(), tmp_path / "model")
+    assert contents(tmp_path) == {"model/precious": b"precious"}
+
+
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+FAILURES: dict[str, tuple[object, str]] = {
+    "text": (Path, "write_text"),
+    "weights": (store, "write_weights"),
+    "tokenizer": (Tokenizer, "save"),
+    "manifest": (store, "write_manifest"),
+    "digest": (store, "digest"),
+    "flush": (os, "fsync"),
+    "rename": (os, "rename"),
+}
+
+
+@pytest.mark.parametrize("where", list(FAILURES))
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setattr(*FAILURES[where], full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save(model(), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
+def test_an_interruption_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
+) -> None:
+    def interrupted(folder: Path) -> None:
+        raise failure("now")
+
+    monkeypatch.setattr(store, "write_manifest", interrupted)
+    with pytest.raises(failure, match="now"):
+        save(model(), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_is_on_disk_before_the_rename_and_the_name_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, str]] = []
+    sync, rename = os.fsync, os.rename
+
+    def note_sync(handle: int) -> None:
+        done.append(("sync", str(Path(f"/proc/self/fd/{handle}").readlink().relative_to(tmp_path))))
+        sync(handle)
+
+    def note_rename(source: Any, target: Any) -> None:
+        done.append(("rename", str(Path(target).relative_to(tmp_path))))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "rename", note_rename)
+    save(model(), tmp_path / "model")
+    temporary = done[0][1].split("/")[0]
+    assert temporary.startswith(".model.")
+    assert set(done[: len(NAMES)]) == {("sync", f"{temporary}/{name}") for name in NAMES}
+    assert done[len(NAMES) :] == [("sync", temporary), ("rename", "model"), ("sync", ".")]
