@@ -49,10 +49,13 @@ class Tables:
         cache[:] = [(sentence, (*text, token)) for (sentence, text), token in zip(cache, tokens.tolist(), strict=True)]
         return self._rows(cache)
 
-    def select(self, cache: list[tuple[int, Text]], rows: Tensor, same: bool) -> list[tuple[int, Text]]:
+    def select(self, cache: list[tuple[int, Text]], rows: Tensor, sentences: Tensor | None) -> list[tuple[int, Text]]:
+        """As a real cache has it: the rows of a sentence stand together, as many for each, in the sentences' order."""
         picked = [cache[row] for row in rows.tolist()]
-        if same:
-            assert [sentence for sentence, _ in picked] == [sentence for sentence, _ in cache]
+        there = list(dict.fromkeys(sentence for sentence, _ in cache))
+        left = there if sentences is None else [there[place] for place in sentences.tolist()]
+        width = len(picked) // len(left)
+        assert [sentence for sentence, _ in picked] == [sentence for sentence in left for _ in range(width)]
         return picked
 
     def _rows(self, cache: list[tuple[int, Text]]) -> Tensor:
@@ -239,13 +242,15 @@ def test_the_state_has_the_shapes_it_says() -> None:
     """W grows from 1 to what the vocabulary gives, and then to the beam."""
     options = Decoding(beam=5, n_best=2)
     rules = Rules.of(SpecialIds(end=(0,)), options, 3, [[], []])
-    beams, widths = Beams.of([9, 9], 2, torch.zeros(2, 3)), []
+    beams, widths = Beams.of([9, 9], options, torch.zeros(2, 3)), []
     for _ in range(3):
-        beams, parent = advance(beams, torch.randn(beams.score.numel(), 3).log_softmax(-1), rules)
+        beams, rows = advance(beams, torch.randn(beams.score.numel(), 3), rules)
         widths.append(beams.said.shape)
-        assert parent.shape == beams.score.shape
-    assert widths == [(2, 3, 1), (2, 5, 2), (2, 5, 3)]
-    assert beams.ended.shape == (2, 2, 3)
+        assert rows.shape == beams.score.shape
+    assert widths == [(2, 3, 9), (2, 5, 9), (2, 5, 9)]
+    assert beams.ended.shape == (2, 2, 9)
+    assert (beams.said[..., :-3] == -1).all()
+    assert (beams.said[..., -3:] >= 0).all()
 
 
 def test_nothing_that_may_be_said() -> None:

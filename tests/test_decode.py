@@ -211,16 +211,20 @@ def test_a_beam_computes_one_position_per_row_and_token(tokens: int) -> None:
         assert positions == (n + n * beam * (tokens - 1) if own else source), name
 
 
-@pytest.mark.parametrize("same_source", [True, False])
-def test_rows_of_a_cache(same_source: bool) -> None:
-    room = Room(torch.arange(3.0).view(3, 1, 1, 1), torch.arange(3.0).view(3, 1, 1, 1))
-    cache = Cache([room], [KeyValues(room.k, room.v)], torch.tensor([True, False, True]).view(3, 1, 1, 1))
-    rows = torch.tensor([2, 2, 0])
-    picked = cache.pick(rows, same_source)
-    assert picked.own[0].k.flatten().tolist() == picked.own[0].v.flatten().tolist() == [2.0, 2.0, 0.0]
-    assert picked.cross[0].k.flatten().tolist() == ([0.0, 1.0, 2.0] if same_source else [2.0, 2.0, 0.0])
-    assert picked.source_mask is not None
-    assert picked.source_mask.flatten().tolist() == ([True, False, True] if same_source else [True, True, True])
+def test_rows_of_a_cache() -> None:
+    """Hypotheses move within their sentence; the source stays where it is, until its sentence is done."""
+    room = Room(torch.arange(12.0).view(6, 1, 2, 1), -torch.arange(12.0).view(6, 1, 2, 1))
+    sources = torch.arange(3.0).view(3, 1, 1, 1)
+    cache = Cache([room], [KeyValues(sources, -sources)], torch.tensor([True, False, True]).view(3, 1, 1, 1))
+    picked = cache.pick(torch.tensor([1, 1, 2, 3, 5, 4]), None, filled=1)
+    assert picked.own[0].k[:, 0, 0, 0].tolist() == [2.0, 2.0, 4.0, 6.0, 10.0, 8.0]
+    assert picked.own[0].v[:, 0, 0, 0].tolist() == [-2.0, -2.0, -4.0, -6.0, -10.0, -8.0]
+    assert picked.cross[0].k.flatten().tolist() == [0.0, 1.0, 2.0]
+    left = cache.pick(torch.tensor([0, 1, 5, 4]), torch.tensor([0, 2]), filled=2)
+    assert left.own[0].k.flatten().tolist() == [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 8.0, 9.0]
+    assert left.cross[0].k.flatten().tolist() == [0.0, 2.0]
+    assert left.source_mask is not None
+    assert left.source_mask.flatten().tolist() == [True, True]
 
 
 def test_how_long_a_text_may_become() -> None:

@@ -109,10 +109,10 @@ def step(network: Decoder | EncoderDecoder, tokens: Int[Tensor, " R"], past: Pas
     return logits[:, 0]
 
 
-def select(past: Past, rows: Int[Tensor, " Q"], same: bool) -> Past:
-    """The past of these rows; `same`: each replaces one that has read the same source."""
+def select(past: Past, rows: Int[Tensor, " Q"], sentences: Int[Tensor, " n"] | None) -> Past:
+    """The past of these rows, and of these of the sentences (None: of all)."""
     prefix = None if past.prefix is None else past.prefix[rows]
-    return Past(past.cache.pick(rows, same), past.lengths[rows], past.longest, prefix)
+    return Past(past.cache.pick(rows, sentences, past.longest), past.lengths[rows], past.longest, prefix)
 
 
 def _search(start: Start, decode: Decode | None) -> list[list[Hypothesis]]:
@@ -167,8 +167,9 @@ def _read(
     cache = network.start(n, max(len(prompt) + limit - 1 for prompt, limit in zip(prompts, limits, strict=True)))
     prefix = lengths if network.config.prefix else None
     positions = torch.arange(longest, device=tokens.device).expand(n, longest)
-    logits = network.step(tokens, positions, cache.upto(longest), prefix)  # [N, P, V]
-    behind = logits[torch.arange(n, device=tokens.device), lengths - 1]  # [N, V]
+    hidden = network.extend(tokens, positions, cache.upto(longest), prefix)  # [N, P, C]
+    last = hidden[torch.arange(n, device=tokens.device), lengths - 1]  # [N, C]
+    behind = network.head(last[:, None])[:, 0]  # [N, V]: of the last token alone, for V is large
     return _start(network, special, options, behind, Past(cache, lengths, longest, prefix), limits, prompts, history)
 
 

@@ -1,12 +1,15 @@
 """What greedy decoding, sampling and beam search share. None of them knows a model: they are given two functions.
 
     step(tokens [R], cache) → logits [R, V]      feed each row its next token, and take in what it makes of it
-    select(cache, rows [Q], same) → cache        go on with these rows, in this order; a row may come twice, or not at
-                                                 all. same: each of the rows replaces one of its own source
+    select(cache, rows [Q], sentences) → cache   go on with these rows, in this order; a row may come twice, or not at
+                                                 all. sentences [n]: those that are left; None when all of them are
 
-and start from the logits that follow the prompts, with a cache that has taken the prompts in.
+Rows of one sentence stand together, as many for each. A search starts from the logits that follow the prompts, with a
+cache that has taken the prompts in.
 
-Dimensions: N sentences, R rows, V outputs, P ids of a prompt, T tokens said.
+What has been said stands at the right of its tensor, -1 on its left, so that shapes stay the same from step to step.
+
+Dimensions: N sentences, R rows, V outputs, P ids of a prompt, T places for tokens said.
 """
 
 import math
@@ -24,7 +27,7 @@ from regard.decode.sample import forbid_repeated_ngrams, penalise_repetition
 
 C = TypeVar("C")
 Step = Callable[[Tensor, C], Tensor]
-Select = Callable[[C, Tensor, bool], C]
+Select = Callable[[C, Tensor, Tensor | None], C]
 Stops = Callable[[list[int]], bool]
 """whether a text's ids hold a stop string"""
 Reason = Literal["end", "stop", "length"]
@@ -96,9 +99,9 @@ class Rules:
         return cls(tensors[0], tensors[1], tensors[2].view(len(prompts), longest), options)
 
     def log_probs(
-        self, logits: Float[Tensor, "R V"], said: Int[Tensor, "R T"], sentence: Int[Tensor, " R"]
+        self, logits: Float[Tensor, "R V"], said: Int[Tensor, "R T"], sentence: Int[Tensor, " R"], tokens: Tensor
     ) -> Float[Tensor, "R V"]:
-        """Log-probabilities of the next token, -inf where it may not be said.
+        """Log-probabilities of the next token, -inf where it may not be said; `tokens` [] have been said before it.
 
         A repetition penalty changes the logits, and so is part of the model that scores. What is forbidden is so
         behind the softmax: the others' probabilities stay what the model gives them.
@@ -108,9 +111,10 @@ class Rules:
         history = torch.cat([self.prompts[sentence], said], 1) if repeats != 1 or n else said  # [R, P + T]
         if repeats != 1:
             logits = penalise_repetition(logits, history, repeats)
-        log_probs = logits.log_softmax(-1).index_fill(-1, self.suppressed, -torch.inf)
-        if said.size(1) < self.options.min_tokens:
-            log_probs.index_fill_(-1, self.end, -torch.inf)
+        log_probs = logits.log_softmax(-1).index_fill_(-1, self.suppressed, -torch.inf)
+        if self.options.min_tokens:
+            early = tokens < self.options.min_tokens  # []
+            log_probs[:, self.end] = log_probs[:, self.end].masked_fill(early, -torch.inf)
         return forbid_repeated_ngrams(log_probs, history, n) if n else log_probs
 
     def impossible(self, sentence: int, score: float) -> ValueError:

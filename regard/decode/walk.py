@@ -48,7 +48,7 @@ def walk(
         said = sentence.new_empty(len(rows), 0)  # [R, T]
     while rows:
         with torch.inference_mode():
-            log_probs = rules.log_probs(logits, said, sentence)  # [R, V]
+            log_probs = rules.log_probs(logits, said, sentence, torch.tensor(said.size(1)))  # [R, V]
             numbers = None if draws is None else draws[sentence, said.size(1)]  # [R]
             token = choose(log_probs, rules.options, numbers)  # [R]
             scores = log_probs.gather(-1, token[:, None])[:, 0]  # [R]
@@ -67,7 +67,7 @@ def walk(
             said = torch.cat([said, token[:, None]], 1)
             if rows and len(going) < len(latest):
                 kept = torch.tensor(going, device=token.device)
-                cache, said, sentence = select(cache, kept, False), said[kept], sentence[kept]
+                cache, said, sentence = select(cache, kept, kept), said[kept], sentence[kept]
             if rows:
                 logits = step(said[:, -1], cache)
 

@@ -65,6 +65,27 @@ def fast_attention(
     return output.masked_fill(blind, 0.0)
 
 
+def shared_attention(
+    q: Float[Tensor, "*R H T Dk"],
+    k: Float[Tensor, "*B G S Dk"],
+    v: Float[Tensor, "*B G S Dv"],
+    mask: Mask = None,
+    dropout: float = 0.0,
+    attend: Callable[..., Tensor] | None = None,
+) -> Float[Tensor, "*R H T Dv"]:
+    """`fast_attention` where several rows of queries may share a row of keys: they become more queries of that row.
+
+    The mask is then one for all of them, [B, 1, 1, S]: hypotheses of a beam looking at their source.
+    """
+    attend = attend or fast_attention
+    if q.dim() != 4 or len(q) == len(k):
+        return attend(q, k, v, mask, dropout)
+    rows, heads, t, width = q.shape
+    together = q.view(len(k), -1, heads, t, width).transpose(1, 2).flatten(2, 3)  # [B, H, R/B·T, Dk]
+    output = attend(together, k, v, mask, dropout)  # [B, H, R/B·T, Dv]
+    return output.view(len(k), heads, rows // len(k), t, -1).transpose(1, 2).flatten(0, 1)  # [R, H, T, Dv]
+
+
 def split_heads(x: Float[Tensor, "*B T C"], heads: int) -> Float[Tensor, "*B {heads} T D"]:
     """Cut each vector into `heads` pieces, then bring the heads before the positions: reshape, *then* transpose."""
     return x.reshape(*x.shape[:-1], heads, x.size(-1) // heads).transpose(-3, -2)  # [*B, T, H, D] → [*B, H, T, D]
@@ -114,7 +135,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "*B T C"] | tuple[Float[Tensor, "*B T C"], Float[Tensor, "*B H T K"]]:
         """Self-attention is `mha(x, x, x)`; a filled cache stands for key and value, which are then None.
 
-        K is the number of keys attended to: S, or with a cache all the places it has.
+        K is the number of keys attended to: S, or with a cache all the places it has. A filled cache may have fewer
+        rows: then as many rows of the query, one behind the other, look at each of its.
         """
         if isinstance(mask, Tensor) and mask.dim() == query.dim() == 3:
             raise ValueError(f"mask {list(mask.shape)}: is it of rows, mask[:, None], or of heads, mask[None]?")
@@ -124,6 +146,8 @@ class MultiHeadAttention(nn.Module):
             if key is not None or value is not None:
                 raise ValueError("a filled cache stands for key and value: give None for both")
             k, v = cache.k, cache.v  # [*B, G, K, Dk], [*B, G, K, Dv]
+            if return_weights and len(q) != len(k):
+                k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
         elif key is None or value is None:
             raise ValueError("key and value may be left out only where a filled cache stands for them")
         else:
@@ -133,7 +157,7 @@ class MultiHeadAttention(nn.Module):
         if return_weights:
             output, weights = attention(q, k, v, mask, dropout)  # [*B, H, T, Dv], [*B, H, T, K]
             return self.out(combine_heads(output)), weights
-        output = fast_attention(q, k, v, mask, dropout)  # [*B, H, T, Dv]
+        output = shared_attention(q, k, v, mask, dropout)  # [*B, H, T, Dv]
         return self.out(combine_heads(output))  # [*B, T, C]
 
     def keys_and_values(

@@ -70,20 +70,25 @@ class Cache:
         own = [Room(each.k[:, :, :length], each.v[:, :, :length]) for each in self.own]
         return Cache(own, self.cross, self.source_mask)
 
-    def pick(self, rows: Int[Tensor, " R"], same_source: bool = False) -> "Cache":
-        """These rows, in this order, each as often as it is named.
+    def pick(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " n"] | None, filled: int) -> "Cache":
+        """These rows, in this order, each as often as it is named, and these of the sources (None: all of them).
 
-        `same_source`: there are as many as before, and each replaces one of its own source, so that what is known of
-        the source stays where it is.
+        Each source serves as many rows as every other, one behind the other. Of each row `filled` places are kept.
         """
-        own = [Room(each.k[rows], each.v[rows]) for each in self.own]
-        if same_source:
+        own = [Room(_picked(each.k, rows, filled), _picked(each.v, rows, filled)) for each in self.own]
+        if sources is None:
             return Cache(own, self.cross, self.source_mask)
-        cross = [KeyValues(each.k[rows], each.v[rows]) for each in self.cross]
-        return Cache(own, cross, None if self.source_mask is None else self.source_mask[rows])
+        cross = [KeyValues(each.k[sources], each.v[sources]) for each in self.cross]
+        return Cache(own, cross, None if self.source_mask is None else self.source_mask[sources])
 
     def at(self, positions: Int[Tensor, "B T"]) -> list[tuple[KeyValues, KeyValues | None]]:
         """For each layer: where its new keys and values go, and the source's."""
         own = [KeyValues(each.k, each.v, positions) for each in self.own]
         none: list[KeyValues | None] = [None] * len(own)
         return list(zip(own, self.cross or none, strict=True))
+
+
+def _picked(x: Float[Tensor, "B G L D"], rows: Int[Tensor, " R"], filled: int) -> Float[Tensor, "R G L D"]:
+    picked = x.new_zeros(len(rows), *x.shape[1:])  # what is hidden must still be a number
+    picked[:, :, :filled] = x[:, :, :filled][rows]
+    return picked

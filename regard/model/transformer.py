@@ -37,6 +37,7 @@ class Transformer(nn.Module):
         if config.classes:
             self.classifier = SequenceHead(config)
             return
+        self.quick_output: nn.Module | None = None  # a copy made for decoding has its output layer in another layout
         if not config.tied:
             self.output = nn.Linear(config.d_model, config.outputs, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
@@ -51,7 +52,10 @@ class Transformer(nn.Module):
         """Logits over the vocabulary for each token or, with classes, over the classes for each sequence."""
         if self.config.classes:
             return self.classifier(hidden, lengths)
-        return F.linear(self.transform(hidden), self.output_weight, self.output_bias)
+        hidden = self.transform(hidden)
+        if self.quick_output is not None:
+            return self.quick_output(hidden)
+        return F.linear(hidden, self.output_weight, self.output_bias)
 
     def embed(self, tokens: Tokens, positions: Tensor) -> tuple[Hidden, Rotary | None]:
         """Vectors for the tokens and, for rotary models, the rotations that every layer will use."""
@@ -135,12 +139,18 @@ class Decoder(Transformer):
 
         The first step takes whole prompts, padded on the right; each later one goes on behind a row's last token.
         """
+        return self.head(self.extend(tokens, positions, cache, prefix))
+
+    @torch.no_grad()
+    def extend(
+        self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache, prefix: Int[Tensor, " B"] | None = None
+    ) -> Hidden:
+        """A step without its head: the last layer's vector for each new token."""
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         self.check_prefix(prefix)
         x, turns = self.embed(tokens, positions)
-        hidden = self.decoder(x, cached_mask(positions, cache.length, prefix), turns, cache=cache.at(positions))
-        return self.head(hidden)
+        return self.decoder(x, cached_mask(positions, cache.length, prefix), turns, cache=cache.at(positions))
 
     def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
         """A ValueError unless a prefix is given just where the model was made for one, for the sentences there are."""
@@ -263,7 +273,8 @@ def build(config: ModelConfig | str) -> Network:
     kinds: dict[str, type[Network]]
     kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
     model = kinds[config.kind](config)
-    initialise(model)
+    if not model.embedding.tokens.weight.is_meta:  # there are no weights there, and to fill them in takes seconds
+        initialise(model)
     return model
 
 

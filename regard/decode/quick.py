@@ -1,0 +1,167 @@
+"""A copy of a network made for decoding alone: fewer and larger matrix products, in the type that the device does best.
+
+Queries, keys and values are one product. On a CPU, weights are laid out once as oneDNN wants them, in bfloat16 where
+the processor multiplies it; sums, norms and attention stay in float32. On a GPU all is bfloat16.
+
+Dimensions: R rows, T new tokens, S keys, H heads, G key/value heads, D a head's width, C model width.
+"""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import check_type
+from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
+from regard.model.cache import KeyValues
+from regard.model.layers import Layer
+from regard.model.masks import Mask
+from regard.model.positions import Rotary, rotate
+from regard.model.transformer import Decoder, EncoderDecoder
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+SHORT = 4096
+"""queries × keys up to which a CPU attends quicker by plain matrix products than by its fused kernel"""
+
+
+def quick(network: Decoder | EncoderDecoder, precision: Precision = "auto") -> Decoder | EncoderDecoder:
+    """A copy of the network for decoding, where the network is; `auto` takes bfloat16 where the device has it.
+
+    It cannot be trained, saved or watched.
+    """
+    check_type("precision", precision, Precision)
+    if network.config.classes:
+        raise ValueError("a model with a head per sequence has nothing to decode")
+    device = network.embedding.tokens.weight.device
+    dtype = _dtype(device, precision)
+    weight, bias = network.output_weight, network.output_bias
+    copy = deepcopy(network).eval().requires_grad_(False)
+    if device.type == "cpu":
+        copy = copy.float()
+        copy.quick_output = Packed([(weight, bias)], dtype)
+    else:
+        copy = copy.to(dtype)
+    for layer in (module for module in copy.modules() if isinstance(module, Layer)):
+        _refit(layer, dtype)
+    return copy
+
+
+def _dtype(device: torch.device, precision: Precision) -> torch.dtype:
+    if precision != "auto":
+        return torch.bfloat16 if precision == "bfloat16" else torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+    good = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if good else torch.float32
+
+
+def _refit(layer: Layer, dtype: torch.dtype) -> None:
+    """Replace a layer's linear parts, in place."""
+    feed_forward = layer.feed_forward
+    packed = feed_forward.up.weight.device.type == "cpu"
+    layer.attention = cast("MultiHeadAttention", FusedAttention(layer.attention, dtype, packed))
+    if layer.cross_attention is not None:
+        layer.cross_attention = cast("MultiHeadAttention", FusedAttention(layer.cross_attention, dtype, packed))
+    if packed:
+        for name in ("up", "gate", "down"):
+            linear = getattr(feed_forward, name)
+            if linear is not None:
+                setattr(feed_forward, name, Packed([(linear.weight, linear.bias)], dtype))
+
+
+class Packed(nn.Module):
+    """Linear layers side by side, as one product, in the layout of oneDNN; what comes out is float32 again."""
+
+    def __init__(self, layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        weight, bias = _joined(layers)
+        self.bias = None if bias is None else bias.to(dtype)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous())
+
+    def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:
+        """x times the weights, plus the bias."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, "none", [], "")
+        return y.float()
+
+
+def _joined(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    weight = torch.cat([weight.detach() for weight, _ in layers])
+    biases = [bias.detach() for _, bias in layers if bias is not None]
+    return weight, torch.cat(biases) if biases else None
+
+
+class FusedAttention(nn.Module):
+    """`MultiHeadAttention` with one product for what comes from the same vectors."""
+
+    def __init__(self, attention: MultiHeadAttention, dtype: torch.dtype, packed: bool) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.packed = attention.heads, attention.kv_heads, packed
+        q, k, v, out = ((each.weight, each.bias) for each in (attention.q, attention.k, attention.v, attention.out))
+        self.widths = [len(q[0]), len(k[0]), len(v[0])]
+        self.q, self.kv, self.qkv, self.out = (
+            _linear(layers, dtype, packed) for layers in ([q], [k, v], [q, k, v], [out])
+        )
+
+    def forward(
+        self,
+        query: Float[Tensor, "R T C"],
+        key: Tensor | None,
+        value: Tensor | None,  # noqa: ARG002  # the same as the key: this is a model's attention
+        mask: Mask = None,
+        rotary: Rotary | None = None,
+        cache: KeyValues | None = None,
+    ) -> Float[Tensor, "R T C"]:
+        """As `MultiHeadAttention`."""
+        if cache is not None and cache.filled:
+            q, k, v = split_heads(self.q(query), self.heads), cache.k, cache.v
+        elif key is query:
+            parts = self.qkv(query).split(self.widths, -1)  # [R, T, H·Dk], [R, T, G·Dk], [R, T, G·Dv]
+            q, k, v = (split_heads(x, n) for x, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads), strict=True))
+            q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
+            k, v = (k, v) if cache is None else cache.put(k, v)
+        else:
+            q = split_heads(self.q(query), self.heads)
+            k, v = self.keys_and_values(cast("Tensor", key), cast("Tensor", key))
+        attend = plain_attention if self.packed else fast_attention
+        return cast("Tensor", self.out(combine_heads(shared_attention(q, k, v, mask, attend=attend))))
+
+    def keys_and_values(
+        self, key: Float[Tensor, "R S C"], value: Float[Tensor, "R S C"]  # noqa: ARG002
+    ) -> tuple[Float[Tensor, "R G S Dk"], Float[Tensor, "R G S Dv"]]:
+        """What queries are compared with and what they take away."""
+        k, v = self.kv(key).split(self.widths[1:], -1)
+        return split_heads(k, self.kv_heads), split_heads(v, self.kv_heads)
+
+
+def _linear(layers: list[tuple[Tensor, Tensor | None]], dtype: torch.dtype, packed: bool) -> nn.Module:
+    if packed:
+        return Packed(layers, dtype)
+    weight, bias = _joined(layers)
+    linear = nn.Linear(weight.size(1), weight.size(0), bias is not None, device=weight.device, dtype=dtype)
+    linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    return linear.requires_grad_(False)
+
+
+def plain_attention(
+    q: Float[Tensor, "R H T Dk"],
+    k: Float[Tensor, "R G S Dk"],
+    v: Float[Tensor, "R G S Dv"],
+    mask: Mask = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "R H T Dv"]:
+    """Attention by two matrix products, which for few queries a CPU does quicker than its fused kernel."""
+    if q.size(-2) * k.size(-2) > SHORT or not (mask is None or isinstance(mask, Tensor)):
+        return fast_attention(q, k, v, mask, dropout)
+    rows, heads, t, width = q.shape
+    q = (q / math.sqrt(width)).reshape(rows, k.size(1), -1, width)  # [R, G, H/G·T, Dk]
+    scores = q @ k.transpose(-2, -1)  # [R, G, H/G·T, S]
+    if mask is not None:
+        hidden = ~mask.expand(rows, 1, t, k.size(-2)).repeat(1, 1, heads // k.size(1), 1)
+        scores = scores.masked_fill_(hidden, -torch.inf)
+    return (scores.softmax(-1) @ v).view(rows, heads, t, -1)
