@@ -20,3 +20,21 @@ def text(
     from regard.view.console import console
 
     run(console(), repeats, batch_tokens)
+
+
+@app.command()
+def decode(
+    device: Annotated[str, typer.Option(help="cpu or cuda; cuda where there is one, if not given.")] = "",
+    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 5,
+    models: Annotated[str, typer.Option(help="Which models, of base, small, gpt2.")] = "base,small,gpt2",
+) -> None:
+    """Decoding beside transformers and, on a CPU, CTranslate2: the same weights, the same work, in turns.
+
+    Example: regard bench decode --models small
+    """
+    import torch
+
+    from regard.bench.decode import bench as run
+    from regard.view.console import console
+
+    run(console(), device or ("cuda" if torch.cuda.is_available() else "cpu"), repeats, models.split(","))

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decode.options import Decoding
+from regard.decode.sample import choose
 from regard.decode.search import C, Hypothesis, Rules, Select, Step, Stops, hypothesis, penalty, reason
 
 
@@ -42,9 +44,11 @@ class Beams:
     """the same, length-penalised, best first"""
 
     @classmethod
-    def of(cls, limits: Sequence[int], options: Decoding, like: Float[Tensor, "N V"]) -> "Beams":
-        """Nothing said yet: one live hypothesis each, none ended."""
-        n, keep, longest = len(limits), options.n_best, max(limits)
+    def of(
+        cls, limits: Sequence[int], options: Decoding, like: Float[Tensor, "N V"], places: int | None = None
+    ) -> "Beams":
+        """Nothing said yet: one live hypothesis each, none ended; with places for the longest, or so many."""
+        n, keep, longest = len(limits), options.n_best, places or max(limits)
         sentence = torch.arange(n, device=like.device)
         none = like.new_full((n, keep), -torch.inf, dtype=torch.promote_types(like.dtype, torch.float32))
         nothing = sentence.new_full((n, 1, longest), -1)
@@ -100,15 +104,27 @@ def beam_search(
 
 
 def advance(
-    beams: Beams, logits: Float[Tensor, "R V"], rules: Rules, stops: Stops | None = None
+    beams: Beams,
+    logits: Float[Tensor, "R V"],
+    rules: Rules,
+    stops: Stops | None = None,
+    draws: Float[Tensor, "N L"] | None = None,
 ) -> tuple[Beams, Int[Tensor, "N W"]]:
-    """One token further; and which of the rows each live hypothesis goes on from."""
+    """One token further; and which of the rows each live hypothesis goes on from.
+
+    A beam of 1 takes the best token or, given `draws`, random numbers for each sentence's tokens, the one they draw.
+    """
     (n, width), outputs, k = beams.score.shape, logits.size(-1), rules.options.beam
     sentence = beams.sentence.repeat_interleave(width)  # [N·W]
     log_probs = rules.log_probs(logits, beams.said.flatten(0, 1), sentence, beams.tokens)  # [N·W, V]
-    totals = beams.score[..., None] + one_end(log_probs, rules.end).view(n, width, outputs)  # [N, W, V]
-    score, index = best(totals.flatten(1), 2 * k)  # [N, M]: even if K of them end, K go on
-    parent, token = index // outputs, index % outputs
+    if k == 1:
+        numbers = None if draws is None else draws[beams.sentence, beams.tokens]  # [N]
+        token = choose(log_probs, rules.options, numbers)[:, None]  # [N, 1]
+        score, parent = beams.score + log_probs.gather(1, token), torch.zeros_like(token)
+    else:
+        totals = beams.score[..., None] + one_end(log_probs, rules.end).view(n, width, outputs)  # [N, W, V]
+        score, index = best(totals.flatten(1), 2 * k)  # [N, M]: even if K of them end, K go on
+        parent, token = index // outputs, index % outputs
     said = torch.cat([_along(beams.said, parent), token[..., None]], -1)[..., 1:]  # [N, M, T]
     tokens = beams.tokens + 1
     over = torch.isin(token, rules.end) | (tokens >= beams.limit)[:, None]  # [N, M]
@@ -153,9 +169,10 @@ def best(scores: Float[Tensor, "N X"], k: int) -> tuple[Float[Tensor, "N M"], In
     """
     n, x = scores.shape
     k = min(k, x)
-    if x % BLOCK or x < 2 * BLOCK * k:
+    if x < 2 * BLOCK * k:
         return _best_of_few(scores, k)
-    blocks = scores.view(n, x // BLOCK, BLOCK)
+    scores = F.pad(scores, (0, -x % BLOCK), value=-torch.inf) if x % BLOCK else scores
+    blocks = scores.view(n, -1, BLOCK)
     _, which = best(blocks.amax(-1), k)  # [N, k]
     which = which.sort(dim=1).values  # so that places keep their order
     few = blocks.gather(1, which[..., None].expand(-1, -1, BLOCK)).flatten(1)  # [N, k·BLOCK]

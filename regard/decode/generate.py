@@ -7,7 +7,6 @@ Dimensions: N sentences, R rows, P prompt length, V outputs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -16,45 +15,18 @@ from torch import Tensor
 
 from regard.config import SpecialIds
 from regard.decode.beam import beam_search
+from regard.decode.loops import Loops, Past, Start, rounded
 from regard.decode.options import Decoding
 from regard.decode.sample import numbers
 from regard.decode.search import Hypothesis, Rules, Stops
 from regard.decode.text import Decode, stops_in
 from regard.decode.walk import Said, collect, walk
-from regard.model.cache import Cache
 from regard.model.transformer import Decoder, EncoderDecoder, Network
 
 TOKENS = 200
 """how much is generated when nothing is said about it"""
 
 Inputs = Sequence[Sequence[int]]
-
-
-@dataclass
-class Past:
-    """What a network has taken in."""
-
-    cache: Cache
-    lengths: Int[Tensor, " R"]
-    """tokens in each row: where its next one goes"""
-    longest: int
-    """as many as any row may have"""
-    prefix: Int[Tensor, " R"] | None = None
-    """how much of each row sees itself whole, in a network with a prefix"""
-
-
-@dataclass
-class Start:
-    """All that a search begins with."""
-
-    network: Decoder | EncoderDecoder
-    logits: Float[Tensor, "N V"]
-    past: Past
-    limits: list[int]
-    """the most tokens of each sentence"""
-    rules: Rules
-    draws: Float[Tensor, "N L"] | None
-    """a random number for each token that may be drawn"""
 
 
 def generate(
@@ -117,6 +89,8 @@ def select(past: Past, rows: Int[Tensor, " Q"], sentences: Int[Tensor, " n"] | N
 
 def _search(start: Start, decode: Decode | None) -> list[list[Hypothesis]]:
     options = start.rules.options
+    if isinstance(start.network.loops, Loops) and not options.stop:
+        return start.network.loops.search(start, step, select)
     if options.beam == 1:
         return [[one] for one in collect(_walk(start, decode), len(start.limits), options.length_penalty)]
     ahead = partial(step, start.network)
@@ -164,7 +138,8 @@ def _read(
     limits = _limits(network, options, wanted, room)
     tokens, lengths = _padded(network, prompts)  # [N, P], [N]
     n, longest = tokens.shape
-    cache = network.start(n, max(len(prompt) + limit - 1 for prompt, limit in zip(prompts, limits, strict=True)))
+    most = max(len(prompt) + limit - 1 for prompt, limit in zip(prompts, limits, strict=True))
+    cache = network.start(n, _room(network, most))
     prefix = lengths if network.config.prefix else None
     positions = torch.arange(longest, device=tokens.device).expand(n, longest)
     hidden = network.extend(tokens, positions, cache.upto(longest), prefix)  # [N, P, C]
@@ -181,7 +156,7 @@ def _encode(
     check_inputs(network, special, sources, options)
     limits = _limits(network, options, wanted, [network.config.max_length] * len(sources))
     tokens, lengths = _padded(network, sources)  # [N, S], [N]
-    past = Past(network.start(tokens, max(limits), lengths), torch.zeros_like(lengths), 0)
+    past = Past(network.start(tokens, _room(network, max(limits)), lengths), torch.zeros_like(lengths), 0)
     logits = step(network, torch.full_like(lengths, special.start), past)  # type: ignore[arg-type]  # checked
     return _start(network, special, options, logits, past, limits, sources, history=[[]] * len(sources))
 
@@ -237,8 +212,15 @@ def _limits(network: Network, options: Decoding, wanted: list[int], room: list[i
     return limits
 
 
+def _room(network: Network, length: int) -> int:
+    """Places for so many tokens; where steps are recorded as graphs, one of few numbers of them."""
+    if not isinstance(network.loops, Loops):
+        return length
+    return min(rounded(length), network.config.max_length) if network.config.positions == "learned" else rounded(length)
+
+
 def _padded(network: Network, inputs: Inputs) -> tuple[Int[Tensor, "N P"], Int[Tensor, " N"]]:
     """The ids in rows, padded on the right, and how many there are in each."""
-    longest, device = max(map(len, inputs)), network.embedding.tokens.weight.device
+    longest, device = _room(network, max(map(len, inputs))), network.embedding.tokens.weight.device
     filled = [[*ids, *[0] * (longest - len(ids))] for ids in inputs]  # whatever stands there, it is not seen
     return torch.tensor(filled, device=device), torch.tensor([len(ids) for ids in inputs], device=device)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.config import check_type
+from regard.decode.loops import Loops
 from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
 from regard.model.cache import KeyValues
 from regard.model.layers import Layer
@@ -26,7 +27,7 @@ from regard.model.transformer import Decoder, EncoderDecoder
 Precision = Literal["auto", "float32", "bfloat16"]
 
 SHORT = 4096
-"""queries × keys up to which a CPU attends quicker by plain matrix products than by its fused kernel"""
+"""queries × keys up to which plain matrix products are quicker than a fused kernel"""
 
 
 def quick(network: Decoder | EncoderDecoder, precision: Precision = "auto") -> Decoder | EncoderDecoder:
@@ -48,6 +49,8 @@ def quick(network: Decoder | EncoderDecoder, precision: Precision = "auto") -> D
         copy = copy.to(dtype)
     for layer in (module for module in copy.modules() if isinstance(module, Layer)):
         _refit(layer, dtype)
+    if device.type == "cuda":
+        copy.loops = Loops()
     return copy
 
 
@@ -122,24 +125,27 @@ class FusedAttention(nn.Module):
             q, k, v = split_heads(self.q(query), self.heads), cache.k, cache.v
         elif key is query:
             parts = self.qkv(query).split(self.widths, -1)  # [R, T, H·Dk], [R, T, G·Dk], [R, T, G·Dv]
-            q, k, v = (split_heads(x, n) for x, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads), strict=True))
+            q, k, v = (
+                split_heads(x, n) for x, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads), strict=True)
+            )
             q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
             k, v = (k, v) if cache is None else cache.put(k, v)
         else:
             q = split_heads(self.q(query), self.heads)
             k, v = self.keys_and_values(cast("Tensor", key), cast("Tensor", key))
-        attend = plain_attention if self.packed else fast_attention
-        return cast("Tensor", self.out(combine_heads(shared_attention(q, k, v, mask, attend=attend))))
+        return cast("Tensor", self.out(combine_heads(shared_attention(q, k, v, mask, attend=plain_attention))))
 
     def keys_and_values(
-        self, key: Float[Tensor, "R S C"], value: Float[Tensor, "R S C"]  # noqa: ARG002
+        self,
+        key: Float[Tensor, "R S C"],
+        value: Float[Tensor, "R S C"],  # noqa: ARG002
     ) -> tuple[Float[Tensor, "R G S Dk"], Float[Tensor, "R G S Dv"]]:
         """What queries are compared with and what they take away."""
         k, v = self.kv(key).split(self.widths[1:], -1)
         return split_heads(k, self.kv_heads), split_heads(v, self.kv_heads)
 
 
-def _linear(layers: list[tuple[Tensor, Tensor | None]], dtype: torch.dtype, packed: bool) -> nn.Module:
+def _linear(layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype, packed: bool) -> nn.Module:
     if packed:
         return Packed(layers, dtype)
     weight, bias = _joined(layers)
@@ -155,13 +161,13 @@ def plain_attention(
     mask: Mask = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "R H T Dv"]:
-    """Attention by two matrix products, which for few queries a CPU does quicker than its fused kernel."""
+    """Attention by two matrix products: quicker than a fused kernel where there are few queries."""
     if q.size(-2) * k.size(-2) > SHORT or not (mask is None or isinstance(mask, Tensor)):
         return fast_attention(q, k, v, mask, dropout)
     rows, heads, t, width = q.shape
-    q = (q / math.sqrt(width)).reshape(rows, k.size(1), -1, width)  # [R, G, H/G·T, Dk]
+    groups, s = k.size(1), k.size(2)
+    q = (q / math.sqrt(width)).reshape(rows, groups, -1, width)  # [R, G, H/G·T, Dk]
     scores = q @ k.transpose(-2, -1)  # [R, G, H/G·T, S]
     if mask is not None:
-        hidden = ~mask.expand(rows, 1, t, k.size(-2)).repeat(1, 1, heads // k.size(1), 1)
-        scores = scores.masked_fill_(hidden, -torch.inf)
+        scores = scores.view(rows, heads, t, s).masked_fill(~mask, -torch.inf).view(rows, groups, -1, s)
     return (scores.softmax(-1) @ v).view(rows, heads, t, -1)

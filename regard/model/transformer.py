@@ -38,6 +38,7 @@ class Transformer(nn.Module):
             self.classifier = SequenceHead(config)
             return
         self.quick_output: nn.Module | None = None  # a copy made for decoding has its output layer in another layout
+        self.loops: object = None  # and, on a GPU, steps recorded as graphs
         if not config.tied:
             self.output = nn.Linear(config.d_model, config.outputs, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
