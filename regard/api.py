@@ -1,18 +1,47 @@
-"""`load`, and the handle that people use."""
+"""`load`, and the handle that people use.
 
+Dimensions: B rows, T tokens, V outputs, K classes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, overload
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard import store
+from regard.config import did_you_mean
+from regard.decode.attend import Attention, attend
+from regard.decode.generate import generate, stream
+from regard.decode.options import Decoding
+from regard.decode.text import BROKEN, Decode, cut, stream_text
+from regard.decode.translate import BATCH_TOKENS, Progress, Translation, Translator, in_batches, tokenizer_of
 from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
+from regard.model.transformer import Decoder, EncoderDecoder
 from regard.store import Stored
+from regard.text.opus import OpusTokenizer
 from regard.weights import is_pickle, pickle_refusal, read_json
+
+BUNDLED = Path(__file__).parent / "models"
+"""the models that come with Regard, a folder each"""
+SCORE_TOKENS = 2_048
+"""places of a batch that is scored: each has logits over the whole vocabulary"""
 
 
 class Model(Stored):
-    """A model with its tokenizer, ready for use."""
+    """A model with its tokenizer, ready for use.
+
+    `**options` are the fields of `regard.decode.options.Decoding`, each documented there: beam, temperature,
+    max_tokens and so on. An unknown one is an error that names its neighbour.
+    """
+
+    def attend(self, source: str, target: str | None = None) -> Attention:
+        """What every head of every layer looks at; without a `target` a translator translates first."""
+        return attend(self, source, target)
 
     def save(self, folder: Path | str) -> None:
         """Write it as a folder that `load` reads; one that is there already is not overwritten."""
@@ -23,11 +52,226 @@ class Model(Stored):
         self.network.to(device=device, dtype=dtype)
         return self
 
+    @overload
+    def translate(self, texts: str, **options: Any) -> str: ...
+
+    @overload
+    def translate(self, texts: Iterable[str], **options: Any) -> list[str]: ...
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> str | list[str]:
+        """The best translation of each text, in their order; of one text given alone, its translation alone.
+
+        Texts may be of any length and number: see `regard.decode.translate`. With a beam of 4, as in the paper, unless
+        `options` say otherwise. `progress` is called with the number of texts done.
+        """
+        translator = self._translator(batch_tokens, options)
+        best = [translations[0].text for translations in translator.all(_listed(texts), progress)]
+        return best[0] if isinstance(texts, str) else best
+
+    def translations(
+        self,
+        texts: Iterable[str],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each text, best first, with their scores."""
+        return self._translator(batch_tokens, options).all(_listed(texts), progress)
+
+    def translate_lines(
+        self, lines: Iterable[str], *, batch_tokens: int = BATCH_TOKENS, at_once: int | None = None, **options: Any
+    ) -> Iterator[str]:
+        """The best translation of each line, as they come: for inputs that do not fit into memory, or never end.
+
+        With `at_once`, so many lines are read before they are translated; 1 answers each line before the next is read.
+        """
+        translator = self._translator(batch_tokens, options)
+        return (translations[0].text for translations in translator.lines(lines, at_once))
+
+    def generate(self, prompt: str, **options: Any) -> str:
+        """The prompt and what the model says behind it."""
+        ids, chosen = self._prompt(prompt, options)
+        behind = self._decode_behind(ids)
+        (found,) = generate(self.network, self.special, [ids], chosen, behind)  # type: ignore[arg-type]  # checked
+        return prompt + cut(behind(found[0].ids), chosen.stop)
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """What the model says behind the prompt, piece by piece as it comes: together, what `generate` adds.
+
+        The prompt is read at once, so that a mistake does not wait for the first piece.
+        """
+        ids, chosen = self._prompt(prompt, options)
+        behind = self._decode_behind(ids)
+        said = stream(self.network, self.special, ids, chosen, behind)  # type: ignore[arg-type]  # checked
+        return stream_text((each.token for each in said if each.reason != "end"), behind, chosen.stop)
+
+    def score(self, sources: Iterable[str], targets: Iterable[str] | None = None) -> list[float]:
+        """The log-probability of each target, its end included, given its source.
+
+        Without targets, of each text in a language model: of all its tokens but the first or, where the tokenizer puts
+        an id before every text, of all. Its end is not counted: it might go on.
+        """
+        given, wanted = _listed(sources), None if targets is None else _listed(targets)
+        if wanted is not None and len(wanted) != len(given):
+            raise ValueError(f"{len(given)} sources but {len(wanted)} targets: each must have its counterpart")
+        texts = self._texts(given) if wanted is None else self._pairs(given, wanted)
+        rows_of = {(i, 0): source + target for i, (source, target) in enumerate(texts)}
+        found: dict[int, float] = {}
+        for batch in in_batches(rows_of, SCORE_TOKENS):
+            rows = [i for i, _ in batch]
+            sums = self._log_probs([texts[i] for i in rows], ends=wanted is not None)
+            found |= dict(zip(rows, sums, strict=True))
+        return [found[i] for i in range(len(given))]
+
+    def classify(self, texts: Iterable[str]) -> list[tuple[str, float]]:
+        """The likeliest class of each text, and its probability; a class without a name is called by its number."""
+        if not self.config.classes:
+            raise ValueError(f"this {self.config.kind} has no head over classes: it says tokens")
+        tokenizer = tokenizer_of(self)
+        ids = {(i, 0): tokenizer.framed(text) for i, text in enumerate(_listed(texts))}
+        self._check_lengths(list(ids.values()))
+        names = self.about.get("classes") or range(self.config.classes)
+        found: dict[int, tuple[str, float]] = {}
+        for batch in in_batches(ids, BATCH_TOKENS):
+            tokens, lengths = self._rows([ids[place] for place in batch])
+            with torch.inference_mode():
+                best = self.network(tokens, lengths).float().softmax(-1).max(-1)  # [B]
+            answers = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            found |= {i: (str(names[class_]), p) for (i, _), (class_, p) in zip(batch, answers, strict=True)}
+        return [found[i] for i in range(len(ids))]
+
+    def _translator(self, batch_tokens: int, options: dict[str, Any]) -> Translator:
+        """The options, with the paper's beam where none is given and none would be wrong."""
+        drawn = bool(options.get("temperature"))
+        wide = 1 if drawn else max(4, n if isinstance(n := options.get("n_best", 1), int) else 1)
+        beam = min(wide, self.config.outputs)
+        return Translator(self, decoding(**{"beam": beam} | options), batch_tokens)
+
+    def _prompt(self, prompt: str, options: dict[str, Any]) -> tuple[list[int], Decoding]:
+        """The ids of a prompt, and how to go on from it."""
+        chosen, tokenizer = decoding(**options), tokenizer_of(self)
+        if not isinstance(prompt, str):
+            raise ValueError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
+        if not isinstance(self.network, Decoder):
+            raise ValueError(
+                f"text is continued by a decoder, and this is an {self.config.kind}: use translate or score"
+            )
+        if chosen.n_best > 1:
+            raise ValueError(f"n_best={chosen.n_best}: one text is given; for others draw with another seed")
+        ids = [*tokenizer.before, *tokenizer.encode(prompt)]
+        if not ids:
+            raise ValueError("the prompt is empty, and this model has no id that starts a text: give it some words")
+        self._check_lengths([ids])
+        return ids, chosen
+
+    def _decode_behind(self, prompt: list[int]) -> Decode:
+        """The text that ids add behind a prompt: some decoders drop the space before the first word of a text."""
+        decode = tokenizer_of(self).decode
+        few = 8
+        while few < len(prompt) and BROKEN in decode(prompt[-few:]):  # it begins within a character
+            few *= 2
+        tail = prompt[-few:]
+        told = len(decode(tail))
+        return lambda ids: decode([*tail, *ids])[told:]
+
+    def _texts(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+        """What a language model is given of each text, and what it must say."""
+        tokenizer = tokenizer_of(self)
+        if not isinstance(self.network, Decoder) or self.config.prefix or self.config.classes:
+            raise ValueError(f"this {self.config.kind} is no language model: give sources and targets")
+        rows = [[*tokenizer.before, *tokenizer.encode(text)] for text in texts]
+        self._check_lengths(rows)
+        start = max(1, len(tokenizer.before))
+        return [(row[:start], row[start:]) for row in rows]
+
+    def _pairs(self, sources: list[str], targets: list[str]) -> list[tuple[list[int], list[int]]]:
+        """What a translator is given of each pair, and what it must say."""
+        tokenizer, separator = tokenizer_of(self), self.special.separator
+        pair = isinstance(self.network, EncoderDecoder)
+        if not pair and (not isinstance(self.network, Decoder) or separator is None or self.config.classes):
+            raise ValueError(f"this {self.config.kind} does not translate: score(texts) takes no targets")
+        encode = tokenizer.encode_target if isinstance(tokenizer, OpusTokenizer) else tokenizer.encode
+        between = [] if pair or separator is None else [separator]
+        rows = [[*tokenizer.framed(source), *between] for source in sources]
+        said = [encode(target) for target in targets]
+        read = [[0, *ids] for ids in said] if pair else [row + ids for row, ids in zip(rows, said, strict=True)]
+        self._check_lengths(rows)
+        self._check_lengths(read)
+        return list(zip(rows, said, strict=True))
+
+    @torch.inference_mode()
+    def _log_probs(self, texts: list[tuple[list[int], list[int]]], ends: bool) -> list[float]:
+        """The log-probability of what is said behind what is given, and of its end if that counts."""
+        given, said = zip(*texts, strict=True)
+        if isinstance(self.network, EncoderDecoder):
+            source, source_lengths = self._rows(given)
+            target, lengths = self._rows([[self.special.start or 0, *ids] for ids in said])
+            logits, first = self.network(source, target, source_lengths, lengths), [0] * len(said)  # [B, T, V]
+        else:
+            tokens, lengths = self._rows([a + b for a, b in texts])
+            first = [len(ids) - 1 for ids in given]
+            prefix = [lengths.new_tensor([len(ids) for ids in given])] * self.config.prefix
+            logits = self.network(tokens, lengths, *prefix)
+        return [self._sum(rows[n:], ids, ends) for rows, n, ids in zip(logits, first, said, strict=True)]
+
+    def _sum(self, logits: Float[Tensor, "T V"], said: list[int], ends: bool) -> float:
+        log_probs = logits[: len(said) + 1].double().log_softmax(-1)  # [t, V]
+        places = torch.arange(len(said), device=logits.device)
+        total = float(log_probs[places, torch.tensor(said, dtype=torch.long, device=logits.device)].sum())
+        end = [id_ for id_ in self.special.end if id_ < self.config.outputs]
+        return total + float(log_probs[len(said), end].max()) if ends and end else total
+
+    def _rows(self, inputs: Sequence[list[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
+        """The ids in rows, padded on the right, and how many there are in each."""
+        device = self.network.embedding.tokens.weight.device
+        rows = pad_sequence([torch.tensor(ids) for ids in inputs], batch_first=True)
+        return rows.to(device), torch.tensor([len(ids) for ids in inputs], device=device)
+
+    def _check_lengths(self, rows: list[list[int]]) -> None:
+        """A ValueError for the first text that is empty or longer than learned positions allow."""
+        most = self.config.max_length
+        for number, ids in enumerate(rows):
+            if not ids:
+                raise ValueError(f"text {number} is empty: there is nothing to read")
+            if self.config.positions == "learned" and len(ids) > most:
+                raise ValueError(f"text {number} has {len(ids):,} tokens, and the model reads {most:,}: shorten it")
+
+
+def decoding(**options: Any) -> Decoding:
+    """The way to decode; `stop` may be one text or a list of them."""
+    stop = options.get("stop", ())
+    if isinstance(stop, str | list):
+        options["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+    return Decoding(**options)
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    """The texts as a list, each of them a text."""
+    found = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ValueError(f"text {number} is a {type(text).__name__}, and must be a text: {text!r}")
+    return found
+
+
+def bundled() -> list[str]:
+    """The names of the models that come with Regard."""
+    return sorted(folder.parent.name for folder in BUNDLED.glob("*/config.json"))
+
 
 def load(path: Path | str, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Model:
-    """The model of a folder (Regard's own, or Hugging Face's of a known shape) or of a GGUF file.
+    """The model of a run or folder (Regard's own, or Hugging Face's of a known shape), of a GGUF file, or a bundled one
+    by its name.
 
-    Weights come in float32, whatever the file holds, unless `dtype` asks for another.
+    Weights come in float32, whatever the file holds, unless `dtype` asks for another; on the CPU, unless `device` does.
     """
     loaded = Model(**vars(_stored(Path(path))))
     return loaded.to(device, dtype)
@@ -36,16 +280,22 @@ def load(path: Path | str, device: torch.device | str | None = None, dtype: torc
 def _stored(path: Path) -> Stored:
     if path.is_file():
         return _from_file(path)
-    if not path.is_dir():
-        raise ValueError(f"there is no model at {path}: name a folder or a GGUF file")
-    if not (path / "config.json").is_file():
-        files = sorted(path.glob("*.gguf"))
-        if len(files) == 1:
-            return _from_file(files[0])
+    if (path / "config.json").is_file():
+        ours = read_json(path / "config.json").get("model_type") == "regard"
+        return store.load(path) if ours else load_huggingface(path)
+    files = sorted(path.glob("*.gguf"))
+    if len(files) == 1:
+        return load_gguf(files[0])
+    if str(path) in bundled():  # even where a folder of that name holds something else
+        return store.load(BUNDLED / path)
+    if path.is_dir():
         raise ValueError(f"{path} is no model's folder: it has no config.json")
-    if read_json(path / "config.json").get("model_type") == "regard":
-        return store.load(path)
-    return load_huggingface(path)
+    names = bundled()
+    near = f"{did_you_mean(str(path), names)} " if names else ""
+    raise ValueError(
+        f"there is no model at {path}: {near}name a run, a model's folder (Regard's or Hugging Face's), a GGUF file"
+        + (" or a bundled model" if names else "")
+    )
 
 
 def _from_file(path: Path) -> Stored:

@@ -24,15 +24,23 @@ MAX_DEPTH, MAX_TEXT = 64, 1_000_000
 """of objects in objects, and characters of one text"""
 
 
+LAST = ("config.json", "manifest.json")
+"""what makes a folder a model's: where files are moved one by one, these come behind all others"""
+
+
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, keep_other: bool = False) -> Iterator[Path]:
     """A temporary folder to write into, which becomes `path` when all went well and vanishes otherwise.
 
     Its files are flushed to disk before the rename and the parent after it, so that a crash leaves either nothing
-    or everything. If `path` has come to be meanwhile, it stays, and what was written is dropped.
+    or everything. Into a folder that is there and empty (the current one, a mount point, what a link leads to) they are
+    moved one by one instead, since whoever stands in it would be left in a folder without a name. If another has come
+    to be meanwhile, it stays, and this is a ValueError, or with `keep_other` no mistake: then either will do.
     """
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    there = path.is_dir()
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path if there else path.parent))
     try:
         temporary.chmod(0o755)  # mkdtemp makes it private
         yield temporary
@@ -40,14 +48,41 @@ def new_folder(path: Path) -> Iterator[Path]:
             file.chmod(0o755 if file.is_dir() else 0o644)  # some writers leave them private
             flush(file)
         flush(temporary)
-        try:
-            temporary.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise
+        if not _take_place(temporary, path, there) and not (keep_other and path.is_dir()):
+            raise ValueError(f"{path} has come to be meanwhile, and was left as it is: choose another name")
         flush(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _take_place(temporary: Path, path: Path, there: bool) -> bool:
+    """Whether what was written is at `path` now; not if something else is."""
+    if there:
+        if list(path.iterdir()) != [temporary]:
+            return False
+        _move_each(temporary, path)
+        flush(path)
+        return True
+    try:
+        temporary.rename(path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def _move_each(source: Path, target: Path) -> None:
+    """Move all that is in one folder into another; all of it, or nothing."""
+    moved: list[Path] = []
+    try:
+        for file in sorted(source.iterdir(), key=lambda file: (file.name in LAST, file.name)):
+            file.rename(target / file.name)
+            moved.append(target / file.name)
+    except BaseException:
+        for file in moved:
+            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+        raise
 
 
 def flush(path: Path) -> None:

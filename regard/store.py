@@ -39,7 +39,9 @@ class Stored:
     tokenizer: Tokenizer | None = None
     special: SpecialIds = field(default_factory=SpecialIds)
     about: dict[str, Any] = field(default_factory=dict)
-    """what is known of how it came about, in JSON: "recipe", "data", "scores", "origin", "languages", "classes" """
+    """what is known of how it came about, in JSON: "name", "recipe", "data", "scores", "origin", "languages"; the
+    names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on what to beware of; "head":
+    "none" if it came without one; "tokenizer": why it has none """
 
     @property
     def config(self) -> ModelConfig:
@@ -48,20 +50,18 @@ class Stored:
 
 
 def save(stored: Stored, folder: Path) -> None:
-    """Write a model's folder, which must not be there yet: nothing is ever overwritten."""
-    refuse_existing(folder)
+    """Write a model's folder, which must not be there yet, or be empty: nothing is ever overwritten."""
+    check_writable(stored, folder)
     with new_folder(folder) as temporary:
         write(stored, temporary)
         write_manifest(temporary)
-        ours = temporary.stat().st_ino
-    if folder.stat().st_ino != ours:
-        raise ValueError(f"{folder} has come to be meanwhile, and was left as it is: save under another name")
 
 
-def refuse_existing(folder: Path) -> None:
-    """A ValueError if there is something at `folder` that could be lost."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+def check_writable(stored: Stored, folder: Path) -> None:
+    """A ValueError if there is something at `folder` that could be lost, or if what was written could not be read."""
+    if (folder.exists() and not folder.is_dir()) or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"{folder} is there already: choose another name, or remove it first")
+    stored.special.check(stored.config)
 
 
 def write(stored: Stored, folder: Path) -> None:
@@ -101,6 +101,20 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     if is_there(folder / "tokenizer.json"):
         return Tokenizer.load(folder)
     return OpusTokenizer.load(folder) if is_there(folder / "source.spm") else None
+
+
+OTHER_TOKENIZERS = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json")
+
+
+def why_no_tokenizer(folder: Path) -> str:
+    """What is to be said of a folder that Regard found no tokenizer in."""
+    there = [name for name in OTHER_TOKENIZERS if is_there(folder / name)]
+    if not there:
+        return "its folder had none (tokenizer.json)"
+    return (
+        f"its folder had {there[0]} alone, and Regard reads tokenizer.json: "
+        "transformers.AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it"
+    )
 
 
 def empty(config: ModelConfig, weights: Weights) -> Network:
@@ -169,17 +183,26 @@ def generation_config(stored: Stored) -> dict[str, Any]:
 def special_ids(told: dict[str, Any], config: ModelConfig, where: Path) -> SpecialIds:
     """The special ids of a `generation_config.json`, or of an older `config.json`, known to the model of the config."""
     try:
-        bad = [word[0] for word in told.get("bad_words_ids") or [] if len(word) == 1]
         special = SpecialIds(
             end=_ids(told.get("eos_token_id")),
             start=told.get("decoder_start_token_id"),
             separator=told.get("sep_token_id"),
-            suppressed=tuple(dict.fromkeys([*_ids(told.get("suppress_tokens")), *bad])),
+            suppressed=tuple(dict.fromkeys([*_ids(told.get("suppress_tokens")), *_bad_words(told)])),
         )
         special.check(config)
     except (ValueError, TypeError) as error:
-        raise ValueError(shorten(f"{where} has special ids that are none: {error}")) from None
+        raise ValueError(shorten(f"{where}: its special ids cannot be used: {error}")) from None
     return special
+
+
+def _bad_words(told: dict[str, Any]) -> list[int]:
+    """Words that are never to be said: Regard can leave out single ids, and no runs of them."""
+    words = told.get("bad_words_ids") or []
+    if not isinstance(words, list) or not all(isinstance(word, list) and word for word in words):
+        raise ValueError(f"bad_words_ids={quoted(words)} must be a list of lists of ids")
+    if long := [word for word in words if len(word) > 1]:
+        raise ValueError(f"bad_words_ids forbids {quoted(long[0])}, several ids in a row, and Regard single ones alone")
+    return [word[0] for word in words]
 
 
 def _ids(value: Any) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -24,7 +23,7 @@ from regard.files import read_json as read_json
 MAX_HEADER = MAX_JSON
 """bytes of a header: far more than any model of our shapes needs"""
 
-DTYPES = {
+BYTES = {
     "F64": 8,
     "F32": 4,
     "F16": 2,
@@ -67,7 +66,7 @@ class Weights:
         return {}
 
     def read(self, name: str) -> Tensor:
-        """The tensor, in float32 unless it is float64."""
+        """The tensor, in float32 whatever the file holds: a model has one type."""
         entry = self.entries[name]
         try:
             if entry.file not in self._open:
@@ -75,7 +74,7 @@ class Weights:
             tensor: Tensor = self._open[entry.file].get_tensor(name)
         except SafetensorError as error:
             raise ValueError(f"{entry.file} cannot be read: {shorten(str(error))}") from None
-        return tensor if tensor.dtype == torch.float64 else tensor.float()
+        return tensor.float()
 
 
 def open_weights(folder: Path) -> Weights:
@@ -144,14 +143,14 @@ def _entry(path: Path, name: str, told: object, room: int) -> tuple[Entry, int, 
     if not isinstance(told, dict) or set(told) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{what} must have a dtype, a shape and data_offsets, and nothing else")
     dtype, shape, offsets = told["dtype"], told["shape"], told["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in BYTES:
         raise ValueError(f"{what} has the unknown type {quoted(dtype)}")
     if not _whole_numbers(shape) or len(shape) > 8:
         raise ValueError(f"{what} has no possible shape: {quoted(shape)}")
     if not _whole_numbers(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= room:
         raise ValueError(f"{what} lies outside the file: {quoted(offsets)} of {room:,} bytes")
     held = offsets[1] - offsets[0]
-    if math.prod(shape) * DTYPES[dtype] != held:
+    if math.prod(shape) * BYTES[dtype] != held:
         raise ValueError(f"{what} is {dtype} of shape {shape}, which does not take {held:,} bytes")
     return Entry(path, dtype, tuple(shape)), offsets[0], offsets[1]
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.config import SpecialIds
-from regard.decode.beam import Beams, advance, beam_search, best
+from regard.decode.beam import Beams, advance, beam_search
 from regard.decode.options import Decoding
+from regard.decode.sample import best
 from regard.decode.search import Hypothesis, Rules
 from regard.decode.walk import collect, walk
 

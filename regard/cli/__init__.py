@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regard import __version__
-from regard.cli import bench, data, models, scores
+from regard.cli import attend, bench, data, models, scores
 
 app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
@@ -17,10 +17,11 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"regard {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -44,7 +45,7 @@ def demo() -> None:
     run(console())
 
 
-for command in (*models.COMMANDS, *scores.COMMANDS):
+for command in (*models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS):
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decode.options import Decoding
-from regard.decode.sample import choose
+from regard.decode.sample import best, choose
 from regard.decode.search import C, Hypothesis, Rules, Select, Step, Stops, hypothesis, penalty, reason
 
 
@@ -118,7 +117,7 @@ def advance(
     sentence = beams.sentence.repeat_interleave(width)  # [N·W]
     log_probs = rules.log_probs(logits, beams.said.flatten(0, 1), sentence, beams.tokens)  # [N·W, V]
     if k == 1:
-        numbers = None if draws is None else draws[beams.sentence, beams.tokens]  # [N]
+        numbers = None if draws is None else draws[beams.sentence].index_select(1, beams.tokens[None])[:, 0]  # [N]
         token = choose(log_probs, rules.options, numbers)[:, None]  # [N, 1]
         score, parent = beams.score + log_probs.gather(1, token), torch.zeros_like(token)
     else:
@@ -156,33 +155,6 @@ def one_end(log_probs: Float[Tensor, "R V"], end: Int[Tensor, " E"]) -> Float[Te
         return log_probs
     value, which = log_probs[:, end].max(-1, keepdim=True)  # [R, 1]
     return log_probs.index_fill(-1, end, -torch.inf).scatter(-1, end[which], value)
-
-
-BLOCK = 64
-
-
-def best(scores: Float[Tensor, "N X"], k: int) -> tuple[Float[Tensor, "N M"], Int[Tensor, "N M"]]:
-    """The k highest and where they stand; of equal ones those that stand first, which `topk` alone does not promise.
-
-    Among many they are sought in those blocks that have the highest maxima: at most k of them can matter, and to take
-    maxima is far quicker than to sort.
-    """
-    n, x = scores.shape
-    k = min(k, x)
-    if x < 2 * BLOCK * k:
-        return _best_of_few(scores, k)
-    scores = F.pad(scores, (0, -x % BLOCK), value=-torch.inf) if x % BLOCK else scores
-    blocks = scores.view(n, -1, BLOCK)
-    _, which = best(blocks.amax(-1), k)  # [N, k]
-    which = which.sort(dim=1).values  # so that places keep their order
-    few = blocks.gather(1, which[..., None].expand(-1, -1, BLOCK)).flatten(1)  # [N, k·BLOCK]
-    values, place = _best_of_few(few, k)
-    return values, which.gather(1, place // BLOCK) * BLOCK + place % BLOCK
-
-
-def _best_of_few(scores: Float[Tensor, "N X"], k: int) -> tuple[Float[Tensor, "N M"], Int[Tensor, "N M"]]:
-    values, index = scores.sort(dim=1, descending=True, stable=True)
-    return values[:, :k], index[:, :k]
 
 
 def _places(flags: list[bool], value: bool, like: Int[Tensor, "N W"]) -> Int[Tensor, " n"]:

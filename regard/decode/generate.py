@@ -21,6 +21,7 @@ from regard.decode.sample import numbers
 from regard.decode.search import Hypothesis, Rules, Stops
 from regard.decode.text import Decode, stops_in
 from regard.decode.walk import Said, collect, walk
+from regard.model.checks import trusted
 from regard.model.transformer import Decoder, EncoderDecoder, Network
 
 TOKENS = 200
@@ -76,7 +77,8 @@ def step(network: Decoder | EncoderDecoder, tokens: Int[Tensor, " R"], past: Pas
     """Logits behind one more token in each row, which the past takes in; what lies ahead of all rows is not read."""
     cache = past.cache.upto(past.longest + 1)
     prefix = {} if past.prefix is None else {"prefix": past.prefix}
-    logits = network.step(tokens[:, None], past.lengths[:, None], cache, **prefix)  # [R, 1, V]
+    with trusted():
+        logits = network.step(tokens[:, None], past.lengths[:, None], cache, **prefix)  # [R, 1, V]
     past.lengths, past.longest = past.lengths + 1, past.longest + 1
     return logits[:, 0]
 

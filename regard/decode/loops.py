@@ -56,7 +56,8 @@ class Start:
 class Loops:
     """The recorded loops of one network, for the shapes it has met."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: bool = False) -> None:
+        self.compiled = compiled
         self.recorded: OrderedDict[Any, Loop] = OrderedDict()
 
     @torch.inference_mode()
@@ -76,15 +77,15 @@ class Loops:
             if beams.score.size(1) == options.beam:
                 break
         state = State(logits, beams, past, start.rules, draws)
-        loop = self._loop(state, start.network, step)
+        loop = self._loop(state, start.network)
         loop.take(state)
         beams = loop.run(max(start.limits))
         return hypotheses([beams.at(kept)], sentences, start.rules, None)
 
-    def _loop(self, state: "State", network: Decoder | EncoderDecoder, step: Callable[..., Tensor]) -> "Loop":
+    def _loop(self, state: "State", network: Decoder | EncoderDecoder) -> "Loop":
         key = (tuple(tuple(x.shape) for x in state.tensors()), state.rules.options)
         if key not in self.recorded:
-            self.recorded[key] = Loop(state.clone(), network, step)
+            self.recorded[key] = Loop(state.clone(), network, self.compiled)
             if len(self.recorded) > KEPT:
                 self.recorded.popitem(last=False)
         self.recorded.move_to_end(key)
@@ -130,8 +131,11 @@ class State:
 class Loop:
     """One step, recorded over tensors that stay where they are."""
 
-    def __init__(self, state: State, network: Decoder | EncoderDecoder, step: Callable[..., Tensor]) -> None:
-        self.state, self.network, self.step = state, network, step
+    def __init__(self, state: State, network: Decoder | EncoderDecoder, compiled: bool) -> None:
+        self.state = state
+        self.step: Callable[..., Tensor] = network.step
+        if compiled:
+            self.step = torch.compile(network.step, fullgraph=True, dynamic=False)
         self.finished = torch.zeros_like(state.beams.sentence, dtype=torch.bool)
         kept = state.clone()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -160,7 +164,7 @@ class Loop:
         tokens = beams.said[..., -1].flatten()
         prefix = {} if state.past.prefix is None else {"prefix": state.past.prefix}
         places = state.past.lengths.clamp(max=state.past.cache.length - 1)  # an ended sentence may run over
-        logits = self.network.step(tokens[:, None], places[:, None], state.past.cache, **prefix)[:, 0]
+        logits = self.step(tokens[:, None], places[:, None], state.past.cache, **prefix)[:, 0]
         state.logits.copy_(logits)
         state.past.lengths.add_(1)
         for field in fields(beams):

@@ -30,10 +30,13 @@ SHORT = 4096
 """queries × keys up to which plain matrix products are quicker than a fused kernel"""
 
 
-def quick(network: Decoder | EncoderDecoder, precision: Precision = "auto") -> Decoder | EncoderDecoder:
+def quick(
+    network: Decoder | EncoderDecoder, precision: Precision = "auto", compiled: bool = False
+) -> Decoder | EncoderDecoder:
     """A copy of the network for decoding, where the network is; `auto` takes bfloat16 where the device has it.
 
-    It cannot be trained, saved or watched.
+    `compiled`, on a GPU: each shape's step is compiled, which takes a while and pays for long inputs. The copy cannot
+    be trained, saved or watched.
     """
     check_type("precision", precision, Precision)
     if network.config.classes:
@@ -50,7 +53,7 @@ def quick(network: Decoder | EncoderDecoder, precision: Precision = "auto") -> D
     for layer in (module for module in copy.modules() if isinstance(module, Layer)):
         _refit(layer, dtype)
     if device.type == "cuda":
-        copy.loops = Loops()
+        copy.loops = Loops(compiled)
     return copy
 
 
@@ -142,7 +145,7 @@ class FusedAttention(nn.Module):
     ) -> tuple[Float[Tensor, "R G S Dk"], Float[Tensor, "R G S Dv"]]:
         """What queries are compared with and what they take away."""
         k, v = self.kv(key).split(self.widths[1:], -1)
-        return split_heads(k, self.kv_heads), split_heads(v, self.kv_heads)
+        return split_heads(k, self.kv_heads).contiguous(), split_heads(v, self.kv_heads).contiguous()
 
 
 def _linear(layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype, packed: bool) -> nn.Module:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -67,10 +68,40 @@ def _marked(marks: Tensor, ids: Int[Tensor, "R L"]) -> Tensor:
     return counts > 0
 
 
+BLOCK = 64
+
+
+def best(scores: Float[Tensor, "N X"], k: int) -> tuple[Float[Tensor, "N M"], Int[Tensor, "N M"]]:
+    """The k highest and where they stand; of equal ones those that stand first, which `topk` alone does not promise.
+
+    Among many they are sought in those blocks that have the highest maxima: at most k of them can matter, and to take
+    maxima is far quicker than to sort.
+    """
+    n, x = scores.shape
+    k = min(k, x)
+    if x < 2 * BLOCK * k:
+        return _best_of_few(scores, k)
+    scores = F.pad(scores, (0, -x % BLOCK), value=-torch.inf) if x % BLOCK else scores
+    blocks = scores.view(n, -1, BLOCK)
+    _, which = best(blocks.amax(-1), k)  # [N, k]
+    which = which.sort(dim=1).values  # so that places keep their order
+    few = blocks.gather(1, which[..., None].expand(-1, -1, BLOCK)).flatten(1)  # [N, k·BLOCK]
+    values, place = _best_of_few(few, k)
+    return values, which.gather(1, place // BLOCK) * BLOCK + place % BLOCK
+
+
+def _best_of_few(scores: Float[Tensor, "N X"], k: int) -> tuple[Float[Tensor, "N M"], Int[Tensor, "N M"]]:
+    if k == 1:
+        value = scores.amax(1, keepdim=True)  # [N, 1]
+        return value, (scores == value).int().argmax(1, keepdim=True)
+    values, index = scores.sort(dim=1, descending=True, stable=True)
+    return values[:, :k], index[:, :k]
+
+
 def choose(logits: Logits, options: Decoding, draws: Float[Tensor, " R"] | None) -> Int[Tensor, " R"]:
     """The best id of each row or, given a number from [0, 1) for each, the one that it draws."""
     if draws is None:
-        return logits.argmax(-1)
+        return best(logits, 1)[1][:, 0]
     logits = logits / options.temperature
     logits = keep_top_k(logits, options.top_k) if options.top_k else logits
     logits = keep_top_p(logits, options.top_p) if options.top_p < 1 else logits

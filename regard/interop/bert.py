@@ -7,17 +7,23 @@ import torch
 from torch import Tensor
 
 from regard.config import ModelConfig
+from regard.files import quoted
 from regard.interop.names import activation_in, activation_out
-from regard.interop.rules import Rule, State, plain, refuse, require, same, unscaled, with_pad_row, with_table
-
-BASE = "bert."
-IGNORED = (
-    r"bert\.embeddings\.position_ids",
-    r"bert\.pooler\.dense\.(weight|bias)",  # where no head per sequence reads it
-    r"cls\.seq_relationship\.(weight|bias)",
-    r"cls\.predictions\.(decoder\.weight|decoder\.bias|bias)",  # where it is the embedding, and the other bias
+from regard.interop.rules import (
+    Rule,
+    State,
+    plain,
+    refuse,
+    require,
+    same,
+    uneven_heads,
+    unscaled,
+    with_pad_row,
+    with_table,
 )
+from regard.interop.shape import Held, Shape
 
+TYPES = "bert.embeddings.token_type_embeddings.weight"
 HEADS = {
     "BertModel": "none",
     "BertForMaskedLM": "words",
@@ -30,10 +36,7 @@ HEADS = {
 def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     """What its `config.json` tells."""
     require(told, where, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
-    name = (told.get("architectures") or ["BertModel"])[0]
-    if name not in HEADS:
-        raise ValueError(f"{where}: of BERT's heads Regard has those of {', '.join(HEADS)}, and not {name}'s")
-    head = HEADS[name]
+    head = _head_of(told, where)
     labels = len(told.get("id2label") or range(told.get("num_labels", 2)))
     pad = told.get("pad_token_id", 0)
     config = ModelConfig(
@@ -50,7 +53,7 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
         max_length=told.get("max_position_embeddings", 512),
         scale_embeddings=False,
         embedding_norm=True,
-        tied=head != "token" and told.get("tie_word_embeddings", True),
+        tied=head == "none" or (head != "token" and told.get("tie_word_embeddings", True)),
         output_bias=head in ("words", "token"),
         output_transform=head == "words",
         dropout=told.get("hidden_dropout_prob", 0.1),
@@ -64,10 +67,38 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     return config
 
 
+def _head_of(told: dict[str, Any], where: str) -> str:
+    name = (told.get("architectures") or ["BertModel"])[0]
+    if name not in HEADS:
+        raise ValueError(f"{where}: of BERT's heads Regard has those of {', '.join(HEADS)}, and not {name}'s")
+    return HEADS[name]
+
+
+def about(told: dict[str, Any], config: ModelConfig, held: Held) -> dict[str, Any]:
+    """Whether it has a head, what its classes are called, and that it cannot tell the texts of a pair apart."""
+    found: dict[str, Any] = {"head": "none"} if _head_of(told, "") == "none" else {}
+    names = told.get("id2label")
+    if config.classes and names and list(names.values()) != _unnamed(config.classes):
+        wanted = [str(i) for i in range(config.classes)]
+        if sorted(names) != sorted(wanted) or not all(isinstance(name, str) for name in names.values()):
+            raise ValueError(f"id2label must name each class by its number from 0 on, and is {quoted(names)}")
+        found["classes"] = [names[number] for number in wanted]
+    types = held.read(TYPES)
+    if not torch.equal(types, types[:1].expand_as(types)):
+        found["notes"] = [
+            "Every text is of token type 0 here: it cannot tell the second text of a pair, as cross-encoders read it."
+        ]
+    return found
+
+
+def _unnamed(count: int) -> list[str]:
+    return [f"LABEL_{i}" for i in range(count)]
+
+
 def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
-    """The same model in the terms of this shape: a head per token is BERT's for labels, unless it is the embedding."""
-    config, state = with_table(*unscaled(*plain(config, state)))
-    if config.classes or (config.tied and not config.output_bias and not config.output_transform):
+    """The same model in the terms of this shape: a head per token is BERT's for labels."""
+    config, state = adapt_without_head(config, state)
+    if config.classes:
         return config, state
     state = {"output_bias": torch.zeros(config.outputs)} | state
     if config.tied and not config.output_transform:
@@ -75,13 +106,17 @@ def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
     return replace(config, output_bias=True, tied=config.tied and config.output_transform), state
 
 
+def adapt_without_head(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
+    """The same model for those who want its vectors."""
+    return with_table(*unscaled(*plain(config, state)))
+
+
 def write_config(config: ModelConfig) -> dict[str, Any]:
     """Its `config.json`."""
-    wide = config.d_model // config.heads
     refuse(
         "BERT",
-        {
-            "its heads are not d_model ÷ heads wide": config.widths != (wide, wide, config.heads),
+        uneven_heads(config)
+        | {
             "its norms are not LayerNorm after each sub-layer": config.norm != "post" or config.norm_kind != "layer",
             "its embeddings are not normalised, and BERT's are (embedding_norm)": not config.embedding_norm,
             "its positions are rotary, and BERT's are in a table": config.positions == "rotary",
@@ -100,12 +135,12 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "hidden_act": activation_out(config, "BERT"),
         "layer_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_length,
-        "type_vocab_size": 2,
+        "type_vocab_size": 1,  # so that a pair's second text is an error there, and not read as if it were a first
         "tie_word_embeddings": config.tied,
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
-        "id2label": {str(i): f"LABEL_{i}" for i in range(labels)},
-        "label2id": {f"LABEL_{i}": i for i in range(labels)},
+        "id2label": {str(i): name for i, name in enumerate(_unnamed(labels))},
+        "label2id": {name: i for i, name in enumerate(_unnamed(labels))},
     }
 
 
@@ -113,7 +148,7 @@ def rules(config: ModelConfig) -> list[Rule]:
     """Which tensor is which."""
     found = same("embedding.tokens", "bert.embeddings.word_embeddings", ["weight"])
     # Every text is of type 0 here: its vector is part of each position's.
-    places = ("bert.embeddings.position_embeddings.weight", "bert.embeddings.token_type_embeddings.weight")
+    places = ("bert.embeddings.position_embeddings.weight", TYPES)
     found += [Rule(("embedding.positions.weight",), places, lambda x, kinds: (x + kinds[0],), _no_types)]
     found += same("embedding.norm", "bert.embeddings.LayerNorm")
     for i in range(config.layers):
@@ -129,7 +164,7 @@ def rules(config: ModelConfig) -> list[Rule]:
 
 
 def _no_types(positions: Tensor) -> tuple[Tensor, Tensor]:
-    return positions, torch.zeros(2, positions.size(1))
+    return positions, torch.zeros(1, positions.size(1))
 
 
 def _head(config: ModelConfig) -> list[Rule]:
@@ -146,3 +181,33 @@ def _head(config: ModelConfig) -> list[Rule]:
     if config.output_bias:  # a head per token over the ids: BERT's for labels
         return [*same("output", "classifier", ["weight"]), Rule(("output_bias",), ("classifier.bias",))]
     return []
+
+
+def copies(config: ModelConfig) -> dict[str, str]:
+    """The embedding and the bias, which some folders hold a second time in the head over the vocabulary."""
+    if not (config.tied and config.output_transform):
+        return {}
+    decoder = "cls.predictions.decoder"
+    return {
+        f"{decoder}.weight": "bert.embeddings.word_embeddings.weight",
+        f"{decoder}.bias": "cls.predictions.bias",
+    }
+
+
+SHAPE = Shape(
+    base="bert.",
+    ignored=(
+        r"bert\.embeddings\.position_ids",
+        r"bert\.pooler\.dense\.(weight|bias)",  # where no head per sequence reads it
+        r"cls\.seq_relationship\.(weight|bias)",
+        r"cls\.predictions\.(decoder\.weight|decoder\.bias|bias)",  # where there is no such head, or another bias
+    ),
+    read_config=read_config,
+    write_config=write_config,
+    adapt=adapt,
+    rules=rules,
+    copies=copies,
+    about=about,
+)
+HEADLESS = replace(SHAPE, adapt=adapt_without_head)
+"""for a model that came without a head, and is to go without"""

@@ -20,16 +20,15 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
+from regard.interop.rules import FLOATS, NEVER
 from regard.model.attention import MultiHeadAttention
 from regard.model.layers import FeedForward, Stack
 from regard.model.positions import sinusoids
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.store import Stored
 
-DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
+DTYPES = (*FLOATS, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
 """how CTranslate2 can store weights"""
-UNSAID = -1e4
-"""the bias of an id that is never to be said: its probability is 0 even in float32, and float16 can hold it"""
 
 Numbers = Float32[np.ndarray, "*N"]
 
@@ -215,7 +214,7 @@ def fill_output(spec: Any, network: Decoder | EncoderDecoder, size: int, suppres
     if network.output_bias is not None:
         bias[: config.outputs] = network.output_bias.detach()
     unsaid = [*range(config.outputs, size), *(id_ for id_ in suppressed if id_ < size)]
-    bias[unsaid] = UNSAID
+    bias[unsaid] = NEVER
     spec.weight = numbers(F.pad(ours[:size], (0, 0, 0, max(0, size - len(ours)))))
     if config.output_bias or unsaid:
         spec.bias = numbers(bias)

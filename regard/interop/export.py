@@ -8,7 +8,7 @@ from regard.files import new_folder
 from regard.interop.card import write_card
 from regard.interop.ct2 import export_ctranslate2
 from regard.interop.huggingface import export_huggingface
-from regard.store import Stored, refuse_existing
+from regard.store import Stored, check_writable
 
 Engine = Literal["huggingface", "ctranslate2"]
 
@@ -20,11 +20,11 @@ def export(m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str
     """
     check_type("to", to, Engine)
     folder = Path(folder)
-    refuse_existing(folder)
+    check_writable(m, folder)
     with new_folder(folder) as temporary:
-        shape = "ctranslate2"
         if to == "huggingface":
-            shape = export_huggingface(m, temporary, dtype)
+            written = export_huggingface(m, temporary, dtype)
+            write_card(m, temporary, written.shape, dtype, written.architecture, written.notes)
         else:
             export_ctranslate2(m, temporary, dtype)
-        write_card(m, temporary, shape, dtype)
+            write_card(m, temporary, "ctranslate2", dtype)

@@ -12,13 +12,12 @@ from regard.interop.rules import (
     require,
     same,
     transposed,
+    uneven_heads,
     unscaled,
     with_table,
     without_pad,
 )
-
-BASE = "transformer."
-IGNORED = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)  # masks that early versions saved
+from regard.interop.shape import Shape
 
 
 def read_config(told: dict[str, Any], where: str) -> ModelConfig:
@@ -53,11 +52,10 @@ def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     """Its `config.json`."""
-    wide = config.d_model // config.heads
     refuse(
         "GPT-2",
-        {
-            "its heads are not d_model ÷ heads wide": config.widths != (wide, wide, config.heads),
+        uneven_heads(config)
+        | {
             "its norms are not LayerNorm before each sub-layer": config.norm != "pre" or config.norm_kind != "layer",
             "it normalises its embeddings": config.embedding_norm,
             "it has rotary positions, which of decoders those of Llama's shape have": config.positions == "rotary",
@@ -93,3 +91,14 @@ def rules(config: ModelConfig) -> list[Rule]:
         found += transposed([f"{ours}.feed_forward.down"], f"{theirs}.mlp.c_proj")
         found += same(f"{ours}.attention_norm", f"{theirs}.ln_1") + same(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
     return found if config.tied else found + same("output", "lm_head", ["weight"])
+
+
+SHAPE = Shape(
+    base="transformer.",
+    ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),  # masks that early versions saved
+    read_config=read_config,
+    write_config=write_config,
+    adapt=adapt,
+    rules=rules,
+    copies=lambda config: {"lm_head.weight": "transformer.wte.weight"} if config.tied else {},
+)

@@ -2,8 +2,11 @@
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,145 +16,172 @@ from torch import Tensor
 from regard.config import ModelConfig, did_you_mean
 from regard.files import is_there, quoted, read_json, shorten
 from regard.interop import bert, gpt2, llama, marian
-from regard.interop.rules import Rule, interleaved, refuse, state_of, to_theirs
-from regard.store import Stored, empty, fill, generation_config, load_tokenizer, special_ids, write_json
-from regard.text.tokenizer import Tokenizer
-from regard.weights import REAL, Weights, open_weights, write_weights
+from regard.interop.generation import read_generation, write_generation
+from regard.interop.rules import FLOATS, Rule, State, refuse, state_of, to_theirs
+from regard.interop.shape import Held, Shape
+from regard.store import Stored, empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
+from regard.text.tokenizer import END, PAD, SEPARATOR, Tokenizer
+from regard.weights import REAL, open_weights, write_weights
 
-SHAPES: dict[str, ModuleType] = {"bert": bert, "gpt2": gpt2, "llama": llama, "marian": marian, "pegasus": marian}
-"""each has read_config, write_config, adapt, rules, and the names it may ignore"""
+SHAPES = {
+    "bert": bert.SHAPE,
+    "gpt2": gpt2.SHAPE,
+    "llama": llama.SHAPE,
+    "marian": marian.SHAPE,
+    "pegasus": marian.SHAPE,
+}
+CHANGES = ("dropout", "attention_dropout")
+"""what a model may be loaded with that is not in its weights"""
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
+def load_huggingface(folder: Path, **changes: float) -> Stored:
+    """The model of a folder with `config.json`, safetensors and a tokenizer, as an ordinary Regard model.
 
-def load_huggingface(folder: Path) -> Stored:
-    """The model of a folder with `config.json`, safetensors and a tokenizer, as an ordinary Regard model."""
+    `changes` are its dropout and attention_dropout, if it is to learn with others than its config tells.
+    """
     path = folder / "config.json"
     told = read_json(path)
     kind = told.get("model_type")
     if not isinstance(kind, str) or kind not in SHAPES:
         named = shorten(str(kind), 40)
         raise ValueError(f"{path}: Regard has no model of the type {named!r}: {did_you_mean(named, SHAPES)}")
+    for name in changes:
+        if name not in CHANGES:
+            raise ValueError(f"{name} cannot be changed as a model is loaded: {did_you_mean(name, CHANGES)}")
     shape = SHAPES[kind]
-    generation = folder / "generation_config.json"
-    ids = told | (read_json(generation) if is_there(generation) else {})
+    generation_path = folder / "generation_config.json"
+    generation = read_json(generation_path) if is_there(generation_path) else {}
+    with _named(path, kind):
+        config = replace(shape.read_config(told, str(path)), **changes)  # type: ignore[arg-type]
+    special = special_ids(told | generation, config, folder)
+    held = Held(open_weights(folder), shape.base)
+    network = empty(config, held.weights)
+    fill(network, read_state(held, shape, config, {name: tuple(x.shape) for name, x in network.state_dict().items()}))
+    with _named(path, kind):
+        about = {"origin": f"a Hugging Face folder of the type {kind}"} | shape.about(told, config, held)
+    if config.kind != "encoder":
+        about["generation"] = read_generation(generation or told, str(generation_path if generation else path))
+    tokenizer = load_tokenizer(folder)
+    if tokenizer is None:
+        about["tokenizer"] = why_no_tokenizer(folder)
+    if note := shape.trap(config, special, network.state_dict()):
+        about.setdefault("notes", []).append(note)
+    return Stored(network, tokenizer, special, {name: value for name, value in about.items() if value})
+
+
+@contextmanager
+def _named(path: Path, kind: str) -> Iterator[None]:
+    """Whatever is wrong with a config is a ValueError that names it."""
     try:
-        config: ModelConfig = shape.read_config(told, str(path))
+        yield
     except KeyError as error:
         raise ValueError(f"{path} has no {error.args[0]}: is it a {kind} model's?") from None
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(shorten(str(error) if str(path) in str(error) else f"{path}: {error}")) from None
-    special = special_ids(ids, config, folder)
-    weights = open_weights(folder)
-    network = empty(config, weights)
-    rules = shape.rules(config)
-    found = _find(weights, rules, shape)
-    _check_shapes(weights, rules, found, {name: tuple(x.shape) for name, x in network.state_dict().items()})
-    state: dict[str, Tensor] = {}
+        raise ValueError(shorten(str(error) if str(path.parent) in str(error) else f"{path}: {error}")) from None
+
+
+def read_state(held: Held, shape: Shape, config: ModelConfig, wanted: dict[str, tuple[int, ...]]) -> State:
+    """Our tensors from a folder's, once all of these are known to fit."""
+    rules, copies = shape.rules(config), shape.copies(config)
+    _check_names(held, shape, {name for rule in rules for name in rule.theirs} | set(copies))
     for rule in rules:
-        state.update(zip(rule.ours, rule.read(*_tensors(weights, rule, found)), strict=True))
-    if shape is marian:
-        _check_sinusoids(weights, config.d_model)
-        state = interleaved(state, config.d_model)
-    fill(network, state)
-    return Stored(network, load_tokenizer(folder), special, {"origin": f"a Hugging Face folder of the type {kind}"})
+        _check_shapes(held, rule, wanted)
+    shape.check(held, config)
+    for name, original in copies.items():
+        _check_copy(held, name, original)
+    state: State = {}
+    for rule in rules:
+        state.update(zip(rule.ours, rule.read(*_tensors(held, rule)), strict=True))
+    return shape.arrange(state, config)
 
 
-def _find(weights: Weights, rules: list[Rule], shape: ModuleType) -> dict[str, str]:
-    """The name under which a folder holds each tensor: the full one, one without the base's name, or an older one."""
-    found = {}
-    for name in (name for rule in rules for name in rule.theirs if rule.default is None or name in weights.entries):
-        older = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-        options = [name, name.removeprefix(shape.BASE), older, older.removeprefix(shape.BASE)]
-        there = [option for option in options if option in weights.entries]
-        if not there:
-            raise ValueError(f"{weights.where} has no tensor {name}, which its config asks for")
-        found[name] = there[0]
-    ignored = [*shape.IGNORED, r"lm_head\.weight"]
-    ignored += [re.escape(name) for name in getattr(shape, "POSITIONS", ())]
-    for name in set(weights.entries) - set(found.values()):
-        if not any(re.fullmatch(each, full) for each in ignored for full in (name, shape.BASE + name)):
-            raise ValueError(f"{weights.where} has a tensor {quoted(name)} that a model of its config has not")
-    return found
+def _check_names(held: Held, shape: Shape, known: set[str]) -> None:
+    """A ValueError for a tensor that a model of the config has not."""
+    used = {held.spelled(name) for name in known}
+    for name in set(held.weights.entries) - used:
+        if not any(re.fullmatch(each, full) for each in shape.ignored for full in (name, shape.base + name)):
+            raise ValueError(f"{held.weights.where} has a tensor {quoted(name)} that a model of its config has not")
 
 
-def _tensors(weights: Weights, rule: Rule, found: dict[str, str]) -> list[Tensor]:
-    if rule.default is not None and rule.theirs[0] not in found:
+def _tensors(held: Held, rule: Rule) -> list[Tensor]:
+    if rule.default is not None and held.spelled(rule.theirs[0]) is None:
         return [rule.default()]
-    return [weights.read(found[name]) for name in rule.theirs]
+    return [held.read(name) for name in rule.theirs]
 
 
-def _check_shapes(
-    weights: Weights, rules: list[Rule], found: dict[str, str], wanted: dict[str, tuple[int, ...]]
-) -> None:
-    """A ValueError unless each tensor will fit where it goes: tried on tensors that take no memory."""
-    for rule in rules:
-        entries = {name: weights.entries[found[name]] for name in rule.theirs if name in found}
-        for name, entry in entries.items():
-            if entry.dtype not in REAL:
-                raise ValueError(
-                    f"{entry.file}: {name} is of type {entry.dtype}: weights are {', '.join(sorted(REAL))}"
-                )
-        if len(entries) < len(rule.theirs):
-            continue  # a default, of the right shape by itself
+def _check_shapes(held: Held, rule: Rule, wanted: dict[str, tuple[int, ...]]) -> None:
+    """A ValueError unless their tensors will fit where they go: tried on tensors that take no memory."""
+    entries = {name: entry for name in rule.theirs if (entry := held.entry(name)) is not None}
+    for name, entry in entries.items():
+        if entry.dtype not in REAL:
+            raise ValueError(f"{entry.file}: {name} is of type {entry.dtype}: weights are {', '.join(sorted(REAL))}")
+    if len(entries) < len(rule.theirs):
+        if rule.default is not None:
+            return  # of the right shape by itself
+        missing = next(name for name in rule.theirs if name not in entries)
+        raise ValueError(f"{held.weights.where} has no tensor {missing}, which its config asks for")
+    try:
+        got = rule.read(*(torch.empty(entry.shape, device="meta") for entry in entries.values()))
+        right = [tuple(each.shape) for each in got] == [wanted[name] for name in rule.ours]
+    except (RuntimeError, IndexError):
+        right = False
+    if not right:
         told = ", ".join(f"{name} {list(entry.shape)}" for name, entry in entries.items())
-        try:
-            got = rule.read(*(torch.empty(entry.shape, device="meta") for entry in entries.values()))
-            right = [tuple(each.shape) for each in got] == [wanted[name] for name in rule.ours]
-        except (RuntimeError, IndexError):
-            right = False
-        if not right:
-            needs = ", ".join(f"{name} {list(wanted[name])}" for name in rule.ours)
-            raise ValueError(f"{weights.where}: {told} does not fit its config, which makes {needs}")
+        needs = ", ".join(f"{name} {list(wanted[name])}" for name in rule.ours)
+        raise ValueError(f"{held.weights.where}: {told} does not fit its config, which makes {needs}")
 
 
-def _check_sinusoids(weights: Weights, width: int) -> None:
-    """A folder may hold the position tables; if they are anything but sinusoids, this is another model."""
-    for name in marian.POSITIONS:
-        entry = weights.entries.get(name)
-        if entry is None:
-            continue
-        if len(entry.shape) != 2 or entry.shape[1] != width or entry.dtype not in REAL:
-            raise ValueError(f"{weights.where}: {name} is no table of positions: {entry.dtype} {list(entry.shape)}")
-        table = weights.read(name)
-        if not torch.allclose(table.float(), marian.sines_then_cosines(*table.shape), atol=1e-3):
-            raise ValueError(f"{weights.where}: {name} holds other positions than the paper's sinusoids")
+def _check_copy(held: Held, name: str, original: str) -> None:
+    """A ValueError if a folder holds under a second name something else: `transformers` would use it."""
+    entry, first = held.entry(name), held.entry(original)
+    if entry is None or first is None:
+        return
+    if entry.shape != first.shape or entry.dtype not in REAL or not torch.equal(held.read(name), held.read(original)):
+        raise ValueError(
+            f"{held.weights.where}: {name} is another tensor than {original}, and by its config should be the same: "
+            "Regard's model has one for both (is tie_word_embeddings right?)"
+        )
 
 
-def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> str:
-    """Write into a folder what `transformers` loads with its Auto classes; the shape it was written in."""
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is not a choice: {did_you_mean(dtype, DTYPES)}")
-    shape = shape_for(stored.config)
-    config, state = shape.adapt(stored.config, state_of(stored.network))
-    told = shape.write_config(config)
-    ids = generation_config(Stored(stored.network, None, stored.special)) | {"pad_token_id": config.pad_id}
-    if stored.config.kind == "encoder-decoder":
-        suppressed = dict.fromkeys([*stored.special.suppressed, *([config.pad_id] if config.pad_is_last else [])])
-        ids |= {"suppress_tokens": list(suppressed) or None, "max_length": min(512, config.max_length)}
-    elif config.pad_id is None and stored.special.end:
-        ids["pad_token_id"] = stored.special.end[0]
-    ids = {name: value for name, value in ids.items() if value is not None}
-    told |= {"torch_dtype": dtype, "eos_token_id": None, "bos_token_id": None}
-    told |= {name: value for name, value in ids.items() if name.endswith("_token_id")}
-    labels = stored.about.get("classes")
-    if labels and stored.config.classes == len(labels):
-        told |= {"id2label": {str(i): name for i, name in enumerate(labels)}}
-        told |= {"label2id": {name: i for i, name in enumerate(labels)}}
+@dataclass(frozen=True)
+class Written:
+    """What a folder was written as."""
+
+    shape: str
+    architecture: str
+    notes: tuple[str, ...] = ()
+    """what to beware of"""
+
+
+def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> Written:
+    """Write into a folder what `transformers` loads with its Auto classes."""
+    if dtype not in FLOATS:
+        raise ValueError(f"dtype {dtype!r} is not a choice: {did_you_mean(dtype, FLOATS)}")
+    shape = shape_for(stored)
+    ours = state_of(stored.network)
+    trap = shape.trap(stored.config, stored.special, ours)
+    if trap is not None and _trained_here(stored.tokenizer):
+        raise ValueError(f"this model cannot be written for others: {trap} Give it special.start = <pad>")
+    config, state = shape.adapt(stored.config, ours)
+    generation = write_generation(stored, config)
+    told = shape.write_config(config) | _labels(stored)
+    told |= {"torch_dtype": dtype, "pad_token_id": config.pad_id}
+    ids = ("eos_token_id", "bos_token_id", "decoder_start_token_id", "sep_token_id")
+    told |= {name: generation.get(name) for name in ids if name in generation or name in ids[:2]}
     write_json(folder / "config.json", told)
-    if stored.config.kind != "encoder":
-        write_json(folder / "generation_config.json", ids)
+    if config.kind != "encoder":
+        write_json(folder / "generation_config.json", generation)
     theirs = to_theirs(shape.rules(config), state)
-    if shape is marian:
-        theirs |= marian.repeated(config, theirs)
-    write_weights(folder / "model.safetensors", {name: tensor.to(DTYPES[dtype]) for name, tensor in theirs.items()})
+    theirs |= shape.more(config, theirs)
+    write_weights(folder / "model.safetensors", {name: tensor.to(FLOATS[dtype]) for name, tensor in theirs.items()})
     if stored.tokenizer is not None:
-        _tokenizer_for(stored.tokenizer, stored.config, config).save(folder)
-    return str(told["model_type"])
+        tokenizer_for(stored, config, generation).save(folder)
+    return Written(str(told["model_type"]), str(told["architectures"][0]), () if trap is None else (trap,))
 
 
-def shape_for(config: ModelConfig) -> ModuleType:
+def shape_for(stored: Stored) -> Shape:
     """Which shape a model is written in."""
+    config = stored.config
     refuse(
         "any shape that others run",
         {
@@ -162,15 +192,51 @@ def shape_for(config: ModelConfig) -> ModuleType:
         },
     )
     if config.kind == "decoder":
-        return llama if config.norm_kind == "rms" else gpt2
-    return marian if config.kind == "encoder-decoder" else bert
+        return llama.SHAPE if config.norm_kind == "rms" else gpt2.SHAPE
+    if config.kind == "encoder-decoder":
+        return marian.SHAPE
+    bare = config.tied and not (config.classes or config.output_bias or config.output_transform)
+    return bert.HEADLESS if stored.about.get("head") == "none" and bare else bert.SHAPE
 
 
-def _tokenizer_for(tokenizer: Tokenizer, ours: ModelConfig, written: ModelConfig) -> Tokenizer:
-    """The tokenizer without the <pad> that a decoder was written without; padding is then done with the end token."""
-    if written.vocab_size == ours.vocab_size or type(tokenizer) is not Tokenizer:
+def _labels(stored: Stored) -> dict[str, Any]:
+    """The names of a model's classes, if it has any."""
+    names = stored.about.get("classes")
+    if not names or stored.config.classes != len(names):
+        return {}
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{times} classes are called {name!r}: give each its own name in about['classes']")
+    return {"id2label": {str(i): name for i, name in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
+
+
+def _trained_here(tokenizer: Tokenizer | None) -> bool:
+    """Whether a tokenizer is laid out as those that Regard trains."""
+    if type(tokenizer) is not Tokenizer:
+        return False
+    ids = [tokenizer.engine.token_to_id(token) for token in (END, SEPARATOR, PAD)]
+    return ids == [0, 1, tokenizer.size - 1]
+
+
+def tokenizer_for(stored: Stored, written: ModelConfig, generation: dict[str, Any]) -> Tokenizer:
+    """The tokenizer as others need it: with a token to pad with, and without the <pad> that a decoder was written
+    without."""
+    tokenizer = stored.tokenizer
+    assert tokenizer is not None
+    if type(tokenizer) is not Tokenizer:
         return tokenizer
-    told = json.loads(tokenizer.engine.to_str())
-    told["added_tokens"] = [token for token in told["added_tokens"] if token["id"] < written.vocab_size]
-    settings: dict[str, Any] = tokenizer.settings | {"pad_token": tokenizer.settings["eos_token"]}
-    return Tokenizer(Engine.from_str(json.dumps(told)), settings)
+    engine, settings = tokenizer.engine, dict(tokenizer.settings)
+    if written.vocab_size < stored.config.vocab_size:
+        told = json.loads(engine.to_str())
+        told["added_tokens"] = [token for token in told["added_tokens"] if token["id"] < written.vocab_size]
+        engine = Engine.from_str(json.dumps(told))
+        settings = {name: value for name, value in settings.items() if value != tokenizer.token(written.vocab_size)}
+    roles = {"bos_token": "bos_token_id", "eos_token": "eos_token_id", "pad_token": "pad_token_id"}
+    for role, name in roles.items():
+        if isinstance(id_ := generation.get(name), int) and written.kind != "encoder":
+            settings.setdefault(role, tokenizer.token(id_))
+    if written.kind == "encoder" and written.pad_id is not None:
+        settings.setdefault("pad_token", tokenizer.token(written.pad_id))
+    if written.kind == "encoder-decoder":  # CTranslate2's converter does not do without; nothing is unknown to bytes
+        settings.setdefault("unk_token", settings.get("pad_token"))
+    return Tokenizer(engine, settings)

@@ -4,16 +4,12 @@ from typing import Any
 
 from regard.config import ModelConfig
 from regard.interop.rules import Rule, State, refuse, require, same, unscaled, without_pad
-
-BASE = "model."
-IGNORED = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq")
+from regard.interop.shape import Shape
 
 
 def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     """What its `config.json` tells."""
-    require(told, where, hidden_act="silu", pretraining_tp=1, architectures=["LlamaForCausalLM"])
-    rope = told.get("rope_parameters") or told.get("rope_scaling") or {}
-    require(rope, where, rope_type="default", type="default", partial_rotary_factor=1.0)
+    require(told, where, hidden_act="silu", architectures=["LlamaForCausalLM"])
     if told.get("attention_bias", False) != told.get("mlp_bias", False):
         raise ValueError(f"{where}: attention_bias and mlp_bias differ, and Regard's model has both or neither")
     return ModelConfig(
@@ -34,12 +30,23 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
         norm_eps=told.get("rms_norm_eps", 1e-6),
         positions="rotary",
         max_length=told.get("max_position_embeddings", 2048),
-        rotary_base=told.get("rope_theta") or rope.get("rope_theta", 10_000.0),
+        rotary_base=_rotary_base(told, where),
         scale_embeddings=False,
         tied=told.get("tie_word_embeddings", False),
         dropout=0.0,
         attention_dropout=told.get("attention_dropout", 0.0),
     )
+
+
+def _rotary_base(told: dict[str, Any], where: str) -> float:
+    """The base of the rotary wavelengths, which stands in one of three places, or in several and is the same."""
+    places = [told, *(told.get(name) or {} for name in ("rope_parameters", "rope_scaling"))]
+    for place in places:
+        require(place, where, rope_type="default", type="default", partial_rotary_factor=1.0)
+    bases = {place["rope_theta"] for place in places if place.get("rope_theta") is not None}
+    if len(bases) > 1:
+        raise ValueError(f"{where}: it tells several values of rope_theta: {sorted(bases)}")
+    return bases.pop() if bases else 10_000.0
 
 
 def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
@@ -94,3 +101,14 @@ def rules(config: ModelConfig) -> list[Rule]:
         found += same(f"{ours}.attention_norm", f"{theirs}.input_layernorm", ["weight"])
         found += same(f"{ours}.feed_forward_norm", f"{theirs}.post_attention_layernorm", ["weight"])
     return found if config.tied else found + same("output", "lm_head", ["weight"])
+
+
+SHAPE = Shape(
+    base="model.",
+    ignored=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq"),
+    read_config=read_config,
+    write_config=write_config,
+    adapt=adapt,
+    rules=rules,
+    copies=lambda config: {"lm_head.weight": "model.embed_tokens.weight"} if config.tied else {},
+)

@@ -7,17 +7,28 @@ from typing import Any, Literal
 
 import torch
 
-from regard.config import ModelConfig
+from regard.config import ModelConfig, SpecialIds
 from regard.interop.names import activation_in, activation_out
-from regard.interop.rules import Rule, State, in_halves, plain, refuse, require, same, with_pad_row
+from regard.interop.rules import (
+    Rule,
+    State,
+    in_halves,
+    interleaved,
+    plain,
+    refuse,
+    require,
+    same,
+    uneven_heads,
+    with_pad_row,
+)
+from regard.interop.shape import Held, Shape
 from regard.model.positions import sinusoids
+from regard.weights import REAL
 
-BASE = "model."
 EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
-IGNORED = tuple(map(re.escape, EMBEDDINGS))  # the same as model.shared
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 """sinusoids that some folders hold: read only to see that they are none but those"""
-
+ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 NORM_EPS = 1e-5
 
 
@@ -25,10 +36,10 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     """What the `config.json` of either tells."""
     require(told, where, architectures=[ARCHITECTURES[told["model_type"]]])
     require(told, where, share_encoder_decoder_embeddings=True, decoder_vocab_size=told["vocab_size"])
-    require(told, where, static_position_embeddings=True, normalize_embedding=False)
+    norm: Literal["post", "pre"] = "post" if told["model_type"] == "marian" else "pre"
+    require(told, where, static_position_embeddings=True, normalize_embedding=False, normalize_before=norm == "pre")
     heads, d_ff = told["encoder_attention_heads"], told["encoder_ffn_dim"]
     require(told, where, decoder_attention_heads=heads, decoder_ffn_dim=d_ff)
-    norm: Literal["post", "pre"] = "post" if told["model_type"] == "marian" else "pre"
     return ModelConfig(
         vocab_size=told["vocab_size"],
         pad=told["pad_token_id"],
@@ -49,9 +60,6 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     )
 
 
-ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
-
-
 def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
     """The same model in the terms of this shape."""
     config, state = plain(config, state)
@@ -63,11 +71,10 @@ def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
 def write_config(config: ModelConfig) -> dict[str, Any]:
     """The `config.json` of Marian for a post-norm model, of Pegasus for a pre-norm one."""
     kind = "marian" if config.norm == "post" else "pegasus"
-    wide = config.d_model // config.heads
     refuse(
         kind.title(),
-        {
-            "its heads are not d_model ÷ heads wide": config.widths != (wide, wide, config.heads),
+        uneven_heads(config)
+        | {
             "its norms are not LayerNorm": config.norm_kind != "layer",
             f"its norm_eps is {config.norm_eps}, and there it is always {NORM_EPS}": config.norm_eps != NORM_EPS,
             "it normalises its embeddings": config.embedding_norm,
@@ -130,15 +137,73 @@ def _layer(ours: str, theirs: str, cross: bool) -> list[Rule]:
     return found + same(f"{ours}.feed_forward_norm", f"{theirs}.final_layer_norm")
 
 
-def repeated(config: ModelConfig, theirs: State) -> State:
+def copies(config: ModelConfig) -> dict[str, str]:
+    """The one embedding, which some folders hold under several names."""
+    names = (*EMBEDDINGS, "lm_head.weight") if config.tied else EMBEDDINGS
+    return dict.fromkeys(names, "model.shared.weight")
+
+
+def more(config: ModelConfig, theirs: State) -> State:
     """What their folders hold twice: with an untied output the embedding, and in Pegasus the sinusoids."""
-    more = {} if config.tied else {name: theirs["model.shared.weight"].clone() for name in EMBEDDINGS}
+    twice = {} if config.tied else {name: theirs["model.shared.weight"].clone() for name in EMBEDDINGS}
     if config.norm == "pre":
-        more |= {name: sines_then_cosines(config.max_length, config.d_model) for name in POSITIONS}
-    return more
+        twice |= {name: sines_then_cosines(config.max_length, config.d_model) for name in POSITIONS}
+    return twice
+
+
+TOLERANCES = {"F64": 1e-3, "F32": 1e-3, "F16": 1e-3, "BF16": 4e-3}
+"""by type, how far a sinusoid may be from ours: what is rounded to eight bits is off by two thousandths"""
+
+
+def check(held: Held, config: ModelConfig) -> None:
+    """A folder may hold the position tables; if they are anything but sinusoids, this is another model."""
+    for name in POSITIONS:
+        entry = held.entry(name)
+        if entry is None:
+            continue
+        where = f"{held.weights.where}: {name}"
+        if len(entry.shape) != 2 or entry.shape[1] != config.d_model or entry.dtype not in REAL:
+            raise ValueError(f"{where} is no table of positions: {entry.dtype} {list(entry.shape)}")
+        table = held.read(name)
+        off = (table - sines_then_cosines(*table.shape)).abs().max() if len(table) else 0.0
+        if not off <= TOLERANCES[entry.dtype]:  # which NaN is not
+            raise ValueError(f"{where} holds other positions than the paper's sinusoids")
 
 
 def sines_then_cosines(length: int, width: int) -> torch.Tensor:
     """Their sinusoids, [length, width]."""
     table = sinusoids(torch.arange(length), width, torch.float32)
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+
+
+def trap(config: ModelConfig, special: SpecialIds, state: State) -> str | None:
+    """CTranslate2's own converter starts Marian's targets with zeros and drops the last id, whatever they are, and
+    starts those of Pegasus with <pad>."""
+    if config.norm == "post":
+        zero = config.pad_is_last and not state["embedding.tokens.weight"][-1].any()
+        right = special.start == config.pad_id and zero
+    else:
+        right = special.start == config.pad_id
+    if right:
+        return None
+    last = ", the last id, with a row of zeros" if config.norm == "post" else ""
+    return (
+        f"Its targets do not start with <pad>{last}: `ct2-transformers-converter` would be silently wrong about it. "
+        "Regard's own export to CTranslate2 is right."
+    )
+
+
+SHAPE = Shape(
+    base="model.",
+    ignored=tuple(map(re.escape, POSITIONS)),
+    read_config=read_config,
+    write_config=write_config,
+    adapt=adapt,
+    rules=rules,
+    copies=copies,
+    check=check,
+    arrange=lambda state, config: interleaved(state, config.d_model),
+    more=more,
+    trap=trap,
+)
+"""of Marian where norms come after, of Pegasus where they come before"""

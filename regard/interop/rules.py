@@ -19,7 +19,9 @@ State = dict[str, Tensor]
 Change = Callable[..., tuple[Tensor, ...]]
 
 NEVER = -1e4
-"""a logit bias that leaves a token no probability: exp of it is 0, and float16 can hold it"""
+"""the bias of an id that is never to be said: its probability is 0 even in float32, and float16 can hold it"""
+FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+"""the types in which weights are written"""
 
 
 def _as_it_is(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -158,10 +160,16 @@ def _width_axis(name: str) -> int | None:
 
 
 def require(told: dict[str, Any], where: str, **wanted: Any) -> None:
-    """A ValueError for a setting that has another value than the one Regard's model of this shape has."""
+    """A ValueError for a setting that is told (null tells nothing) and is not what Regard's model of this shape has."""
     for key, value in wanted.items():
-        if told.get(key, value) != value:
+        if told.get(key) is not None and told[key] != value:
             raise ValueError(f"{where}: {key}={told[key]!r}, and Regard reads {value!r} alone")
+
+
+def uneven_heads(config: ModelConfig) -> dict[str, bool]:
+    """The reason against shapes whose heads share the model's width evenly, for `refuse`."""
+    wide = config.d_model // config.heads
+    return {"its heads are not d_model ÷ heads wide": config.widths != (wide, wide, config.heads)}
 
 
 def refuse(what: str, reasons: dict[str, bool]) -> None:

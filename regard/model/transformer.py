@@ -213,7 +213,8 @@ class EncoderDecoder(Transformer):
         memory = self.encode(source, lengths)
         attentions = [layer.cross_attention for layer in self.decoder.layers if layer.cross_attention is not None]
         cross = [KeyValues(*attention.keys_and_values(memory, memory)) for attention in attentions]
-        mask = None if lengths is None else padding_mask(lengths, source.size(1))
+        full = lengths is None or (lengths.device.type == "cpu" and bool((lengths == source.size(1)).all()))
+        mask = None if lengths is None or full else padding_mask(lengths, source.size(1))
         return Cache(self.allocate(source.size(0), length), cross, mask)
 
     @torch.no_grad()

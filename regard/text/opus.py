@@ -48,20 +48,31 @@ class OpusTokenizer(Tokenizer):
         """SHA-256 of its files."""
         return hashlib.sha256(b"".join(hashlib.sha256(self.files[name]).digest() for name in FILES)).hexdigest()
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a source; a language code in front, as in `>>fra<< A text`, is one token."""
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a source; a language code in front, as in `>>fra<< A text`, is one token.
+
+        No other special token is found in a text, even for those who ask for them.
+        """
+        if special:
+            raise ValueError(
+                "OPUS-MT's tokenizer finds no special tokens in a text: put their ids among those of a text"
+            )
         code = re.match(r">>.+?<<", text)
         pieces = [code[0]] if code else []
         pieces += self.source.encode(text[code.end() if code else 0 :], out_type=str)
         return [self.ids.get(piece, self.ids["<unk>"]) for piece in pieces]
 
     def encode_target(self, text: str) -> list[int]:
-        """The ids of a target, to score it or to learn from it."""
+        """The ids of a target, to score it or to learn from it, by `target.spm`."""
         return [self.ids.get(piece, self.ids["<unk>"]) for piece in self.target.encode(text, out_type=str)]
 
     def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of many sources."""
-        return (self.encode(text) for text in texts)
+        return map(self.encode, texts)
+
+    def encode_targets(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """The ids of many targets."""
+        return map(self.encode_target, texts)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The target text of the ids; special ones say nothing."""

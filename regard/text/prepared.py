@@ -94,7 +94,7 @@ def prepare(
     name = hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     folder = Path(cache) / name
     if not folder.is_dir():
-        with new_folder(folder) as temporary:
+        with new_folder(folder, keep_other=True) as temporary:  # another run may prepare the same
             _write(temporary, corpora, tokenizer, Problems(problems.skip), documents, labelled, tuple(classes))
             if _digests(corpora) != origin["files"]:
                 raise CorpusError(f"{corpora[0].files[0]} (or a file beside it) changed while it was read: start again")
@@ -146,7 +146,8 @@ def _write(
         while chunk := list(islice(texts, CHUNK)):
             last = np.array([ended for _, ended in chunk])
             for side in range(sides):
-                ids = list(tokenizer.encode_batch([fields[side] for fields, _ in chunk]))
+                encode = tokenizer.encode_targets if side else tokenizer.encode_batch
+                ids = list(encode([fields[side] for fields, _ in chunk]))
                 stops = ends[side] + np.cumsum([len(each) for each in ids], dtype=np.int64)
                 ends[side] = int(stops[-1])
                 token_files[side].write(np.fromiter(chain.from_iterable(ids), dtype).tobytes())

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +37,7 @@ class Tokenizer:
     """
 
     def __init__(self, engine: Engine, settings: Mapping[str, Any] | None = None) -> None:
-        engine.encode_special_tokens = True  # a text that says "<pad>" means those five characters
+        engine.encode_special_tokens = True  # see `encode`
         engine.no_truncation()
         engine.no_padding()
         self.engine = engine
@@ -86,21 +87,35 @@ class Tokenizer:
         """SHA-256 of all that it is."""
         return hashlib.sha256(self.engine.to_str().encode()).hexdigest()
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special ones."""
-        return list(self.engine.encode(text, add_special_tokens=False).ids)
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text, without special ones.
+
+        A text that says "</s>" means those four characters: what a stranger writes cannot end a text or pretend to be
+        another's turn. With `special` it means the token, as a caller who writes "Paris is in [MASK]." wants it.
+        """
+        if not special:
+            return list(self.engine.encode(text, add_special_tokens=False).ids)
+        return list(self._steered.encode(text, add_special_tokens=False).ids)
+
+    def encode_target(self, text: str) -> list[int]:
+        """The ids of a target, to score it or to learn from it: those of any text, where both sides are read alike."""
+        return self.encode(text)
 
     def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of many texts at once, on all cores."""
         return (each.ids for each in self.engine.encode_batch_fast(list(texts), add_special_tokens=False))
 
+    def encode_targets(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """The ids of many targets at once."""
+        return self.encode_batch(texts)
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; special ones say nothing."""
         return str(self.engine.decode(list(ids), skip_special_tokens=True))
 
-    def framed(self, text: str) -> list[int]:
-        """The ids of a text as its model reads it: within the template."""
-        return [*self.before, *self.encode(text), *self.after]
+    def framed(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text as its model reads it: within the template; `special` is that of `encode`."""
+        return [*self.before, *self.encode(text, special), *self.after]
 
     def frame(self, before: Sequence[int] = (), after: Sequence[int] = ()) -> "Tokenizer":
         """The same tokenizer with another template."""
@@ -137,11 +152,19 @@ class Tokenizer:
         content, settings = read_file(path, MAX_BYTES), _settings_of(folder)
         _check_growth(parse_json(content, path, MAX_VALUES), path)
         try:
-            return cls(Engine.from_buffer(content), settings)
+            engine = Engine.from_buffer(content)
+            return cls(engine, settings | (usual_roles(engine) | settings))
         except BaseException as error:  # the library raises nothing narrower, and panics beside Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise ValueError(shorten(f"{path} is no tokenizer: {error}")) from error
+
+    @cached_property
+    def _steered(self) -> Engine:
+        """The engine that takes special tokens in a text for what they are."""
+        engine = Engine.from_str(self.engine.to_str())
+        engine.encode_special_tokens = False
+        return engine
 
     def _own_settings(self) -> dict[str, Any]:
         roles = {"eos_token": END, "sep_token": SEPARATOR, "pad_token": PAD}
@@ -168,20 +191,52 @@ class Tokenizer:
 
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+USUAL = {
+    "bos_token": ("<s>", "<|begin_of_text|>", "<|endoftext|>"),
+    "eos_token": ("</s>", "<|end_of_text|>", "<|endoftext|>"),
+    "unk_token": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "sep_token": ("[SEP]", SEPARATOR),
+    "pad_token": ("[PAD]", PAD),
+    "cls_token": ("[CLS]",),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+"""what tokens are called in most vocabularies, for folders that do not say which is which"""
 SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens", "model_max_length", "chat_template")
+MAX_TEMPLATE = 1_000_000
+"""bytes of a chat template"""
+
+
+def usual_roles(engine: Engine) -> dict[str, str]:
+    """The roles that special tokens of the vocabulary have by their usual names."""
+    special = {str(token.content) for token in engine.get_added_tokens_decoder().values() if token.special}
+    named = {role: [name for name in names if name in special] for role, names in USUAL.items()}
+    return {role: names[0] for role, names in named.items() if names}
 
 
 def _settings_of(folder: Path) -> dict[str, Any]:
-    """What is kept of a `tokenizer_config.json`: names of tokens and plain settings, never code to be fetched."""
-    path = folder / "tokenizer_config.json"
-    told = read_json(path) if is_there(path) else {}
-    named = {role: told[role] for role in ROLES if told.get(role)}
-    tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in named.items()}
-    for role, token in tokens.items():
-        if not isinstance(token, str):
-            raise ValueError(f"{path}: its {role} is no text")
+    """What is kept of a `tokenizer_config.json` and the files that stood beside it at other times: names of tokens and
+    plain settings, never code to be fetched."""
+    tokens: dict[str, str] = {}
+    told: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        told = read_json(folder / name) if is_there(folder / name) else {}
+        tokens |= _roles(told, folder / name)
     plain = {name: told[name] for name in SETTINGS if name in told}
+    template = folder / "chat_template.jinja"
+    if is_there(template):
+        plain["chat_template"] = read_file(template, MAX_TEMPLATE).decode(errors="replace")
     return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, **plain}
+
+
+def _roles(told: dict[str, Any], path: Path) -> dict[str, str]:
+    """The tokens that a file gives a role, each by its text."""
+    tokens: dict[str, str] = {}
+    for role, token in ((role, told[role]) for role in ROLES if told.get(role)):
+        text = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: its {role} is no text")
+        tokens[role] = text
+    return tokens
 
 
 def _check_growth(told: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,262 @@
+"""What every head looks at: a model and a text give weights with the tokens they are between.
+
+Dimensions: L layers, H heads, T queries (rows), S keys (columns).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.config import did_you_mean
+from regard.decode.generate import translate
+from regard.decode.options import Decoding
+from regard.decode.translate import tokenizer_of
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder
+from regard.model.watch import Seen, watch
+from regard.store import Stored
+from regard.text.opus import OpusTokenizer
+from regard.text.tokenizer import Tokenizer
+from regard.view.page import frame
+
+Kind = Literal["encoder", "decoder", "cross"]
+"""a text looks at itself, a text being written looks at itself so far, a target looks at its source"""
+
+STACKS: dict[Kind, tuple[str, str]] = {
+    "encoder": ("encoder.", ".attention"),
+    "decoder": ("decoder.", ".attention"),
+    "cross": ("decoder.", ".cross_attention"),
+}
+"""how the names of each kind's attentions begin and end"""
+
+
+@dataclass(frozen=True)
+class Map:
+    """The weights of one kind of attention, and what stands at its rows and columns."""
+
+    weights: Float[Tensor, "L H T S"]
+    queries: tuple[str, ...]
+    """the token that each row reads"""
+    keys: tuple[str, ...]
+    """the token that each column is"""
+    writes: tuple[str, ...] = ()
+    """in a decoder, the token that each row writes; "" where none is asked for"""
+
+    def open(self, layer: int | None = None, head: int | None = None) -> Float[Tensor, "T S"]:
+        """One head's weights, or the mean of a layer's heads; counted from 0, and the last layer if none is named."""
+        layers, heads = self.weights.shape[:2]
+        for name, number, count in (("layer", layer, layers), ("head", head, heads)):
+            if number is not None and not 0 <= number < count:
+                there = f"{name} 0 alone" if count == 1 else f"{name}s 0 to {count - 1}"
+                raise ValueError(f"there is no {name} {number}: this attention has {there}")
+        chosen = self.weights[layers - 1 if layer is None else layer]  # [H, T, S]
+        return chosen.mean(0) if head is None else chosen[head]
+
+    @property
+    def rows(self) -> list[str]:
+        """What each row is, for people: the token read and, in a decoder, the one written."""
+        written = self.writes or ("",) * len(self.queries)
+        return [f"{read} → {write}" if write else read for read, write in zip(self.queries, written, strict=True)]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Every layer and head's weights on one text or pair, with the tokens. In a notebook it shows itself."""
+
+    model: str
+    """its name"""
+    source: str
+    target: str | None
+    """what was given, or what the model said; None where there is none"""
+    maps: dict[Kind, Map]
+    special: tuple[str, ...] = ()
+    """tokens that steer the model rather than being text"""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Which attentions the model has."""
+        return tuple(self.maps)
+
+    @property
+    def weights(self) -> dict[Kind, Float[Tensor, "L H T S"]]:
+        """For each kind, [layers, heads, queries, keys]."""
+        return {kind: each.weights for kind, each in self.maps.items()}
+
+    def only(self, kind: str) -> "Attention":
+        """The same with one kind of attention alone."""
+        if kind not in self.maps:
+            raise ValueError(f"this model has no {kind!r} attention: {did_you_mean(kind, self.maps)}")
+        maps = {name: each for name, each in self.maps.items() if name == kind}
+        return Attention(self.model, self.source, self.target, maps, self.special)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in lists and numbers that `json.dumps` takes; weights have three significant digits."""
+        maps = [
+            {
+                "kind": kind,
+                "queries": list(each.queries),
+                "keys": list(each.keys),
+                "writes": list(each.writes),
+                "weights": _rounded(each.weights.tolist()),
+            }
+            for kind, each in self.maps.items()
+        ]
+        told = {"model": self.model, "source": self.source, "target": self.target}
+        return {**told, "special": list(self.special), "maps": maps}
+
+    def _repr_html_(self) -> str:
+        """The page, for a notebook."""
+        return frame(self.to_json())
+
+
+def attend(stored: Stored, source: str, target: str | None = None) -> Attention:
+    """What every layer and head looks at as the model reads `source` and writes `target`.
+
+    A translator that is given no target translates first. To a language model the target is a continuation; an
+    encoder takes none.
+    """
+    tokenizer = tokenizer_of(stored)
+    for name, text in (("text", source), ("target", target)):
+        if text is not None and not text.strip():
+            raise ValueError(f"the {name} is empty: there is nothing to look at")
+        if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"the {name} is no Unicode: were its bytes UTF-8?")
+    if stored.network.training:
+        raise ValueError("this network is being trained, and would drop values at random: call its .eval() first")
+    if isinstance(stored.network, EncoderDecoder):
+        return _encoder_decoder(stored, stored.network, tokenizer, source, target)
+    if isinstance(stored.network, Decoder):
+        return _decoder(stored, stored.network, tokenizer, source, target)
+    if target is not None:
+        raise ValueError("this model is an encoder, which reads one text: leave the target out")
+    return _encoder(stored, stored.network, tokenizer, source)
+
+
+def readable(piece: str) -> str:
+    r"""A piece of text as a label: no space around it, and nothing invisible.
+
+    >>> [readable(piece) for piece in (" chat", " ", "\n", "a\x1b[2J")]
+    ['chat', '␣', '⏎', 'a\\x1b[2J']
+    """
+    shown = piece.replace("▁", " ").strip(" ") or "␣" * len(piece)
+    return "".join(c if c.isprintable() else "⏎" if c == "\n" else repr(c)[1:-1] for c in shown)
+
+
+def _encoder(stored: Stored, network: Encoder, tokenizer: Tokenizer, source: str) -> Attention:
+    ids = tokenizer.framed(source)
+    with torch.inference_mode(), watch(network) as seen:
+        network(_row(stored, ids))
+    tokens = _labels(tokenizer, ids)
+    return _attention(stored, source, None, {"encoder": Map(_weights(seen, "encoder"), tokens, tokens)})
+
+
+def _encoder_decoder(
+    stored: Stored, network: EncoderDecoder, tokenizer: Tokenizer, source: str, target: str | None
+) -> Attention:
+    ids = tokenizer.framed(source)
+    text, written = _written(stored, network, tokenizer, ids, target)
+    assert stored.special.start is not None  # else it could not have been loaded
+    read = [stored.special.start, *written[:-1]]
+    with torch.inference_mode(), watch(network) as seen:
+        network(_row(stored, ids), _row(stored, read))
+    sources, reads, writes = (_labels(tokenizer, each) for each in (ids, read, written))
+    maps: dict[Kind, Map] = {
+        "encoder": Map(_weights(seen, "encoder"), sources, sources),
+        "decoder": Map(_weights(seen, "decoder"), reads, reads, writes),
+        "cross": Map(_weights(seen, "cross"), reads, sources, writes),
+    }
+    return _attention(stored, source, text, maps)
+
+
+def _decoder(stored: Stored, network: Decoder, tokenizer: Tokenizer, source: str, target: str | None) -> Attention:
+    """A translator, whose source is followed by a separator and the target; or a language model."""
+    ids, text = tokenizer.framed(source), target
+    writes: tuple[str, ...]
+    if stored.special.separator is None:
+        read = [*ids, *([] if target is None else _encode_target(tokenizer, target))]
+        prefix, writes = len(ids), _labels(tokenizer, read[1:])
+    else:
+        text, written = _written(stored, network, tokenizer, ids, target)
+        read = [*ids, stored.special.separator, *written[:-1]]
+        prefix, writes = len(ids) + 1, ("",) * len(ids) + _labels(tokenizer, written)
+    lengths = {"prefix": torch.tensor([prefix], device=_device(stored))} if network.config.prefix else {}
+    with torch.inference_mode(), watch(network) as seen:
+        logits = network(_row(stored, read), **lengths)  # [1, T, V], or [1, classes]
+    if network.config.classes:
+        writes = ()
+    elif stored.special.separator is None:
+        writes = (*writes, *_labels(tokenizer, [int(logits[0, -1].argmax())]))  # behind the text: what it would say
+    tokens = _labels(tokenizer, read)
+    return _attention(stored, source, text, {"decoder": Map(_weights(seen, "decoder"), tokens, tokens, writes)})
+
+
+def _written(
+    stored: Stored, network: Decoder | EncoderDecoder, tokenizer: Tokenizer, source: list[int], target: str | None
+) -> tuple[str, list[int]]:
+    """The target's text, and all the ids that are written for it: its end too, unless it never came to one."""
+    end = stored.special.end[:1]
+    if target is not None:
+        return target, [*_encode_target(tokenizer, target), *end]
+    beam = Decoding(beam=min(4, stored.config.outputs))
+    ((best,),) = translate(network, stored.special, [source], beam, tokenizer.decode)
+    return tokenizer.decode(best.ids), [*best.ids, *(end if best.reason == "end" else ())]
+
+
+def _encode_target(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode_target(text) if isinstance(tokenizer, OpusTokenizer) else tokenizer.encode(text)
+
+
+def _attention(stored: Stored, source: str, target: str | None, maps: dict[Kind, Map]) -> Attention:
+    special, tokenizer = stored.special, tokenizer_of(stored)
+    ids = (*tokenizer.before, *tokenizer.after, *special.end, special.start, special.separator, stored.config.pad_id)
+    known = dict.fromkeys(_labels(tokenizer, [id_ for id_ in ids if id_ is not None]))
+    name = str(stored.about.get("name") or f"{stored.config.kind} of {stored.config.layers} layers")
+    return Attention(name, source, target, maps, tuple(known))
+
+
+def _labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
+    """Each id for people; a dot before what goes on with a word, unless pieces are single characters anyway."""
+    pieces = tokenizer.pieces(ids)
+    letters = all(len(piece.strip()) <= 1 for piece in pieces)
+    joined = [False, *(not letters and _joined(tokenizer, *pair) for pair in pairwise(ids))]
+    return tuple("·" * dot + readable(piece) for dot, piece in zip(joined, pieces, strict=False))  # no ids, no pieces
+
+
+def _joined(tokenizer: Tokenizer, before: int, id_: int) -> bool:
+    """Whether two pieces stand in one word: together they are their texts with nothing between."""
+    left, right = tokenizer.decode([before]), tokenizer.decode([id_])
+    within = left[-1:].isalnum() and right[:1].isalnum()
+    return within and tokenizer.decode([before, id_]) == left + right
+
+
+def _weights(seen: Seen, kind: Kind) -> Float[Tensor, "L H T S"]:
+    """Of all layers; each attention was called once, on one row."""
+    begin, end = STACKS[kind]
+    layers = [calls[0] for name, calls in seen.items() if name.startswith(begin) and name.endswith(end)]
+    return torch.cat(layers).float().cpu()
+
+
+def _row(stored: Stored, ids: list[int]) -> Tensor:
+    """The ids as a batch of one, where the model is."""
+    config = stored.config
+    if config.positions == "learned" and len(ids) > config.max_length:
+        raise ValueError(
+            f"the text has {len(ids)} tokens, and this model knows {config.max_length} positions alone: shorten it"
+        )
+    return torch.tensor([ids], device=_device(stored))  # [1, T]
+
+
+def _device(stored: Stored) -> torch.device:
+    return stored.network.embedding.tokens.weight.device
+
+
+def _rounded(weights: list[Any]) -> list[Any]:
+    """Three significant digits, and no more than five behind the point: a thousandth of a per cent is nothing."""
+    if isinstance(weights[0], list):
+        return [_rounded(each) for each in weights]
+    short = (round(float(f"{weight:.3g}"), 5) for weight in weights)
+    return [int(weight) if weight in (0, 1) else weight for weight in short]

@@ -1,0 +1,442 @@
+// What every head looks at: all layers and heads small, one of them large; point at a token to see where it looks and
+// who looks at it. `look(root, data)` fills `root` with what `Attention.to_json` tells; `data.open` may name a layer and
+// a head to begin with. Text is only ever set as text.
+
+const RAMPS = {
+  light: [[246, 247, 250], [203, 230, 221], [126, 194, 190], [56, 140, 178], [37, 84, 150], [22, 28, 80]],
+  dark: [[13, 17, 40], [36, 56, 116], [28, 112, 148], [53, 168, 140], [160, 214, 96], [253, 231, 76]],
+};
+const KINDS = {
+  encoder: ["Encoder", "source looks at source", "token", "looks at"],
+  decoder: ["Decoder", "target looks at target so far", "reads → writes", "looks at"],
+  cross: ["Cross", "target looks at source", "reads → writes", "looks at, in the source"],
+};
+const MEAN = -1;
+const FAINT = 0.03; // lines below are left out while no token is chosen
+const MANY = 26; // tokens; more have less room each
+const SHARE = 0.45; // of the width, for the heat map beside the lines; where that is too little it stands above them
+const LONG = 100; // characters; more are written smaller
+const TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
+
+export function look(root, data) {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const start = Math.max(0, data.maps.findIndex((each) => each.kind === "cross"));
+  const state = { map: data.maps[start], layer: 0, head: MEAN, chosen: NOTHING, hover: null };
+  const view = build(root, data, start);
+  const shades = () => (dark.matches ? RAMPS.dark : RAMPS.light);
+  let pictures = [];
+
+  function openKind(index, { layer = null, head = null } = {}) {
+    const map = data.maps[index];
+    Object.assign(state, { map, chosen: NOTHING, hover: null, layer: layer ?? map.weights.length - 1, head: head ?? MEAN });
+    fillHeads();
+    fillTokens();
+    paint();
+  }
+
+  function openHead(layer, head) {
+    Object.assign(state, { layer, head, hover: null });
+    show();
+  }
+
+  function choose(place) {
+    Object.assign(state, { chosen: place, hover: null });
+    show();
+  }
+
+  function hover(place) {
+    if (!same(place, state.hover)) {
+      state.hover = place;
+      show();
+    }
+  }
+
+  const weights = () => pictures[state.layer][state.head === MEAN ? pictures[state.layer].length - 1 : state.head];
+
+  // The small pictures: a row for each layer, a column for each head and one for their mean.
+  function fillHeads() {
+    const { map } = state;
+    const heads = map.weights[0].length;
+    pictures = map.weights.map((layer) => [...layer, mean(layer)].map((values) => ({ values, canvas: canvasOf(values) })));
+    view.heads.style.setProperty("--columns", heads + 1);
+    view.heads.style.setProperty("--shape", Math.min(1.6, Math.max(0.6, map.keys.length / map.queries.length)));
+    view.heads.classList.toggle("look-fine", Math.max(map.keys.length, map.queries.length) > 40);
+    const top = [...Array(heads).keys(), "mean"].map((name) => make("span", { "aria-hidden": "true" }, `${name}`));
+    const rows = pictures.map((layer, l) => [
+      make("span", { class: "look-side", "aria-hidden": "true" }, `layer ${l}`),
+      ...layer.map((picture, h) => headButton(l, h === heads ? MEAN : h, picture.canvas)),
+    ]);
+    view.heads.replaceChildren(make("span", { class: "look-side", "aria-hidden": "true" }, "head"), ...top, ...rows.flat());
+  }
+
+  function headButton(layer, head, canvas) {
+    const button = make("button", { type: "button", "aria-label": called(layer, head), title: called(layer, head) }, canvas);
+    button.addEventListener("click", () => button.focus());
+    button.addEventListener("focus", () => openHead(layer, head));
+    return button;
+  }
+
+  // The two lists of tokens.
+  function fillTokens() {
+    const { map } = state;
+    const [, , rows, columns] = KINDS[map.kind];
+    view.lines.classList.toggle("look-dense", Math.max(map.queries.length, map.keys.length) > MANY);
+    view.rowCaption.textContent = map.writes.length ? rows : "token";
+    view.columnCaption.textContent = columns;
+    view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), queryName(t))));
+    view.keys.replaceChildren(...map.keys.map((token, s) => tokenButton({ t: null, s }, [plain(token)], token)));
+  }
+
+  function queryLabel(t) {
+    const read = state.map.queries[t];
+    const write = state.map.writes[t];
+    return write ? [make("i", {}, plain(read), " → "), plain(write)] : [plain(read)];
+  }
+
+  function queryName(t) {
+    const write = state.map.writes[t];
+    return write ? `reads ${state.map.queries[t]}, writes ${write}` : state.map.queries[t];
+  }
+
+  const plain = (token) => make("span", data.special.includes(token) ? { class: "look-special" } : {}, token);
+
+  function tokenButton(place, label, name) {
+    const text = make("span", { class: "look-token" }, ...label);
+    const button = make("button", { type: "button", title: name, "aria-label": name }, text, make("span", { class: "look-share" }));
+    let before = false; // whether it was chosen already when the pointer came down: then a click lets go of it
+    button.addEventListener("pointerdown", () => (before = same(state.chosen, place)));
+    button.addEventListener("pointerover", (event) => event.pointerType !== "touch" && hover(place));
+    button.addEventListener("focus", () => choose(place));
+    button.addEventListener("click", (event) => {
+      const again = event.detail === 0 ? same(state.chosen, place) : before;
+      if (document.activeElement !== button) button.focus();
+      choose(again ? NOTHING : place);
+    });
+    return button;
+  }
+
+  // Everything in colour: when the theme changes, and for another kind of attention.
+  function paint() {
+    const table = lookup(shades());
+    for (const { values, canvas } of pictures.flat()) paintCells(canvas, values, table);
+    paintCells(view.scale, [Array.from({ length: 256 }, (_, i) => (i / 255) ** 2)], table);
+    show();
+  }
+
+  function show() {
+    const { map } = state;
+    const place = state.hover ?? state.chosen;
+    const { values } = weights();
+    const name = called(state.layer, state.head);
+    view.title.textContent = capital(name);
+    view.readout.replaceChildren(...sentence(map, values, place));
+    markHeads();
+    markTokens(view.queries, map.queries.map((_, t) => (place.s === null ? null : values[t][place.s])), state.chosen.t, place.t);
+    markTokens(view.keys, map.keys.map((_, s) => (place.t === null ? null : values[place.t][s])), state.chosen.s, place.s);
+    drawMatrix(values, place, name);
+    drawLinks(values, place);
+  }
+
+  function markHeads() {
+    const columns = pictures[0].length;
+    const open = state.layer * columns + (state.head === MEAN ? columns - 1 : state.head);
+    view.heads.querySelectorAll("button").forEach((button, i) => {
+      button.setAttribute("aria-pressed", i === open);
+      button.tabIndex = i === open ? 0 : -1;
+    });
+  }
+
+  function markTokens(list, shares, chosen, active) {
+    const ramp = shades();
+    [...list.children].forEach((button, i) => {
+      const share = shares[i];
+      const rgb = share === null ? null : colour(ramp, share);
+      button.setAttribute("aria-pressed", i === chosen);
+      button.tabIndex = i === (chosen ?? 0) ? 0 : -1;
+      button.style.backgroundColor = rgb ? `rgb(${rgb})` : i === active ? "var(--edge)" : "";
+      button.style.color = rgb ? readableOn(rgb) : "";
+      button.lastChild.textContent = share === null ? "" : percent(share);
+    });
+  }
+
+  function drawLinks(values, { t: row, s: column }) {
+    const height = Math.max(view.queries.offsetHeight, view.keys.offsetHeight);
+    const { context, width } = prepare(view.links, view.links.parentElement.clientWidth, height);
+    const step = view.queries.offsetHeight / values.length;
+    const idle = row === null && column === null;
+    context.strokeStyle = style("--line");
+    values.forEach((shares, t) => shares.forEach((share, s) => {
+      const wanted = idle ? share >= FAINT : (row === t && share > 0.002) || (row === null && column === s && share > 0.002);
+      if (!wanted) return;
+      const [from, to] = [(t + 0.5) * step, (s + 0.5) * step];
+      context.globalAlpha = Math.min(1, idle ? share : Math.sqrt(share));
+      context.lineWidth = 0.8 + 4 * share;
+      context.beginPath();
+      context.moveTo(0, from);
+      context.bezierCurveTo(width / 2, from, width / 2, to, width, to);
+      context.stroke();
+    }));
+  }
+
+  // The heat map beside the lines or, where it needs more room, above them; on a phone below, unless there are many.
+  function arrange(rows, columns, family) {
+    const width = view.panels.clientWidth;
+    const room = width * SHARE;
+    const above = width < 640 ? columns.length > MANY : layOut(room, rows, columns, family).width > room;
+    const order = above ? [view.matrix, view.lines] : [view.lines, view.matrix];
+    if (view.panels.firstChild !== order[0]) view.panels.replaceChildren(...order);
+    view.panels.classList.toggle("look-wide", above);
+  }
+
+  function drawMatrix(values, place, name) {
+    const { map } = state;
+    const rows = map.queries.map((read, t) => cut(map.writes[t] ? `${cut(read, 10)} → ${cut(map.writes[t], 10)}` : read, 24));
+    const columns = map.keys.map((key) => cut(key, 16));
+    const family = style("font-family");
+    arrange(rows, columns, family);
+    const plan = view.plan = layOut(view.matrix.clientWidth - 8, rows, columns, family);
+    const { context } = prepare(view.map, plan.width, plan.height);
+    const { left, top, cell } = plan;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(weights().canvas, left, top, cell * columns.length, cell * rows.length);
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    rows.forEach((label, t) => drawLabel(context, plan, label, left - 6, top + (t + 0.5) * cell, 0, t === place.t));
+    context.textAlign = "left";
+    columns.forEach((label, s) => drawLabel(context, plan, label, left + (s + 0.5) * cell, top - 6, -Math.PI / 3, s === place.s));
+    if (cell >= 30) drawNumbers(context, plan, values);
+    context.strokeStyle = style("--mark");
+    context.lineWidth = 2;
+    if (place.t !== null) context.strokeRect(left, top + place.t * cell, cell * columns.length, cell);
+    if (place.s !== null) context.strokeRect(left + place.s * cell, top, cell, cell * rows.length);
+    view.map.setAttribute("aria-label", `Heat map of ${name}: a row for each token that looks, a column for each it looks at; the arrow keys move from cell to cell`);
+  }
+
+  function drawLabel(context, plan, label, x, y, angle, active) {
+    context.save();
+    context.translate(x, y);
+    context.rotate(angle);
+    context.font = `${active ? 700 : 400} ${plan.font}px ${plan.family}`;
+    context.fillStyle = style(active ? "--mark" : "--ink");
+    context.fillText(label, 0, 0);
+    context.restore();
+  }
+
+  function drawNumbers(context, { left, top, cell, family }, values) {
+    const ramp = shades();
+    context.textAlign = "center";
+    context.font = `${Math.round(cell * 0.36)}px ${family}`;
+    values.forEach((shares, t) => shares.forEach((share, s) => {
+      if (share < 0.005) return;
+      context.fillStyle = readableOn(colour(ramp, share));
+      context.fillText(`${Math.round(100 * share)}`, left + (s + 0.5) * cell, top + (t + 0.5) * cell);
+    }));
+  }
+
+  const style = (name) => getComputedStyle(root).getPropertyValue(name);
+
+  function cellAt(event) {
+    const { left, top, cell } = view.plan;
+    const [s, t] = [Math.floor((event.offsetX - left) / cell), Math.floor((event.offsetY - top) / cell)];
+    const inside = s >= 0 && t >= 0 && s < state.map.keys.length && t < state.map.queries.length;
+    return inside ? { t, s } : null;
+  }
+
+  function moveInMatrix(event) {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const { t, s } = state.chosen;
+    choose({ t: within(t + step[0], state.map.queries), s: within(s + step[1], state.map.keys) });
+  }
+
+  function enterMatrix() {
+    const t = state.chosen.t ?? 0;
+    choose({ t, s: state.chosen.s ?? largest(weights().values[t]) });
+  }
+
+  view.kinds.forEach((input, i) => input.addEventListener("change", () => openKind(i)));
+  view.heads.addEventListener("keydown", (event) => moveAmong(event, view.heads.querySelectorAll("button"), pictures[0].length));
+  for (const [list, other] of [[view.queries, view.keys], [view.keys, view.queries]]) {
+    list.addEventListener("keydown", (event) => moveAmong(event, list.children, 1, other));
+    list.addEventListener("pointerleave", () => hover(null));
+  }
+  view.map.addEventListener("pointermove", (event) => event.pointerType !== "touch" && hover(cellAt(event)));
+  view.map.addEventListener("pointerleave", () => hover(null));
+  view.map.addEventListener("click", (event) => choose(cellAt(event) ?? NOTHING));
+  view.map.addEventListener("keydown", moveInMatrix);
+  view.map.addEventListener("focus", () => view.map.matches(":focus-visible") && enterMatrix());
+  root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NOTHING));
+  dark.addEventListener("change", paint);
+  openKind(start, data.open);
+  new ResizeObserver(() => requestAnimationFrame(show)).observe(view.panels);
+}
+
+const NOTHING = { t: null, s: null };
+
+// The page's skeleton, and the parts of it that change.
+function build(root, data, start) {
+  const kinds = data.maps.map(({ kind }, i) => make("input", { type: "radio", name: "look-kind", value: kind, ...(i === start && { checked: "" }) }));
+  const choices = kinds.map((input) => make("label", {}, input, KINDS[input.value][0], make("small", {}, KINDS[input.value][1])));
+  const heads = make("div", { class: "look-heads", role: "group", "aria-label": "Layers and heads, counted from 0: the arrow keys move" });
+  const scale = make("canvas", { width: 256, height: 1 });
+  const ticks = TICKS.map((tick) => make("span", {}, `${100 * tick}`));
+  ticks.forEach((tick, i) => (tick.style.left = `${100 * Math.sqrt(TICKS[i])}%`));
+  const legend = make("div", { class: "look-legend", "aria-hidden": "true" }, scale, make("span", {}, "per cent"), make("div", { class: "look-ticks" }, ...ticks));
+  const title = make("h2", {});
+  const readout = make("p", { class: "look-readout", "aria-live": "polite", id: "look-readout" });
+  const queries = make("div", { class: "look-list look-queries", role: "group", "aria-label": "Tokens that look" });
+  const keys = make("div", { class: "look-list look-keys", role: "group", "aria-label": "Tokens that are looked at" });
+  const links = make("canvas", { class: "look-links", "aria-hidden": "true" });
+  const [rowCaption, columnCaption] = [make("span", { class: "look-caption" }), make("span", { class: "look-caption" })];
+  const lines = make("div", { class: "look-lines" }, rowCaption, make("span", {}), columnCaption, queries, make("div", {}, links), keys);
+  const map = make("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "look-readout" });
+  const matrix = make("div", { class: "look-matrix" }, map);
+  const panels = make("div", { class: "look-panels" }, lines, matrix);
+  root.className = "look";
+  root.replaceChildren(
+    make("header", { class: "look-head" },
+      make("p", { class: "look-model" }, "What every head of ", make("strong", {}, data.model), " looks at"),
+      make("h1", data.source.length > LONG ? { class: "look-long" } : {}, data.source),
+      ...(data.target === null ? [] : [make("p", { class: "look-target" }, `→ ${data.target}`)])),
+    ...(data.maps.length > 1 ? [make("fieldset", { class: "look-kinds" }, make("legend", {}, "Kind of attention"), ...choices)] : []),
+    make("section", { class: "look-card look-overview", "aria-label": "Overview" },
+      make("h2", {}, "All layers and heads"), make("div", { class: "look-scroll" }, heads), legend),
+    make("section", { class: "look-card", "aria-label": "One head" }, title, panels, readout),
+  );
+  return { kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, plan: null };
+}
+
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children); // strings become text nodes
+  return element;
+}
+
+// What there is to say of a place: a token that looks, one that is looked at, or both.
+function sentence(map, values, { t, s }) {
+  const named = (token) => `“${cut(token, 18)}”`;
+  const writing = (i) => (map.writes[i] ? `writing ${named(map.writes[i])} after ${named(map.queries[i])}` : named(map.queries[i]));
+  if (t === null && s === null) return [make("span", { class: "look-hint" }, "Point at a token, or move with Tab and the arrow keys, to see where it looks and who looks at it.")];
+  if (t !== null && s !== null) return [`${capital(writing(t))} looks at ${named(map.keys[s])}: `, make("b", {}, percent(values[t][s]))];
+  const shares = t !== null ? values[t] : values.map((row) => row[s]);
+  const names = t !== null ? map.keys.map(named) : map.queries.map((_, i) => writing(i));
+  const best = shares.map((_, i) => i).sort((a, b) => shares[b] - shares[a]).slice(0, 3).filter((i) => shares[i] > 0);
+  const told = best.flatMap((i, n) => [n ? ", " : "", `${names[i]} `, make("b", {}, percent(shares[i]))]);
+  return [t !== null ? `${capital(writing(t))} looks most at ` : `${named(map.keys[s])} is looked at most ${map.writes.length ? "when" : "by"} `, ...told];
+}
+
+function called(layer, head) {
+  return head === MEAN ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
+}
+
+function capital(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}`;
+}
+
+function percent(share) {
+  return `${Number((100 * share).toPrecision(3))} %`;
+}
+
+function same(a, b) {
+  return a === b || (a !== null && b !== null && a.t === b.t && a.s === b.s);
+}
+
+function cut(text, most) {
+  const characters = [...text];
+  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : text;
+}
+
+function within(index, list) {
+  return Math.max(0, Math.min(list.length - 1, index));
+}
+
+function largest(shares) {
+  return shares.indexOf(Math.max(...shares));
+}
+
+function mean(heads) {
+  return heads[0].map((row, t) => row.map((_, s) => heads.reduce((sum, head) => sum + head[t][s], 0) / heads.length));
+}
+
+// Arrow keys, Home and End among the buttons of a group, of which Tab reaches one; sideways to `other`, if there is one.
+function moveAmong(event, buttons, columns, other) {
+  const list = [...buttons];
+  const at = list.indexOf(event.target);
+  const steps = { ArrowUp: -columns, ArrowDown: columns, Home: -at, End: list.length - 1 - at };
+  if (columns > 1) Object.assign(steps, { ArrowLeft: -1, ArrowRight: 1 });
+  const sideways = columns === 1 && (event.key === "ArrowLeft" || event.key === "ArrowRight");
+  if (at < 0 || !(event.key in steps || sideways)) return;
+  event.preventDefault();
+  if (sideways) other.children[within(at, other.children)].focus();
+  else list[at + steps[event.key]]?.focus();
+}
+
+// A weight's colour: by its square root, so that small ones are seen beside large ones.
+function colour(ramp, share) {
+  const place = Math.sqrt(Math.max(0, Math.min(1, share))) * (ramp.length - 1);
+  const low = Math.min(Math.floor(place), ramp.length - 2);
+  return ramp[low].map((from, i) => Math.round(from + (ramp[low + 1][i] - from) * (place - low)));
+}
+
+function readableOn(rgb) {
+  const [red, green, blue] = rgb.map((c) => (c <= 10 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  const luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) ? "#000000" : "#ffffff";
+}
+
+function lookup(ramp) {
+  return Array.from({ length: 1001 }, (_, i) => colour(ramp, (i / 1000) ** 2)); // finer where colours change fast
+}
+
+function canvasOf(values) {
+  return make("canvas", { width: values[0].length, height: values.length });
+}
+
+function paintCells(canvas, values, table) {
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  let at = 0;
+  for (const row of values) {
+    for (const share of row) {
+      const rgb = table[Math.round(1000 * Math.sqrt(Math.max(0, Math.min(1, share))))];
+      image.data.set(rgb, at);
+      image.data[at + 3] = 255;
+      at += 4;
+    }
+  }
+  context.putImageData(image, 0, 0);
+}
+
+// A canvas of so many CSS pixels, sharp on any screen.
+function prepare(canvas, width, height) {
+  const scale = devicePixelRatio || 1;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  return { context, width, height };
+}
+
+// Where the cells of the large map stand, and how large cells and letters are.
+function layOut(room, rows, columns, family) {
+  const context = document.createElement("canvas").getContext("2d");
+  const widest = (labels, font) => {
+    context.font = `700 ${font}px ${family}`;
+    return Math.max(...labels.map((label) => context.measureText(label).width));
+  };
+  let plan = null;
+  for (const font of [16, 14, 12, 11, 10]) { // the largest letters that leave cells as high as they are
+    const left = Math.ceil(widest(rows, font)) + 8;
+    const slant = widest(columns, font);
+    const right = Math.ceil(slant / 2) + font / 2;
+    const cell = Math.floor(Math.min(44, Math.max(font + 2, (room - left - right) / columns.length)));
+    const top = Math.ceil(slant * 0.87) + 10;
+    plan = { font, family, left, top, cell, width: left + cell * columns.length + right, height: top + cell * rows.length + 2 };
+    if (plan.width <= room) break;
+  }
+  return plan;
+}
