@@ -43,18 +43,17 @@ class Beams:
     """the same, length-penalised, best first"""
 
     @classmethod
-    def of(
-        cls, limits: Sequence[int], options: Decoding, like: Float[Tensor, "N V"], places: int | None = None
-    ) -> "Beams":
-        """Nothing said yet: one live hypothesis each, none ended; with places for the longest, or so many."""
-        n, keep, longest = len(limits), options.n_best, places or max(limits)
+    def of(cls, limits: Sequence[int], options: Decoding, like: Tensor, width: int = 1, places: int = 0) -> "Beams":
+        """Nothing said yet, none ended: one live hypothesis each, or so many of which one counts; with places for the
+        longest, or more."""
+        n, keep, longest = len(limits), options.n_best, max(places, *limits)
         sentence = torch.arange(n, device=like.device)
         none = like.new_full((n, keep), -torch.inf, dtype=torch.promote_types(like.dtype, torch.float32))
-        nothing = sentence.new_full((n, 1, longest), -1)
+        score = none.new_full((n, width), -torch.inf)
+        score[:, 0] = 0.0
+        said, ended = (sentence.new_full((n, many, longest), -1) for many in (width, keep))
         limit = torch.tensor(limits, device=like.device)
-        score = torch.zeros_like(none[:, :1])
-        ended = nothing.expand(n, keep, longest)
-        return cls(torch.zeros_like(sentence[0]), sentence, limit, nothing, score, ended, none, none)
+        return cls(torch.zeros_like(sentence[0]), sentence, limit, said, score, ended, none, none.clone())
 
     def at(self, which: Int[Tensor, " n"]) -> "Beams":
         """These of the sentences alone."""

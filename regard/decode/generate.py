@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.config import SpecialIds
 from regard.decode.beam import beam_search
-from regard.decode.loops import Loops, Past, Start, rounded
+from regard.decode.loops import Loops, Past, Task, rounded
 from regard.decode.options import Decoding
 from regard.decode.sample import numbers
 from regard.decode.search import Hypothesis, Rules, Stops
@@ -67,10 +67,10 @@ def stream(
     if options.beam > 1:
         raise ValueError(f"beam={options.beam} cannot stream: what a beam says is not known before its end")
     if isinstance(network, EncoderDecoder) or translating:
-        start = _translation(network, special, [prompt], options)
+        task = _translation(network, special, [prompt], options)
     else:
-        start = _generation(network, special, [prompt], options)
-    return (said for latest in _walk(start, decode) for said in latest)
+        task = _generation(network, special, [prompt], options)
+    return (said for latest in _walk(task, decode) for said in latest)
 
 
 def step(network: Decoder | EncoderDecoder, tokens: Int[Tensor, " R"], past: Past) -> Float[Tensor, "R V"]:
@@ -89,19 +89,21 @@ def select(past: Past, rows: Int[Tensor, " Q"], sentences: Int[Tensor, " n"] | N
     return Past(past.cache.pick(rows, sentences, past.longest), past.lengths[rows], past.longest, prefix)
 
 
-def _search(start: Start, decode: Decode | None) -> list[list[Hypothesis]]:
-    options = start.rules.options
-    if isinstance(start.network.loops, Loops) and not options.stop:
-        return start.network.loops.search(start, step, select)
+def _search(task: Task, decode: Decode | None) -> list[list[Hypothesis]]:
+    options = task.rules.options
+    if isinstance(task.network.loops, Loops) and not options.stop:
+        return task.network.loops.search(task)
     if options.beam == 1:
-        return [[one] for one in collect(_walk(start, decode), len(start.limits), options.length_penalty)]
-    ahead = partial(step, start.network)
-    return beam_search(start.logits, start.past, ahead, select, start.rules, start.limits, _stops(options, decode))
+        return [[one] for one in collect(_walk(task, decode), len(task.limits), options.length_penalty)]
+    logits, past = begin(task)
+    ahead = partial(step, task.network)
+    return beam_search(logits, past, ahead, select, task.rules, task.limits, _stops(options, decode))
 
 
-def _walk(start: Start, decode: Decode | None) -> Iterator[list[Said]]:
-    ahead, stops = partial(step, start.network), _stops(start.rules.options, decode)
-    return walk(start.logits, start.past, ahead, select, start.rules, start.limits, start.draws, stops)
+def _walk(task: Task, decode: Decode | None) -> Iterator[list[Said]]:
+    logits, past = begin(task)
+    ahead, stops = partial(step, task.network), _stops(task.rules.options, decode)
+    return walk(logits, past, ahead, select, task.rules, task.limits, task.draws, stops)
 
 
 def _stops(options: Decoding, decode: Decode | None) -> Stops | None:
@@ -110,74 +112,66 @@ def _stops(options: Decoding, decode: Decode | None) -> Stops | None:
     return None if decode is None else stops_in(options.stop, decode)
 
 
-def _generation(network: Decoder, special: SpecialIds, prompts: Inputs, options: Decoding) -> Start:
+@torch.inference_mode()
+def begin(task: Task) -> tuple[Float[Tensor, "N V"], Past]:
+    """The logits behind all that is given, and the past that has taken it in."""
+    network, tokens, lengths = task.network, task.tokens, task.lengths
+    if isinstance(network, EncoderDecoder):
+        past = Past(network.start(tokens, task.room, lengths), torch.zeros_like(lengths), 0)
+        return step(network, torch.full_like(lengths, task.start), past), past
+    n, longest = tokens.shape
+    past = Past(network.start(n, task.room), lengths, longest, lengths if network.config.prefix else None)
+    hidden = network.extend(tokens, _places(tokens), past.cache.upto(longest), past.prefix)  # [N, P, C]
+    last = hidden[torch.arange(n, device=tokens.device), lengths - 1]  # [N, C]
+    return network.head(last[:, None])[:, 0], past  # of the last token alone, for V is large
+
+
+def _places(tokens: Int[Tensor, "N P"]) -> Int[Tensor, "N P"]:
+    return torch.arange(tokens.size(1), device=tokens.device).expand(tokens.shape)
+
+
+def _generation(network: Decoder, special: SpecialIds, prompts: Inputs, options: Decoding) -> Task:
     if not isinstance(network, Decoder):
         raise ValueError(f"generation needs a decoder, and this is an {network.config.kind}")
-    return _read(network, special, prompts, options, [TOKENS] * len(prompts), history=prompts)
+    check_inputs(network, special, prompts, options)
+    return _task(network, special, prompts, options, [TOKENS] * len(prompts), history=prompts)
 
 
-def _translation(network: Decoder | EncoderDecoder, special: SpecialIds, sources: Inputs, options: Decoding) -> Start:
-    wanted = [2 * len(source) + 10 for source in sources]
-    if isinstance(network, EncoderDecoder):
-        return _encode(network, special, sources, options, wanted)
-    if not isinstance(network, Decoder) or special.separator is None:
+def _translation(network: Decoder | EncoderDecoder, special: SpecialIds, sources: Inputs, options: Decoding) -> Task:
+    apart = isinstance(network, EncoderDecoder)
+    if not apart and (not isinstance(network, Decoder) or special.separator is None):
         raise ValueError(
             f"translation needs an encoder-decoder, or a decoder with a separator between source and target: this is "
             f"a model of kind {network.config.kind!r}, and its separator is {special.separator}"
         )
     check_inputs(network, special, sources, options)
-    prompts = [[*source, special.separator] for source in sources]
-    return _read(network, special, prompts, options, wanted, history=[[]] * len(sources))
+    wanted = [2 * len(source) + 10 for source in sources]
+    if isinstance(network, Decoder):
+        assert special.separator is not None
+        sources = [[*source, special.separator] for source in sources]
+        check_inputs(network, special, sources, options)
+    return _task(network, special, sources, options, wanted, history=[[]] * len(sources))
 
 
-@torch.inference_mode()
-def _read(
-    network: Decoder, special: SpecialIds, prompts: Inputs, options: Decoding, wanted: list[int], history: Inputs
-) -> Start:
-    """A decoder that has read its prompts; `history` is what it must not repeat."""
-    check_inputs(network, special, prompts, options)
-    room = [network.config.max_length - len(prompt) + 1 for prompt in prompts]  # the last token is said, never read
-    limits = _limits(network, options, wanted, room)
-    tokens, lengths = _padded(network, prompts)  # [N, P], [N]
-    n, longest = tokens.shape
-    most = max(len(prompt) + limit - 1 for prompt, limit in zip(prompts, limits, strict=True))
-    cache = network.start(n, _room(network, most))
-    prefix = lengths if network.config.prefix else None
-    positions = torch.arange(longest, device=tokens.device).expand(n, longest)
-    hidden = network.extend(tokens, positions, cache.upto(longest), prefix)  # [N, P, C]
-    last = hidden[torch.arange(n, device=tokens.device), lengths - 1]  # [N, C]
-    behind = network.head(last[:, None])[:, 0]  # [N, V]: of the last token alone, for V is large
-    return _start(network, special, options, behind, Past(cache, lengths, longest, prefix), limits, prompts, history)
-
-
-@torch.inference_mode()
-def _encode(
-    network: EncoderDecoder, special: SpecialIds, sources: Inputs, options: Decoding, wanted: list[int]
-) -> Start:
-    """An encoder–decoder that has read its sources and the start of each target."""
-    check_inputs(network, special, sources, options)
-    limits = _limits(network, options, wanted, [network.config.max_length] * len(sources))
-    tokens, lengths = _padded(network, sources)  # [N, S], [N]
-    past = Past(network.start(tokens, _room(network, max(limits)), lengths), torch.zeros_like(lengths), 0)
-    logits = step(network, torch.full_like(lengths, special.start), past)  # type: ignore[arg-type]  # checked
-    return _start(network, special, options, logits, past, limits, sources, history=[[]] * len(sources))
-
-
-def _start(
+def _task(
     network: Decoder | EncoderDecoder,
     special: SpecialIds,
-    options: Decoding,
-    logits: Float[Tensor, "N V"],
-    past: Past,
-    limits: list[int],
     inputs: Inputs,
+    options: Decoding,
+    wanted: list[int],
     history: Inputs,
-) -> Start:
-    rules = Rules.of(special, options, network.config.outputs, history, logits.device)
+) -> Task:
+    """All that a search begins with; `history` is what it must not repeat."""
+    apart = isinstance(network, EncoderDecoder)
+    before = [0 if apart else len(ids) - 1 for ids in inputs]  # the last token is said, never read
+    limits = _limits(network, options, wanted, [network.config.max_length - places for places in before])
+    room = max(places + limit for places, limit in zip(before, limits, strict=True))
+    tokens, lengths = _padded(network, inputs)  # [N, P], [N]
+    rules = Rules.of(special, options, network.config.outputs, history, tokens.device)
     draws = None
     if options.temperature:
-        draws = torch.stack([numbers(options.seed, ids, max(limits)) for ids in inputs]).to(logits.device)
-    return Start(network, logits, past, limits, rules, draws)
+        draws = torch.stack([numbers(options.seed, ids, max(limits)) for ids in inputs]).to(tokens.device)
+    return Task(network, tokens, lengths, limits, rules, draws, special.start or 0, _room(network, room))
 
 
 def check_inputs(network: Network, special: SpecialIds, inputs: Inputs, options: Decoding) -> None:

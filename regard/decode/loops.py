@@ -7,8 +7,8 @@ Dimensions: N sentences, R rows, V outputs, S source length, T places for tokens
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from torch import Tensor
 
 from regard.decode.beam import Beams, advance, hypotheses
 from regard.decode.search import Hypothesis, Rules
-from regard.model.cache import Cache, KeyValues, Room
+from regard.model.cache import Cache
+from regard.model.masks import padding_mask
 from regard.model.transformer import Decoder, EncoderDecoder
 
 TOGETHER = 8
@@ -39,18 +40,37 @@ class Past:
     """how much of each row sees itself whole, in a network with a prefix"""
 
 
-@dataclass
-class Start:
+@dataclass(frozen=True)
+class Task:
     """All that a search begins with."""
 
     network: Decoder | EncoderDecoder
-    logits: Float[Tensor, "N V"]
-    past: Past
+    tokens: Int[Tensor, "N P"]
+    """the sources or prompts, padded on the right"""
+    lengths: Int[Tensor, " N"]
     limits: list[int]
     """the most tokens of each sentence"""
     rules: Rules
     draws: Float[Tensor, "N L"] | None
     """a random number for each token that may be drawn"""
+    start: int
+    """what a target starts with, in an encoder–decoder"""
+    room: int
+    """places for tokens in each row of the cache"""
+
+    def padded(self) -> "Task":
+        """The same with more sentences, so that few sizes come up: the last one comes again."""
+        n = len(self.limits)
+        size = n if n <= 4 else -(-n // 16) * 16
+        rows = torch.arange(size, device=self.tokens.device).clamp(max=n - 1)
+        return replace(
+            self,
+            tokens=self.tokens[rows],
+            lengths=self.lengths[rows],
+            limits=self.limits + self.limits[-1:] * (size - n),
+            rules=replace(self.rules, prompts=self.rules.prompts[rows]),
+            draws=None if self.draws is None else self.draws[rows],
+        )
 
 
 class Loops:
@@ -61,143 +81,124 @@ class Loops:
         self.recorded: OrderedDict[Any, Loop] = OrderedDict()
 
     @torch.inference_mode()
-    def search(self, start: Start, step: Callable[..., Tensor], select: Callable[..., Past]) -> list[list[Hypothesis]]:
+    def search(self, task: Task) -> list[list[Hypothesis]]:
         """As `beam_search`, for a beam of any width; a beam of 1 may draw."""
-        options, sentences = start.rules.options, len(start.limits)
-        start = _padded(start, select)
-        kept = torch.arange(sentences, device=start.logits.device)
-        logits, past, draws = start.logits, start.past, start.draws
-        beams = Beams.of(start.limits, options, logits, rounded(max(start.limits)))
-        while True:  # by hand, until there are as many hypotheses as there may be
-            beams, rows = advance(beams, logits, start.rules, draws=draws)
-            if bool(beams.finished(options.length_penalty).all()):
-                return hypotheses([beams.at(kept)], sentences, start.rules, None)
-            past = select(past, rows.flatten(), None)
-            logits = step(start.network, beams.said[..., -1].flatten(), past)
-            if beams.score.size(1) == options.beam:
-                break
-        state = State(logits, beams, past, start.rules, draws)
-        loop = self._loop(state, start.network)
-        loop.take(state)
-        beams = loop.run(max(start.limits))
-        return hypotheses([beams.at(kept)], sentences, start.rules, None)
-
-    def _loop(self, state: "State", network: Decoder | EncoderDecoder) -> "Loop":
-        key = (tuple(tuple(x.shape) for x in state.tensors()), state.rules.options)
+        sentences, task = len(task.limits), task.padded()
+        rules = task.rules
+        shapes = [None if x is None else tuple(x.shape) for x in (task.tokens, rules.prompts, task.draws)]
+        ids = (*rules.end.tolist(), -1, *rules.suppressed.tolist())
+        key = (*shapes, task.room, rounded(max(task.limits)), rules.options, ids)
         if key not in self.recorded:
-            self.recorded[key] = Loop(state.clone(), network, self.compiled)
+            self.recorded[key] = Loop(task, self.compiled)
             if len(self.recorded) > KEPT:
                 self.recorded.popitem(last=False)
         self.recorded.move_to_end(key)
-        return self.recorded[key]
-
-
-@dataclass(frozen=True)
-class State:
-    """All that changes from step to step, or from batch to batch."""
-
-    logits: Float[Tensor, "R V"]
-    beams: Beams
-    past: Past
-    rules: Rules
-    draws: Float[Tensor, "N L"] | None
-
-    def tensors(self) -> Iterator[Tensor]:
-        """Each tensor of the state, in an order that is always the same."""
-        cache, rules = self.past.cache, self.rules
-        yield from (self.logits, self.past.lengths, rules.end, rules.suppressed, rules.prompts)
-        yield from (getattr(self.beams, field.name) for field in fields(self.beams))
-        yield from (x for room in cache.own for x in room)
-        yield from (x for each in cache.cross for x in (each.k, each.v))
-        yield from (x for x in (cache.source_mask, self.past.prefix, self.draws) if x is not None)
-
-    def clone(self) -> "State":
-        """A copy that shares no memory."""
-        copies = {id(x): x.clone() for x in self.tensors()}
-
-        def of(x: Tensor | None) -> Any:
-            return None if x is None else copies[id(x)]
-
-        cache, rules = self.past.cache, self.rules
-        own = [Room(of(room.k), of(room.v)) for room in cache.own]
-        cross = [KeyValues(of(each.k), of(each.v)) for each in cache.cross]
-        past = replace(self.past, cache=Cache(own, cross, of(cache.source_mask)), lengths=of(self.past.lengths))
-        past.prefix = of(self.past.prefix)
-        beams = Beams(*(of(getattr(self.beams, field.name)) for field in fields(self.beams)))
-        kept = replace(rules, end=of(rules.end), suppressed=of(rules.suppressed), prompts=of(rules.prompts))
-        return State(of(self.logits), beams, past, kept, of(self.draws))
+        beams = self.recorded[key].run(task)
+        return hypotheses([beams.at(torch.arange(sentences, device=task.tokens.device))], sentences, rules, None)
 
 
 class Loop:
-    """One step, recorded over tensors that stay where they are."""
+    """The steps of one search, over tensors that stay where they are."""
 
-    def __init__(self, state: State, network: Decoder | EncoderDecoder, compiled: bool) -> None:
-        self.state = state
-        self.step: Callable[..., Tensor] = network.step
-        if compiled:
-            self.step = torch.compile(network.step, fullgraph=True, dynamic=False)
-        self.finished = torch.zeros_like(state.beams.sentence, dtype=torch.bool)
-        kept = state.clone()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries set themselves up in a first run, which cannot be recorded
-            for _ in range(2):
-                self.once()
-        torch.cuda.current_stream().wait_stream(side)
-        self.take(kept)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.once()
+    def __init__(self, task: Task, compiled: bool) -> None:
+        self.network, self.start, options = task.network, task.start, task.rules.options
+        self.tokens, self.lengths = task.tokens.clone(), task.lengths.clone()
+        self.rules = replace(task.rules, prompts=task.rules.prompts.clone())
+        self.draws = None if task.draws is None else task.draws.clone()
+        self.beams = self._fresh(task)
+        self.width = options.beam
+        rows = len(task.limits) * self.width
+        self.fed, self.places = (self.tokens.new_zeros(rows) for _ in range(2))
+        self.finished = torch.zeros_like(self.beams.sentence, dtype=torch.bool)
+        self.prefix = self.lengths.repeat_interleave(self.width) if task.network.config.prefix else None
+        if isinstance(self.network, EncoderDecoder):
+            encoded = self.network.start(self.tokens, 1, self.lengths)
+            mask = padding_mask(self.lengths, self.tokens.size(1)).clone()
+            self.cache = Cache(self.network.allocate(rows, task.room), encoded.cross, mask)
+        else:
+            self.cache = self.network.start(rows, task.room)
+        self.turn = torch.compile(self._turn, fullgraph=True, dynamic=False) if compiled else self._turn
+        self.read_graph = recorded(self.read) if isinstance(self.network, EncoderDecoder) else None
+        self.turn_graph = recorded(self.turn)
 
-    def take(self, state: State) -> None:
-        """Another batch of the same shapes."""
-        for mine, other in zip(self.state.tensors(), state.tensors(), strict=True):
+    def _fresh(self, task: Task) -> Beams:
+        options, places = task.rules.options, rounded(max(task.limits))
+        like = task.tokens.new_empty(0, dtype=torch.float32)
+        return Beams.of(task.limits, options, like, options.beam, places)
+
+    def run(self, task: Task) -> Beams:
+        """One batch, until all of its sentences have ended."""
+        pairs = [(self.tokens, task.tokens), (self.lengths, task.lengths), (self.rules.prompts, task.rules.prompts)]
+        pairs += [(mine, getattr(self._fresh(task), name)) for name, mine in vars(self.beams).items()]
+        if self.draws is not None and task.draws is not None:
+            pairs.append((self.draws, task.draws))
+        for mine, other in pairs:
             mine.copy_(other)
-
-    def once(self) -> None:
-        """One token further, in place."""
-        state = self.state
-        beams, rows = advance(state.beams, state.logits, state.rules, draws=state.draws)
-        for room in state.past.cache.own if state.rules.options.beam > 1 else []:
-            for x in room:
-                x.copy_(x[rows.flatten()])
-        tokens = beams.said[..., -1].flatten()
-        prefix = {} if state.past.prefix is None else {"prefix": state.past.prefix}
-        places = state.past.lengths.clamp(max=state.past.cache.length - 1)  # an ended sentence may run over
-        logits = self.step(tokens[:, None], places[:, None], state.past.cache, **prefix)[:, 0]
-        state.logits.copy_(logits)
-        state.past.lengths.add_(1)
-        for field in fields(beams):
-            getattr(state.beams, field.name).copy_(getattr(beams, field.name))
-        self.finished.copy_(beams.finished(state.rules.options.length_penalty))
-
-    def run(self, longest: int) -> Beams:
-        """Until all sentences have ended."""
-        for token in range(longest):
-            self.graph.replay()
+        self.read_graph() if self.read_graph is not None else self.read()
+        for token in range(max(task.limits)):
+            self.turn_graph()
             if token % TOGETHER == TOGETHER - 1 and bool(self.finished.all()):
                 break
-        return self.state.beams
+        return self.beams
+
+    def read(self) -> None:
+        """Take the sources or prompts in; the last token of a prompt is left to be fed."""
+        if isinstance(self.network, EncoderDecoder):
+            encoded = self.network.start(self.tokens, 1, self.lengths)
+            for mine, other in zip(self.cache.cross, encoded.cross, strict=True):
+                mine.k.copy_(other.k)
+                mine.v.copy_(other.v)
+            assert self.cache.source_mask is not None
+            self.cache.source_mask.copy_(padding_mask(self.lengths, self.tokens.size(1)))
+            self.fed.fill_(self.start)
+            self.places.zero_()
+            return
+        n, longest = self.tokens.shape
+        alone = self.network.start(n, longest)
+        prefix = self.lengths if self.prefix is not None else None
+        places = torch.arange(longest, device=self.tokens.device).expand(n, longest)
+        self.network.extend(self.tokens, places, alone, prefix)
+        for room, read in zip(self.cache.own, alone.own, strict=True):
+            for whole, part in zip(room, read, strict=True):
+                whole[:, :, :longest] = part.repeat_interleave(self.width, 0)
+        last = self.tokens.gather(1, self.lengths[:, None] - 1)[:, 0]  # [N]
+        self.fed.copy_(last.repeat_interleave(self.width))
+        self.places.copy_((self.lengths - 1).repeat_interleave(self.width))
+        if self.prefix is not None:
+            self.prefix.copy_(self.lengths.repeat_interleave(self.width))
+
+    def _turn(self) -> None:
+        """One token further, in place."""
+        prefix = {} if self.prefix is None else {"prefix": self.prefix}
+        places = self.places.clamp(max=self.cache.length - 1)  # an ended sentence may run over
+        logits = self.network.step(self.fed[:, None], places[:, None], self.cache, **prefix)[:, 0]
+        beams, rows = advance(self.beams, logits, self.rules, draws=self.draws)
+        for room in self.cache.own if self.width > 1 else []:
+            for x in room:
+                x.copy_(x[rows.flatten()])
+        self.fed.copy_(beams.said[..., -1].flatten())
+        self.places.add_(1)
+        self.finished.copy_(beams.finished(self.rules.options.length_penalty))
+        for name, mine in vars(self.beams).items():
+            mine.copy_(getattr(beams, name))
+
+
+def recorded(body: Callable[[], None]) -> Callable[[], None]:
+    """The body as a CUDA graph; elsewhere the body itself."""
+    if not torch.cuda.is_available():
+        return body
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # libraries set themselves up in a first run, which cannot be recorded
+        for _ in range(2):
+            body()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        body()
+    return graph.replay
 
 
 def rounded(length: int) -> int:
     """Up to a multiple of 32: of every size that graphs must know there are then few."""
     return -(-length // 32) * 32
-
-
-def _padded(start: Start, select: Callable[..., Past]) -> Start:
-    """The same batch with more rows, so that few sizes come up: the last sentence comes again."""
-    n = len(start.limits)
-    size = n if n <= 4 else -(-n // 16) * 16
-    rows: Int[Tensor, " R"] = torch.arange(size, device=start.logits.device).clamp(max=n - 1)
-    if size == n:
-        return start
-    rules = replace(start.rules, prompts=start.rules.prompts[rows])
-    return replace(
-        start,
-        logits=start.logits[rows],
-        past=select(start.past, rows, rows),
-        limits=start.limits + start.limits[-1:] * (size - n),
-        rules=rules,
-        draws=None if start.draws is None else start.draws[rows],
-    )

@@ -167,6 +167,10 @@ def plain_attention(
     """Attention by two matrix products: quicker than a fused kernel where there are few queries."""
     if q.size(-2) * k.size(-2) > SHORT or not (mask is None or isinstance(mask, Tensor)):
         return fast_attention(q, k, v, mask, dropout)
+    if torch.compiler.is_compiling() and q.size(1) == k.size(1):  # sums of products, which become one kernel
+        scores = (q[..., None, :].float() * k[:, :, None].float()).sum(-1) / math.sqrt(q.size(-1))  # [R, H, T, S]
+        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        return (scores.softmax(-1)[..., None] * v[:, :, None].float()).sum(-2).to(q.dtype)  # [R, H, T, Dv]
     rows, heads, t, width = q.shape
     groups, s = k.size(1), k.size(2)
     q = (q / math.sqrt(width)).reshape(rows, groups, -1, width)  # [R, G, H/G·T, Dk]

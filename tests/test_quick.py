@@ -1,0 +1,113 @@
+"""The copy made for decoding, and the loop over tensors that stay where they are: the same text as the network."""
+
+from copy import deepcopy
+from itertools import chain
+
+import pytest
+import torch
+
+from regard.config import SpecialIds, preset
+from regard.decode.generate import generate, translate
+from regard.decode.loops import Loops
+from regard.decode.options import Decoding
+from regard.decode.quick import Packed, quick
+from regard.model.transformer import Decoder, EncoderDecoder, build
+from tests.oracles import randomise, small
+
+KINDS = {
+    "paper": {},
+    "pre-norm, grouped, no bias": {"norm": "pre", "kv_heads": 2, "bias": False, "activation": "gelu"},
+    "untied, output bias": {"tied": False, "output_bias": True, "activation": "silu"},
+    "gpt2": {"kind": "decoder", "norm": "pre", "positions": "learned", "scale_embeddings": False},
+    "llama": {
+        "kind": "decoder",
+        "norm": "pre",
+        "norm_kind": "rms",
+        "positions": "rotary",
+        "activation": "swiglu",
+        "kv_heads": 2,
+        "bias": False,
+    },
+    "prefix": {"kind": "decoder", "prefix": True, "d_k": 6, "d_v": 10},
+}
+INPUTS = [[3, 4, 5], [6, 7, 8, 9, 10, 11], [12], [13, 14, 15, 16], [3, 9]]
+SPECIAL = SpecialIds(start=30, end=(0,), separator=1)
+WAYS = {
+    "greedy": Decoding(max_tokens=9),
+    "beam": Decoding(beam=4, n_best=3, max_tokens=9),
+    "drawn": Decoding(temperature=1.0, top_k=9, seed=3, max_tokens=9),
+    "without repetition": Decoding(beam=3, repetition_penalty=1.4, no_repeat_ngram=2, min_tokens=4, max_tokens=9),
+}
+
+
+def network_of(kind: str) -> Decoder | EncoderDecoder:
+    torch.manual_seed(1)
+    network = build(small(**{"max_length": 64} | KINDS[kind]))
+    randomise([network])
+    assert isinstance(network, Decoder | EncoderDecoder)
+    return network.eval()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_quick_copy_says_the_same(kind: str, way: str) -> None:
+    network = network_of(kind)
+    search = generate if kind in ("gpt2", "llama") else translate
+    theirs = search(network, SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
+    ours = search(quick(network, "float32"), SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
+    assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
+    for one, other in zip(chain(*ours), chain(*theirs), strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_of_fixed_shapes_says_the_same(kind: str, way: str) -> None:
+    """What a GPU records as a graph, run here as it is; twice, as for a second batch of the same shapes."""
+    network = network_of(kind)
+    looped = deepcopy(network)
+    looped.loops = Loops()
+    search = generate if kind in ("gpt2", "llama") else translate
+    for inputs in (INPUTS, INPUTS[::-1]):
+        theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
+        ours = search(looped, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
+        assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
+        assert [[each.reason for each in best] for best in ours] == [[each.reason for each in best] for best in theirs]
+        for one, other in zip(chain(*ours), chain(*theirs), strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.penalised == pytest.approx(other.penalised, abs=1e-4)
+    assert len(looped.loops.recorded) == 1
+
+
+def test_the_network_itself_stays_as_it_is() -> None:
+    network = network_of("paper")
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    copy = quick(network, "bfloat16")
+    translate(copy, SPECIAL, INPUTS, WAYS["beam"])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in copy.parameters())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_bfloat16_is_near() -> None:
+    network = network_of("paper")
+    source, target = torch.tensor([INPUTS[1]]), torch.tensor([[30, *INPUTS[1]]])
+    with torch.no_grad():
+        exact, near = network(source, target), quick(network, "bfloat16")(source, target)
+    difference = (exact.log_softmax(-1) - near.log_softmax(-1)).abs().max()
+    assert 0 < difference < 0.1
+
+
+def test_side_by_side_layers_are_one_product() -> None:
+    a, b = torch.nn.Linear(6, 4), torch.nn.Linear(6, 3)
+    x = torch.randn(5, 6)
+    packed = Packed([(a.weight, a.bias), (b.weight, b.bias)], torch.float32)
+    torch.testing.assert_close(packed(x), torch.cat([a(x), b(x)], 1).detach())
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_what_cannot_be_decoded_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to decode"):
+        quick(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="precision='int8' is not a choice"):
+        quick(network_of("paper"), "int8")  # type: ignore[arg-type]
