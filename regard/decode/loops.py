@@ -8,7 +8,8 @@ Dimensions: N sentences, R rows, V outputs, S source length, T places for tokens
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from regard.model.cache import Cache
 from regard.model.masks import padding_mask
 from regard.model.transformer import Decoder, EncoderDecoder
 
+FIELDS = [field.name for field in fields(Beams)]
 TOGETHER = 8
 """tokens between two looks at whether all sentences have ended"""
 KEPT = 16
@@ -117,9 +119,11 @@ class Loop:
             self.cache = Cache(self.network.allocate(rows, task.room), encoded.cross, mask)
         else:
             self.cache = self.network.start(rows, task.room)
-        self.turn = torch.compile(self._turn, fullgraph=True, dynamic=False) if compiled else self._turn
+        turn: Callable[[int], None] = self.turn
+        if compiled:
+            turn = torch.compile(turn, fullgraph=True, dynamic=False)
         self.read_graph = recorded(self.read) if isinstance(self.network, EncoderDecoder) else None
-        self.turn_graph = recorded(self.turn)
+        self.turns = {upto: recorded(partial(turn, upto)) for upto in stages(task.room, 1 if compiled else 4)}
 
     def _fresh(self, task: Task) -> Beams:
         options, places = task.rules.options, rounded(max(task.limits))
@@ -129,14 +133,17 @@ class Loop:
     def run(self, task: Task) -> Beams:
         """One batch, until all of its sentences have ended."""
         pairs = [(self.tokens, task.tokens), (self.lengths, task.lengths), (self.rules.prompts, task.rules.prompts)]
-        pairs += [(mine, getattr(self._fresh(task), name)) for name, mine in vars(self.beams).items()]
+        fresh = self._fresh(task)
+        pairs += [(getattr(self.beams, name), getattr(fresh, name)) for name in FIELDS]
         if self.draws is not None and task.draws is not None:
             pairs.append((self.draws, task.draws))
         for mine, other in pairs:
             mine.copy_(other)
         self.read_graph() if self.read_graph is not None else self.read()
+        before = 0 if isinstance(self.network, EncoderDecoder) else int(self.lengths.max()) - 1
         for token in range(max(task.limits)):
-            self.turn_graph()
+            upto = next((upto for upto in self.turns if upto > before + token), self.cache.length)
+            self.turns[upto]()
             if token % TOGETHER == TOGETHER - 1 and bool(self.finished.all()):
                 break
         return self.beams
@@ -167,20 +174,21 @@ class Loop:
         if self.prefix is not None:
             self.prefix.copy_(self.lengths.repeat_interleave(self.width))
 
-    def _turn(self) -> None:
-        """One token further, in place."""
+    def turn(self, upto: int) -> None:
+        """One token further, in place, while no row has more than `upto` tokens."""
         prefix = {} if self.prefix is None else {"prefix": self.prefix}
-        places = self.places.clamp(max=self.cache.length - 1)  # an ended sentence may run over
-        logits = self.network.step(self.fed[:, None], places[:, None], self.cache, **prefix)[:, 0]
+        places = self.places.clamp(max=upto - 1)  # an ended sentence may run over
+        cache = self.cache.upto(upto)
+        logits = self.network.step(self.fed[:, None], places[:, None], cache, **prefix)[:, 0]
         beams, rows = advance(self.beams, logits, self.rules, draws=self.draws)
-        for room in self.cache.own if self.width > 1 else []:
+        for room in cache.own if self.width > 1 else []:
             for x in room:
                 x.copy_(x[rows.flatten()])
         self.fed.copy_(beams.said[..., -1].flatten())
         self.places.add_(1)
         self.finished.copy_(beams.finished(self.rules.options.length_penalty))
-        for name, mine in vars(self.beams).items():
-            mine.copy_(getattr(beams, name))
+        for name in FIELDS:
+            getattr(self.beams, name).copy_(getattr(beams, name))
 
 
 def recorded(body: Callable[[], None]) -> Callable[[], None]:
@@ -197,6 +205,15 @@ def recorded(body: Callable[[], None]) -> Callable[[], None]:
     with torch.cuda.graph(graph):
         body()
     return graph.replay
+
+
+def stages(room: int, most: int) -> list[int]:
+    """Lengths of the cache that steps are recorded for: the first tokens need not attend to places for the last.
+
+    >>> stages(32, 2), stages(288, 4)
+    ([16, 32], [80, 144, 224, 288])
+    """
+    return sorted({min(room, -(-room * i // most // 16) * 16) for i in range(1, most + 1)} | {room})
 
 
 def rounded(length: int) -> int:

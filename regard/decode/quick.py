@@ -12,6 +12,7 @@ from copy import deepcopy
 from typing import Literal, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -19,13 +20,15 @@ from regard.config import check_type
 from regard.decode.loops import Loops
 from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
 from regard.model.cache import KeyValues
-from regard.model.layers import Layer
+from regard.model.layers import FeedForward, Layer
 from regard.model.masks import Mask
 from regard.model.positions import Rotary, rotate
 from regard.model.transformer import Decoder, EncoderDecoder
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
+ACTIVATIONS = {"relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"), "silu": ("swish", "")}
+"""what oneDNN calls them"""
 SHORT = 4096
 """queries × keys up to which plain matrix products are quicker than a fused kernel"""
 
@@ -51,7 +54,7 @@ def quick(
     else:
         copy = copy.to(dtype)
     for layer in (module for module in copy.modules() if isinstance(module, Layer)):
-        _refit(layer, dtype)
+        _refit(layer, network.config.activation, dtype)
     if device.type == "cuda":
         copy.loops = Loops(compiled)
     return copy
@@ -66,40 +69,78 @@ def _dtype(device: torch.device, precision: Precision) -> torch.dtype:
     return torch.bfloat16 if good else torch.float32
 
 
-def _refit(layer: Layer, dtype: torch.dtype) -> None:
+def _refit(layer: Layer, activation: str, dtype: torch.dtype) -> None:
     """Replace a layer's linear parts, in place."""
     feed_forward = layer.feed_forward
     packed = feed_forward.up.weight.device.type == "cpu"
     layer.attention = cast("MultiHeadAttention", FusedAttention(layer.attention, dtype, packed))
     if layer.cross_attention is not None:
         layer.cross_attention = cast("MultiHeadAttention", FusedAttention(layer.cross_attention, dtype, packed))
-    if packed:
+    if packed and feed_forward.gate is None:
+        layer.feed_forward = cast("FeedForward", PackedFeedForward(feed_forward, activation, dtype))
+    elif packed:
         for name in ("up", "gate", "down"):
             linear = getattr(feed_forward, name)
-            if linear is not None:
-                setattr(feed_forward, name, Packed([(linear.weight, linear.bias)], dtype))
+            setattr(feed_forward, name, Packed([(linear.weight, linear.bias)], dtype))
 
 
 class Packed(nn.Module):
     """Linear layers side by side, as one product, in the layout of oneDNN; what comes out is float32 again."""
 
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        layers: Sequence[tuple[Tensor, Tensor | None]],
+        dtype: torch.dtype,
+        activation: tuple[str, str] = ("none", ""),
+    ) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, self.activation = dtype, activation
         weight, bias = _joined(layers)
         self.bias = None if bias is None else bias.to(dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous())
 
     def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:
         """x times the weights, plus the bias."""
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, "none", [], "")
-        return y.float()
+        return self.raw(x).float()
+
+    def raw(self, x: Tensor) -> Tensor:
+        """The same in the type of the weights, with the activation if there is one."""
+        name, kind = self.activation
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, name, [], kind)
+        return y
+
+
+class PackedFeedForward(nn.Module):
+    """`FeedForward` as two products, the non-linearity within the first."""
+
+    def __init__(self, feed_forward: FeedForward, activation: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        up, down = feed_forward.up, feed_forward.down
+        self.up = Packed([(up.weight, up.bias)], dtype, ACTIVATIONS[activation])
+        self.down = Packed([(down.weight, down.bias)], dtype)
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """down(activation(up(x)))."""
+        return cast("Tensor", self.down(self.up.raw(x)))
 
 
 def _joined(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
     weight = torch.cat([weight.detach() for weight, _ in layers])
     biases = [bias.detach() for _, bias in layers if bias is not None]
     return weight, torch.cat(biases) if biases else None
+
+
+class Joined(nn.Module):
+    """Linear layers side by side, as one product, for a GPU."""
+
+    def __init__(self, layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype) -> None:
+        super().__init__()
+        weight, bias = _joined(layers)
+        self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:
+        """x times the weights, plus the bias."""
+        return F.linear(x, self.weight, self.bias)
 
 
 class FusedAttention(nn.Module):
@@ -151,10 +192,7 @@ class FusedAttention(nn.Module):
 def _linear(layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype, packed: bool) -> nn.Module:
     if packed:
         return Packed(layers, dtype)
-    weight, bias = _joined(layers)
-    linear = nn.Linear(weight.size(1), weight.size(0), bias is not None, device=weight.device, dtype=dtype)
-    linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
-    return linear.requires_grad_(False)
+    return Joined(layers, dtype)
 
 
 def plain_attention(
