@@ -17,6 +17,7 @@ from regard.config import did_you_mean
 from regard.decode.attend import Attention, attend
 from regard.decode.generate import generate, stream
 from regard.decode.options import Decoding
+from regard.decode.quick import Precision, quick
 from regard.decode.text import BROKEN, Decode, cut, stream_text
 from regard.decode.translate import BATCH_TOKENS, Progress, Translation, Translator, in_batches, tokenizer_of
 from regard.interop.gguf_file import load_gguf
@@ -51,6 +52,15 @@ class Model(Stored):
         """Move it to another device or precision."""
         self.network.to(device=device, dtype=dtype)
         return self
+
+    def quick(self, precision: Precision = "auto", compiled: bool = False) -> "Model":
+        """The same model as a copy made for decoding: bfloat16 where the device does it well, or as asked for.
+
+        `compiled`, on a GPU, takes a while for each shape of batch and pays for long inputs.
+        """
+        if not isinstance(self.network, Decoder | EncoderDecoder):
+            raise ValueError("an encoder has nothing to decode, so that there is no quicker way to do it")
+        return Model(quick(self.network, precision, compiled), self.tokenizer, self.special, self.about)
 
     @overload
     def translate(self, texts: str, **options: Any) -> str: ...

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import ModelConfig, SpecialIds
 from regard.interop.ct2 import DTYPES, export_ctranslate2
+from regard.interop.export import export as to_hugging_face
 from regard.model.transformer import Encoder, EncoderDecoder, Network, build
 from regard.store import Stored
 from regard.text.tokenizer import Tokenizer
@@ -445,3 +446,25 @@ def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_list_of_types_is_theirs() -> None:
     assert set(DTYPES) == set(ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_engines_own_converter_takes_our_hugging_face_folders(norm: str, tied: bool, tmp_path: Path) -> None:
+    """The way most people would go: Marian or Pegasus first, then `ct2-transformers-converter`."""
+    pytest.importorskip("transformers")
+    tokenizer = Tokenizer.train(["un chat court", "a cat runs"] * 3, 300)
+    config = small(vocab_size=tokenizer.size, norm=norm, tied=tied, output_bias=True, max_length=32)
+    network = random_network(config)
+    with torch.no_grad():
+        network.embedding.tokens.weight[-1] = 0  # <pad>
+    framed = tokenizer.frame(after=[tokenizer.end])
+    stored = Stored(network, framed, SpecialIds(start=tokenizer.pad, end=(tokenizer.end,)))
+    to_hugging_face(stored, tmp_path / "folder")
+    converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "folder"))
+    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))
+    source, said = framed.framed("un chat court"), [*tokenizer.encode("a cat"), tokenizer.end]
+    words = [[tokenizer.token(id_) for id_ in row] for row in (source, said[:-1])]
+    (got,) = translator.score_batch(words[:1], words[1:])
+    (wanted,) = log_probabilities(network, [source], tokenizer.pad, [said])
+    assert got.log_probs == pytest.approx(wanted.tolist(), abs=1e-4)

@@ -6,17 +6,21 @@ import os
 import random
 import shutil
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from regard import store
 from regard.config import SpecialIds
+from regard.files import new_folder
 from regard.model.transformer import build
 from regard.store import Stored, load, save
 from regard.text.tokenizer import Tokenizer
+from regard.weights import write_weights
 from tests.oracles import small
 
 TOKENIZER = Tokenizer.train(["Le chat noir dort.", "The black cat sleeps."], 259)
@@ -190,6 +194,106 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     save(model(), tmp_path / "model")
     assert load(tmp_path / "model").about == ABOUT
+
+
+@pytest.mark.parametrize("way", ["its name", "a link", "a dot", "a link to nothing"])
+def test_an_empty_folder_stays_the_folder_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Whoever stands in it, or mounted something there, finds the files; a link stays a link."""
+    place = tmp_path / "model"
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    if way != "a link to nothing":
+        place.mkdir()
+        before = place.stat().st_ino
+        monkeypatch.chdir(place)
+    save(model(), {"its name": place, "a dot": Path()}.get(way, link))
+    assert {file.name for file in place.iterdir()} == NAMES
+    assert link.is_symlink()
+    assert load(place).about == ABOUT
+    if way != "a link to nothing":
+        assert place.stat().st_ino == before
+        assert {file.name for file in Path().iterdir()} == NAMES
+
+
+def test_into_an_empty_folder_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename, moved = os.rename, []
+
+    def note(source: Any, target: Any) -> None:
+        moved.append(Path(target).name)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", note)
+    (tmp_path / "model").mkdir()
+    save(model(), tmp_path / "model")
+    assert set(moved) == NAMES
+    assert moved[-2:] == ["config.json", "manifest.json"]
+
+
+@pytest.mark.parametrize("after", range(len(NAMES)))
+def test_an_empty_folder_that_cannot_be_filled_stays_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    rename = os.rename
+    moved: list[Any] = []
+
+    def fail_later(source: Any, target: Any) -> None:
+        if len(moved) == after:
+            full_disk()
+        moved.append(target)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail_later)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(OSError, match="No space left"):
+        save(model(), tmp_path / "model")
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
+def test_another_folder_that_comes_to_be_is_kept_or_told(tmp_path: Path, there: bool, keep: bool) -> None:
+    """Two runs that prepare the same text may each keep the other's."""
+    place = tmp_path / "folder"
+    if there:
+        place.mkdir()
+    told = nullcontext() if keep else pytest.raises(ValueError, match="has come to be meanwhile, and was left as it is")
+    with told, new_folder(place, keep_other=keep) as temporary:
+        (temporary / "ours").write_text("ours")
+        place.mkdir(exist_ok=True)
+        (place / "theirs").write_text("theirs")
+    assert contents(tmp_path) == {"folder/theirs": b"theirs"}
+
+
+def test_a_rename_that_fails_is_never_taken_for_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> None:
+        (tmp_path / "folder").mkdir()
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "rename", busy)
+    with pytest.raises(OSError, match="busy"), new_folder(tmp_path / "folder", keep_other=True):
+        pass
+
+
+def test_a_pipe_is_not_overwritten(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is there already"):
+        save(model(), tmp_path / "pipe")
+
+
+def test_special_ids_are_checked_before_anything_is_written(tmp_path: Path) -> None:
+    stored = model()
+    stored.special = SpecialIds(end=(0,))
+    with pytest.raises(ValueError, match="needs an id that its targets start with"):
+        save(stored, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
+    whole = torch.arange(12.0).view(4, 3)
+    held = {"whole": whole, "part": whole[:2], "turned": whole.T, "again": whole}
+    write_weights(tmp_path / "model.safetensors", held)
+    found = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(found[name], held[name]) for name in held)
 
 
 def test_a_folder_that_comes_to_be_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

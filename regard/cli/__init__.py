@@ -1,6 +1,7 @@
 """The commands. Each imports what it needs when it is called, so that `regard --help` does not wait for torch."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -45,7 +46,8 @@ def demo() -> None:
     run(console())
 
 
-for command in (*models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS):
+commands: list[Callable[..., None]] = [*models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS]
+for command in commands:
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -36,6 +36,9 @@ def translate(
     batch_tokens: Annotated[
         int, typer.Option(min=0, help="Places of a batch, hypotheses × the longest source; 0: as many as is usual.")
     ] = 0,
+    precision: Annotated[
+        str, typer.Option(help="auto, float32 or bfloat16; auto takes bfloat16 where the device does it well.")
+    ] = "auto",
     device: Device = "auto",
 ) -> None:
     """Translate texts, the lines of a file, or of stdin: one line in, one line out, in order.
@@ -59,7 +62,8 @@ def translate(
     mistakes: list[ValueError] = []
     lines = _said(text) if text else _lines(source)
     typing = not text and source is None and sys.stdin.isatty()
-    translator = Translator(load_model(model or default_model(), device), options, batch_tokens or BATCH_TOKENS)
+    loaded = load_model(model or default_model(), device)
+    translator = Translator(loaded.quick(precision), options, batch_tokens or BATCH_TOKENS)
     if typing:
         typer.echo("A line in, a line out; Ctrl-D ends.", err=True)
     with _written(output) as file, _bar(source, bool(text) or typing, file) as advance:

@@ -1,5 +1,273 @@
-"""Commands that score models."""
+"""Commands that score models: evaluate, compare."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any
 
-COMMANDS: list[Callable[..., None]] = []
+import typer
+
+from regard.cli.models import MODEL, Device
+
+SYSTEM = f"{MODEL[:-1]}; or a text file with a translator's outputs, a line each."
+
+Columns = Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1, the source first: 1,2")]
+Keys = Annotated[str, typer.Option(help="Keys of a JSONL file, the source first: fr,en")]
+More = Annotated[list[str] | None, typer.Option(help="A file with references; may be given again for more.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="The first so many rows alone.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad lines out, rather than stop at the first.")]
+Beam = Annotated[int, typer.Option(help="Hypotheses kept side by side; 1 takes the best token each time.")]
+Penalty = Annotated[float, typer.Option(help="The paper's alpha; 0 favours short translations.")]
+Out = Annotated[Path | None, typer.Option(help="Write all results as JSON.")]
+
+
+def evaluate(
+    system: Annotated[str, typer.Argument(metavar="MODEL", help=SYSTEM)],
+    files: Annotated[
+        list[str], typer.Argument(help="Source and reference; text and classes; or one file: TSV, JSONL, a text.")
+    ],
+    reference: More = None,
+    columns: Columns = "",
+    keys: Keys = "",
+    tags: Annotated[
+        Path | None, typer.Option(help="Petit's phenomena; beside its test.fr and test.en they are found.")
+    ] = None,
+    align: Annotated[Path | None, typer.Option(help="Gold links between words; found as --tags are.")] = None,
+    out: Out = None,
+    outputs: Annotated[Path | None, typer.Option(help="Write the translations, a line each.")] = None,
+    beam: Beam = 4,
+    length_penalty: Penalty = 0.6,
+    documents: Annotated[
+        str | None, typer.Option(help="What one text of a language model is: line, blank-line or (usually) file.")
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Tokens a language model sees at once; what it takes, up to 2,048.")
+    ] = None,
+    stride: Annotated[int | None, typer.Option(help="Tokens to the next such window; half of one.")] = None,
+    limit: Limit = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+) -> None:
+    """Score a model: what is scored depends on what it is.
+
+    A translator: BLEU, cased and lower-cased, and chrF2++, with intervals, signatures, what they may be compared with,
+    and outputs to look at; on Petit accuracy by phenomenon, and cross-attention against the gold alignment.
+
+    A language model: loss per token, perplexity and bits per byte, each token foretold once. A classifier: accuracy
+    and who is taken for whom.
+
+    Example: regard evaluate runs/fr-en petit/test.fr petit/test.en --out scores.json
+
+    Example: regard evaluate runs/stories stories.txt
+
+    Example: regard evaluate runs/mood reviews.tsv --columns 1,2
+    """
+    from regard.cli.models import load_model
+    from regard.evaluate.run import evaluate_classes, task_of
+    from regard.evaluate.sets import read_gold
+    from regard.view import scores as view
+    from regard.view.console import console
+
+    corpus, options = _corpus(files, reference, columns, keys), _options(beam, length_penalty)
+    _check_paths(out=out, outputs=outputs)
+    model: Any = None if _is_text(system) else load_model(system, device)
+    task = "translation" if model is None else task_of(model)
+    of_translators = {"reference": reference, "tags": tags, "align": align, "outputs": outputs}
+    _check_options(task, **of_translators, documents=documents, context=context, stride=stride)
+    result: Any
+    if task == "translation":
+        _check_align(align, system, model)
+        examples = _examples(corpus, limit, skip_bad, "a source and a reference")
+        result = _translation(system, model, examples, options, read_gold(examples, tags, align), outputs)
+        view.show_translation(console(), result)
+    elif task == "language":
+        result = _language(system, model, corpus, documents or "file", limit, skip_bad, context, stride)
+        view.show_language(console(), result)
+    else:
+        examples = _examples(corpus, limit, skip_bad, "a text and its class")
+        result = evaluate_classes(system, model, model.classify, examples)
+        view.show_classes(console(), result)
+    _write_json(out, result)
+
+
+def compare(
+    systems: Annotated[list[str], typer.Argument(metavar="A B ...", help=f"Two or more. {SYSTEM}")],
+    source: Annotated[str, typer.Option(help="What is translated; with --columns or --keys, all sides.")],
+    reference: More = None,
+    columns: Columns = "",
+    keys: Keys = "",
+    sentences: Annotated[int, typer.Option(min=0, help="Sentences to show where they differ most.")] = 5,
+    out: Out = None,
+    beam: Beam = 4,
+    length_penalty: Penalty = 0.6,
+    limit: Limit = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+) -> None:
+    """Put translators beside each other, each against the first: BLEU and chrF2++, by a paired test, and speed.
+
+    A file of outputs, whoever made them, counts as a system. The p-value is how often chance alone would part two
+    systems so far; below 0.05 is the usual bar, for one comparison.
+
+    Example: regard compare runs/base runs/small --source test.fr --reference test.en
+
+    Example: regard compare runs/fr-en theirs.en --source test.tsv --columns 1,2 --sentences 20
+    """
+    from regard.cli.models import load_model
+    from regard.evaluate.run import compare as run
+    from regard.evaluate.run import translate, translated_elsewhere
+    from regard.view.console import console
+    from regard.view.scores import show_comparison
+
+    if len(systems) < 2:
+        raise ValueError(f"{systems[0]} alone: name at least two systems to compare")
+    options = _options(beam, length_penalty)
+    examples = _examples(_corpus([source], reference, columns, keys), limit, skip_bad, "--source and --reference")
+    _check_paths(out=out)
+    translated = []
+    for name, system in zip(_short(systems), systems, strict=True):
+        if _is_text(system):
+            translated.append(translated_elsewhere(name, Path(system), examples))
+            continue
+        model = load_model(system, device)
+        with _progress(f"{name} translates", len(examples.sources)) as tell:
+            translated.append(translate(name, model, examples, options, tell))
+        del model  # before the next one takes its room
+    result = run(translated, examples, sentences)
+    show_comparison(console(), result)
+    _write_json(out, result)
+
+
+COMMANDS: list[Callable[..., None]] = [evaluate, compare]
+
+
+def _translation(name: str, model: Any, examples: Any, options: Any, gold: Any, outputs: Path | None) -> Any:
+    """The `TranslationResult` of a model, or of a file of outputs where there is none."""
+    from regard.evaluate.run import evaluate_translation, translate, translated_elsewhere
+
+    if model is None:
+        if outputs is not None:
+            raise ValueError(f"--outputs {outputs}: {name} is a file of outputs already")
+        translated = translated_elsewhere(name, Path(name), examples)
+    else:
+        with _progress("translating", len(examples.sources)) as tell:
+            translated = translate(name, model, examples, options, tell)
+    if outputs is not None:
+        outputs.write_text("".join(f"{each}\n" for each in translated.outputs), encoding="utf-8", newline="\n")
+    return evaluate_translation(translated, examples, gold, model)
+
+
+def _language(
+    name: str,
+    model: Any,
+    corpus: Any,
+    documents: str,
+    limit: int | None,
+    skip_bad: bool,
+    context: int | None,
+    stride: int | None,
+) -> Any:
+    from regard.evaluate.run import evaluate_language
+    from regard.evaluate.sets import read_documents
+
+    if corpus.sides != 1:
+        raise ValueError(f"{name} is a language model, which reads one text, and here are {corpus.sides} sides")
+    texts = read_documents(corpus, documents, limit, skip_bad)
+    with _progress("reading", None) as tell:
+        return evaluate_language(name, model, texts, corpus.files, documents, context, stride, tell)
+
+
+def _corpus(files: list[str], more: list[str] | None, columns: str, keys: str) -> Any:
+    """The files as a corpus: sides of one file, or a file for each side."""
+    from regard.cli.data import _number
+    from regard.text.corpus import Corpus
+
+    numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
+    names = tuple(key.strip() for key in keys.split(",")) if keys else ()
+    if more and (numbers or names):
+        raise ValueError("--reference names a file for each side: with --columns or --keys name another of these")
+    return Corpus((*files, *(more or ())), numbers, names)
+
+
+def _examples(corpus: Any, limit: int | None, skip_bad: bool, wanted: str) -> Any:
+    from regard.evaluate.sets import read_examples
+
+    if corpus.sides < 2 or (wanted.startswith("a text") and corpus.sides > 2):
+        raise ValueError(
+            f"{' and '.join(corpus.files)}: this needs {wanted}, two files, or one with --columns 1,2 or --keys, and "
+            f"here {'is one side' if corpus.sides == 1 else f'are {corpus.sides} sides'}"
+        )
+    return read_examples(corpus, limit, skip_bad)
+
+
+def _options(beam: int, length_penalty: float) -> Any:
+    """The way to decode: a mistake does not wait for the model."""
+    from regard.decode.options import Decoding
+
+    return Decoding(beam=beam, length_penalty=length_penalty)
+
+
+def _check_options(task: str, **given: object) -> None:
+    """A ValueError for an option that a model of this task has no use for."""
+    translation = ("reference", "tags", "align", "outputs")
+    uses = {"translation": translation, "language": ("documents", "context", "stride"), "classes": ()}[task]
+    for name, value in given.items():
+        if value and name not in uses:
+            whose = "translators" if name in translation else "language models"
+            raise ValueError(f"--{name} is for {whose}, and this model is scored by {task}")
+
+
+def _check_align(align: Path | None, system: str, model: Any) -> None:
+    """A ValueError where there is nothing that links could be held against, before the work is done."""
+    from regard.evaluate.run import has_cross_attention
+
+    if align is not None and (model is None or not has_cross_attention(model)):
+        raise ValueError(f"{system} has no cross-attention that could be held against --align {align}")
+
+
+def _check_paths(**paths: Path | None) -> None:
+    """A ValueError for a place that cannot be written to, before the work is done."""
+    for name, path in paths.items():
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            what = "is a folder: name a file" if path.is_dir() else f"lies in no folder: make {path.parent} first"
+            raise ValueError(f"--{name} {path} {what}")
+
+
+def _is_text(system: str) -> bool:
+    """Whether a system is a file of outputs, and no model in one file."""
+    from regard.files import is_pickle
+
+    path = Path(system)
+    if not path.is_file() or is_pickle(path) or path.suffix == ".safetensors":
+        return False
+    with path.open("rb") as file:
+        return file.read(4) != b"GGUF"
+
+
+def _short(systems: Sequence[str]) -> list[str]:
+    """The systems by the ends of their paths, as much as tells them apart."""
+    parts = [Path(system).parts[::-1] for system in systems]
+    told = next((n for n, _ in enumerate(zip_longest(*parts), 1) if len({each[:n] for each in parts}) == len(parts)), 0)
+    return [str(Path(*each[:told][::-1])) if told else system for each, system in zip(parts, systems, strict=True)]
+
+
+def _write_json(path: Path | None, result: object) -> None:
+    from regard.evaluate.report import plain
+
+    if path is not None:
+        path.write_text(json.dumps(plain(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, on a terminal; what is called with the number done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what.replace("[", r"\["), total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -76,6 +76,11 @@ def chrf(outputs: Sequence[str], references: References, lowercase: bool = False
     return _score(_chrf(lowercase), outputs, reference_lists(outputs, references))
 
 
+def sentence_chrf(output: str, references: Sequence[str]) -> float:
+    """chrF2++ of one sentence, to find those that are worth a look: on so little text it is no verdict."""
+    return float(_chrf(False).sentence_score(output, references).score)
+
+
 def translation_scores(
     outputs: Sequence[str], references: References, test_set: str | None = None
 ) -> TranslationScores:

@@ -34,7 +34,7 @@ CHANGES = ("dropout", "attention_dropout")
 """what a model may be loaded with that is not in its weights"""
 
 
-def load_huggingface(folder: Path, **changes: float) -> Stored:
+def load_huggingface(folder: Path, **changes: Any) -> Stored:
     """The model of a folder with `config.json`, safetensors and a tokenizer, as an ordinary Regard model.
 
     `changes` are its dropout and attention_dropout, if it is to learn with others than its config tells.
@@ -52,7 +52,7 @@ def load_huggingface(folder: Path, **changes: float) -> Stored:
     generation_path = folder / "generation_config.json"
     generation = read_json(generation_path) if is_there(generation_path) else {}
     with _named(path, kind):
-        config = replace(shape.read_config(told, str(path)), **changes)  # type: ignore[arg-type]
+        config = replace(shape.read_config(told, str(path)), **changes)
     special = special_ids(told | generation, config, folder)
     held = Held(open_weights(folder), shape.base)
     network = empty(config, held.weights)
@@ -161,7 +161,9 @@ def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> 
     ours = state_of(stored.network)
     trap = shape.trap(stored.config, stored.special, ours)
     if trap is not None and _trained_here(stored.tokenizer):
-        raise ValueError(f"this model cannot be written for others: {trap} Give it special.start = <pad>")
+        raise ValueError(
+            f"this model cannot be written for others. {trap} Start its targets with <pad> (special.start)"
+        )
     config, state = shape.adapt(stored.config, ours)
     generation = write_generation(stored, config)
     told = shape.write_config(config) | _labels(stored)

@@ -38,15 +38,16 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     )
 
 
-def _rotary_base(told: dict[str, Any], where: str) -> float:
+def _rotary_base(told: dict[str, Any], where: str) -> Any:
     """The base of the rotary wavelengths, which stands in one of three places, or in several and is the same."""
     places = [told, *(told.get(name) or {} for name in ("rope_parameters", "rope_scaling"))]
     for place in places:
         require(place, where, rope_type="default", type="default", partial_rotary_factor=1.0)
-    bases = {place["rope_theta"] for place in places if place.get("rope_theta") is not None}
+    bases = {place["rope_theta"] for place in places if place.get("rope_theta") is not None} or {10_000.0}
     if len(bases) > 1:
         raise ValueError(f"{where}: it tells several values of rope_theta: {sorted(bases)}")
-    return bases.pop() if bases else 10_000.0
+    base = bases.pop()
+    return float(base) if type(base) is int else base  # all else is for the config to judge
 
 
 def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:

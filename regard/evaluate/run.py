@@ -1,0 +1,388 @@
+"""A system and a test set to results: each a dataclass that `regard.evaluate.report.plain` turns into JSON.
+
+Dimensions: B rows, L layers, H heads, T target pieces, S source pieces.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from regard.config import did_you_mean, require_at_least
+from regard.decode.options import Decoding
+from regard.decode.translate import Progress, Translator, in_batches, tokenizer_of
+from regard.evaluate.alignment import (
+    AlignmentScores,
+    Attended,
+    Links,
+    alignment_scores,
+    piece_words,
+    row_words,
+    source_pieces,
+)
+from regard.evaluate.classes import ClassScores, class_scores
+from regard.evaluate.honesty import Note, note_on
+from regard.evaluate.language import LanguageScore
+from regard.evaluate.petit import PetitScore, petit_score
+from regard.evaluate.scores import Comparison, TranslationScores, paired, sentence_chrf, translation_scores
+from regard.evaluate.sets import Examples, Gold, read_outputs
+from regard.evaluate.suspects import find_suspects
+from regard.evaluate.windows import choose_window, score_texts, starts_with
+from regard.model.transformer import Decoder, EncoderDecoder
+from regard.model.watch import watch
+from regard.store import Stored
+
+Task = Literal["translation", "language", "classes"]
+Moment = Literal["writing", "reading"]
+MOMENTS: tuple[Moment, ...] = ("writing", "reading")
+"""a row of cross-attention belongs to the piece that it writes, or to the one that it reads: see `row_words`"""
+ALIGNED_TOKENS = 2_048
+"""target pieces of a batch whose attention is kept"""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How long a system took, reading text and writing it included, loading not."""
+
+    seconds: float
+    per_second: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class System:
+    """What was scored. Of outputs that were made elsewhere nothing is known but their name."""
+
+    name: str
+    parameters: int | None = None
+    device: str | None = None
+    decoding: dict[str, int | float] | None = None
+    """how a translator was asked: its beam and length penalty"""
+    speed: Speed | None = None
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A system and what it wrote for each source, each in one line."""
+
+    system: System
+    outputs: list[str]
+
+
+@dataclass(frozen=True)
+class Suspected:
+    """An output to look at, with its line in the test set."""
+
+    line: int
+    kind: str
+    detail: str
+    source: str
+    output: str
+
+
+@dataclass(frozen=True)
+class TranslationResult:
+    """A translator on a test set."""
+
+    system: System
+    files: tuple[str, ...]
+    scores: TranslationScores
+    suspects: dict[str, int]
+    """how many outputs there are of each kind of `suspects.KINDS`, the most frequent first"""
+    suspected: tuple[Suspected, ...]
+    petit: PetitScore | None
+    alignment: dict[str, AlignmentScores] | None
+    """by each of MOMENTS, with the reference as the target"""
+    kind: Task = "translation"
+
+
+@dataclass(frozen=True)
+class LanguageResult:
+    """A language model on a text."""
+
+    system: System
+    files: tuple[str, ...]
+    score: LanguageScore
+    documents: str
+    """what one text is: a line, blank-line, file"""
+    texts: int
+    context: int
+    stride: int
+    starts_with: str | None
+    """the tokens before every text; None where none can be, so that no first token is foretold"""
+    kind: Task = "language"
+
+
+@dataclass(frozen=True)
+class ClassesResult:
+    """A classifier on labelled texts."""
+
+    system: System
+    files: tuple[str, ...]
+    scores: ClassScores
+    kind: Task = "classes"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A sentence on which systems differ."""
+
+    line: int
+    source: str
+    references: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """of each system"""
+    chrf: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """Translators beside each other on one test set."""
+
+    files: tuple[str, ...]
+    sentences: int
+    systems: tuple[System, ...]
+    comparisons: tuple[Comparison, ...]
+    """by BLEU and chrF2++"""
+    note: Note
+    suspects: tuple[dict[str, int], ...]
+    """of each system"""
+    identical: int
+    """sentences for which all wrote the same"""
+    apart: tuple[Apart, ...]
+    """where sentence chrF2++ differs most"""
+    kind: str = "comparison"
+
+
+def task_of(model: Stored) -> Task:
+    """What a model is scored by; a ValueError for an encoder that only fills in masks."""
+    if model.config.classes:
+        return "classes"
+    if isinstance(model.network, EncoderDecoder):
+        return "translation"
+    if isinstance(model.network, Decoder) and model.special.separator is not None:
+        return "translation"
+    if isinstance(model.network, Decoder) and not model.config.prefix:
+        return "language"
+    raise ValueError(
+        f"this {model.config.kind} neither translates, nor continues text, nor classifies: there is no score for it"
+    )
+
+
+def translate(
+    name: str, model: Stored, examples: Examples, options: Decoding, progress: Progress | None = None
+) -> Translated:
+    """Have a model translate the sources; what is rare in a translation and breaks a line becomes a space."""
+    if task_of(model) != "translation":
+        raise ValueError(f"{name} does not translate: {_told(model)}")
+    translator = Translator(model, options)
+    translator.all(examples.sources[:1])  # what is done once should not count as slowness
+    begin = time.perf_counter()
+    found = translator.all(examples.sources, progress)
+    speed = _speed(begin, len(found), "sentences")
+    outputs = [re.sub(r"[\r\n\0]+", " ", each[0].text) for each in found]
+    asked = {"beam": options.beam, "length_penalty": options.length_penalty}
+    return Translated(replace(describe(name, model), decoding=asked, speed=speed), outputs)
+
+
+def translated_elsewhere(name: str, path: Path, examples: Examples) -> Translated:
+    """Outputs from a file, a line each."""
+    return Translated(System(name), read_outputs(path, examples))
+
+
+def evaluate_translation(
+    translated: Translated, examples: Examples, gold: Gold | None = None, model: Stored | None = None
+) -> TranslationResult:
+    """Score what a system wrote; with gold, by phenomenon and, of a model that has it, its cross-attention."""
+    gold = gold or Gold()
+    outputs, references = translated.outputs, examples.beside
+    scores, suspected = translation_scores(outputs, references, examples.name), look_at(outputs, examples)
+    return TranslationResult(
+        system=translated.system,
+        files=examples.files,
+        scores=replace(scores, note=_on_part(scores.note, examples)),
+        suspects=_counts(suspected),
+        suspected=suspected,
+        petit=None if gold.tags is None else petit_score(outputs, references[0], gold.tags),
+        alignment=None if gold.links is None or model is None else align(model, examples, gold.links),
+    )
+
+
+def evaluate_language(
+    name: str,
+    model: Stored,
+    texts: Sequence[str],
+    files: tuple[str, ...] = (),
+    documents: str = "file",
+    context: int | None = None,
+    stride: int | None = None,
+    progress: Progress | None = None,
+) -> LanguageResult:
+    """Score a language model on texts that know nothing of each other; see `windows` for what it sees of each."""
+    if task_of(model) != "language":
+        raise ValueError(f"{name} is no language model: {_told(model)}")
+    if not any(texts):
+        raise ValueError(f"{files[0] if files else 'the text'} is empty: there is nothing to score")
+    window, step = choose_window(model, context, stride)
+    begin = time.perf_counter()
+    score = score_texts(model, texts, window, step, progress)
+    system = replace(describe(name, model), speed=_speed(begin, score.tokens, "tokens"))
+    start = "".join(map(tokenizer_of(model).token, starts_with(model))) or None
+    return LanguageResult(system, files, score, documents, len(texts), window, step, start)
+
+
+def evaluate_classes(
+    name: str, model: Stored, classify: Callable[[list[str]], list[tuple[str, float]]], examples: Examples
+) -> ClassesResult:
+    """Score a classifier; a class in the file that the model does not know is an error with its line."""
+    if task_of(model) != "classes":
+        raise ValueError(f"{name} is no classifier: {_told(model)}")
+    truth = [label.strip() for label in examples.beside[0]]
+    known = [str(each) for each in model.about.get("classes") or range(model.config.classes)]
+    for line, label in zip(examples.lines, truth, strict=True):
+        if label not in known:
+            raise ValueError(f"{examples.name}:{line}: no class {label!r}: {did_you_mean(label, known)}")
+    begin = time.perf_counter()
+    answers = [answer for answer, _ in classify(examples.sources)]
+    system = replace(describe(name, model), speed=_speed(begin, len(answers), "texts"))
+    return ClassesResult(system, examples.files, class_scores(truth, answers))
+
+
+def compare(translated: Sequence[Translated], examples: Examples, sentences: int = 5) -> ComparisonResult:
+    """Systems beside each other, each against the first, and the sentences where they are furthest apart."""
+    require_at_least(0, sentences=sentences)
+    outputs = {each.system.name: each.outputs for each in translated}
+    if len(outputs) < len(translated):
+        twice = Counter(each.system.name for each in translated).most_common(1)[0][0]
+        raise ValueError(f"{twice} is there twice: compare different systems")
+    suspected = [look_at(each, examples) for each in outputs.values()]
+    rows = list(zip(*outputs.values(), strict=True))
+    return ComparisonResult(
+        files=examples.files,
+        sentences=len(rows),
+        systems=tuple(each.system for each in translated),
+        comparisons=paired(outputs, examples.beside),
+        note=_joint_note(outputs, examples),
+        suspects=tuple(map(_counts, suspected)),
+        identical=sum(len(set(row)) == 1 for row in rows),
+        apart=furthest_apart(rows, examples, sentences),
+    )
+
+
+def furthest_apart(rows: Sequence[tuple[str, ...]], examples: Examples, count: int) -> tuple[Apart, ...]:
+    """The sentences whose outputs differ most in chrF2++, the widest apart first; those with one score are left out."""
+    found = []
+    for i, outputs in enumerate(rows):
+        references = [each[i] for each in examples.beside]
+        scores = tuple(sentence_chrf(output, references) for output in outputs) if len(set(outputs)) > 1 else (0.0,)
+        found.append((max(scores) - min(scores), i, scores))
+    most = [each for each in sorted(found, key=lambda each: (-each[0], each[1])) if each[0] > 0][:count]
+    return tuple(
+        Apart(examples.lines[i], examples.sources[i], tuple(each[i] for each in examples.beside), rows[i], scores)
+        for _, i, scores in most
+    )
+
+
+def look_at(outputs: Sequence[str], examples: Examples) -> tuple[Suspected, ...]:
+    """The outputs that a person should look at."""
+    return tuple(
+        Suspected(
+            examples.lines[each.line - 1],
+            each.kind,
+            each.detail,
+            examples.sources[each.line - 1],
+            outputs[each.line - 1],
+        )
+        for each in find_suspects(examples.sources, outputs, examples.beside[0])
+    )
+
+
+def has_cross_attention(model: Stored) -> bool:
+    """Whether a model looks from a target at its source, with pieces that know where in the text they stand."""
+    return isinstance(model.network, EncoderDecoder) and hasattr(tokenizer_of(model), "engine")
+
+
+def align(model: Stored, examples: Examples, links: Sequence[Links]) -> dict[str, AlignmentScores] | None:
+    """Cross-attention against gold, with the first reference as the target; None where a model has none to look at."""
+    if not has_cross_attention(model):
+        return None
+    return {moment: alignment_scores(cross_attention(model, examples, links, moment)) for moment in MOMENTS}
+
+
+def cross_attention(model: Stored, examples: Examples, links: Sequence[Links], moment: Moment) -> Iterator[Attended]:
+    """The weights of each pair; sentences of like length go together, so not in their order."""
+    tokenizer, references = tokenizer_of(model), examples.beside[0]
+    targets = {(i, 0): tokenizer.encode_target(text) for i, text in enumerate(references)}
+    for batch in in_batches({place: [0, *ids] for place, ids in targets.items()}, ALIGNED_TOKENS):
+        sources = [tokenizer.framed(examples.sources[i]) for i, _ in batch]
+        layers = _cross_weights(model, sources, [targets[place] for place in batch])  # [L, B, H, T, S]
+        for row, (i, _) in enumerate(batch):
+            source_words = source_pieces(tokenizer, examples.sources[i])
+            target_words = row_words(piece_words(tokenizer, references[i]), moment)
+            weights = layers[:, row, :, : len(target_words), : len(source_words)]  # [L, H, T, S]
+            yield Attended(weights.numpy(), target_words, source_words, links[i])
+
+
+def describe(name: str, model: Stored) -> System:
+    """A model's name, size and place."""
+    weight = model.network.embedding.tokens.weight
+    return System(name, sum(each.numel() for each in model.network.parameters()), str(weight.device))
+
+
+@torch.inference_mode()
+def _cross_weights(model: Stored, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
+    """Of every layer, [L, B, H, T, S], where the decoder is given its start and then all target pieces."""
+    network, start = model.network, model.special.start
+    assert start is not None  # else it could not have been loaded
+    device = network.embedding.tokens.weight.device
+    sides = [sources, [[start, *ids] for ids in targets]]
+    source, target = (pad_sequence([torch.tensor(ids) for ids in side], batch_first=True).to(device) for side in sides)
+    lengths = [torch.tensor([len(ids) for ids in side], device=device) for side in sides]
+    with watch(network) as seen:
+        network(source, target, *lengths)
+    return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(".cross_attention")]).float().cpu()
+
+
+def _joint_note(outputs: Mapping[str, Sequence[str]], examples: Examples) -> Note:
+    """The note on a set that several systems are scored on: what is to be doubted of one is told by its name."""
+    notes = {name: note_on(each, examples.beside, examples.name) for name, each in outputs.items()}
+    warnings = [
+        f"{name}: {warning}" if warning.startswith("The outputs") else warning
+        for name, note in notes.items()
+        for warning in note.warnings
+    ]
+    return _on_part(replace(next(iter(notes.values())), warnings=tuple(dict.fromkeys(warnings))), examples)
+
+
+def _on_part(note: Note, examples: Examples) -> Note:
+    """The note, with a warning where the set was not scored whole."""
+    scored = len(examples.lines)
+    if scored == examples.total:
+        return note
+    warning = f"{scored:,} of its {examples.total:,} lines alone were scored: no figure on the whole set compares."
+    return replace(note, warnings=(warning, *note.warnings))
+
+
+def _counts(suspected: Sequence[Suspected]) -> dict[str, int]:
+    return dict(Counter(each.kind for each in suspected).most_common())
+
+
+def _speed(begin: float, count: int, unit: str) -> Speed:
+    seconds = time.perf_counter() - begin
+    return Speed(seconds, count / max(seconds, 1e-9), unit)
+
+
+def _told(model: Stored) -> str:
+    """What a model is, and what it is scored on."""
+    wants = {
+        "translation": "it translates: give a source and a reference, two files, or one with --columns or --keys",
+        "language": "it is a language model: give one text",
+        "classes": "it classifies: give texts and their classes, two files, or one with --columns or --keys",
+    }
+    return wants[task_of(model)]
