@@ -24,7 +24,6 @@ from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.store import Stored
-from regard.text.opus import OpusTokenizer
 from regard.weights import is_pickle, pickle_refusal, read_json
 
 BUNDLED = Path(__file__).parent / "models"
@@ -208,7 +207,7 @@ class Model(Stored):
         pair = isinstance(self.network, EncoderDecoder)
         if not pair and (not isinstance(self.network, Decoder) or separator is None or self.config.classes):
             raise ValueError(f"this {self.config.kind} does not translate: score(texts) takes no targets")
-        encode = tokenizer.encode_target if isinstance(tokenizer, OpusTokenizer) else tokenizer.encode
+        encode = tokenizer.encode_target
         between = [] if pair or separator is None else [separator]
         rows = [[*tokenizer.framed(source), *between] for source in sources]
         said = [encode(target) for target in targets]
@@ -295,7 +294,7 @@ def _stored(path: Path) -> Stored:
         return store.load(path) if ours else load_huggingface(path)
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
-        return load_gguf(files[0])
+        return _from_file(files[0])
     if str(path) in bundled():  # even where a folder of that name holds something else
         return store.load(BUNDLED / path)
     if path.is_dir():

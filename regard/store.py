@@ -17,6 +17,7 @@ from regard.files import digest, is_there, new_folder, quoted, read_json, shorte
 from regard.model.transformer import Network, build
 from regard.text.opus import FILES as OPUS_FILES
 from regard.text.opus import OpusTokenizer
+from regard.text.tokenizer import FILES as ENGINE_FILES
 from regard.text.tokenizer import Tokenizer
 from regard.weights import REAL, Weights, open_weights, write_weights
 
@@ -24,7 +25,7 @@ FORMAT = 1
 """raised when the layout changes"""
 MANIFEST = "manifest.json"
 FILES = ("config.json", "model.safetensors", "generation_config.json")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", *OPUS_FILES)
+TOKENIZER_FILES = (*ENGINE_FILES, *OPUS_FILES)
 MAX_LAYERS = 1_000
 """layers that are built: ten times more than the deepest model in use"""
 LEAST_IN_LAYER = 8

@@ -732,6 +732,31 @@ def a_token_without_content(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"eos_token": {"lstrip": true}}')
 
 
+@case("gpt2", "special_tokens_map.json: its pad_token is no text")
+def a_token_of_old_that_is_a_number(folder: Path) -> None:
+    (folder / "special_tokens_map.json").write_text('{"pad_token": 5}')
+
+
+@case("gpt2", "special_tokens_map.json is a pickle")
+def a_pickle_among_the_tokens(folder: Path) -> None:
+    (folder / "special_tokens_map.json").write_bytes(pickle.dumps(Evil(marker(folder))))
+
+
+@case("gpt2", "chat_template.jinja has 2,000,000 bytes")
+def a_template_without_end(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("x" * 2_000_000)
+
+
+@case("gpt2", "num_beams='xxx.*… is no number")
+def a_beam_of_text(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": "x" * 900_000}))
+
+
+@case("gpt2", "forced_bos_token_id=.* changes what the model says")
+def a_first_token_that_is_an_object(folder: Path) -> None:
+    (folder / "generation_config.json").write_text('{"forced_bos_token_id": {"a": [1]}}')
+
+
 VOCABULARIES: dict[str, tuple[bytes, str]] = {
     "float ids": (b'{"</s>": 0.0, "<unk>": 1}', "vocab.json must give each piece its id"),
     "negative ids": (b'{"</s>": -1, "<unk>": 1}', "vocab.json must give each piece its id"),

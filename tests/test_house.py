@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parent.parent
 
@@ -153,11 +154,15 @@ def test_the_tree_in_the_readme_is_the_one_on_disk() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_users_run_it")
-def test_the_examples_in_the_readme_run() -> None:
+def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", readme, re.S)
     assert examples
-    names: dict[str, object] = {}
+    tokenizer = Tokenizer.train(["Le petit chat noir dort. The cat is sleeping."], 300).frame(after=[0])
+    special = regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
+    model = regard.Model(regard.build(regard.preset("tiny", vocab_size=tokenizer.size)).eval(), tokenizer, special)
+    model.save(tmp_path / "model")
+    names: dict[str, object] = {"regard": regard, "FOLDER": tmp_path / "model", "OUT": tmp_path / "out"}
     for example in examples:
         exec(example, names)
     refusals = re.findall(r"^>>> (.*)\n(ValueError: .*)$", readme, re.M)

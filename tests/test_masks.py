@@ -74,8 +74,10 @@ def test_places_count_anew_in_each_sentence(lengths: list[int], spare: int) -> N
 
 def test_a_cached_step_sees_up_to_itself() -> None:
     mask = cached_mask(torch.tensor([[2], [0]]), 4)
+    assert mask is not None
     assert mask.tolist() == [[[[True, True, True, False]]], [[[True, False, False, False]]]]
     mask = cached_mask(torch.tensor([[0, 1]]), 4, prefix=torch.tensor([2]))
+    assert mask is not None
     assert mask.tolist() == [[[[True, True, False, False], [True, True, False, False]]]]
 
 
@@ -118,3 +120,10 @@ def test_packed_lengths_that_cannot_be() -> None:
             choose_mask(6, 6, packed, source)
     with pytest.raises(ValueError, match="are of no sentence at all"):
         packed_mask(packed[:, :0], packed[:, :0], 5, 5)
+
+
+def test_a_step_in_the_last_place_sees_all() -> None:
+    """Then no mask is needed; with a row that is not there yet, it is."""
+    assert cached_mask(torch.tensor([[3], [3]]), 4) is None
+    assert cached_mask(torch.tensor([[3], [2]]), 4) is not None
+    assert cached_mask(torch.tensor([[2, 3]]), 4) is not None

@@ -142,6 +142,13 @@ def test_a_tokenizer_that_the_manifest_does_not_know_is_not_read(tmp_path: Path,
         load(tmp_path / "bare")
 
 
+@pytest.mark.parametrize("name", ["special_tokens_map.json", "chat_template.jinja"])
+def test_nor_are_settings_of_a_tokenizer_that_it_does_not_know(folder: Path, name: str) -> None:
+    (folder / name).write_text("{}")
+    with pytest.raises(ValueError, match=rf"manifest\.json does not name {name}"):
+        load(folder)
+
+
 def test_files_of_a_run_may_lie_beside_it(folder: Path) -> None:
     (folder / "report.md").write_text("# How it came about")
     (folder / "checkpoints").mkdir()

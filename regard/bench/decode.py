@@ -136,8 +136,9 @@ def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]
 def _transformers(work: Work, device: str, folder: Path, inputs: list[list[int]]) -> Iterator[tuple[str, Run]]:
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    logging: Any = transformers.logging
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     kind: Any = transformers.AutoModelForCausalLM if work.model == "gpt2" else transformers.AutoModelForSeq2SeqLM
     ids = torch.tensor(inputs, device=device)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
@@ -155,7 +156,7 @@ def _transformers(work: Work, device: str, folder: Path, inputs: list[list[int]]
 
 def _ctranslate2(work: Work, stored: Stored, folder: Path, inputs: list[list[int]]) -> Iterator[tuple[str, Run]]:
     try:
-        import ctranslate2
+        import ctranslate2  # type: ignore[import-untyped]
     except ImportError:
         return
     texts = [[f"<id{id_}>" for id_ in row] for row in inputs]

@@ -1,5 +1,6 @@
 """`regard attend`: what every head looks at."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -69,4 +70,4 @@ def _write(path: Path, content: bytes) -> None:
     typer.echo(f"{path}  {len(content) / 1000:,.0f} kB")
 
 
-COMMANDS = [attend]
+COMMANDS: list[Callable[..., None]] = [attend]

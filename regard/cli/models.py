@@ -176,7 +176,7 @@ def export(
     typer.echo(f"{folder}: {size / 1e6:,.1f} MB for {to}, {dtype}; README.md in it says how it is loaded")
 
 
-COMMANDS = [translate, generate, verify, export]
+COMMANDS: list[Callable[..., None]] = [translate, generate, verify, export]
 
 
 def load_model(name: str, device: str) -> Any:

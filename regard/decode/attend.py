@@ -19,7 +19,6 @@ from regard.decode.translate import tokenizer_of
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder
 from regard.model.watch import Seen, watch
 from regard.store import Stored
-from regard.text.opus import OpusTokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.view.page import frame
 
@@ -177,7 +176,7 @@ def _decoder(stored: Stored, network: Decoder, tokenizer: Tokenizer, source: str
     ids, text = tokenizer.framed(source), target
     writes: tuple[str, ...]
     if stored.special.separator is None:
-        read = [*ids, *([] if target is None else _encode_target(tokenizer, target))]
+        read = [*ids, *([] if target is None else tokenizer.encode_target(target))]
         prefix, writes = len(ids), _labels(tokenizer, read[1:])
     else:
         text, written = _written(stored, network, tokenizer, ids, target)
@@ -200,14 +199,10 @@ def _written(
     """The target's text, and all the ids that are written for it: its end too, unless it never came to one."""
     end = stored.special.end[:1]
     if target is not None:
-        return target, [*_encode_target(tokenizer, target), *end]
+        return target, [*tokenizer.encode_target(target), *end]
     beam = Decoding(beam=min(4, stored.config.outputs))
     ((best,),) = translate(network, stored.special, [source], beam, tokenizer.decode)
     return tokenizer.decode(best.ids), [*best.ids, *(end if best.reason == "end" else ())]
-
-
-def _encode_target(tokenizer: Tokenizer, text: str) -> list[int]:
-    return tokenizer.encode_target(text) if isinstance(tokenizer, OpusTokenizer) else tokenizer.encode(text)
 
 
 def _attention(stored: Stored, source: str, target: str | None, maps: dict[Kind, Map]) -> Attention:

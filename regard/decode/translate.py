@@ -147,7 +147,8 @@ NOTHING = Translation("", 0.0, 0.0, True)
 def tokenizer_of(model: Stored) -> Tokenizer:
     """A model's tokenizer; a ValueError if it has none."""
     if model.tokenizer is None:
-        raise ValueError("this model has no tokenizer, and so reads ids alone: save one in its folder (tokenizer.json)")
+        why = model.about.get("tokenizer", "save one in its folder (tokenizer.json)")
+        raise ValueError(f"this model has no tokenizer, and so reads ids alone: {why}")
     return model.tokenizer
 
 

@@ -49,24 +49,29 @@ def load_huggingface(folder: Path, **changes: Any) -> Stored:
         if name not in CHANGES:
             raise ValueError(f"{name} cannot be changed as a model is loaded: {did_you_mean(name, CHANGES)}")
     shape = SHAPES[kind]
-    generation_path = folder / "generation_config.json"
-    generation = read_json(generation_path) if is_there(generation_path) else {}
     with _named(path, kind):
         config = replace(shape.read_config(told, str(path)), **changes)
+    generation = _generation(folder)
     special = special_ids(told | generation, config, folder)
+    kept = read_generation(generation or told, str(folder)) if config.kind != "encoder" else {}
     held = Held(open_weights(folder), shape.base)
     network = empty(config, held.weights)
     fill(network, read_state(held, shape, config, {name: tuple(x.shape) for name, x in network.state_dict().items()}))
     with _named(path, kind):
         about = {"origin": f"a Hugging Face folder of the type {kind}"} | shape.about(told, config, held)
-    if config.kind != "encoder":
-        about["generation"] = read_generation(generation or told, str(generation_path if generation else path))
-    tokenizer = load_tokenizer(folder)
-    if tokenizer is None:
+    stored = Stored(network, load_tokenizer(folder), special, about)
+    if stored.tokenizer is None:
         about["tokenizer"] = why_no_tokenizer(folder)
-    if note := shape.trap(config, special, network.state_dict()):
-        about.setdefault("notes", []).append(note)
-    return Stored(network, tokenizer, special, {name: value for name, value in about.items() if value})
+    if kept:
+        about["generation"] = kept
+    if trap := shape.trap(config, special, network.state_dict()):
+        about.setdefault("notes", []).append(trap)
+    return stored
+
+
+def _generation(folder: Path) -> dict[str, Any]:
+    path = folder / "generation_config.json"
+    return read_json(path) if is_there(path) else {}
 
 
 @contextmanager

@@ -56,8 +56,14 @@ def prefix_mask(prefix: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 t t"]:
 
 def cached_mask(
     positions: Int[Tensor, "B T"], s: int, prefix: Int[Tensor, " B"] | None = None
-) -> Bool[Tensor, "B 1 T s"]:
-    """A query at position p sees the keys cached at 0 … p (and its prefix), out of `s` places in the cache."""
+) -> Bool[Tensor, "B 1 T s"] | None:
+    """A query at position p sees the keys cached at 0 … p (and its prefix), out of `s` places in the cache.
+
+    None where each row's one query stands in the last place, and so sees all: a step of an encoder–decoder.
+    """
+    readable = positions.device.type == "cpu" and not torch.compiler.is_compiling()
+    if positions.size(1) == 1 and readable and bool((positions == s - 1).all()):
+        return None
     sees = torch.arange(s, device=positions.device) <= positions[..., None]  # [B, T, s]
     return sees[:, None] if prefix is None else sees[:, None] | padding_mask(prefix, s)
 

@@ -201,6 +201,8 @@ USUAL = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 """what tokens are called in most vocabularies, for folders that do not say which is which"""
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+"""what a tokenizer's folder may hold; the last two only where others wrote it"""
 SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens", "model_max_length", "chat_template")
 MAX_TEMPLATE = 1_000_000
 """bytes of a chat template"""
