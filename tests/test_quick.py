@@ -10,7 +10,7 @@ from regard.config import SpecialIds, preset
 from regard.decode.generate import generate, translate
 from regard.decode.loops import Loops
 from regard.decode.options import Decoding
-from regard.decode.quick import Packed, quick
+from regard.decode.quick import Packed, Precision, quick
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from tests.oracles import randomise, small
 
@@ -89,13 +89,17 @@ def test_the_network_itself_stays_as_it_is() -> None:
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
-def test_bfloat16_is_near() -> None:
-    network = network_of("paper")
+@pytest.mark.parametrize(("precision", "most"), [("bfloat16", 0.1), ("int8", 0.4)])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh", "silu", "swiglu"])
+def test_lower_precision_is_near(activation: str, precision: Precision, most: float) -> None:
+    network = build(small(activation=activation)).eval()
+    assert isinstance(network, EncoderDecoder)
+    randomise([network])
     source, target = torch.tensor([INPUTS[1]]), torch.tensor([[30, *INPUTS[1]]])
     with torch.no_grad():
-        exact, near = network(source, target), quick(network, "bfloat16")(source, target)
+        exact, near = network(source, target), quick(network, precision)(source, target)
     difference = (exact.log_softmax(-1) - near.log_softmax(-1)).abs().max()
-    assert 0 < difference < 0.1
+    assert 0 < difference < most
 
 
 def test_side_by_side_layers_are_one_product() -> None:
@@ -109,5 +113,21 @@ def test_side_by_side_layers_are_one_product() -> None:
 def test_what_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
         quick(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="precision='int8' is not a choice"):
-        quick(network_of("paper"), "int8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="precision='int4' is not a choice"):
+        quick(network_of("paper"), "int4")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_recorded_as_graphs_it_says_the_same(kind: str, way: str) -> None:
+    network = network_of(kind).cuda()
+    copy = quick(network, "float32")
+    search = generate if kind in ("gpt2", "llama") else translate
+    for inputs in (INPUTS, INPUTS[::-1]):
+        theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
+        ours = search(copy, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
+        assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
+        for one, other in zip(chain(*ours), chain(*theirs), strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-3)

@@ -129,7 +129,9 @@ def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]
     yield "Regard, the network as it is", ours(network)
     yield "Regard, quick float32", ours(quick(network, "float32"))
     yield "Regard, quick", ours(quick(network))
-    if device != "cpu":
+    if device == "cpu":
+        yield "Regard, quick int8", ours(quick(network, "int8"))
+    else:
         yield "Regard, quick, compiled", ours(quick(network, compiled=True))
 
 

@@ -37,7 +37,7 @@ def translate(
         int, typer.Option(min=0, help="Places of a batch, hypotheses × the longest source; 0: as many as is usual.")
     ] = 0,
     precision: Annotated[
-        str, typer.Option(help="auto, float32 or bfloat16; auto takes bfloat16 where the device does it well.")
+        str, typer.Option(help="auto, float32, bfloat16, int8; auto takes bfloat16 where the device does it well.")
     ] = "auto",
     device: Device = "auto",
 ) -> None:

@@ -122,8 +122,9 @@ class Loop:
         turn: Callable[[int], None] = self.turn
         if compiled:
             turn = torch.compile(turn, fullgraph=True, dynamic=False)
-        self.read_graph = recorded(self.read) if isinstance(self.network, EncoderDecoder) else None
-        self.turns = {upto: recorded(partial(turn, upto)) for upto in stages(task.room, 1 if compiled else 4)}
+        record = recorded if self.tokens.is_cuda else _as_it_is
+        self.read_graph = record(self.read) if isinstance(self.network, EncoderDecoder) else None
+        self.turns = {upto: record(partial(turn, upto)) for upto in stages(task.room, 1 if compiled else 4)}
 
     def _fresh(self, task: Task) -> Beams:
         options, places = task.rules.options, rounded(max(task.limits))
@@ -191,10 +192,12 @@ class Loop:
             getattr(self.beams, name).copy_(getattr(beams, name))
 
 
+def _as_it_is(body: Callable[[], None]) -> Callable[[], None]:
+    return body
+
+
 def recorded(body: Callable[[], None]) -> Callable[[], None]:
-    """The body as a CUDA graph; elsewhere the body itself."""
-    if not torch.cuda.is_available():
-        return body
+    """The body as a CUDA graph."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # libraries set themselves up in a first run, which cannot be recorded
