@@ -4,6 +4,7 @@ Dimensions: B rows, T tokens, V outputs, K classes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, overload
 
@@ -43,12 +44,18 @@ class Model(Stored):
         """What every head of every layer looks at; without a `target` a translator translates first."""
         return attend(self, source, target)
 
+    def __repr__(self) -> str:
+        config, count = self.config, sum(parameter.numel() for parameter in self.network.parameters())
+        return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
+
     def save(self, folder: Path | str) -> None:
         """Write it as a folder that `load` reads; one that is there already is not overwritten."""
         store.save(self, Path(folder))
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move it to another device or precision."""
+        if device is not None or dtype is not None:
+            self.network.check_whole("move")
         self.network.to(device=device, dtype=dtype)
         return self
 
@@ -58,7 +65,7 @@ class Model(Stored):
         `compiled`, on a GPU, takes a while for each shape of batch and pays for long inputs.
         """
         if not isinstance(self.network, Decoder | EncoderDecoder):
-            raise ValueError("an encoder has nothing to decode, so that there is no quicker way to do it")
+            raise ValueError("decoding needs an encoder-decoder or a decoder, and this is an encoder")
         return Model(quick(self.network, precision, compiled), self.tokenizer, self.special, self.about)
 
     @overload
@@ -300,7 +307,9 @@ def _stored(path: Path) -> Stored:
     if path.is_dir():
         raise ValueError(f"{path} is no model's folder: it has no config.json")
     names = bundled()
-    near = f"{did_you_mean(str(path), names)} " if names else ""
+    beside = list(path.parent.glob("*/config.json")) if path.parent.is_dir() else []
+    known = [*names, *(str(each.parent) for each in beside)]
+    near = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
     raise ValueError(
         f"there is no model at {path}: {near}name a run, a model's folder (Regard's or Hugging Face's), a GGUF file"
         + (" or a bundled model" if names else "")

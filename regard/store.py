@@ -63,6 +63,7 @@ def check_writable(stored: Stored, folder: Path) -> None:
     if (folder.exists() and not folder.is_dir()) or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"{folder} is there already: choose another name, or remove it first")
     stored.special.check(stored.config)
+    stored.network.check_whole("save or export")
 
 
 def write(stored: Stored, folder: Path) -> None:

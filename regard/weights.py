@@ -181,13 +181,12 @@ def pickle_refusal(path: Path) -> str:
     """Why a pickle is not read, and the command that writes its tensors in another form, running no code of its own."""
     parts = sorted(path.parent.glob("pytorch_model*.bin")) if path.name.startswith("pytorch_model-") else [path]
     convert = (
-        "import sys, torch; from safetensors.torch import save_file as save; "
-        'read = lambda file: torch.load(file, map_location="cpu", weights_only=True); '
-        "held = {name: x.contiguous().clone() for file in sys.argv[2:] for name, x in read(file).items()}; "
-        'save(held, sys.argv[1], {"format": "pt"})'
+        "import sys, torch, safetensors.torch as s; "
+        "s.save_file({n: x.contiguous().clone() for f in sys.argv[2:] "
+        'for n, x in torch.load(f, "cpu", weights_only=True).items()}, sys.argv[1], {"format": "pt"})'
     )
     command = shlex.join(["python", "-c", convert, str(path.parent / "model.safetensors"), *map(str, parts)])
     return (
         f"{path} is a pickle, which can run any code when it is read, and Regard reads none. "
-        f"To have its tensors as safetensors: {command}"
+        f"To have its tensors as safetensors:\n{command}"
     )

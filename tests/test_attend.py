@@ -24,7 +24,7 @@ from typer.testing import CliRunner, Result
 import regard
 from regard.cli import app
 from regard.config import SpecialIds
-from regard.decode.attend import Attention, Map, attend, readable
+from regard.decode.attend import Attention, Kind, Map, attend, readable
 from regard.decode.generate import translate
 from regard.decode.options import Decoding
 from regard.interop.huggingface import load_huggingface
@@ -32,7 +32,7 @@ from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.model.watch import watch
 from regard.store import Stored, save
 from regard.text.tokenizer import Tokenizer
-from regard.view.attend import show_attention
+from regard.view.attend import WHAT, show_attention
 from regard.view.figures import attention_figure, attention_png
 from regard.view.page import frame, page
 from regard.view.terminal import colour, heat_map
@@ -339,6 +339,29 @@ def test_hostile_tokens_are_harmless_in_the_terminal() -> None:
     assert "[red]" in printed(made([readable(token) for token in HOSTILE]), 300)
 
 
+@pytest.mark.parametrize("options", [{"color_system": "standard"}, {"color_system": "truecolor", "no_color": True}])
+def test_few_colours_give_way_to_blocks_that_grow_darker(options: dict[str, Any]) -> None:
+    weights = torch.tensor([[0.0, 0.02, 0.1, 0.34, 0.71, 1.0000001]])
+    out = StringIO()
+    Console(file=out, force_terminal=True, width=80, **options).print(heat_map(weights, ["q"], list("abcdef")))
+    row = out.getvalue().splitlines()[1]
+    assert row.endswith("       2  10░ 34▒ 71▓100█")
+    assert not re.search(r"\x1b\[[\d;]*[34]\d", row)  # no colour
+
+
+def test_the_terminal_ends_with_a_hint_on_one_line() -> None:
+    looked = made(["le", "chat"])
+    assert printed(looked).splitlines()[-1] == (
+        "To see more: --kind cross, --layer 0, --head 0, or all: --html look.html"
+    )
+    assert "--kind" not in printed(looked.only("cross"))
+
+
+def test_in_python_it_shows_itself_on_one_line() -> None:
+    looked = made(["le", "chat"]).only("cross")
+    assert repr(looked) == f"Attention({looked.model!r}, cross [2, 3, 2, 2])"
+
+
 def test_colours_grow_lighter_with_the_weight() -> None:
     lightness = [
         sum(part * c for part, c in zip((0.2126, 0.7152, 0.0722), colour(i / 50), strict=True)) for i in range(51)
@@ -380,6 +403,33 @@ def test_no_label_leaves_the_picture_or_lies_on_another(tokens: int) -> None:
     for (one, a), (other, b) in combinations(straight, 2):
         apart = a.x1 <= b.x0 + 1 or b.x1 <= a.x0 + 1 or a.y1 <= b.y0 + 1 or b.y1 <= a.y0 + 1
         assert apart, (one.get_text(), other.get_text())
+
+
+@pytest.mark.parametrize(("source", "target"), [(3, 3), (35, 20), (4, 30)])
+def test_titles_stand_by_their_own_maps_which_begin_at_one_place(source: int, target: int) -> None:
+    sides: dict[Kind, tuple[int, int]] = {
+        "encoder": (source, source),
+        "decoder": (target, target),
+        "cross": (target, source),
+    }
+    maps = {
+        kind: Map(torch.rand(3, 4, t, s), tuple(f"t{i}" for i in range(t)), tuple(f"s{i}" for i in range(s)), writes)
+        for kind, (t, s) in sides.items()
+        for writes in [() if kind == "encoder" else ("written",) * t]
+    }
+    figure = attention_figure(Attention("m", "s", "t", maps))
+    height = figure.get_size_inches()[1]
+    titles = [text.get_position()[1] * height for text in figure.texts if text.get_text() in WHAT.values()]
+    boxes = [axes.get_position() for axes in figure.axes]
+    large = [box for axes, box in zip(figure.axes, boxes, strict=True) if axes.texts]
+    assert len({round(box.x0, 4) for box in large}) == 1
+    for place, tile in ((titles[1], boxes[13]), (titles[2], boxes[26])):  # with the first of its heads
+        above = min(box.y0 for box in boxes if box.y0 * height > place) * height - place
+        assert above > 0.4
+        assert place - tile.y1 * height < 0.65
+    for i, box in enumerate(large):
+        hole = min(head.y0 for head in boxes[13 * i : 13 * i + 12]) - box.y0
+        assert hole * height < 0.1  # inches that the large map goes deeper than the heads
 
 
 def test_what_cannot_be_seen_is_refused() -> None:
@@ -648,6 +698,30 @@ def test_it_fits_phone_and_projector_by_day_and_night(
     background = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     lightness = sum(int(number) for number in re.findall(r"\d+", background)) / 765
     assert lightness > 0.9 if scheme == "light" else lightness < 0.1
+    opened.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [780, 1200, 1400])
+def test_short_sentences_have_whole_labels_and_numbers(browser: Any, tmp_path: Path, width: int) -> None:
+    path = tmp_path / "look.html"
+    words = ["<pad>", "The", "cat", "is", "sleeping", "</s>"]
+    path.write_text(page(made(words, 3, 4).to_json()), encoding="utf-8")
+    opened = Look(browser, path, viewport={"width": width, "height": 800})
+    cut = "[...document.querySelectorAll('.look-token')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert opened.page.evaluate(cut) == 0
+    opened.page.locator(".look-queries button").nth(2).click()
+    assert opened.page.evaluate(cut) == 0  # with the shares beside them too
+    opened.page.keyboard.press("Escape")
+    canvas = opened.page.locator(".look-matrix canvas")
+    inks = canvas.evaluate("""e => {
+      const { data } = e.getContext("2d").getImageData(e.width - 1, 0, 1, e.height);
+      return data.filter((_, i) => i % 4 === 3).reduce((sum, alpha) => sum + alpha, 0);
+    }""")
+    assert inks == 0  # no label runs into the right edge
+    box = canvas.bounding_box()
+    assert box["height"] >= 6 * 28  # cells that have room for numbers
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     opened.close()
 
 

@@ -73,7 +73,7 @@ def expected(folder: str, texts: list[str], **options: object) -> list[str]:
     return [re.sub(r"[\r\n]+", " ", text) for text in api.load(folder).translate(texts, max_tokens=6, **options)]
 
 
-QUICK = ("--max-tokens", "6")
+QUICK = ("--max-tokens", "6", "--precision", "float32")
 
 
 def test_texts_as_arguments(pair: str) -> None:

@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import json
 import random
+import re
 import sys
 from itertools import count
 from pathlib import Path
@@ -363,6 +364,45 @@ def test_text_goes_through_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
     assert np.allclose(scored[0].log_probs, expected[0], atol=TOLERANCE)
     nothing = translator.translate_batch([engine.encode("").tokens])[0]  # CTranslate2 does not run the model here
     assert nothing.hypotheses == [[]]
+
+
+@pytest.mark.parametrize("case", ["encoder-decoder", "decoder", "encoder", "decoder that translates"])
+@pytest.mark.parametrize("with_tokenizer", [True, False])
+def test_the_program_of_a_card_can_be_pasted(
+    case: str,
+    with_tokenizer: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tokenizer = Tokenizer.train(["Le petit chat dort. Once upon a time"] * 3, vocab_size=320)
+    kind = case.split()[0]
+    tokenizer = tokenizer.frame(after=[] if kind == "decoder" else [tokenizer.end])
+    network = random_network(small(kind=kind, norm="pre", vocab_size=tokenizer.size, max_length=30))
+    start = tokenizer.pad if kind == "encoder-decoder" else None
+    special = SpecialIds(end=(0,), start=start, separator=1 if case != kind else None)
+    to_hugging_face(Stored(network, tokenizer if with_tokenizer else None, special), tmp_path / "out", "ctranslate2")
+    (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    names: dict[str, Any] = {}
+    exec(program, names)  # it is ours
+    printed = capsys.readouterr().out
+    source = [1, 2, 3]
+    if with_tokenizer:
+        source = tokenizer.framed(names["text"]) + [1] * (case != kind)
+        assert names["tokens"] == [tokenizer.token(id_) for id_ in source]
+    if kind == "encoder":
+        assert isinstance(network, Encoder)
+        with torch.inference_mode():
+            states = network.hidden(torch.tensor([source]))
+        assert np.allclose(names["states"], states, atol=TOLERANCE)
+    elif with_tokenizer:
+        said = names.get("ids") or [tokenizer.engine.token_to_id(token) for token in names["said"]]
+        assert (said[: len(source)] == source) == (case == "decoder")
+        assert printed == tokenizer.decode(said) + "\n"
+        assert said
+    else:
+        assert printed
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("sentencepiece"), reason="needs sentencepiece")

@@ -1,5 +1,6 @@
 """`regard data`: Petit as files, and the report on a corpus, as a person runs them."""
 
+import gzip
 import os
 import re
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.text.corpus import Corpus
+from regard.evaluate.honesty import recognise
+from regard.text.corpus import Corpus, Fault, Problems, remedy
 from regard.text.petit import pairs, words
 from regard.text.petit.files import write_petit
 from regard.text.report import report
@@ -26,7 +28,9 @@ def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
     }
     assert {path.name for path in (tmp_path / "petit").iterdir()} == names
     read = {name: (tmp_path / "petit" / name).read_text().splitlines() for name in names}
-    assert {len(lines) for lines in read.values()} == {120}
+    assert {name: len(lines) for name, lines in read.items()} == {
+        name: 120 if name.startswith("train.") else 1_000 for name in names
+    }
     for i, pair in enumerate(pairs(120, seed=3)):
         assert (read["train.fr"][i], read["train.en"][i]) == (pair.french, pair.english)
         assert read["train.tags"][i].split() == list(pair.tags)
@@ -37,6 +41,34 @@ def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
     done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
     assert done.returncode == 2
     assert "is there already" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_held_out_splits_are_known_however_few_pairs_there_are_to_train_on(tmp_path: Path) -> None:
+    done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
+    assert re.findall(r"([\d,]+) pairs", done.stdout) == ["5", "1,000", "1,000", "1,000"]
+    for split in ("test", "compositional"):
+        for language in ("fr", "en"):
+            found = recognise((tmp_path / f"petit/{split}.{language}").read_text().splitlines())
+            assert found is not None
+            assert (found[0].name, found[1]) == (f"Petit {split}", language)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "encoding"),
+    [("a b.fr", "été\n", "latin1"), ("a.fr", "été\n", "utf-16"), ("a.fr.gz", "été\n", "latin1")],
+)
+def test_the_remedy_for_another_encoding_can_be_pasted(name: str, content: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    raw = content.encode(encoding)
+    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    with pytest.raises(ValueError, match="convert the file: ") as caught:
+        list(Corpus((str(path),)).rows(Problems()))
+    command = re.split("convert the file: |; or go on", str(caught.value))[1]
+    subprocess.run(["/bin/sh", "-c", command], check=True, timeout=60)
+    (made,) = tmp_path.glob("*.utf8")
+    assert [row.fields for row in Corpus((str(made),)).rows(Problems())] == [("été",)]
+    assert remedy(Fault("invalid UTF-8", "at byte 3"), "stdin") == "convert the input: iconv -f latin1 -t utf-8"
 
 
 def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:

@@ -270,12 +270,12 @@ def test_a_model_translates_as_it_does_elsewhere(kind: str) -> None:
     model = random_model(kind=kind)
     seen: list[int] = []
     options = Decoding(beam=2, max_tokens=6)
-    found = run.translate("m", model, examples(FRENCH[:5], ENGLISH[:5]), options, seen.append)
+    found = run.translate("m", model, examples(FRENCH[:5], ENGLISH[:5]), options, progress=seen.append)
     wanted = [re.sub(r"[\r\n\0]+", " ", text) for text in model.translate(FRENCH[:5], beam=2, max_tokens=6)]
     assert found.outputs == wanted
     assert seen[-1] == 5
     assert found.system.parameters == sum(each.numel() for each in model.network.parameters())
-    assert found.system.decoding == {"beam": 2, "length_penalty": 0.6}
+    assert found.system.decoding == {"beam": 2, "length_penalty": 0.6, "precision": "float32"}
     assert found.system.speed is not None
     assert found.system.speed.seconds > 0
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -1073,6 +1074,123 @@ def test_a_card_names_the_class_that_loads_the_head(kind: str, tokenizer: Tokeni
     assert f"# {'A' if kind == 'llama' else 'An'} {stored.config.kind} by Regard" in card
     for line in ("- bleu: 41.5", "- origin: file: x.gguf, types: Q8_0, F32", "language:\n- fr\n"):
         assert line in card
+
+
+def paste(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the program of a folder's card there, and give the names that it leaves."""
+    (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(program, names)  # it is ours
+    return names
+
+
+@pytest.mark.parametrize("with_tokenizer", [True, False])
+@pytest.mark.parametrize("kind", AUTO)
+def test_the_program_of_a_card_can_be_pasted(
+    kind: str,
+    with_tokenizer: bool,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stored = our_model(kind, 0, tokenizer)
+    if not with_tokenizer:
+        stored = Stored(stored.network, None, stored.special)
+    export(stored, tmp_path / "ours")
+    names = paste(tmp_path / "ours", monkeypatch)
+    source = names["ids"][0].tolist()
+    if stored.tokenizer is not None:
+        assert source == stored.tokenizer.framed(names["text"])
+    if kind in ("marian", "pegasus", "gpt2", "llama"):
+        room = 47 if kind in ("marian", "pegasus") else 24
+        said = greedy(stored, source, room)
+        got = names["output"][0].tolist()[1 if room == 47 else len(source) :]
+        assert got[: room - 1] == said[: room - 1]
+        if stored.tokenizer is not None:
+            whole = got if room == 47 else source + got
+            assert capsys.readouterr().out == stored.tokenizer.decode(whole) + "\n"
+        return
+    with torch.no_grad():
+        best = stored.network(torch.tensor([source]))[0].argmax(-1)
+    assert torch.equal(torch.as_tensor(names["best"]), best)
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_card_of_a_decoder_that_translates(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = our_model("gpt2", 0, tokenizer)
+    stored.special = SpecialIds(end=(tokenizer.end,), separator=tokenizer.separator)
+    export(stored, tmp_path / "ours")
+    names = paste(tmp_path / "ours", monkeypatch)
+    assert stored.tokenizer is not None
+    source = [*stored.tokenizer.framed(names["text"]), tokenizer.separator]
+    assert names["ids"].tolist() == [source]
+    assert capsys.readouterr().out == stored.tokenizer.decode(greedy(stored, source, 24)) + "\n"
+
+
+@pytest.mark.skipif(not find_spec("sentencepiece"), reason="sentencepiece is not installed")
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses", "ignore:builtin type")
+def test_the_card_of_an_opus_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = regard.load(opus_folder(tmp_path / "opus"))
+    export(stored, tmp_path / "ours")
+    assert stored.tokenizer is not None
+    names = paste(tmp_path / "ours", monkeypatch)
+    assert names["ids"].tolist() == [stored.tokenizer.framed(names["text"])]
+    capsys.readouterr()
+    if find_spec("ctranslate2"):
+        export(stored, tmp_path / "fast", "ctranslate2")
+        names = paste(tmp_path / "fast", monkeypatch)
+        source = stored.tokenizer.framed(names["text"])
+        assert names["tokens"] == [stored.tokenizer.token(id_) for id_ in source]
+        assert capsys.readouterr().out == names["target"].decode(names["said"]) + "\n"
+
+
+def test_a_pooler_that_nothing_reads_is_told_of_and_not_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = their_model("bert-none", 0)
+    theirs.save_pretrained(tmp_path / "theirs")
+    stored = load_huggingface(tmp_path / "theirs")
+    assert any("pooler" in note for note in stored.about["notes"])
+    export(stored, tmp_path / "ours")
+    assert "- Its folder held a pooler" in (tmp_path / "ours/README.md").read_text()
+    names = paste(tmp_path / "ours", monkeypatch)
+    assert names["model"].pooler is None
+    with torch.no_grad():
+        wanted = theirs(names["ids"]).last_hidden_state
+    assert (names["states"] - wanted).abs().max() < 1e-5
+    assert "tensor" in capsys.readouterr().out
+    their_model("bert-sequence", 0).save_pretrained(tmp_path / "read")
+    assert not any("pooler" in note for note in load_huggingface(tmp_path / "read").about.get("notes", []))
+
+
+def test_the_card_of_a_masked_model_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(load_huggingface(word_folder(tmp_path / "words")), tmp_path / "ours")
+    names = paste(tmp_path / "ours", monkeypatch)
+    assert names["ids"][0].tolist().count(WORDS.index("[MASK]")) == 1
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dtype", "to", "message"),
+    [
+        ("fp16", "huggingface", "did you mean 'float16'"),
+        ("bf16", "ctranslate2", "did you mean 'bfloat16'"),
+        ("int8", "huggingface", "is for CTranslate2"),
+        ("int4", "huggingface", "known are float32, float16, bfloat16"),
+    ],
+)
+def test_types_by_other_names(dtype: str, to: Any, message: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        export(our_model("marian", 0, tokenizer), tmp_path / "out", to, dtype)
+    assert not list(tmp_path.iterdir())
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "is", "in"]

@@ -1,17 +1,22 @@
 """The copy made for decoding, and the loop over tensors that stay where they are: the same text as the network."""
 
+from collections.abc import Callable  # noqa: TC003
 from copy import deepcopy
-from itertools import chain
+from itertools import chain, pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
+from regard.api import Model
 from regard.config import SpecialIds, preset
 from regard.decode.generate import generate, translate
 from regard.decode.loops import Loops
 from regard.decode.options import Decoding
 from regard.decode.quick import Packed, Precision, quick
+from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
+from regard.text.tokenizer import Tokenizer
 from tests.oracles import randomise, small
 
 KINDS = {
@@ -131,3 +136,73 @@ def test_recorded_as_graphs_it_says_the_same(kind: str, way: str) -> None:
         assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
         for one, other in zip(chain(*ours), chain(*theirs), strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-3)
+
+
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("beam", [1, 2])
+def test_no_run_is_said_twice_across_the_end_of_a_prompt(beam: int, looped: bool) -> None:
+    """Whatever the prompts beside it: its own is what a text must not repeat."""
+    network = network_of("gpt2")
+    assert isinstance(network, Decoder)
+    network.loops = Loops() if looped else None
+    options = Decoding(beam=beam, no_repeat_ngram=2, max_tokens=12)
+    prompts = [[5, 2, 5], [2], [3, 4, 5, 6, 7, 3, 4]]
+    together = [best[0].ids for best in generate(network, SPECIAL, prompts, options)]
+    for prompt, said in zip(prompts, together, strict=True):
+        assert said == generate(network, SPECIAL, [prompt], options)[0][0].ids
+        whole = prompt + said
+        pairs = list(pairwise(whole))
+        before, new = pairs[: len(prompt) - 1], pairs[len(prompt) - 1 :]
+        assert len(set(new)) == len(new)
+        assert not set(new) & set(before)
+
+
+def test_another_start_is_another_loop() -> None:
+    network = network_of("paper")
+    looped = deepcopy(network)
+    looped.loops = Loops()
+    for start in (30, 3):
+        special = SpecialIds(start=start, end=(0,))
+        ours, theirs = (translate(each, special, INPUTS, WAYS["greedy"]) for each in (looped, network))
+        assert [each[0].ids for each in ours] == [each[0].ids for each in theirs]
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-3, 1e30])
+def test_any_temperature_draws_an_id(temperature: float) -> None:
+    network = network_of("gpt2")
+    assert isinstance(network, Decoder)
+    options = Decoding(temperature=temperature, max_tokens=5)
+    drawn = [each[0].ids for each in generate(network, SPECIAL, INPUTS, options)]
+    best = [each[0].ids for each in generate(network, SPECIAL, INPUTS, Decoding(max_tokens=5))]
+    assert (drawn == best) == (temperature < 1)
+
+
+def test_drawing_where_nothing_may_be_said_is_told() -> None:
+    network = network_of("gpt2")
+    assert isinstance(network, Decoder)
+    special = SpecialIds(suppressed=tuple(range(30)))
+    with pytest.raises(ValueError, match="no id may be said"):
+        generate(network, special, INPUTS, Decoding(temperature=1.0))
+    with torch.no_grad():
+        network.embedding.tokens.weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match="are not numbers"):
+        generate(network, SPECIAL, INPUTS, Decoding(temperature=1.0))
+
+
+def test_a_copy_does_nothing_but_decode(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["abc def"], 300)
+    network = build(small(vocab_size=tokenizer.size)).eval()
+    model = Model(network, tokenizer.frame(after=[0]), SpecialIds(start=tokenizer.pad, end=(0,)))
+    copy = model.quick("float32")
+    assert copy.translate("abc", max_tokens=4) == model.translate("abc", max_tokens=4)
+    wishes: list[Callable[[], object]] = [
+        lambda: copy.save(tmp_path / "copy"),
+        lambda: export(copy, tmp_path / "copy"),
+        lambda: copy.attend("abc"),
+        lambda: copy.quick(),
+        lambda: copy.to(dtype=torch.bfloat16),
+    ]
+    for wish in wishes:
+        with pytest.raises(ValueError, match="copy made for decoding"):
+            wish()
+    assert not (tmp_path / "copy").exists()

@@ -100,7 +100,8 @@ def test_what_applies_is_checked(kind: str) -> None:
     assert {"batched = one by one", "padding is not seen", "fast = readable", "saved = loaded"} <= set(names)
     assert found.passed
     rough = {check.name for check in found.checks if check.bfloat16 is not None}
-    assert rough == set(names) & set(module.CONTINUOUS)
+    assert rough == set(names) & {*module.CONTINUOUS, "quick = the network"}
+    assert ("quick = the network" in names) == speaks
     assert json.dumps(plain(found))
 
 

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from regard.config import ModelConfig, SpecialIds, preset
+from regard.config import ModelConfig, SpecialIds, did_you_mean, preset
 from regard.decode.generate import generate, translate
 from regard.decode.options import Decoding
 from regard.decode.quick import quick
@@ -80,6 +80,13 @@ class Timed:
 def bench(console: Console, device: str, repeats: int, models: list[str]) -> None:
     """Time every engine there is on all the work for this device, and print a row for each."""
     works = [work for work in (ON_CPU if device == "cpu" else ON_GPU) if work.model in models]
+    for name in models:
+        if name not in MODELS:
+            raise ValueError(f"no model {name!r} to measure: {did_you_mean(name, MODELS)}")
+    if not works:
+        raise ValueError(
+            f"there is no work for {', '.join(models)} on {device}: on a CPU base and small, else base, gpt2"
+        )
     console.print(f"[dim]{_place(device)}; median of {repeats}, engines in turn; spread is slowest ÷ quickest[/]")
     for work in works:
         with tempfile.TemporaryDirectory() as folder:
@@ -136,8 +143,10 @@ def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]
 
 
 def _transformers(work: Work, device: str, folder: Path, inputs: list[list[int]]) -> Iterator[tuple[str, Run]]:
-    import transformers
-
+    try:
+        import transformers
+    except ImportError:
+        raise ValueError("transformers is to be measured beside: pip install 'regard[bench]'") from None
     logging: Any = transformers.logging
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -160,7 +169,7 @@ def _ctranslate2(work: Work, stored: Stored, folder: Path, inputs: list[list[int
     try:
         import ctranslate2  # type: ignore[import-untyped]
     except ImportError:
-        return
+        raise ValueError("CTranslate2 is to be measured beside: pip install 'regard[bench]'") from None
     texts = [[f"<id{id_}>" for id_ in row] for row in inputs]
     for dtype in ("float32", "int8"):
         export(stored, folder / dtype, "ctranslate2", dtype)

@@ -37,4 +37,6 @@ def decode(
     from regard.bench.decode import bench as run
     from regard.view.console import console
 
+    if device not in ("", "cpu", "cuda"):
+        raise ValueError(f"--device {device} is neither cpu nor cuda")
     run(console(), device or ("cuda" if torch.cuda.is_available() else "cpu"), repeats, models.split(","))

@@ -10,7 +10,7 @@ app = typer.Typer(help="Text: the bundled bilingual world, and a look at your ow
 
 @app.command()
 def petit(
-    pairs: Annotated[int, typer.Option(min=1, help="Training pairs to write.")] = 50_000,
+    pairs: Annotated[int, typer.Option(min=1, help="Training pairs to write; the other splits have 1,000.")] = 50_000,
     out: Annotated[Path, typer.Option(help="A folder, which is made.")] = Path("petit"),
     seed: Annotated[int, typer.Option(help="Another seed, other pairs.")] = 0,
 ) -> None:

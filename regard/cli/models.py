@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TextIO
 
@@ -63,12 +64,14 @@ def translate(
     lines = _said(text) if text else _lines(source)
     typing = not text and source is None and sys.stdin.isatty()
     loaded = load_model(model or default_model(), device)
-    translator = Translator(loaded.quick(precision), options, batch_tokens or BATCH_TOKENS)
+    precise = "float32" if scores and precision == "auto" else precision  # its digits are then all right
+    translator = Translator(loaded.quick(precise), options, batch_tokens or BATCH_TOKENS)
     if typing:
         typer.echo("A line in, a line out; Ctrl-D ends.", err=True)
+    found = translator.lines(_until_a_mistake(lines, mistakes), at_once=1 if typing else None)
+    first = list(islice(found, 1))  # a mistake comes before the file is opened, and what it held lost
     with _written(output) as file, _bar(source, bool(text) or typing, file) as advance:
-        found = translator.lines(_until_a_mistake(lines, mistakes), at_once=1 if typing else None)
-        for number, translations in enumerate(found, 1):
+        for number, translations in enumerate(chain(first, found), 1):
             for each in translations:
                 columns = [str(number)] * (n_best > 1) + [f"{each.score:.4f}"] * scores + [_one_line(each.text)]
                 file.write("\t".join(columns) + "\n")
@@ -169,8 +172,11 @@ def export(
     Example: regard export runs/fr-en fr-en-ct2 --to ctranslate2 --dtype int8
     """
     from regard.api import load
+    from regard.config import check_type
+    from regard.interop.export import Engine
     from regard.interop.export import export as write
 
+    check_type("--to", to, Engine)  # a mistake does not wait for the model
     write(load(model), folder, to, dtype)  # type: ignore[arg-type]  # checked there
     size = sum(file.stat().st_size for file in folder.iterdir())
     typer.echo(f"{folder}: {size / 1e6:,.1f} MB for {to}, {dtype}; README.md in it says how it is loaded")

@@ -20,6 +20,9 @@ Limit = Annotated[int | None, typer.Option(min=1, help="The first so many rows a
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad lines out, rather than stop at the first.")]
 Beam = Annotated[int, typer.Option(help="Hypotheses kept side by side; 1 takes the best token each time.")]
 Penalty = Annotated[float, typer.Option(help="The paper's alpha; 0 favours short translations.")]
+Precision = Annotated[
+    str, typer.Option(help="float32; bfloat16, int8 or auto translate by a quicker copy, to see what it costs.")
+]
 Out = Annotated[Path | None, typer.Option(help="Write all results as JSON.")]
 
 
@@ -39,6 +42,7 @@ def evaluate(
     outputs: Annotated[Path | None, typer.Option(help="Write the translations, a line each.")] = None,
     beam: Beam = 4,
     length_penalty: Penalty = 0.6,
+    precision: Precision = "float32",
     documents: Annotated[
         str | None, typer.Option(help="What one text of a language model is: line, blank-line or (usually) file.")
     ] = None,
@@ -80,7 +84,8 @@ def evaluate(
     if task == "translation":
         _check_align(align, system, model)
         examples = _examples(corpus, limit, skip_bad, "a source and a reference")
-        result = _translation(system, model, examples, options, read_gold(examples, tags, align), outputs)
+        gold = read_gold(examples, tags, align)
+        result = _translation(system, model, examples, options, precision, gold, outputs)
         view.show_translation(console(), result)
     elif task == "language":
         result = _language(system, model, corpus, documents or "file", limit, skip_bad, context, stride)
@@ -102,6 +107,7 @@ def compare(
     out: Out = None,
     beam: Beam = 4,
     length_penalty: Penalty = 0.6,
+    precision: Precision = "float32",
     limit: Limit = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
@@ -133,7 +139,7 @@ def compare(
             continue
         model = load_model(system, device)
         with _progress(f"{name} translates", len(examples.sources)) as tell:
-            translated.append(translate(name, model, examples, options, tell))
+            translated.append(translate(name, model, examples, options, precision, tell))  # type: ignore[arg-type]
         del model  # before the next one takes its room
     result = run(translated, examples, sentences)
     show_comparison(console(), result)
@@ -143,7 +149,9 @@ def compare(
 COMMANDS: list[Callable[..., None]] = [evaluate, compare]
 
 
-def _translation(name: str, model: Any, examples: Any, options: Any, gold: Any, outputs: Path | None) -> Any:
+def _translation(
+    name: str, model: Any, examples: Any, options: Any, precision: Any, gold: Any, outputs: Path | None
+) -> Any:
     """The `TranslationResult` of a model, or of a file of outputs where there is none."""
     from regard.evaluate.run import evaluate_translation, translate, translated_elsewhere
 
@@ -153,7 +161,7 @@ def _translation(name: str, model: Any, examples: Any, options: Any, gold: Any, 
         translated = translated_elsewhere(name, Path(name), examples)
     else:
         with _progress("translating", len(examples.sources)) as tell:
-            translated = translate(name, model, examples, options, tell)
+            translated = translate(name, model, examples, options, precision, tell)
     if outputs is not None:
         outputs.write_text("".join(f"{each}\n" for each in translated.outputs), encoding="utf-8", newline="\n")
     return evaluate_translation(translated, examples, gold, model)

@@ -92,6 +92,11 @@ class Attention:
         maps = {name: each for name, each in self.maps.items() if name == kind}
         return Attention(self.model, self.source, self.target, maps, self.special)
 
+    def __repr__(self) -> str:
+        """Which model, and the shape of each kind: the numbers would fill pages."""
+        shapes = ", ".join(f"{kind} {list(each.weights.shape)}" for kind, each in self.maps.items())
+        return f"Attention({self.model!r}, {shapes})"
+
     def to_json(self) -> dict[str, Any]:
         """All of it in lists and numbers that `json.dumps` takes; weights have three significant digits."""
         maps = [
@@ -119,6 +124,7 @@ def attend(stored: Stored, source: str, target: str | None = None) -> Attention:
     encoder takes none.
     """
     tokenizer = tokenizer_of(stored)
+    stored.network.check_whole("look at")
     for name, text in (("text", source), ("target", target)):
         if text is not None and not text.strip():
             raise ValueError(f"the {name} is empty: there is nothing to look at")

@@ -89,7 +89,7 @@ class Loops:
         rules = task.rules
         shapes = [None if x is None else tuple(x.shape) for x in (task.tokens, rules.prompts, task.draws)]
         ids = (*rules.end.tolist(), -1, *rules.suppressed.tolist())
-        key = (*shapes, task.room, rounded(max(task.limits)), rules.options, ids)
+        key = (*shapes, task.start, task.room, rounded(max(task.limits)), rules.options, ids)
         if key not in self.recorded:
             self.recorded[key] = Loop(task, self.compiled)
             if len(self.recorded) > KEPT:

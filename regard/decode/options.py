@@ -34,7 +34,7 @@ class Decoding(Strict):
     no_repeat_ngram: int = 0
     """no run of so many tokens is said twice; 0 lets it be"""
     stop: tuple[str, ...] = ()
-    """a text ends where one of these would begin"""
+    """a text ends where one of these would begin, be it ever so short"""
     min_tokens: int = 0
     """no text ends before it has so many tokens"""
     max_tokens: int | None = None

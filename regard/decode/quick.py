@@ -47,6 +47,7 @@ def quick(
     check_type("precision", precision, Precision)
     if network.config.classes:
         raise ValueError("a model with a head per sequence has nothing to decode")
+    network.check_whole("copy")
     device = network.embedding.tokens.weight.device
     dtype = _dtype(device, precision)
     weight, bias = network.output_weight, network.output_bias

@@ -56,7 +56,7 @@ def forbid_repeated_ngrams(logits: Logits, history: Int[Tensor, "R L"], n: int) 
         return logits
     runs = history.unfold(1, n, 1)  # [R, L - n + 1, n]
     latest = history[:, history.size(1) - n + 1 :]  # [R, n - 1]
-    again = (runs[..., :-1] == latest[:, None]).all(-1)  # [R, L - n + 1]
+    again = (runs[..., :-1] == latest[:, None]).all(-1) & (runs >= 0).all(-1)  # [R, L - n + 1]
     banned = _marked(torch.zeros_like(logits, dtype=torch.bool), runs[..., -1].masked_fill(~again, -1))
     return logits.masked_fill(banned, -torch.inf)
 
@@ -102,13 +102,14 @@ def choose(logits: Logits, options: Decoding, draws: Float[Tensor, " R"] | None)
     """The best id of each row or, given a number from [0, 1) for each, the one that it draws."""
     if draws is None:
         return best(logits, 1)[1][:, 0]
-    logits = logits / options.temperature
+    logits = (logits.double() - logits.amax(-1, keepdim=True)) / options.temperature  # the best at 0: no overflow
     logits = keep_top_k(logits, options.top_k) if options.top_k else logits
     logits = keep_top_p(logits, options.top_p) if options.top_p < 1 else logits
     logits = keep_min_p(logits, options.min_p) if options.min_p else logits
-    upto = logits.double().softmax(-1).cumsum(-1)  # [R, V]: the probability of this id and those before it
+    upto = logits.softmax(-1).cumsum(-1)  # [R, V]: the probability of this id and those before it
     upto = upto / upto[:, -1:]
-    return torch.searchsorted(upto, draws[:, None].double(), right=True)[:, 0]
+    # Where nothing may be said, or the model says no numbers, any id will do: its score tells.
+    return torch.searchsorted(upto, draws[:, None].double(), right=True)[:, 0].clamp(max=upto.size(-1) - 1)
 
 
 def numbers(seed: int, prompt: Sequence[int], count: int) -> Float[Tensor, " {count}"]:

@@ -108,7 +108,7 @@ class Rules:
         """
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         repeats, n = self.options.repetition_penalty, self.options.no_repeat_ngram
-        history = torch.cat([self.prompts[sentence], said], 1) if repeats != 1 or n else said  # [R, P + T]
+        history = self.history(said, sentence) if repeats != 1 or n else said  # [R, P + T]
         if repeats != 1:
             logits = penalise_repetition(logits, history, repeats)
         log_probs = logits.log_softmax(-1).index_fill_(-1, self.suppressed, -torch.inf)
@@ -116,6 +116,11 @@ class Rules:
             early = tokens < self.options.min_tokens  # []
             log_probs[:, self.end] = log_probs[:, self.end].masked_fill(early, -torch.inf)
         return forbid_repeated_ngrams(log_probs, history, n) if n else log_probs
+
+    def history(self, said: Int[Tensor, "R T"], sentence: Int[Tensor, " R"]) -> Int[Tensor, "R L"]:
+        """Each row's prompt and what it has said, without a gap between them; -1 on the left."""
+        whole = torch.cat([self.prompts[sentence], said], 1)  # [R, P + T]
+        return whole.gather(1, (whole >= 0).int().argsort(dim=1, stable=True))
 
     def impossible(self, sentence: int, score: float) -> ValueError:
         """The error to raise where the best there is has no probability."""

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import did_you_mean, require_at_least
 from regard.decode.options import Decoding
+from regard.decode.quick import Precision, quick
 from regard.decode.translate import Progress, Translator, in_batches, tokenizer_of
 from regard.evaluate.alignment import (
     AlignmentScores,
@@ -62,8 +63,8 @@ class System:
     name: str
     parameters: int | None = None
     device: str | None = None
-    decoding: dict[str, int | float] | None = None
-    """how a translator was asked: its beam and length penalty"""
+    decoding: dict[str, int | float | str] | None = None
+    """how a translator was asked: its beam, length penalty and precision"""
     speed: Speed | None = None
 
 
@@ -176,18 +177,33 @@ def task_of(model: Stored) -> Task:
 
 
 def translate(
-    name: str, model: Stored, examples: Examples, options: Decoding, progress: Progress | None = None
+    name: str,
+    model: Stored,
+    examples: Examples,
+    options: Decoding,
+    precision: Precision = "float32",
+    progress: Progress | None = None,
 ) -> Translated:
-    """Have a model translate the sources; what is rare in a translation and breaks a line becomes a space."""
+    """Have a model translate the sources; what is rare in a translation and breaks a line becomes a space.
+
+    In float32 it is the model itself, otherwise a copy made for decoding.
+    """
     if task_of(model) != "translation":
         raise ValueError(f"{name} does not translate: {_told(model)}")
-    translator = Translator(model, options)
+    used = model
+    if precision != "float32" and isinstance(model.network, Decoder | EncoderDecoder):
+        used = Stored(quick(model.network, precision), model.tokenizer, model.special, model.about)
+    translator = Translator(used, options)
     translator.all(examples.sources[:1])  # what is done once should not count as slowness
     begin = time.perf_counter()
     found = translator.all(examples.sources, progress)
     speed = _speed(begin, len(found), "sentences")
     outputs = [re.sub(r"[\r\n\0]+", " ", each[0].text) for each in found]
-    asked = {"beam": options.beam, "length_penalty": options.length_penalty}
+    asked: dict[str, int | float | str] = {
+        "beam": options.beam,
+        "length_penalty": options.length_penalty,
+        "precision": precision,
+    }
     return Translated(replace(describe(name, model), decoding=asked, speed=speed), outputs)
 
 

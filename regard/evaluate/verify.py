@@ -24,6 +24,7 @@ from regard import store
 from regard.config import SpecialIds, require_at_least
 from regard.decode.generate import generate, translate
 from regard.decode.options import Decoding
+from regard.decode.quick import quick
 from regard.decode.search import Hypothesis
 from regard.files import shorten
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
@@ -119,6 +120,8 @@ def verify(
         if progress is not None:
             progress(number + 1)
     extra = [_compiled(network, model.special, drawn[0], compiled), _saved(model, network)]
+    if isinstance(network, Decoder | EncoderDecoder) and not network.config.classes:
+        extra = [_quick(network, model.special, drawn), *extra]
     return Verification((*checks.values(), *extra), cases, seed)
 
 
@@ -269,6 +272,22 @@ OF_ALL = ("batched = one by one", "padding is not seen", "fast = readable")
 def _that_apply(network: Network) -> list[Check]:
     silent = network.config.kind == "encoder" or network.config.classes
     return [check for check in CHECKS if not silent or check.name in OF_ALL]
+
+
+def _quick(network: Decoder | EncoderDecoder, special: SpecialIds, cases: Sequence[Case]) -> Check:
+    """Between the network and its copies for decoding: logits through the cache, and what a beam says and scores."""
+    check = Check("quick = the network", "copies made for decoding")
+    exact, rough = quick(network, "float32"), quick(network, "bfloat16")
+    for number, case in enumerate(cases):
+        wanted = cached(network, special, case)
+        difference = largest(cached(exact, special, case), wanted)
+        texts = zip(
+            case.given, decoded(exact, special, case.given, 1), decoded(network, special, case.given, 1), strict=True
+        )
+        difference = max(difference, *(text_difference(network, special, *each) for each in texts))
+        off = max(largest(cached(rough, special, case), wanted), check.bfloat16 or 0.0)
+        check = replace(check.seen(number, difference), bfloat16=off)
+    return check
 
 
 def _compiled(network: Network, special: SpecialIds, case: Case, wanted: bool) -> Check:

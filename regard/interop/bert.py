@@ -75,7 +75,8 @@ def _head_of(told: dict[str, Any], where: str) -> str:
 
 
 def about(told: dict[str, Any], config: ModelConfig, held: Held) -> dict[str, Any]:
-    """Whether it has a head, what its classes are called, and that it cannot tell the texts of a pair apart."""
+    """Whether it has a head, what its classes are called, that it cannot tell the texts of a pair apart, or
+    lost its pooler."""
     found: dict[str, Any] = {"head": "none"} if _head_of(told, "") == "none" else {}
     names = told.get("id2label")
     if config.classes and names and list(names.values()) != _unnamed(config.classes):
@@ -83,12 +84,14 @@ def about(told: dict[str, Any], config: ModelConfig, held: Held) -> dict[str, An
         if sorted(names) != sorted(wanted) or not all(isinstance(name, str) for name in names.values()):
             raise ValueError(f"id2label must name each class by its number from 0 on, and is {quoted(names)}")
         found["classes"] = [names[number] for number in wanted]
-    types = held.read(TYPES)
+    types, notes = held.read(TYPES), []
     if not torch.equal(types, types[:1].expand_as(types)):
-        found["notes"] = [
+        notes.append(
             "Every text is of token type 0 here: it cannot tell the second text of a pair, as cross-encoders read it."
-        ]
-    return found
+        )
+    if held.entry("bert.pooler.dense.weight") is not None and not config.classes:
+        notes.append("Its folder held a pooler that no head of it reads: it was left out (pooler_output elsewhere).")
+    return found | ({"notes": notes} if notes else {})
 
 
 def _unnamed(count: int) -> list[str]:

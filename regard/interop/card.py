@@ -1,11 +1,13 @@
-"""A short model card beside exported weights: what is known of the model, and how it is loaded."""
+"""A short model card beside exported weights: what is known of the model, and a program that uses it."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from regard.config import ModelConfig
 from regard.store import Stored
+from regard.text.opus import OpusTokenizer
 
 LOADED_BY = {
     "MarianMTModel": "AutoModelForSeq2SeqLM",
@@ -84,16 +86,117 @@ def _beware(notes: dict[str, None]) -> str:
 
 
 def _use(stored: Stored, shape: str, architecture: str) -> str:
-    if shape == "ctranslate2":
-        what = {"encoder-decoder": "Translator", "decoder": "Generator", "encoder": "Encoder"}[stored.config.kind]
-        code = ["import ctranslate2", "", f'model = ctranslate2.{what}("THIS_FOLDER")']
-        if stored.config.kind == "encoder-decoder":
-            code.append(
-                "model.translate_batch([tokens], min_decoding_length=0)  # tokens of its tokenizer, the last </s>"
-            )
+    """A program to be pasted: a text in, what the model makes of it out."""
+    code = _ctranslate2(stored) if shape == "ctranslate2" else _transformers(stored, architecture)
+    return "\n".join(["## How it is used", "", "```python", *code, "```"])
+
+
+FOLDER = 'folder = "."  # where this card lies'
+NO_TOKENIZER = "of your text: this folder has no tokenizer"
+
+
+def _text(stored: Stored) -> str:
+    writes_on = stored.config.kind == "decoder" and stored.special.separator is None
+    return 'text = "Once upon a time"' if writes_on else 'text = "Le petit chat dort."'
+
+
+def _fills_gaps(stored: Stored, architecture: str) -> bool:
+    if stored.tokenizer is None or _is_opus(stored):
+        return False
+    return architecture == "BertForMaskedLM" and "mask_token" in stored.tokenizer.settings
+
+
+def _room(config: ModelConfig) -> int:
+    """Tokens that a decoder is to write in the example: its prompt needs positions too."""
+    return max(1, min(50, config.max_length // 2))
+
+
+def _is_opus(stored: Stored) -> bool:
+    return isinstance(stored.tokenizer, OpusTokenizer)
+
+
+def _transformers(stored: Stored, architecture: str) -> list[str]:
+    name, has_tokenizer = LOADED_BY[architecture], stored.tokenizer is not None
+    decoder_translates = stored.config.kind == "decoder" and stored.special.separator is not None
+    options = ", add_pooling_layer=False" if architecture == "BertModel" else ""  # its weights would be random
+    code = ["import torch"] if not has_tokenizer or decoder_translates else []
+    code += [f"from transformers import {name}" + (", AutoTokenizer" * has_tokenizer), "", FOLDER]
+    code += ["tokenizer = AutoTokenizer.from_pretrained(folder)"] if has_tokenizer else []
+    code += [f"model = {name}.from_pretrained(folder{options})", ""]
+    if not has_tokenizer:
+        code.append(f"ids = torch.tensor([[1, 2, 3]])  # {NO_TOKENIZER}")
+    elif decoder_translates:
+        behind = f"{stored.special.separator}]])  # the last parts a source from its translation"
+        code += [_text(stored), f"ids = torch.tensor([[*tokenizer(text).input_ids, {behind}"]
     else:
-        name = LOADED_BY[architecture]
-        code = [f"from transformers import {name}" + (", AutoTokenizer" if stored.tokenizer is not None else ""), ""]
-        code += ['tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")'] if stored.tokenizer is not None else []
-        code += [f'model = {name}.from_pretrained("THIS_FOLDER")']
-    return "\n".join(["## How it is loaded", "", "```python", *code, "```"])
+        gap = 'text = f"Paris is in {tokenizer.mask_token}."'
+        code += [gap if _fills_gaps(stored, architecture) else _text(stored)]
+        code += ['ids = tokenizer(text, return_tensors="pt").input_ids']
+    return code + _answer(stored, architecture, decoder_translates)
+
+
+def _answer(stored: Stored, architecture: str, decoder_translates: bool) -> list[str]:
+    """What `model` of `transformers` makes of `ids`, printed."""
+    config, has_tokenizer = stored.config, stored.tokenizer is not None
+    if config.kind == "encoder-decoder":
+        said, code = "output[0]", ["output = model.generate(ids)"]
+    elif config.kind == "decoder":
+        said = "output[0, ids.size(1) :]" if decoder_translates else "output[0]"
+        code = [f"output = model.generate(ids, max_new_tokens={_room(config)})"]
+    elif architecture == "BertModel":
+        return [
+            "states = model(ids).last_hidden_state  # a vector for each token",
+            "print(states.mean(1))  # one for the text",
+        ]
+    elif config.classes:
+        return ["best = model(ids).logits[0].argmax().item()", "print(model.config.id2label[best])"]
+    else:
+        said, code = "best", ["best = model(ids).logits[0].argmax(-1)  # the likeliest token at each place"]
+    return [*code, f"print(tokenizer.decode({said}, skip_special_tokens=True))" if has_tokenizer else f"print({said})"]
+
+
+def _ctranslate2(stored: Stored) -> list[str]:
+    config = stored.config
+    what = {"encoder-decoder": "Translator", "decoder": "Generator", "encoder": "Encoder"}[config.kind]
+    packages, opened, tokens = _ctranslate2_reading(stored)
+    if config.kind == "decoder" and stored.special.separator is not None and stored.tokenizer is not None:
+        tokens[-1] = tokens[-1].replace(
+            "tokenizer.encode(text).tokens",
+            f"[*tokenizer.encode(text).tokens, {json.dumps(stored.tokenizer.token(stored.special.separator))}]",
+        )
+    code = ["import ctranslate2", *(["import numpy as np"] if config.kind == "encoder" else []), *packages, "", FOLDER]
+    code += [*opened, f"model = ctranslate2.{what}(folder)", "", *tokens]
+    if config.kind == "encoder":
+        return [
+            *code,
+            "states = np.array(model.forward_batch([tokens]).last_hidden_state)  # a vector for each token",
+            "print(states.mean(1))  # one for the text",
+        ]
+    if config.kind == "decoder":
+        alone = ", include_prompt_in_result=False" if stored.special.separator is not None else ""
+        code += [
+            f"result = model.generate_batch([tokens], max_length={_room(config)}{alone})[0]",
+            "ids = result.sequences_ids[0]",
+        ]
+        return [*code, "print(tokenizer.decode(ids))" if stored.tokenizer is not None else "print(ids)"]
+    room = f"min_decoding_length=0, max_decoding_length={config.max_length}"
+    code += [f"result = model.translate_batch([tokens], {room})[0]", "said = result.hypotheses[0]"]
+    if stored.tokenizer is None:
+        return [*code, "print(said)"]
+    if _is_opus(stored):
+        return [*code, "print(target.decode(said))"]
+    return [*code, "print(tokenizer.decode([tokenizer.token_to_id(token) for token in said]))"]
+
+
+def _ctranslate2_reading(stored: Stored) -> tuple[list[str], list[str], list[str]]:
+    """What is imported to make `tokens`, what is opened, and how they are made."""
+    if stored.tokenizer is None:
+        return [], [], [f'tokens = ["<id1>", "<id2>", "<id3>"]  # {NO_TOKENIZER}']
+    if _is_opus(stored):
+        package = ["from sentencepiece import SentencePieceProcessor"]
+        sides = [
+            f'{side} = SentencePieceProcessor(model_file=f"{{folder}}/{side}.spm")' for side in ("source", "target")
+        ]
+        return package, sides, [_text(stored), 'tokens = [*source.encode(text, out_type=str), "</s>"]']
+    opened = ['tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")']
+    return ["from tokenizers import Tokenizer"], opened, [_text(stored), "tokens = tokenizer.encode(text).tokens"]

@@ -3,14 +3,21 @@
 from pathlib import Path
 from typing import Literal
 
-from regard.config import check_type
+from regard.config import check_type, did_you_mean
 from regard.files import new_folder
 from regard.interop.card import write_card
-from regard.interop.ct2 import export_ctranslate2
+from regard.interop.ct2 import DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
+from regard.interop.rules import FLOATS
 from regard.store import Stored, check_writable
 
 Engine = Literal["huggingface", "ctranslate2"]
+SHORT = {
+    **dict.fromkeys(("fp32", "f32", "float"), "float32"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("bf16", "bfloat"), "bfloat16"),
+}
+"""what others call the types"""
 
 
 def export(m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str = "float32") -> None:
@@ -19,6 +26,7 @@ def export(m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str
     `dtype` is float32, float16 or bfloat16, and for CTranslate2 also one of its quantisations, such as int8.
     """
     check_type("to", to, Engine)
+    _check_dtype(dtype, to)
     folder = Path(folder)
     check_writable(m, folder)
     with new_folder(folder) as temporary:
@@ -28,3 +36,13 @@ def export(m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str
         else:
             export_ctranslate2(m, temporary, dtype)
             write_card(m, temporary, "ctranslate2", dtype)
+
+
+def _check_dtype(dtype: str, to: Engine) -> None:
+    """A ValueError that names the type that was meant, or the engine that has it."""
+    known = tuple(FLOATS) if to == "huggingface" else DTYPES
+    if dtype in known:
+        return
+    if dtype in DTYPES:
+        raise ValueError(f"dtype={dtype!r} is for CTranslate2 (--to ctranslate2): for {to} it is {', '.join(known)}")
+    raise ValueError(f"dtype={dtype!r} is not a choice: {did_you_mean(SHORT.get(dtype, dtype), known)}")

@@ -160,8 +160,6 @@ class Written:
 
 def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> Written:
     """Write into a folder what `transformers` loads with its Auto classes."""
-    if dtype not in FLOATS:
-        raise ValueError(f"dtype {dtype!r} is not a choice: {did_you_mean(dtype, FLOATS)}")
     shape = shape_for(stored)
     ours = state_of(stored.network)
     trap = shape.trap(stored.config, stored.special, ours)

@@ -44,6 +44,11 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
         self.transform = OutputTransform(config) if config.output_transform else nn.Identity()
 
+    def check_whole(self, wish: str) -> None:
+        """A ValueError if this is a copy made for decoding, which cannot do what is wished."""
+        if self.config.classes == 0 and (self.quick_output is not None or self.loops is not None):
+            raise ValueError(f"this is a copy made for decoding: {wish} the model that it was made from")
+
     @property
     def output_weight(self) -> Float[Tensor, "V C"]:
         """The output layer's matrix: the embedding's own unless untied, without a <pad> that stands last."""

@@ -9,6 +9,7 @@ import gzip
 import json
 import lzma
 import re
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -48,6 +49,23 @@ class Fault(NamedTuple):
     detail: str = ""
 
 
+UTF_16 = "it is UTF-16"
+
+
+def remedy(fault: Fault, path: str) -> str:
+    """What to do about a fault in this file, or in what was piped in, which is called stdin; commands can be pasted."""
+    if fault.kind != "invalid UTF-8":
+        return REMEDIES[fault.kind]
+    convert = f"iconv -f {'utf-16' if fault.detail == UTF_16 else 'latin1'} -t utf-8"
+    if path == "stdin":
+        return f"convert the input: {convert}"
+    unpack = {".gz": "gzip -dc", ".xz": "xz -dc"}.get(Path(path).suffix)
+    if unpack:
+        target = str(Path(path).with_suffix(".utf8"))
+        return f"convert the file: {unpack} {shlex.quote(path)} | {convert} > {shlex.quote(target)}"
+    return f"convert the file: {convert} {shlex.quote(path)} > {shlex.quote(f'{path}.utf8')}"
+
+
 class CorpusError(ValueError):
     """Something in a corpus is wrong: the message says what, where, and what to do."""
 
@@ -75,9 +93,8 @@ class Problems:
             seen.append(where)
         if not self.skip and kind != "too long":
             told = f"{where}: {kind}{f' ({detail})' if detail else ''}"
-            raise CorpusError(
-                f"{told}: {REMEDIES[kind]}; or go on without such lines: --skip-bad, in Python Problems(skip=True)"
-            )
+            mend = remedy(Fault(kind, detail), where.rpartition(":")[0])
+            raise CorpusError(f"{told}: {mend}; or go on without such lines: --skip-bad, in Python Problems(skip=True)")
 
 
 @dataclass(frozen=True)
@@ -245,7 +262,7 @@ def _decode(raw: bytes | None, first: bool) -> str | Fault:
     if first and raw.startswith(b"\xef\xbb\xbf"):
         raw = raw[3:]
     if first and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return Fault("invalid UTF-8", "it is UTF-16")
+        return Fault("invalid UTF-8", UTF_16)
     if b"\0" in raw:
         return Fault("NUL byte", f"at byte {raw.index(0)}")
     try:

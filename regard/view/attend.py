@@ -27,6 +27,8 @@ def show_attention(console: Console, attention: Attention, layer: int | None = N
         console.print(Text.assemble((WHAT[kind], "bold"), ", per cent"))
         console.print(Text(f"{kind}, {opened(each, layer, head)}", style="dim"))
         console.print(heat_map(weights, _rows(each), each.keys, console.width))
+    other = f"--kind {attention.kinds[-1]}, " if len(attention.maps) > 1 else ""
+    console.print(Text(f"To see more: {other}--layer 0, --head 0, or all: --html look.html", style="dim"))
 
 
 def opened(each: Map, layer: int | None, head: int | None) -> str:

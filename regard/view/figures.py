@@ -30,6 +30,10 @@ WIDTH = 0.65
 """of a letter, by its size: generous, for most texts"""
 MARGIN, GAP = 0.3, 0.5
 """inches"""
+TITLE, HEADS = 0.34, 0.25
+"""inches of a kind's title, and of the line that numbers its heads"""
+SPACE = 0.08
+"""inches between two heads"""
 INK, DIM, MARK = "#171c28", "#566072", "#c2410c"
 LIGHT = LinearSegmentedColormap.from_list("look", ["#f6f7fa", "#cbe6dd", "#7ec2be", "#388cb2", "#255496", "#161c50"])
 SCALE = PowerNorm(0.5, 0, 1)
@@ -57,11 +61,12 @@ def attention_figure(attention: Attention, layer: int | None = None, head: int |
             size = " × ".join(map(str, each.weights.shape[2:]))
             raise ValueError(f"{kind}: {size} tokens are too many for a picture ({MOST} a side): shorten the text")
     blocks = [(kind, each, _Sizes(each)) for kind, each in attention.maps.items()]
+    _align([sizes for *_, sizes in blocks])
     width = max(7.0, *(sizes.width for *_, sizes in blocks)) + 2 * MARGIN
     lines = _heading(attention, width)
     head_height = MARGIN + 0.35 + 0.2 * len(lines) + 0.2
-    heights = [GAP + sizes.height for *_, sizes in blocks]
-    sheet = _Sheet(Figure(figsize=(width, head_height + sum(heights) + GAP + MARGIN), facecolor="white"))
+    heights = [TITLE + sizes.height + GAP for *_, sizes in blocks]
+    sheet = _Sheet(Figure(figsize=(width, head_height + sum(heights) + 0.3 + MARGIN), facecolor="white"))
     name = short(attention.model, _letters(width, LARGE) - len("What every head of  looks at"))
     sheet.text(MARGIN, MARGIN, f"What every head of {name} looks at", size=LARGE, weight="bold")
     for i, line in enumerate(lines):
@@ -69,10 +74,10 @@ def attention_figure(attention: Attention, layer: int | None = None, head: int |
     top = head_height
     for (kind, each, sizes), height in zip(blocks, heights, strict=True):
         sheet.text(MARGIN, top, WHAT[kind], size=NORMAL + 1, weight="bold")
-        _draw_all(sheet, each, sizes, top + GAP, layer, head)
-        _draw_one(sheet, each, sizes, top + GAP, layer, head)
+        _draw_all(sheet, each, sizes, top + TITLE, layer, head)
+        _draw_one(sheet, each, sizes, top + TITLE, layer, head)
         top += height
-    _draw_scale(sheet, top + GAP / 2)
+    _draw_scale(sheet, top)
     return sheet.figure
 
 
@@ -103,7 +108,7 @@ class _Sizes:
     """The inches that a kind's pictures take."""
 
     def __init__(self, each: Map) -> None:
-        layers, heads, t, s = each.weights.shape
+        self.layers, self.heads, t, s = each.weights.shape
         self.rows = [short(row, 26) for row in each.rows]
         self.columns = [short(key, 14) for key in each.keys]
         self.cell = 0.24 if max(t, s) <= NUMBERED else 0.15
@@ -112,13 +117,36 @@ class _Sizes:
         self.left = letter * max(map(cell_len, self.rows)) + 0.1
         slanted = letter * max(map(cell_len, self.columns))
         self.above, self.beside = 0.3 + 0.87 * slanted, 0.5 * slanted + 0.1  # labels lean by 60 degrees
-        self.one = self.left + s * self.cell + self.beside, self.above + t * self.cell
-        high = min(max((self.one[1] - 0.25) / layers - 0.08, 0.5), 1.0)  # one head, so that all are as high as the one
-        self.small = high * min(max(s / t, 0.6), 1.4), high
+        self.one = s * self.cell + self.beside, self.above + t * self.cell
+        high = (self.one[1] - HEADS + SPACE) / self.layers - SPACE  # of a head, so that all are as high as the one
+        self.high = min(max(high, 0.5), 2.0)
+        self.wide = self.high * min(max(s / t, 0.6), 1.4)
         self.label = 0.6
-        self.all = self.label + heads * (self.small[0] + 0.08), 0.25 + layers * (self.small[1] + 0.08)
-        self.width = self.all[0] + GAP + max(self.one[0], 3.0)
-        self.height = max(self.all[1], self.one[1])
+
+    @property
+    def all(self) -> tuple[float, float]:
+        """How wide and high all heads are together."""
+        high = HEADS + self.layers * (self.high + SPACE) - SPACE
+        return self.label + self.heads * (self.wide + SPACE) - SPACE, high
+
+    @property
+    def width(self) -> float:
+        """Of all heads and the one."""
+        return self.all[0] + GAP + self.left + max(self.one[0], 3.0)
+
+    @property
+    def height(self) -> float:
+        """Of the higher of both."""
+        return max(self.all[1], self.one[1])
+
+
+def _align(blocks: list[_Sizes]) -> None:
+    """Every kind's heads, and its large map, begin where those of the others do."""
+    wide = min(max(sizes.wide for sizes in blocks), max(8.0 / blocks[0].heads, 0.5))
+    left = max(sizes.left for sizes in blocks)
+    for sizes in blocks:
+        sizes.wide, sizes.left = wide, left
+        sizes.high = min(sizes.high, wide / 0.6)
 
 
 def _heading(attention: Attention, width: float) -> list[str]:
@@ -137,15 +165,15 @@ def _draw_all(sheet: _Sheet, each: Map, sizes: _Sizes, top: float, layer: int | 
     """A row for each layer, a column for each head, and a frame around what is shown large."""
     layers, heads = each.weights.shape[:2]
     shown = layers - 1 if layer is None else layer
-    wide, high = sizes.small
+    wide, high = sizes.wide, sizes.high
     for h in range(heads):
-        middle = MARGIN + sizes.label + h * (wide + 0.08) + wide / 2
+        middle = MARGIN + sizes.label + h * (wide + SPACE) + wide / 2
         sheet.text(middle, top, f"head {h}" if heads <= 12 else str(h), size=SMALL, ha="center", color=DIM)
     for number in range(layers):
-        y = top + 0.25 + number * (high + 0.08)
+        y = top + HEADS + number * (high + SPACE)
         sheet.text(MARGIN, y + high / 2, f"layer {number}", size=SMALL, va="center", color=DIM)
         for h in range(heads):
-            axes = sheet.axes(MARGIN + sizes.label + h * (wide + 0.08), y, wide, high)
+            axes = sheet.axes(MARGIN + sizes.label + h * (wide + SPACE), y, wide, high)
             _image(axes, each.weights[number, h])
             if number == shown and head in (None, h):
                 _frame(axes)
@@ -155,9 +183,9 @@ def _draw_one(sheet: _Sheet, each: Map, sizes: _Sizes, top: float, layer: int | 
     """One map with its tokens and, where there is room, its numbers."""
     weights = each.open(layer, head)  # [T, S]
     t, s = weights.shape
-    left = MARGIN + sizes.all[0] + GAP
-    sheet.text(left, top - 0.05, opened(each, layer, head), size=NORMAL - 1, color=MARK)
-    axes = sheet.axes(left + sizes.left, top + sizes.above, s * sizes.cell, t * sizes.cell)
+    left = MARGIN + sizes.all[0] + GAP + sizes.left
+    sheet.text(left, top, opened(each, layer, head), size=NORMAL - 1, color=MARK)
+    axes = sheet.axes(left, top + sizes.above, s * sizes.cell, t * sizes.cell)
     _image(axes, weights)
     label: dict[str, Any] = {"size": sizes.font, "color": INK, "parse_math": False, "clip_on": False}
     for i, row in enumerate(sizes.rows):

@@ -4,10 +4,12 @@ Dimensions: T queries, S keys.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
 
 from jaxtyping import Float
 from rich.cells import cell_len, set_cell_size
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +17,8 @@ from torch import Tensor
 
 # From nothing to everything, through hues that the colour-blind tell apart by their lightness alone.
 RAMP = ((13, 17, 40), (36, 56, 116), (28, 112, 148), (53, 168, 140), (160, 214, 96), (253, 231, 76))
+QUARTERS = " ░▒▓█"
+"""for terminals of few colours, whose hues have no order"""
 NARROWEST, WIDEST = 4, 9
 """of a column, its space included: "100" fits, and most words do"""
 
@@ -62,14 +66,26 @@ def _block(weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence
     cut = [f"{short(key, width - 1):>{width - 1}} " for key, width in zip(keys, widths, strict=True)]
     table.add_row("", "", *(Text(name, style="bold") for name in cut))
     for query, row in zip(queries, weights.tolist(), strict=True):
-        cells = (_cell(weight, width) for weight, width in zip(row, widths, strict=True))
+        cells = (_Cell(weight, width) for weight, width in zip(row, widths, strict=True))
         table.add_row(Text(query, style="bold"), "", *cells)
     return table
 
 
-def _cell(weight: float, width: int) -> Text:
-    """Per cent, or nothing where nothing may be seen."""
-    return Text(f"{100 * weight:{width - 1}.0f} " if weight else " " * width, style=shade(weight))
+@dataclass(frozen=True)
+class _Cell:
+    """Per cent, or nothing where nothing may be seen: on a colour or, where there are few, before a darker block."""
+
+    weight: float
+    width: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        number = f"{100 * self.weight:{self.width - 1}.0f}" if self.weight else " " * (self.width - 1)
+        if console.color_system is None:
+            yield Text(f"{number} ")
+        elif console.no_color or console.color_system not in ("256", "truecolor"):
+            yield Text(number + QUARTERS[min(ceil(4 * self.weight), 4) if self.weight >= 0.05 else 0])
+        else:
+            yield Text(f"{number} ", style=shade(self.weight))
 
 
 def short(text: str, most: int) -> str:

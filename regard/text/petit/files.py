@@ -6,7 +6,7 @@ from regard.files import new_folder
 from regard.text.petit import SPLITS, pairs
 
 HELD_OUT = 1_000
-"""pairs in each of the other splits, or as many as there are to train on if these are fewer"""
+"""pairs in each of the other splits, however many there are to train on: figures on them can be compared"""
 
 
 def write_petit(count: int, folder: Path, seed: int = 0) -> dict[str, int]:
@@ -17,7 +17,7 @@ def write_petit(count: int, folder: Path, seed: int = 0) -> dict[str, int]:
     """
     if folder.exists():
         raise ValueError(f"{folder} is there already: name a folder that is not")
-    sizes = {split: count if split == "train" else min(count, HELD_OUT) for split in SPLITS}
+    sizes = {split: count if split == "train" else HELD_OUT for split in SPLITS}
     with new_folder(folder) as temporary:
         for split, size in sizes.items():
             suffixes = ("fr", "en", "align", "tags")

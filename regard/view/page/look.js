@@ -14,7 +14,7 @@ const KINDS = {
 const MEAN = -1;
 const FAINT = 0.03; // lines below are left out while no token is chosen
 const MANY = 26; // tokens; more have less room each
-const SHARE = 0.45; // of the width, for the heat map beside the lines; where that is too little it stands above them
+const ROOMY = 28; // pixels; a cell of the heat map that has them says its number
 const LONG = 100; // characters; more are written smaller
 const TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
 
@@ -85,6 +85,14 @@ export function look(root, data) {
     view.columnCaption.textContent = columns;
     view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), queryName(t))));
     view.keys.replaceChildren(...map.keys.map((token, s) => tokenButton({ t: null, s }, [plain(token)], token)));
+    measureLines();
+  }
+
+  // How wide the lines are when no token is cut.
+  function measureLines() {
+    view.lines.classList.add("look-whole");
+    view.panels.style.setProperty("--lines", `${Math.ceil(view.lines.getBoundingClientRect().width)}px`);
+    view.lines.classList.remove("look-whole");
   }
 
   function queryLabel(t) {
@@ -178,11 +186,13 @@ export function look(root, data) {
     }));
   }
 
-  // The heat map beside the lines or, where it needs more room, above them; on a phone below, unless there are many.
+  // The heat map beside the lines or, where it would have no numbers, above; on a phone below, unless there are many.
   function arrange(rows, columns, family) {
     const width = view.panels.clientWidth;
-    const room = width * SHARE;
-    const above = width < 640 ? columns.length > MANY : layOut(room, rows, columns, family).width > room;
+    const gap = parseFloat(getComputedStyle(view.panels).columnGap);
+    const room = width - parseFloat(view.panels.style.getPropertyValue("--lines")) - gap;
+    const plan = layOut(room, rows, columns, family);
+    const above = width < 600 ? columns.length > MANY : plan.width > room || plan.cell < ROOMY;
     const order = above ? [view.matrix, view.lines] : [view.lines, view.matrix];
     if (view.panels.firstChild !== order[0]) view.panels.replaceChildren(...order);
     view.panels.classList.toggle("look-wide", above);
@@ -204,7 +214,7 @@ export function look(root, data) {
     rows.forEach((label, t) => drawLabel(context, plan, label, left - 6, top + (t + 0.5) * cell, 0, t === place.t));
     context.textAlign = "left";
     columns.forEach((label, s) => drawLabel(context, plan, label, left + (s + 0.5) * cell, top - 6, -Math.PI / 3, s === place.s));
-    if (cell >= 30) drawNumbers(context, plan, values);
+    if (cell >= ROOMY) drawNumbers(context, plan, values);
     context.strokeStyle = style("--mark");
     context.lineWidth = 2;
     if (place.t !== null) context.strokeRect(left, top + place.t * cell, cell * columns.length, cell);
@@ -269,7 +279,10 @@ export function look(root, data) {
   root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NOTHING));
   dark.addEventListener("change", paint);
   openKind(start, data.open);
-  new ResizeObserver(() => requestAnimationFrame(show)).observe(view.panels);
+  new ResizeObserver(() => requestAnimationFrame(() => {
+    measureLines();
+    show();
+  })).observe(view.panels);
 }
 
 const NOTHING = { t: null, s: null };
@@ -421,7 +434,8 @@ function prepare(canvas, width, height) {
   return { context, width, height };
 }
 
-// Where the cells of the large map stand, and how large cells and letters are.
+// Where the cells of the large map stand, and how large cells and letters are: the largest letters that leave cells room
+// for numbers or, where there is no room for those, cells as high as the letters.
 function layOut(room, rows, columns, family) {
   const context = document.createElement("canvas").getContext("2d");
   const widest = (labels, font) => {
@@ -429,11 +443,11 @@ function layOut(room, rows, columns, family) {
     return Math.max(...labels.map((label) => context.measureText(label).width));
   };
   let plan = null;
-  for (const font of [16, 14, 12, 11, 10]) { // the largest letters that leave cells as high as they are
+  for (const [font, least] of [[16, ROOMY], [14, ROOMY], [12, ROOMY], [16, 18], [14, 16], [12, 14], [11, 13], [10, 12]]) {
     const left = Math.ceil(widest(rows, font)) + 8;
     const slant = widest(columns, font);
     const right = Math.ceil(slant / 2) + font / 2;
-    const cell = Math.floor(Math.min(44, Math.max(font + 2, (room - left - right) / columns.length)));
+    const cell = Math.floor(Math.min(44, Math.max(least, (room - left - right) / columns.length)));
     const top = Math.ceil(slant * 0.87) + 10;
     plan = { font, family, left, top, cell, width: left + cell * columns.length + right, height: top + cell * rows.length + 2 };
     if (plan.width <= room) break;
