@@ -116,7 +116,7 @@ class Evil:
 # --- pickles, whatever their name
 
 PICKLE = r"is a pickle, which can run any code .* Regard reads none"
-CONVERT = PICKLE + r"\. To have its tensors as safetensors: python -c .*model\.safetensors"
+CONVERT = PICKLE + r"\. To have its tensors as safetensors:\npython -c .*model\.safetensors"
 
 
 def without_weights(folder: Path) -> None:

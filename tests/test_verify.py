@@ -170,7 +170,7 @@ def test_a_classifier_that_reads_the_padding_is_found(monkeypatch: pytest.Monkey
 def test_a_fast_path_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = attention.fast_attention
     monkeypatch.setattr(attention, "fast_attention", lambda q, k, v, *more: fast(q * 1.01, k, v, *more))
-    assert differing(random_model(small())) == {"fast = readable"}
+    assert differing(random_model(small())) == {"fast = readable", "quick = the network"}
 
 
 @pytest.mark.usefixtures("as_users_run_it")
