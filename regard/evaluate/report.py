@@ -1,15 +1,11 @@
 """Results as plain dictionaries, ready for JSON."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-
-from regard.evaluate.scores import References, reference_lists, translation_scores
-from regard.evaluate.suspects import find_suspects
 
 
 def plain(result: object) -> Any:
@@ -27,13 +23,3 @@ def plain(result: object) -> Any:
     if result is None or isinstance(result, str | int | float):
         return result
     raise ValueError(f"a {type(result).__name__} has no place in a report")
-
-
-def translation_report(
-    sources: Sequence[str], outputs: Sequence[str], references: References, test_set: str | None = None
-) -> dict[str, Any]:
-    """Scores, honesty note and suspects of one system on one test set."""
-    suspects = find_suspects(sources, outputs, reference_lists(outputs, references)[0])
-    counts = Counter(suspect.kind for suspect in suspects)
-    report: dict[str, Any] = plain(translation_scores(outputs, references, test_set))
-    return report | {"suspects": {"counts": dict(counts), "lines": plain(suspects)}}
