@@ -115,7 +115,7 @@ def test_n_best_and_scores_in_columns(pair: str) -> None:
 def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
     content = f"{TEXTS[0]}\n{TEXTS[1]}\n".encode() + b"caf\xe9\n" + TEXTS[2].encode()
     done = run("translate", "--model", pair, *QUICK, stdin=content)
-    assert str(done.exception) == ("stdin:3: invalid UTF-8 (at byte 3): convert the file: iconv -f latin1 -t utf-8")
+    assert str(done.exception) == ("stdin:3: invalid UTF-8 (at byte 3): convert the input: iconv -f latin1 -t utf-8")
     assert done.stdout.split("\n") == [*expected(pair, TEXTS[:2]), ""]
     (tmp_path / "a.fr").write_bytes(b"a\0b\n")
     assert "a.fr:1: NUL byte" in refused("translate", "-m", pair, "-i", str(tmp_path / "a.fr"))

@@ -116,7 +116,7 @@ class Evil:
 # --- pickles, whatever their name
 
 PICKLE = r"is a pickle, which can run any code .* Regard reads none"
-CONVERT = PICKLE + r"\. To have its tensors as safetensors: python -c .*model\.safetensors"
+CONVERT = PICKLE + r"\. To have its tensors as safetensors:\npython -c .*model\.safetensors"
 
 
 def without_weights(folder: Path) -> None:
@@ -1141,9 +1141,9 @@ def test_the_command_in_the_refusal_converts(folders: Path, tmp_path: Path, base
     torch.save({"state": 1}, folder / "optimizer.pt")
     with pytest.raises(ValueError, match="is a pickle") as caught:
         load_huggingface(folder)
-    command = shlex.split(str(caught.value).split("safetensors: ", 1)[1])
+    command = shlex.split(str(caught.value).split("safetensors:\n", 1)[1])
     assert command[0] == "python"
-    line = str(caught.value).split("safetensors: ", 1)[1].replace("python", shlex.quote(sys.executable), 1)
+    line = str(caught.value).split("safetensors:\n", 1)[1].replace("python", shlex.quote(sys.executable), 1)
     subprocess.run(["/bin/sh", "-c", line], check=True, timeout=120)
     found = load_huggingface(folder).network.state_dict()
     assert found.keys() == wanted.keys()
@@ -1154,7 +1154,7 @@ def test_the_command_in_the_refusal_converts(folders: Path, tmp_path: Path, base
 def test_the_command_in_the_refusal_runs_no_code(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     torch_zip(tmp_path / "model" / "pytorch_model.bin")
-    line = pickle_refusal(tmp_path / "model" / "pytorch_model.bin").split("safetensors: ", 1)[1]
+    line = pickle_refusal(tmp_path / "model" / "pytorch_model.bin").split("safetensors:\n", 1)[1]
     line = line.replace("python", shlex.quote(sys.executable), 1)
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode

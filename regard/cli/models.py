@@ -212,7 +212,7 @@ def default_model() -> str:
 
 def _lines(path: Path | None) -> Iterator[str]:
     """The lines of a file, or of stdin; the first that is no text is an error that names it."""
-    from regard.text.corpus import REMEDIES, Fault, _decode, _raw_lines, read_lines
+    from regard.text.corpus import Fault, _decode, _raw_lines, read_lines, remedy
 
     def typed(stdin: BinaryIO) -> Iterator[tuple[int, str | Fault]]:
         for number, raw in enumerate(_raw_lines(stdin), 1):  # type: ignore[arg-type]  # it has readline, which is all
@@ -221,8 +221,8 @@ def _lines(path: Path | None) -> Iterator[str]:
     for number, line in typed(sys.stdin.buffer) if path is None else read_lines(str(path)):
         if isinstance(line, Fault):
             detail = f" ({line.detail})" if line.detail else ""
-            remedy = "break it up" if line.kind == "too long" else REMEDIES[line.kind]
-            raise ValueError(f"{path or 'stdin'}:{number}: {line.kind}{detail}: {remedy}")
+            advice = "break it up" if line.kind == "too long" else remedy(line, str(path or "stdin"))
+            raise ValueError(f"{path or 'stdin'}:{number}: {line.kind}{detail}: {advice}")
         yield line
 
 

@@ -117,7 +117,7 @@ KNOWN = (
         },
     ),
 )
-"""Petit's are those of seed 0, as `regard data petit` writes them for 1,000 pairs and more"""
+"""Petit's are those of seed 0, as `regard data petit` writes them, however many pairs are asked for"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TypeVar, cast, get_args
 from regard.config import did_you_mean
 from regard.evaluate.alignment import Links, read_links
 from regard.evaluate.petit import read_tags
-from regard.text.corpus import REMEDIES, Corpus, CorpusError, Fault, Problems, Row, read_lines
+from regard.text.corpus import Corpus, CorpusError, Fault, Problems, Row, read_lines, remedy
 from regard.text.prepared import Documents, _texts
 
 Item = TypeVar("Item")
@@ -103,7 +103,7 @@ def read_outputs(path: Path, examples: Examples) -> list[str]:
     outputs: list[str] = []
     for number, line in read_lines(str(path)):
         if isinstance(line, Fault):
-            raise ValueError(f"{path}:{number}: {line.kind}: {REMEDIES[line.kind]}")
+            raise ValueError(f"{path}:{number}: {line.kind}: {remedy(line, str(path))}")
         outputs.append(line)
     return examples.chosen(outputs, path)
 
