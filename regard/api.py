@@ -3,20 +3,19 @@
 Dimensions: B rows, T tokens, V outputs, K classes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, overload
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from regard import store
 from regard.config import did_you_mean
 from regard.decode.attend import Attention, attend
-from regard.decode.generate import generate, stream
+from regard.decode.generate import generate, padded, stream
 from regard.decode.options import Decoding
 from regard.decode.quick import Precision, quick
 from regard.decode.text import BROKEN, Decode, cut, stream_text
@@ -157,7 +156,7 @@ class Model(Stored):
         names = self.about.get("classes") or range(self.config.classes)
         found: dict[int, tuple[str, float]] = {}
         for batch in in_batches(ids, BATCH_TOKENS):
-            tokens, lengths = self._rows([ids[place] for place in batch])
+            tokens, lengths = padded(self.network, [ids[place] for place in batch])
             with torch.inference_mode():
                 best = self.network(tokens, lengths).float().softmax(-1).max(-1)  # [B]
             answers = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -228,11 +227,11 @@ class Model(Stored):
         """The log-probability of what is said behind what is given, and of its end if that counts."""
         given, said = zip(*texts, strict=True)
         if isinstance(self.network, EncoderDecoder):
-            source, source_lengths = self._rows(given)
-            target, lengths = self._rows([[self.special.start or 0, *ids] for ids in said])
+            source, source_lengths = padded(self.network, given)
+            target, lengths = padded(self.network, [[self.special.start or 0, *ids] for ids in said])
             logits, first = self.network(source, target, source_lengths, lengths), [0] * len(said)  # [B, T, V]
         else:
-            tokens, lengths = self._rows([a + b for a, b in texts])
+            tokens, lengths = padded(self.network, [a + b for a, b in texts])
             first = [len(ids) - 1 for ids in given]
             prefix = [lengths.new_tensor([len(ids) for ids in given])] * self.config.prefix
             logits = self.network(tokens, lengths, *prefix)
@@ -244,12 +243,6 @@ class Model(Stored):
         total = float(log_probs[places, torch.tensor(said, dtype=torch.long, device=logits.device)].sum())
         end = [id_ for id_ in self.special.end if id_ < self.config.outputs]
         return total + float(log_probs[len(said), end].max()) if ends and end else total
-
-    def _rows(self, inputs: Sequence[list[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
-        """The ids in rows, padded on the right, and how many there are in each."""
-        device = self.network.embedding.tokens.weight.device
-        rows = pad_sequence([torch.tensor(ids) for ids in inputs], batch_first=True)
-        return rows.to(device), torch.tensor([len(ids) for ids in inputs], device=device)
 
     def _check_lengths(self, rows: list[list[int]]) -> None:
         """A ValueError for the first text that is empty or longer than learned positions allow."""

@@ -166,7 +166,7 @@ def _task(
     before = [0 if apart else len(ids) - 1 for ids in inputs]  # the last token is said, never read
     limits = _limits(network, options, wanted, [network.config.max_length - places for places in before])
     room = max(places + limit for places, limit in zip(before, limits, strict=True))
-    tokens, lengths = _padded(network, inputs)  # [N, P], [N]
+    tokens, lengths = padded(network, inputs)  # [N, P], [N]
     rules = Rules.of(special, options, network.config.outputs, history, tokens.device)
     draws = None
     if options.temperature:
@@ -215,8 +215,8 @@ def _room(network: Network, length: int) -> int:
     return min(rounded(length), network.config.max_length) if network.config.positions == "learned" else rounded(length)
 
 
-def _padded(network: Network, inputs: Inputs) -> tuple[Int[Tensor, "N P"], Int[Tensor, " N"]]:
-    """The ids in rows, padded on the right, and how many there are in each."""
+def padded(network: Network, inputs: Inputs) -> tuple[Int[Tensor, "N P"], Int[Tensor, " N"]]:
+    """The ids in rows where the network is, padded on the right, and how many there are in each."""
     longest, device = _room(network, max(map(len, inputs))), network.embedding.tokens.weight.device
     filled = [[*ids, *[0] * (longest - len(ids))] for ids in inputs]  # whatever stands there, it is not seen
     return torch.tensor(filled, device=device), torch.tensor([len(ids) for ids in inputs], device=device)

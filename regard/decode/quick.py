@@ -79,9 +79,10 @@ def _refit(layer: Layer, activation: str, dtype: torch.dtype) -> None:
     """Replace a layer's linear parts, in place."""
     feed_forward = layer.feed_forward
     packed = feed_forward.up.weight.device.type == "cpu"
-    layer.attention = cast("MultiHeadAttention", FusedAttention(layer.attention, dtype, packed))
+    layer.attention = cast("MultiHeadAttention", FusedAttention(layer.attention, dtype, packed, cross=False))
     if layer.cross_attention is not None:
-        layer.cross_attention = cast("MultiHeadAttention", FusedAttention(layer.cross_attention, dtype, packed))
+        fused = FusedAttention(layer.cross_attention, dtype, packed, cross=True)
+        layer.cross_attention = cast("MultiHeadAttention", fused)
     if packed and feed_forward.gate is None:
         layer.feed_forward = cast("FeedForward", PackedFeedForward(feed_forward, activation, dtype))
     elif packed:
@@ -172,16 +173,19 @@ class Joined(nn.Module):
 
 
 class FusedAttention(nn.Module):
-    """`MultiHeadAttention` with one product for what comes from the same vectors."""
+    """`MultiHeadAttention` with one product for what comes from the same vectors: all three, or in cross-attention
+    keys and values."""
 
-    def __init__(self, attention: MultiHeadAttention, dtype: torch.dtype, packed: bool) -> None:
+    def __init__(self, attention: MultiHeadAttention, dtype: torch.dtype, packed: bool, cross: bool) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.packed = attention.heads, attention.kv_heads, packed
+        self.heads, self.kv_heads, self.cross = attention.heads, attention.kv_heads, cross
         q, k, v, out = ((each.weight, each.bias) for each in (attention.q, attention.k, attention.v, attention.out))
         self.widths = [len(q[0]), len(k[0]), len(v[0])]
-        self.q, self.kv, self.qkv, self.out = (
-            _linear(layers, dtype, packed) for layers in ([q], [k, v], [q, k, v], [out])
-        )
+        self.out = _linear([out], dtype, packed)
+        if cross:
+            self.q, self.kv = _linear([q], dtype, packed), _linear([k, v], dtype, packed)
+        else:
+            self.qkv = _linear([q, k, v], dtype, packed)
 
     def forward(
         self,
@@ -193,24 +197,22 @@ class FusedAttention(nn.Module):
         cache: KeyValues | None = None,
     ) -> Float[Tensor, "R T C"]:
         """As `MultiHeadAttention`."""
-        if cache is not None and cache.filled:
-            q, k, v = split_heads(self.q(query), self.heads), cache.k, cache.v
-        elif key is query:
+        if self.cross:
+            q = split_heads(self.q(query), self.heads)
+            k, v = (cache.k, cache.v) if cache is not None else self.keys_and_values(cast("Tensor", key))
+        else:
             parts = self.qkv(query).split(self.widths, -1)  # [R, T, H·Dk], [R, T, G·Dk], [R, T, G·Dv]
             q, k, v = (
                 split_heads(x, n) for x, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads), strict=True)
             )
             q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
             k, v = (k, v) if cache is None else cache.put(k, v)
-        else:
-            q = split_heads(self.q(query), self.heads)
-            k, v = self.keys_and_values(cast("Tensor", key), cast("Tensor", key))
         return cast("Tensor", self.out(combine_heads(shared_attention(q, k, v, mask, attend=plain_attention))))
 
     def keys_and_values(
         self,
         key: Float[Tensor, "R S C"],
-        value: Float[Tensor, "R S C"],  # noqa: ARG002
+        value: Tensor | None = None,  # noqa: ARG002
     ) -> tuple[Float[Tensor, "R G S Dk"], Float[Tensor, "R G S Dv"]]:
         """What queries are compared with and what they take away."""
         k, v = self.kv(key).split(self.widths[1:], -1)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import did_you_mean, require_at_least
+from regard.decode.generate import padded
 from regard.decode.options import Decoding
 from regard.decode.quick import Precision, quick
 from regard.decode.translate import Progress, Translator, in_batches, tokenizer_of
@@ -356,12 +356,10 @@ def _cross_weights(model: Stored, sources: list[list[int]], targets: list[list[i
     """Of every layer, [L, B, H, T, S], where the decoder is given its start and then all target pieces."""
     network, start = model.network, model.special.start
     assert start is not None  # else it could not have been loaded
-    device = network.embedding.tokens.weight.device
-    sides = [sources, [[start, *ids] for ids in targets]]
-    source, target = (pad_sequence([torch.tensor(ids) for ids in side], batch_first=True).to(device) for side in sides)
-    lengths = [torch.tensor([len(ids) for ids in side], device=device) for side in sides]
+    source, source_lengths = padded(network, sources)
+    target, target_lengths = padded(network, [[start, *ids] for ids in targets])
     with watch(network) as seen:
-        network(source, target, *lengths)
+        network(source, target, source_lengths, target_lengths)
     return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(".cross_attention")]).float().cpu()
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import require_at_least
+from regard.decode.generate import padded
 from regard.decode.translate import Progress, in_batches, tokenizer_of
 from regard.evaluate.language import LanguageScore, language_score
 from regard.model.transformer import Decoder
@@ -112,8 +112,7 @@ def _nats(model: Stored, rows: list[list[int]], said: list[list[int]]) -> float:
     network = model.network
     assert isinstance(network, Decoder)
     device = network.embedding.tokens.weight.device
-    tokens = pad_sequence([torch.tensor(ids) for ids in rows], batch_first=True).to(device)  # [B, T]
-    lengths = torch.tensor([len(ids) for ids in rows], device=device)
+    tokens, lengths = padded(network, rows)  # [B, T], [B]
     hidden = network.hidden(tokens, lengths)  # [B, T, C]
     total = 0.0
     for row, ids, wanted in zip(hidden, rows, said, strict=True):

@@ -34,11 +34,11 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config)
+        self.quick_output: nn.Module | None = None  # a copy made for decoding has its output layer in another layout
+        self.loops: object = None  # and, on a GPU, steps recorded as graphs
         if config.classes:
             self.classifier = SequenceHead(config)
             return
-        self.quick_output: nn.Module | None = None  # a copy made for decoding has its output layer in another layout
-        self.loops: object = None  # and, on a GPU, steps recorded as graphs
         if not config.tied:
             self.output = nn.Linear(config.d_model, config.outputs, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
@@ -46,7 +46,7 @@ class Transformer(nn.Module):
 
     def check_whole(self, wish: str) -> None:
         """A ValueError if this is a copy made for decoding, which cannot do what is wished."""
-        if self.config.classes == 0 and (self.quick_output is not None or self.loops is not None):
+        if self.quick_output is not None or self.loops is not None:
             raise ValueError(f"this is a copy made for decoding: {wish} the model that it was made from")
 
     @property
