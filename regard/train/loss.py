@@ -1,0 +1,104 @@
+"""The last layer's vectors and the output layer to one number: the sum of the losses of all tokens that count.
+
+The logits of a large batch would not fit into memory, and to compute them anew for the way back would cost a tenth of
+a step. So each piece of them is turned, as soon as it is there, into its losses and, in the same place, into their
+gradient; what is kept is the gradient of the vectors and of the weights. On a GPU one kernel does this in one pass
+(`regard/train/kernels.py`).
+
+Dimensions: N tokens, n tokens of a piece, C model width, V outputs.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.text.batches import IGNORE
+
+LOGITS = {"cpu": 2**24, "cuda": 2**29}
+"""logits that are there at one time"""
+
+
+def loss_sum(
+    hidden: Float[Tensor, "N C"],
+    weight: Float[Tensor, "V C"],
+    bias: Float[Tensor, " V"] | None,
+    labels: Int[Tensor, " N"],
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """The sum of -log p of the labels, those that are IGNORE left out; divide by their number for the mean.
+
+    With `smoothing` ε a label has the probability 1 - ε and ε is spread evenly over all V outputs, its own included:
+    the definition of `F.cross_entropy`.
+    """
+    if hidden.device.type == "cpu":  # elsewhere the choice would make the host wait, and shapes change
+        counted = labels != IGNORE
+        if not counted.all():
+            hidden, labels = hidden[counted], labels[counted]
+    total: Tensor = _LossSum.apply(hidden, weight, bias, labels, smoothing)
+    return total
+
+
+class _LossSum(torch.autograd.Function):
+    """Losses and gradients in one go, piece by piece."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+    ) -> Tensor:
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        wanted = any(ctx.needs_input_grad)
+        d_hidden = torch.empty_like(hidden) if wanted else None
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
+        d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
+        rows = max(1, LOGITS.get(hidden.device.type, LOGITS["cuda"]) // len(weight))
+        for begin in range(0, len(hidden), rows):
+            piece = slice(begin, begin + rows)
+            logits = F.linear(hidden[piece], weight, bias)  # [n, V]
+            total += losses_and_gradients(logits, labels[piece], smoothing).sum()
+            if d_hidden is None or d_weight is None:
+                continue
+            torch.mm(logits, weight, out=d_hidden[piece])
+            add_product(d_weight, logits, hidden[piece])
+            if d_bias is not None:
+                d_bias += logits.sum(0, dtype=torch.float32)
+        ctx.gradients = d_hidden, d_weight, d_bias
+        ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
+        return total
+
+    @staticmethod
+    @once_differentiable  # type: ignore[misc, untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight, d_bias = ctx.gradients
+        weight_dtype, bias_dtype = ctx.dtypes
+        d_bias = None if d_bias is None else d_bias.mul_(gradient).to(bias_dtype)
+        return d_hidden.mul_(gradient), d_weight.mul_(gradient).to(weight_dtype), d_bias, None, None
+
+
+def add_product(total: Float[Tensor, "V C"], logits: Float[Tensor, "n V"], hidden: Float[Tensor, "n C"]) -> None:
+    """total += logitsᵀ hidden, summed in float32 over the pieces whatever their type."""
+    if logits.dtype == torch.float32:
+        total.addmm_(logits.t(), hidden)
+    else:
+        total += logits.t() @ hidden
+
+
+def losses_and_gradients(
+    logits: Float[Tensor, "n V"], labels: Int[Tensor, " n"], smoothing: float
+) -> Float[Tensor, " n"]:
+    """Each token's loss, 0 where the label is IGNORE; the logits are overwritten by its gradient."""
+    if logits.is_cuda:
+        from regard.train.kernels import losses_and_gradients as in_one_pass
+
+        return in_one_pass(logits, labels, smoothing)
+    counted = labels != IGNORE
+    safe = labels.clamp(min=0)[:, None]  # [n, 1]
+    log_probs = logits.float().log_softmax(-1)  # [n, V]
+    losses = -(1 - smoothing) * log_probs.gather(1, safe)[:, 0] - smoothing * log_probs.mean(-1)  # [n]
+    gradient = log_probs.exp_().sub_(smoothing / logits.size(1))
+    gradient.scatter_add_(1, safe, gradient.new_full((1, 1), smoothing - 1).expand_as(safe))
+    logits.copy_(gradient.mul_(counted[:, None]))
+    return losses * counted
