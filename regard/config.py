@@ -66,7 +66,8 @@ class Strict:
 
 
 def check_type(name: str, value: object, annotation: Any) -> None:
-    """A ValueError unless `value` is what `annotation` allows: a plain type, a Literal, or a union of such."""
+    """A ValueError unless `value` is what `annotation` allows: a plain type, a Literal, a tuple or dict, or a union of
+    such."""
     options = get_args(annotation) if get_origin(annotation) in (types.UnionType, Union) else (annotation,)
     if any(_fits(value, option) for option in options):
         return
@@ -80,6 +81,8 @@ def check_type(name: str, value: object, annotation: Any) -> None:
 def _called(option: Any) -> str:
     if get_origin(option) is tuple:
         return f"a list of {get_args(option)[0].__name__}"
+    if get_origin(option) is dict:
+        return "names and values"
     return "none" if option is types.NoneType else str(option.__name__)
 
 
@@ -88,6 +91,8 @@ def _fits(value: object, option: Any) -> bool:
         return value in get_args(option)
     if get_origin(option) is tuple:
         return isinstance(value, tuple) and all(_fits(item, get_args(option)[0]) for item in value)
+    if get_origin(option) is dict:
+        return isinstance(value, dict) and all(_fits(key, get_args(option)[0]) for key in value)
     if option is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if option is int:

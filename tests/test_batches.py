@@ -16,11 +16,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import regard
 from regard.text import batches as lay
 from regard.text import prepared as prepared_module
 from regard.text.batches import IGNORE, Batch, Batches
 from regard.text.corpus import Corpus, CorpusError, Problems
-from regard.text.plans import by_length, in_rows, in_turn
+from regard.text.plans import NONE, by_length, in_rows, in_turn
 from regard.text.prepared import Prepared, open_prepared, prepare
 from regard.text.tokenizer import Tokenizer
 
@@ -53,6 +54,7 @@ TASKS: dict[str, Callable[..., Batches]] = {
     "decoder": lambda **k: lay.decoder_translation(DATA, END, SEP, PAD, 64, **k),
     "packed flat": lambda **k: lay.packed_translation(DATA, END, PAD, 64, **k),
     "packed rows": lambda **k: lay.packed_translation(DATA, END, PAD, 64, row=32, **k),
+    "packed decoder": lambda **k: lay.packed_decoder_translation(DATA, END, SEP, PAD, 64, row=32, prefix=True, **k),
     "blocks": lambda **k: lay.language_blocks(TEXT, END, 16, 64, **k),
     "documents": lambda **k: lay.language_documents(TEXT, END, PAD, 16, 64, **k),
     "classification": lambda **k: lay.classification(CLASSES, END, PAD, 64, **k),
@@ -95,6 +97,8 @@ def test_language_blocks_are_a_stream() -> None:
     for epoch in range(40):
         for batch in lay.language_blocks(data_of(documents), END, 4, 8).epoch(epoch):
             for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
+                if set(labels) == {IGNORE}:  # a row that fills up the last batch
+                    continue
                 whole = [*row, labels[-1]]
                 assert row[1:] == labels[:-1]
                 assert any(whole == stream[i : i + 5] for i in range(len(stream)))
@@ -188,11 +192,8 @@ def test_budgets_hold(task: str) -> None:
 
 def test_seed_and_epoch_are_not_one_number() -> None:
     """Seed 3 in epoch 2 is not seed 2 in epoch 3, and batches do not come in the order of their length."""
-    one, other = (
-        lay.translation(DATA, END, PAD, 64, seed=3).order(2),
-        lay.translation(DATA, END, PAD, 64, seed=2).order(3),
-    )
-    assert one != other
+    one, other = (lay.translation(DATA, END, PAD, 64, seed=s).order(e) for s, e in ((3, 2), (2, 3)))
+    assert np.concatenate(one).tolist() != np.concatenate(other).tolist()
     lengths = [batch.tokens.size(1) for batch in lay.translation(DATA, END, PAD, 64).epoch(0)]
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
     blocks = [batch.tokens[0].tolist() for batch in lay.language_blocks(TEXT, END, 16, 16).epoch(0)]
@@ -228,15 +229,17 @@ def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]
     lengths = np.array(pairs).T
     kept = np.arange(len(pairs))
     plan = by_length(lengths, kept, budget)(np.random.default_rng(0))
-    assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))  # type: ignore[arg-type]
+    assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))
     assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
     flat = in_turn(lengths, kept, budget)(np.random.default_rng(0))
-    assert sorted(int(i) for batch in flat for i in batch) == kept.tolist()  # type: ignore[arg-type]
+    assert sorted(int(i) for batch in flat for i in batch) == kept.tolist()
     for batch, following in pairwise(flat):  # each as full as it can be
         sums = lengths[:, batch].sum(1)
         assert sums.max() <= budget < (sums + lengths[:, following[0]]).max()
-    rows = [row for batch in in_rows(lengths, kept, 40, max(budget, 40))(np.random.default_rng(0)) for row in batch]
-    assert sorted(i for row in rows for i in row) == kept.tolist()  # type: ignore[union-attr]
+    packed = in_rows(lengths, kept, 40, budget)(np.random.default_rng(0))
+    assert {batch.shape for batch in packed} == {(budget // 40, packed[0].shape[1])}
+    rows = [row[row != NONE] for batch in packed for row in batch]
+    assert sorted(int(i) for row in rows for i in row) == kept.tolist()
     assert all(lengths[:, row].sum(1).max() <= 40 for row in rows)
 
 
@@ -266,6 +269,151 @@ def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
         next(lay.translation(DATA, END, PAD, 64).epoch(0, start=-1))
     with pytest.raises(ValueError, match="prepare it with labelled=True"):
         lay.classification(TEXT, END, PAD, 64)
+
+
+# Batches against a reference that goes sentence by sentence, and the shapes they have.
+
+
+Sentences = list[tuple[list[int], ...]]
+
+
+def laid(rows: list[Sentences], part: int, fill: int, width: int | None = None) -> list[list[int]]:
+    """One part of all sentences of each row, one behind the other, then `fill`."""
+    joined = [[i for sentence in row for i in sentence[part]] for row in rows]
+    width = max(map(len, joined)) if width is None else width
+    return [row + [fill] * (width - len(row)) for row in joined]
+
+
+def sizes(rows: list[Sentences], part: int, most: int) -> list[list[int]]:
+    """The length of that part in each sentence of each row, then 0."""
+    return [[len(sentence[part]) for sentence in row] + [0] * (most - len(row)) for row in rows]
+
+
+def check_against_reference(batches: Batches, read: Callable[[int], tuple[list[int], ...]], row: int | None) -> None:
+    """Every tensor of every batch; `read` gives of an example the tokens, the labels, and its source or prefix."""
+    for items, batch in zip(batches.order(1), batches.epoch(1), strict=True):
+        packed = batch.lengths is not None and batch.lengths.dim() == 2
+        places = items.tolist() if items.ndim == 2 else [items.tolist()] if packed else [[i] for i in items.tolist()]
+        rows = [[read(i) for i in each if i != NONE] for each in places]
+        most = len(places[0])
+        assert batch.tokens.tolist() == laid(rows, 0, PAD, row)
+        assert batch.labels.tolist() == laid(rows, 1, IGNORE, row)
+        assert batch.lengths is not None
+        assert batch.lengths.view(len(rows), -1).tolist() == sizes(rows, 0, most)
+        if batch.source is not None and batch.source_lengths is not None:
+            assert batch.source.tolist() == laid(rows, 2, PAD, row)
+            assert batch.source_lengths.view(len(rows), -1).tolist() == sizes(rows, 2, most)
+        if batch.prefix is not None:
+            assert batch.prefix.view(len(rows), -1).tolist() == sizes(rows, 2, most)
+            assert batch.prefix.shape == batch.lengths.shape
+        assert batch.targets == sum(label != IGNORE for each in rows for sentence in each for label in sentence[1])
+
+
+SENTENCE = st.lists(st.integers(2, 90), max_size=9)
+
+
+@given(st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=30), st.sampled_from([None, 19, 24]))
+def test_batches_are_what_a_loop_over_sentences_makes(
+    pairs: list[tuple[list[int], list[int]]], row: int | None
+) -> None:
+    data = data_of([s for s, _ in pairs], [t for _, t in pairs])
+
+    def both(i: int) -> tuple[list[int], ...]:
+        source, target = pairs[i]
+        return [PAD, *target], [*target, END], [*source, END]
+
+    def one(i: int) -> tuple[list[int], ...]:
+        source, target = pairs[i]
+        return [*source, SEP, *target], [IGNORE] * len(source) + [*target, END], [*source, SEP]
+
+    check_against_reference(lay.translation(data, END, PAD, 48), both, None)
+    check_against_reference(lay.packed_translation(data, END, PAD, 48, row), both, row)
+    check_against_reference(lay.decoder_translation(data, END, SEP, PAD, 48, prefix=True), one, None)
+    check_against_reference(lay.packed_decoder_translation(data, END, SEP, PAD, 48, row, prefix=True), one, row)
+
+
+@pytest.mark.parametrize("task", ["packed rows", "packed decoder", "documents", "blocks"])
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_batches_in_rows_have_one_shape_in_every_epoch_and_on_every_rank(task: str, ranks: int) -> None:
+    shares = [TASKS[task](rank=rank, ranks=ranks) for rank in range(ranks)]
+    found = [batch for share in shares for epoch in range(8) for batch in share.epoch(epoch)]
+    shapes = {tuple(None if x is None else tuple(x.shape) for x in vars(batch).values()) for batch in found}
+    assert len(shapes) == 1
+    width = found[0].tokens.size(1)
+    assert found[0].tokens.size(0) == -(-(64 // width) // ranks)
+    assert any((batch.labels == IGNORE).all(1).any() for batch in found)  # rows that fill up were among them
+
+
+def test_a_row_without_sentences_leaves_the_model_whole() -> None:
+    """An empty row changes nothing in the others, and its own outputs and all gradients are finite."""
+    batches = lay.packed_translation(data_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8)
+    (batch,) = batches.epoch(0)
+    assert batch.lengths is not None
+    assert (batch.lengths.sum(1) == 0).sum() == 3
+    model = regard.build(regard.preset("tiny", vocab_size=100, dropout=0.0))
+    logits = model(batch.source, batch.tokens, batch.source_lengths, batch.lengths)
+    assert logits.isfinite().all()
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten()).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@given(st.lists(SENTENCE, min_size=1, max_size=12), st.integers(1, 20), st.integers(1, 3))
+def test_covering_blocks_foretell_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
+    stream = [END, *(i for document in documents for i in [*document, END])]
+    tasks = [
+        lay.language_blocks(data_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True)
+        for rank in range(ranks)
+    ]
+    steps = zip(*(task.epoch(4) for task in tasks), strict=True)
+    rows = [row for step in steps for turn in in_turns(list(step)) for row in turn]
+    shape = -(-3 // ranks), length
+    assert {batch.tokens.shape for task in tasks for batch in task.epoch(0)} == {shape}
+    assert [label for _, labels in rows for label in labels if label != IGNORE] == stream[1:]
+    assert [i for tokens, labels in rows for i, label in zip(tokens, labels, strict=True) if label != IGNORE] == stream[
+        :-1
+    ]
+
+
+def in_turns(shares: list[Batch]) -> list[list[tuple[list[int], list[int]]]]:
+    """The tokens and labels of a batch's rows, in the order they had before the ranks shared them."""
+    rows = [list(zip(share.tokens.tolist(), share.labels.tolist(), strict=True)) for share in shares]
+    return [list(turn) for turn in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("row", [128, 256])
+def test_rows_are_full_and_each_epoch_mixes_anew(row: int) -> None:
+    chance = np.random.default_rng(0)
+    source = chance.gamma(2.2, 7, 40_000).astype(int) + 2  # 17 on average
+    target = np.maximum(2, np.rint(source * chance.normal(1, 0.15, 40_000))).astype(int)
+    lengths = np.stack([source, target]).clip(max=120)
+    plan = in_rows(lengths, np.arange(40_000), row, 32_000)
+    first, second = (np.concatenate(plan(np.random.default_rng(seed))) for seed in (0, 1))  # [rows, N] each
+    filled = np.where(first == NONE, 0, lengths[:, first]).sum(2)
+    assert (filled[:, filled.max(0) > 0].mean(1) > 0.96 * row).all()
+    again = {tuple(sorted(pair)) for each in second for pair in pairwise(each[each != NONE].tolist())}
+    neighbours = [tuple(sorted(pair)) for each in first for pair in pairwise(each[each != NONE].tolist())]
+    assert sum(pair in again for pair in neighbours) < 0.01 * len(neighbours)
+
+
+def test_an_epochs_length_is_known_without_planning_twice() -> None:
+    planned = []
+
+    def plan(random: np.random.Generator) -> list[Any]:
+        planned.append(random.integers(9))
+        return [np.array([0]), np.array([1])]
+
+    batches = Batches(plan, lambda rows: Batch(torch.zeros(1, 1, dtype=torch.long), torch.from_numpy(rows)[None]))
+    assert batches.length(0) == len(list(batches.epoch(0))) == len(list(batches.epoch(0, start=1))) + 1 == 2
+    assert len(planned) == 1
+    assert batches.length(1) == batches.length(0) == 2
+    assert len(planned) == 3
+
+
+def test_pinning_changes_no_value() -> None:
+    batch = next(TASKS["packed rows"]().epoch(0))
+    pinned = batch.pinned()
+    assert same(batch, pinned)
+    assert pinned.tokens.is_pinned() if torch.cuda.is_available() else pinned is batch
 
 
 # Preparation: files to memory-mapped integers.

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from regard import config
-from regard.config import PRESETS, ModelConfig, preset
+from regard.config import PRESETS, ModelConfig, check_type, preset
 from tests.oracles import small
 
 
@@ -55,6 +55,15 @@ def test_an_unknown_key_is_refused_by_every_way_in() -> None:
         preset("paper-bse")
     with pytest.raises(ValueError, match="did you mean 'paper-base' or 'paper-big'"):
         preset("paper")
+
+
+def test_names_and_values() -> None:
+    check_type("x", {"a": 1, "b": "two"}, dict[str, object])
+    check_type("x", None, dict[str, object] | None)
+    with pytest.raises(ValueError, match=r"x=\[1\] is a list: it must be names and values or none"):
+        check_type("x", [1], dict[str, object] | None)
+    with pytest.raises(ValueError, match=r"x={1: 2} is a dict: it must be names and values"):
+        check_type("x", {1: 2}, dict[str, object])
 
 
 def test_the_last_id_is_pad_unless_said_otherwise() -> None:

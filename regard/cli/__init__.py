@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from regard import __version__
-from regard.cli import attend, bench, data, models, scores
+from regard.cli import attend, bench, data, models, scores, train
 
 app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
@@ -46,7 +46,7 @@ def demo() -> None:
     run(console())
 
 
-commands: list[Callable[..., None]] = [*models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS]
+commands: list[Callable[..., None]] = [*train.COMMANDS, *models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS]
 for command in commands:
     app.command()(command)
 app.add_typer(data.app, name="data")

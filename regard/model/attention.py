@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.config import check_probability, head_widths
 from regard.model.cache import KeyValues
-from regard.model.masks import Mask, check_mask, dense
+from regard.model.masks import SHORT, Mask, Sentences, check_mask, dense
 from regard.model.positions import Rotary, rotate
 
 
@@ -51,10 +51,16 @@ def fast_attention(
 ) -> Float[Tensor, "*B T Dv"]:
     """The same output through PyTorch's fused kernels, which never form the weights. The mask decides the kernel."""
     grouped = _grouped(q, k)
-    if isinstance(mask, BlockMask):
+    if isinstance(mask, Sentences | BlockMask):
         if dropout:
             raise ValueError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
-        return _flex_attention(q, k, v, mask, grouped)
+        if isinstance(mask, BlockMask):
+            return _flex_attention(q, k, v, mask, grouped)
+        if not grouped and max(q.size(-1), v.size(-1)) <= SHORT:
+            from regard.model.tiles import tile_attention  # Triton comes with CUDA alone
+
+            return tile_attention(q, k, v, *mask)
+        mask = mask.dense()
     check_mask(mask, torch.Size([*q.shape[:-1], k.size(-2)]))
     causal, tensor = (True, None) if isinstance(mask, str) else (False, mask)
     if tensor is None or not q.is_cuda:

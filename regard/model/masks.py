@@ -1,17 +1,18 @@
 """Who may attend to whom. True = may attend, everywhere in Regard.
 
-A mask is one of four things, and it decides the kernel:
+A mask is one of five things, and it decides the kernel:
 
     None                nothing is hidden
     "causal"            position i sees positions 0 … i
     a boolean tensor    that broadcasts to the scores, [..., T, S]
-    a BlockMask         packed sentences on a GPU, for FlexAttention
+    Sentences           packed into short rows on a GPU, for tiles
+    a BlockMask         packed into longer ones, for FlexAttention
 
 Dimensions: B rows, T queries, S keys, N sentences packed into a row.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -20,7 +21,32 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from regard.model.checks import check_integers, check_range, check_tensor
 
-Mask = Tensor | BlockMask | Literal["causal"] | None
+SHORT = 128
+"""places of a row that are few enough for one tile: see `regard.model.tiles`"""
+
+
+class Sentences(NamedTuple):
+    """Which sentence of its row each place belongs to: a query sees the keys of its own, up to its limit."""
+
+    sentence: Int[Tensor, "B T"]
+    limit: Int[Tensor, "B T"]
+    """the highest rank of a key that the query sees"""
+    key_sentence: Int[Tensor, "B S"]
+    """-1 behind the last sentence"""
+    key_rank: Int[Tensor, "B S"]
+    """its place in its sentence; 0 within a prefix, which all of the sentence sees"""
+
+    def may_attend(self, b: Tensor, _head: object, i: Tensor, j: Tensor) -> Tensor:
+        """FlexAttention's kind of mask: a predicate of row, head, query and key."""
+        return (self.sentence[b, i] == self.key_sentence[b, j]) & (self.key_rank[b, j] <= self.limit[b, i])
+
+    def dense(self) -> Bool[Tensor, "B 1 T S"]:
+        """The predicate, asked for every query and key at once."""
+        same = self.sentence[:, :, None] == self.key_sentence[:, None]
+        return (same & (self.key_rank[:, None] <= self.limit[:, :, None]))[:, None]
+
+
+Mask = Tensor | Sentences | BlockMask | Literal["causal"] | None
 
 
 def causal_mask(t: int, device: torch.device | str | None = None) -> Bool[Tensor, "t t"]:
@@ -75,12 +101,12 @@ def packed_mask(
     s: int,
     causal: bool = False,
     prefix: Int[Tensor, "B N"] | None = None,
-) -> Bool[Tensor, "B 1 t s"] | BlockMask:
+) -> Bool[Tensor, "B 1 t s"] | Sentences | BlockMask:
     """Many sentences side by side in a row: a query sees the keys of its own sentence alone.
 
     `queries` and `keys` hold the sentences' lengths in each row, 0 for a place not used; for self-attention they are
     the same, for cross-attention those of target and source. What lies behind the last sentence of a row neither sees
-    nor is seen. On a GPU the mask is FlexAttention's, which skips what is hidden; elsewhere it is dense.
+    nor is seen. On a GPU the mask stays a description, for kernels that skip what is hidden; elsewhere it is dense.
 
     >>> packed_mask(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]), 3, 3, causal=True)[0, 0]
     tensor([[ True, False, False],
@@ -89,22 +115,19 @@ def packed_mask(
     """
     check_lengths("lengths", queries, t, dimensions=(2,))
     check_lengths("lengths", keys, s, dimensions=(2,))
-    query_sentence, query_place = places(queries, t)  # [B, t] each
+    sentence, place = places(queries, t)  # [B, t] each
     key_sentence, key_place = places(keys, s)  # [B, s] each
-    sentences = queries.size(1)
-
-    def may_attend(b: Tensor, _head: object, i: Tensor, j: Tensor) -> Tensor:
-        same = (query_sentence[b, i] == key_sentence[b, j]) & (key_sentence[b, j] < sentences)
-        if not causal:
-            return same
-        seen = key_place[b, j] <= query_place[b, i]
-        if prefix is not None:
-            seen = seen | (key_place[b, j] < prefix[b, key_sentence[b, j].clamp(max=sentences - 1)])
-        return same & seen
-
-    if queries.is_cuda:
-        return create_block_mask(may_attend, queries.size(0), None, t, s, device=queries.device)
-    return evaluate(may_attend, queries.size(0), t, s, queries.device)
+    last = queries.size(1) - 1
+    if prefix is not None:
+        key_place = key_place.where(key_place >= prefix.gather(1, key_sentence.clamp(max=last)), 0)
+    limit = place if causal else torch.full_like(place, torch.iinfo(torch.int32).max)
+    sides = (sentence, limit, key_sentence.where(key_sentence <= last, -1), key_place)
+    found = Sentences(*(each.int() for each in sides))
+    if not queries.is_cuda:
+        return found.dense()
+    if max(t, s) <= SHORT:
+        return found
+    return create_block_mask(found.may_attend, queries.size(0), None, t, s, device=queries.device)
 
 
 def choose_mask(
@@ -134,6 +157,8 @@ def choose_mask(
 
 def dense(mask: Mask, scores: Tensor) -> Tensor | None:
     """The mask as a boolean tensor that broadcasts to `scores` [..., T, S], or None when nothing is hidden."""
+    if isinstance(mask, Sentences):
+        return mask.dense()
     if isinstance(mask, BlockMask):
         return evaluate(mask.mask_mod, mask.shape[0], *mask.seq_lengths, scores.device)
     check_mask(mask, scores.shape)
@@ -147,7 +172,7 @@ def check_mask(mask: Mask, scores: torch.Size) -> None:
             raise ValueError(f"mask={mask!r} is unknown: the only mask with a name is 'causal'")
         if scores[-2] != scores[-1]:
             raise ValueError(f"a causal mask needs as many queries as keys, and here are {scores[-2]} and {scores[-1]}")
-    elif mask is not None and not isinstance(mask, BlockMask):
+    elif mask is not None and not isinstance(mask, Sentences | BlockMask):
         check_tensor("a mask", mask)
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")

@@ -6,8 +6,10 @@ integers resume a run. Under several ranks every batch is shared out, and all ta
 Dimensions: B rows, T tokens of the side with the loss, S of the source, N sentences packed into a row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.config import require_at_least
-from regard.text.plans import Ids, Items, Plan, by_length, in_rows, in_turn, rows_for, short_enough
+from regard.text.plans import NONE, Ids, Items, Plan, by_length, evenly, in_rows, in_turn, rows_for, short_enough
 from regard.text.prepared import Prepared
+from regard.text.ragged import Ragged, beside, ranges, taken
 
 IGNORE = -100
 """the label where no loss is counted: torch's own default"""
@@ -32,7 +35,7 @@ class Batch:
     labels: Int[Tensor, "B T"] | Int[Tensor, " B"]
     """for each token the one that follows, IGNORE where no loss is counted; or the class of each row"""
     lengths: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
-    """real tokens of each row, or of each sentence packed into it; None when every row is full"""
+    """real tokens of each row, or of each sentence packed into it, 0 for none; None when every row is full"""
     source: Int[Tensor, "B S"] | None = None
     """what the encoder reads"""
     source_lengths: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
@@ -41,9 +44,26 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same on another device."""
+        return self._each(lambda x: x.to(device, non_blocking=True))
+
+    def pinned(self) -> "Batch":
+        """The same in memory that a GPU can copy from while others compute; without a GPU, this very batch."""
+        return self._each(Tensor.pin_memory) if torch.cuda.is_available() else self
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = {each.name: getattr(self, each.name) for each in fields(self)}
-        there = {name: x.to(device, non_blocking=True) for name, x in tensors.items() if x is not None}
-        return replace(self, **there)
+        return replace(self, **{name: change(x) for name, x in tensors.items() if x is not None})
+
+    def split(self, pieces: int) -> list["Batch"]:
+        """Its rows in so many batches, as even as can be; fewer if there are fewer rows."""
+        cuts = np.linspace(0, len(self.tokens), min(pieces, len(self.tokens)) + 1).astype(int).tolist()
+        spans = [slice(*span) for span in pairwise(cuts)]
+        return [self._each(itemgetter(span)) for span in spans] if pieces > 1 else [self]
+
+    @property
+    def targets(self) -> int:
+        """How many labels count."""
+        return int((self.labels != IGNORE).sum())
 
     @property
     def positions(self) -> int:
@@ -68,6 +88,9 @@ class Batches:
     seed: int = 0
     rank: int = 0
     ranks: int = 1
+    shuffle: bool = True
+    """whether batches come in random order, or in the plan's"""
+    _last: dict[int, list[Items]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the share."""
@@ -86,10 +109,20 @@ class Batches:
                 yield replace(batch, labels=torch.full_like(batch.labels, IGNORE))
 
     def order(self, epoch: int) -> list[Items]:
-        """The items of each batch of an epoch, over all ranks."""
-        random = np.random.default_rng([self.seed, epoch])
-        batches = self.plan(random)
-        return [batches[i] for i in random.permutation(len(batches))]
+        """The items of each batch of an epoch, over all ranks; the last epoch asked for is remembered."""
+        known = self._last.get(epoch)
+        if known is None:
+            random = np.random.default_rng([self.seed, epoch])
+            known = self.plan(random)
+            if self.shuffle:
+                known = [known[i] for i in random.permutation(len(known))]
+            self._last.clear()
+            self._last[epoch] = known
+        return known
+
+    def length(self, epoch: int) -> int:
+        """How many batches an epoch has."""
+        return len(self.order(epoch))
 
 
 def translation(
@@ -103,21 +136,53 @@ def translation(
     ranks: int = 1,
 ) -> Batches:
     """For encoder and decoder: the source ends with </s>; the target starts with <pad> and must say </s>."""
-    check_sides(data, 2)
+    lengths = _lengths_of_pairs(data)
+    kept = short_enough(lengths, batch_tokens, max_length)
 
-    def make(rows: list[int]) -> Batch:
-        sources, targets, labels = _three(data, rows, end, pad)
+    def make(pairs: Ids) -> Batch:
+        source, target, labels = _three(data, pairs, end, pad)
         return Batch(
-            tokens=_padded(targets, pad),
-            labels=_padded(labels, IGNORE),
-            lengths=_lengths(targets),
-            source=_padded(sources, pad),
-            source_lengths=_lengths(sources),
+            tokens=target.padded(pad),
+            labels=labels.padded(IGNORE),
+            lengths=torch.from_numpy(target.lengths),
+            source=source.padded(pad),
+            source_lengths=torch.from_numpy(source.lengths),
         )
 
-    lengths = np.stack([data.lengths(0) + 1, data.lengths(1) + 1])  # [sides, examples]
-    kept = short_enough(lengths, batch_tokens, max_length)
     return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
+
+
+def packed_translation(
+    data: Prepared,
+    end: int,
+    pad: int,
+    batch_tokens: int,
+    row: int | None = None,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Batches:
+    """As `translation`, with many pairs one behind the other, kept apart by lengths [B, N].
+
+    Flat, all in one row with nothing between or behind. Or with `row` in rows of so many places on either side, and
+    every batch of one shape: B is `batch_tokens // row`, N the same for the whole text, and a last batch is filled up
+    with rows of no sentence. Each rank takes B / ranks rows, rounded up: let ranks divide B, or some rows are empty.
+    """
+    lengths = _lengths_of_pairs(data)
+
+    def make(items: Ids) -> Batch:
+        pairs, counts, most = _packing(items)
+        source, target, labels = _three(data, pairs, end, pad)
+        return Batch(
+            tokens=target.packed(counts, pad, row),
+            labels=labels.packed(counts, IGNORE, row),
+            lengths=target.packed_lengths(counts, most),
+            source=source.packed(counts, pad, row),
+            source_lengths=source.packed_lengths(counts, most),
+        )
+
+    return _packed_batches(lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 def decoder_translation(
@@ -136,18 +201,44 @@ def decoder_translation(
 
     With `prefix` the batch says how much of each row is source: for a model whose source sees itself whole.
     """
-    check_sides(data, 2)
-
-    def make(rows: list[int]) -> Batch:
-        pairs = [(data.sequence(0, i), data.sequence(1, i)) for i in rows]
-        tokens = [_join(source, separator, target) for source, target in pairs]
-        labels = [_join(np.full(len(source), IGNORE), target, end) for source, target in pairs]
-        sources = torch.tensor([len(source) + 1 for source, _ in pairs]) if prefix else None
-        return Batch(_padded(tokens, pad), _padded(labels, IGNORE), _lengths(tokens), prefix=sources)
-
-    lengths = (data.lengths(0) + data.lengths(1) + 1)[None]  # [1, examples]
+    lengths = _lengths_of_pairs(data).sum(0, keepdims=True) - 1  # [1, examples]
     kept = short_enough(lengths, batch_tokens, max_length)
+
+    def make(pairs: Ids) -> Batch:
+        sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
+        known = torch.from_numpy(sources) if prefix else None
+        return Batch(tokens.padded(pad), labels.padded(IGNORE), torch.from_numpy(tokens.lengths), prefix=known)
+
     return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
+
+
+def packed_decoder_translation(
+    data: Prepared,
+    end: int,
+    separator: int,
+    pad: int,
+    batch_tokens: int,
+    row: int | None = None,
+    max_length: int | None = None,
+    prefix: bool = False,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Batches:
+    """As `decoder_translation`, packed as `packed_translation` packs; the prefix is that of each sentence, [B, N]."""
+    lengths = _lengths_of_pairs(data).sum(0, keepdims=True) - 1  # [1, examples]
+
+    def make(items: Ids) -> Batch:
+        pairs, counts, most = _packing(items)
+        sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
+        return Batch(
+            tokens=tokens.packed(counts, pad, row),
+            labels=labels.packed(counts, IGNORE, row),
+            lengths=tokens.packed_lengths(counts, most),
+            prefix=Ragged(sources, counts).padded(0, most) if prefix else None,
+        )
+
+    return _packed_batches(lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 def classification(
@@ -164,76 +255,52 @@ def classification(
     classes = data.labels
     if classes is None:
         raise ValueError("this text has no classes: prepare it with labelled=True")
-
-    def make(rows: list[int]) -> Batch:
-        texts = [_join(data.sequence(0, i), end) for i in rows]
-        return Batch(_padded(texts, pad), torch.tensor([int(classes[i]) for i in rows]), _lengths(texts))
-
     lengths = (data.lengths(0) + 1)[None]  # [1, examples]
     kept = short_enough(lengths, batch_tokens, max_length)
+
+    def make(rows: Ids) -> Batch:
+        texts = beside(_side(data, 0, rows), end)
+        labels = torch.from_numpy(classes[rows].astype(np.int64))
+        return Batch(texts.padded(pad), labels, torch.from_numpy(texts.lengths))
+
     return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
 
 
-def packed_translation(
+def language_blocks(
     data: Prepared,
     end: int,
-    pad: int,
+    length: int,
     batch_tokens: int,
-    row: int | None = None,
-    max_length: int | None = None,
     seed: int = 0,
     rank: int = 0,
     ranks: int = 1,
+    covering: bool = False,
 ) -> Batches:
-    """As `translation`, with many pairs one behind the other, kept apart by lengths [B, N].
+    """Text as one stream, </s> before each document and at the end, cut into blocks; another cut in each epoch.
 
-    Flat, all in one row with nothing between or behind; or with `row` in rows of so many places on either side.
+    With `covering`, for validation, blocks come in order and each token but the first is foretold exactly once. All
+    batches have one shape: what is missing in the last, or behind the text, is filled with </s> that no label counts.
     """
-    check_sides(data, 2)
-    lengths = np.stack([data.lengths(0) + 1, data.lengths(1) + 1])  # [sides, examples]
-
-    def make(rows: list[list[int]]) -> Batch:
-        sources, targets, labels = zip(*(_three(data, pairs, end, pad) for pairs in rows), strict=True)
-        return Batch(
-            tokens=_packed(targets, pad, row),
-            labels=_packed(labels, IGNORE, row),
-            lengths=_packed_lengths(targets),
-            source=_packed(sources, pad, row),
-            source_lengths=_packed_lengths(sources),
-        )
-
-    kept = short_enough(lengths, batch_tokens if row is None else row, max_length)
-    left_out = len(data) - len(kept)
-    if row is None:
-        return Batches(in_turn(lengths, kept, batch_tokens), lambda pairs: make([pairs]), left_out, seed, rank, ranks)
-    return Batches(in_rows(lengths, kept, row, batch_tokens), make, left_out, seed, rank, ranks)
-
-
-def language_blocks(
-    data: Prepared, end: int, length: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
-) -> Batches:
-    """Text as one stream, </s> before each document and at the end, cut into blocks; another cut in each epoch."""
-    check_sides(data, 1)
-    starts = data.offsets[0] + np.arange(len(data) + 1)  # where each document's </s> stands in the stream
-    total = int(starts[-1]) + 1
-    if total <= length:
+    stream = _stream(data, end)
+    total = len(data.tokens[0]) + len(data) + 1
+    if total <= (1 if covering else length):
         raise ValueError(f"the text has {total} tokens, too few for one block of {length} and the token after it")
     rows = rows_for(batch_tokens, length)
 
     def plan(random: np.random.Generator) -> list[Items]:
+        if covering:
+            return evenly(np.arange(0, total - 1, length), rows, ranks)
         first = int(random.integers(min(length, total - length)))
-        blocks = random.permutation(np.arange(first, total - length, length)).tolist()
-        return [blocks[i : i + rows] for i in range(0, len(blocks), rows)]
+        return evenly(random.permutation(np.arange(first, total - length, length)), rows, ranks)
 
-    def make(blocks: list[int]) -> Batch:
-        places = np.array(blocks)[:, None] + np.arange(length + 1)  # [B, length + 1]
-        document = np.searchsorted(starts, places, side="right") - 1
-        within = places - starts[document]  # 0 is the </s>
-        ids = data.tokens[0][np.maximum(data.offsets[0][document] + within - 1, 0).clip(max=len(data.tokens[0]) - 1)]
-        stream = torch.from_numpy(np.where(within == 0, end, ids.astype(np.int64)))
-        return Batch(stream[:, :-1].contiguous(), stream[:, 1:].contiguous())
+    def make(blocks: Ids) -> Batch:
+        places = blocks[:, None] + np.arange(length + 1)  # [B, length + 1]
+        there = (blocks[:, None] != NONE) & (places < total)
+        ids = stream(np.where(there, places, 0))  # the first is a </s>
+        labels = np.where(there, ids, IGNORE)[:, 1:]
+        return Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in (ids[:, :-1], labels)))
 
-    return Batches(plan, make, 0, seed, rank, ranks)
+    return Batches(plan, make, 0, seed, rank, ranks, shuffle=not covering)
 
 
 def language_documents(
@@ -241,27 +308,28 @@ def language_documents(
 ) -> Batches:
     """Documents packed into rows and kept apart: each starts with </s>, and must say </s> when it is over.
 
-    One that is longer than a row is cut into pieces, which do not see each other.
+    One that is longer than a row is cut into pieces, which do not see each other. All batches have one shape, as those
+    of `packed_translation` in rows.
     """
-    check_sides(data, 1)
+    stream = _stream(data, end)
     require_at_least(1, row=row)
     whole = data.lengths(0) + 1
-    document = np.repeat(np.arange(len(data)), -(-whole // row))
-    first = np.concatenate([np.arange(0, n, row) for n in whole])  # where each piece begins
-    lengths = np.minimum(whole[document] - first, row)[None]  # [1, pieces]
+    counts = -(-whole // row)  # pieces of each document
+    within = row * ranges(np.zeros_like(counts), counts)  # where each piece begins in its document
+    starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # and in the stream
+    lengths = np.minimum(np.repeat(whole, counts) - within, row)
 
-    def piece(i: int) -> tuple[Ids, Ids]:
-        text = _join(end, data.sequence(0, int(document[i])), end)[first[i] : first[i] + row + 1]
-        return text[:-1], text[1:]
+    def make(items: Ids) -> Batch:
+        pieces, counts, most = _packing(items)
+        places = ranges(starts[pieces], lengths[pieces])
+        tokens, labels = (Ragged(stream(places + after), lengths[pieces]) for after in (0, 1))
+        return Batch(
+            tokens=tokens.packed(counts, pad, row),
+            labels=labels.packed(counts, IGNORE, row),
+            lengths=tokens.packed_lengths(counts, most),
+        )
 
-    def make(rows: list[list[int]]) -> Batch:
-        pieces = [[piece(i) for i in each] for each in rows]
-        tokens = [[text for text, _ in each] for each in pieces]
-        labels = [[following for _, following in each] for each in pieces]
-        return Batch(_packed(tokens, pad, row), _packed(labels, IGNORE, row), _packed_lengths(tokens))
-
-    everything = np.arange(lengths.shape[1])
-    return Batches(in_rows(lengths, everything, row, batch_tokens), make, 0, seed, rank, ranks)
+    return _packed_batches(lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
 
 
 def check_sides(data: Prepared, sides: int) -> None:
@@ -270,34 +338,61 @@ def check_sides(data: Prepared, sides: int) -> None:
         raise ValueError(f"this needs text of {sides} side{'s' * (sides > 1)}, and here are {len(data.tokens)}")
 
 
-def _three(data: Prepared, pairs: list[int], end: int, pad: int) -> tuple[list[Ids], list[Ids], list[Ids]]:
+def _lengths_of_pairs(data: Prepared) -> Ids:
+    """Of each pair both sides, with the one token that is added to either: [2, examples]."""
+    check_sides(data, 2)
+    return np.stack([data.lengths(0) + 1, data.lengths(1) + 1])
+
+
+def _packed_batches(
+    lengths: Ids,
+    make: Callable[[Ids], Batch],
+    batch_tokens: int,
+    row: int | None,
+    max_length: int | None,
+    seed: int,
+    rank: int,
+    ranks: int,
+) -> Batches:
+    """Batches flat or in rows, of the examples that are short enough."""
+    kept = short_enough(lengths, batch_tokens if row is None else row, max_length)
+    plan = in_turn(lengths, kept, batch_tokens) if row is None else in_rows(lengths, kept, row, batch_tokens, ranks)
+    return Batches(plan, make, lengths.shape[1] - len(kept), seed, rank, ranks)
+
+
+def _packing(items: Ids) -> tuple[Ids, Ids, int]:
+    """The examples that are packed, how many go into each row, and how many could at most."""
+    rows = np.atleast_2d(items)  # [B, N]; flat is one row
+    real = rows != NONE
+    return rows[real], real.sum(1), rows.shape[1]
+
+
+def _side(data: Prepared, side: int, rows: Ids) -> Ragged:
+    return taken(data.tokens[side], data.offsets[side], rows)
+
+
+def _three(data: Prepared, pairs: Ids, end: int, pad: int) -> tuple[Ragged, Ragged, Ragged]:
     """What the encoder reads of each pair, what the decoder reads, and what it must say."""
-    sources = [_join(data.sequence(0, i), end) for i in pairs]
-    targets = [_join(pad, data.sequence(1, i)) for i in pairs]
-    return sources, targets, [_join(target[1:], end) for target in targets]
+    source, target = _side(data, 0, pairs), _side(data, 1, pairs)
+    return beside(source, end), beside(pad, target), beside(target, end)
 
 
-def _join(*parts: Ids | int) -> Ids:
-    return np.concatenate([np.atleast_1d(np.asarray(part, np.int64)) for part in parts])
+def _one_behind_the_other(data: Prepared, pairs: Ids, end: int, separator: int) -> tuple[Ids, Ragged, Ragged]:
+    """How long each source is with its separator, what the decoder reads of each pair, and what it must say."""
+    source, target = _side(data, 0, pairs), _side(data, 1, pairs)
+    return source.lengths + 1, beside(source, separator, target), beside(source.filled(IGNORE), target, end)
 
 
-def _padded(rows: Sequence[Ids], fill: int) -> Int[Tensor, "B T"]:
-    laid = np.full((len(rows), max(len(row) for row in rows)), fill)
-    for place, row in zip(laid, rows, strict=True):
-        place[: len(row)] = row
-    return torch.from_numpy(laid)
+def _stream(data: Prepared, end: int) -> Callable[[Ids], Ids]:
+    """From places to what stands there, in the text as one stream, </s> before each document and at the end."""
+    check_sides(data, 1)
+    ends = data.offsets[0] + np.arange(len(data) + 1)  # where each </s> stands
+    tokens = np.asarray(data.tokens[0])
 
+    def at(places: Ids) -> Ids:
+        passed = np.searchsorted(ends, places, side="right")  # how many </s> up to here
+        if not len(tokens):
+            return np.full(places.shape, end)
+        return np.where(ends[passed - 1] == places, end, tokens.take(places - passed, mode="clip").astype(np.int64))
 
-def _lengths(rows: Sequence[Ids]) -> Int[Tensor, " B"]:
-    return torch.tensor([len(row) for row in rows])
-
-
-def _packed(rows: Sequence[Sequence[Ids]], fill: int, length: int | None) -> Int[Tensor, "B T"]:
-    """The sentences of each row one behind the other, in rows of `length` or as long as the longest."""
-    joined = [np.concatenate(row) for row in rows]
-    laid = _padded(joined, fill)
-    return laid if length is None else torch.nn.functional.pad(laid, (0, length - laid.size(1)), value=fill)
-
-
-def _packed_lengths(rows: Sequence[Sequence[Ids]]) -> Int[Tensor, "B N"]:
-    return _padded([np.array([len(sentence) for sentence in row]) for row in rows], 0)
+    return at

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from regard.config import require_at_least
 
 Ids = NDArray[Any]
-Items = list[int] | list[list[int]]
-"""what makes a batch: examples or, in packed rows, the examples of each row"""
+Items = Ids
+"""what makes a batch: examples or, in packed rows, the examples of each row [rows, N]; NONE where there is none"""
+
+NONE = -1
 
 Plan = Callable[[np.random.Generator], list[Items]]
 
@@ -22,16 +24,18 @@ Plan = Callable[[np.random.Generator], list[Items]]
 def by_length(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
     """Batches of examples of like length on every side, each of at most `batch_tokens` places on its larger one."""
 
+    narrow = lengths.astype(np.int32)  # half the bytes to go through
+
     def split(rows: Ids) -> Iterator[Ids]:
-        sides = lengths[:, rows]  # [sides, rows]
-        if len(rows) * sides.max() <= batch_tokens:
+        sides = narrow.take(rows, axis=1)  # [sides, rows]; unlike an index, it lays each side end to end
+        if len(rows) * int(sides.max()) <= batch_tokens:
             yield rows
             return
         order, cut = _best_cut(sides, batch_tokens)
         yield from split(rows[order[:cut]])
         yield from split(rows[order[cut:]])
 
-    return lambda random: [rows.tolist() for rows in split(random.permutation(kept))]
+    return lambda random: list(split(random.permutation(kept)))
 
 
 def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
@@ -46,7 +50,7 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
     best: tuple[float, Ids, int] | None = None
     for key in keys:
         order = np.argsort(key, kind="stable")
-        ordered = sides[:, order]
+        ordered = sides.take(order, axis=1)
         before = np.maximum.accumulate(ordered, axis=1)  # the longest of each side up to here
         behind = np.maximum.accumulate(ordered[:, ::-1], axis=1)[:, ::-1]  # and from here on
         tokens = np.cumsum(ordered, axis=1).max(0)
@@ -83,41 +87,91 @@ def in_turn(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
                 np.searchsorted(side, done + batch_tokens, "right") for side, done in zip(sums, before, strict=True)
             ]
             stop = int(min(stops))
-            batches.append(order[start:stop].tolist())
+            batches.append(order[start:stop])
             start = stop
         return batches
 
     return plan
 
 
-def in_rows(lengths: Ids, kept: Ids, row: int, batch_tokens: int) -> Plan:
-    """Batches of rows, each filled with the examples that fit into `row` places on every side."""
+def in_rows(lengths: Ids, kept: Ids, row: int, batch_tokens: int, ranks: int = 1) -> Plan:
+    """Batches of rows, each filled with the examples that fit into `row` places on every side, all of one shape.
+
+    No row has more than N examples: twice as many as fit when all are of mean length.
+    """
     rows = rows_for(batch_tokens, row)
+    larger = lengths[:, kept].max(0)
+    most = min(row // int(larger.min()), math.ceil(2 * row / larger.mean()))
 
     def plan(random: np.random.Generator) -> list[Items]:
-        filled = _fill_rows(lengths, random.permutation(kept), row)
-        shuffled = [filled[i] for i in random.permutation(len(filled))]
-        return [shuffled[i : i + rows] for i in range(0, len(shuffled), rows)]
+        filled = _fill_rows(lengths, random.permutation(kept), row, most)  # [all rows, N]
+        return evenly(random.permutation(filled), rows, ranks)
 
     return plan
 
 
-def _fill_rows(lengths: Ids, order: Ids, row: int, open_rows: int = 32) -> list[list[int]]:
-    """Each example goes where it leaves the least room, among a few rows kept open; the fullest makes way."""
-    done: list[list[int]] = []
-    rows: list[list[int]] = [[] for _ in range(open_rows)]
-    room = np.full((len(lengths), open_rows), row)  # [sides, open rows]
-    for i in order.tolist():
-        after = room - lengths[:, i, None]
-        least = np.where((after >= 0).all(0), after.sum(0), row * len(lengths) + 1)
-        best = int(least.argmin())
-        if least[best] > row * len(lengths):
-            best = int(room.sum(0).argmin())
-            done.append(rows[best])
-            rows[best], room[:, best] = [], row
-        rows[best].append(i)
-        room[:, best] -= lengths[:, i]
-    return done + [each for each in rows if each]
+def evenly(items: Ids, rows: int, ranks: int) -> list[Items]:
+    """Batches of so many rows, each brought with NONE to a number that ranks divide: all have one shape on any rank.
+
+    >>> [batch.tolist() for batch in evenly(np.array([5, 6, 7]), rows=2, ranks=1)]
+    [[5, 6], [7, -1]]
+    """
+    batches = -(-len(items) // rows)
+    laid = np.full((batches * rows, *items.shape[1:]), NONE)
+    laid[: len(items)] = items
+    laid = laid.reshape(batches, rows, *items.shape[1:])
+    behind = [(0, 0), (0, -rows % ranks), *[(0, 0)] * (laid.ndim - 2)]
+    return list(np.pad(laid, behind, constant_values=NONE))
+
+
+def _fill_rows(lengths: Ids, order: Ids, row: int, most: int, waiting: int = 32) -> Ids:
+    """Rows of at most `most` examples [rows, most]: of a few that wait, the next is the one that leaves the least room.
+
+    Lanes do this side by side, each with its own part of the examples, so that a step is arithmetic on all of them.
+    """
+    lanes = max(1, min(128, len(order) // 2048))  # each may leave one row unfilled
+    steps = math.ceil(len(order) / lanes)
+    queue = np.full((steps + waiting, lanes), NONE)
+    queue.flat[: len(order)] = order
+    sizes = np.where(queue == NONE, row + 1, lengths[:, queue]).astype(
+        np.int32
+    )  # [sides, steps, lanes]; NONE never fits
+    near = queue[:waiting].T.copy()  # [lanes, waiting]
+    near_sizes = sizes[:, :waiting].swapaxes(1, 2).copy()  # [sides, lanes, waiting]
+    room = np.full((len(lengths), lanes), row, np.int32)
+    lane, count, number = np.arange(lanes), np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+    placed, numbers = np.empty((2, steps, lanes), np.int64)
+    for step in range(steps):
+        left = _room_left(room, near_sizes)
+        best = left.argmin(1)  # [lanes]
+        full = np.flatnonzero((left[lane, best] > row) | (count == most))
+        if len(full):
+            room[:, full], count[full], number[full] = row, 0, number[full] + 1
+            best[full] = _room_left(room[:, full], near_sizes[:, full]).argmin(1)
+        placed[step], numbers[step] = near[lane, best], number
+        room -= near_sizes[:, lane, best]
+        count += 1
+        near[lane, best], near_sizes[:, lane, best] = queue[waiting + step], sizes[:, waiting + step]
+    return _by_row(placed, numbers, most)
+
+
+def _room_left(room: Ids, sizes: Ids) -> Ids:
+    """On the side that keeps more of it [lanes, waiting]; huge where one does not fit, as -1 is without a sign."""
+    left: Ids = (room[:, :, None] - sizes).view(np.uint32).max(0)
+    return left
+
+
+def _by_row(placed: Ids, numbers: Ids, most: int) -> Ids:
+    """The examples that each lane [steps, lanes] has placed in its rows of these numbers, as [rows, most]."""
+    lanes = np.repeat(np.arange(placed.shape[1]), len(placed))
+    examples, numbers = placed.T.ravel(), numbers.T.ravel()
+    real = examples != NONE
+    another = np.diff(numbers[real]) | np.diff(lanes[real])
+    starts = np.concatenate([[0], np.flatnonzero(another) + 1])
+    counts = np.diff(starts, append=int(real.sum()))
+    rows = np.full((len(counts), most), NONE)
+    rows[np.arange(most) < counts[:, None]] = examples[real]
+    return rows
 
 
 def short_enough(lengths: Ids, longest: int, max_length: int | None = None) -> Ids:

@@ -13,30 +13,27 @@ from torch import Tensor
 def losses_and_gradients(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """As `regard.train.loss.losses_and_gradients`, for rows of logits that lie together in memory."""
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    _row[(len(logits),)](logits, labels, losses, logits.stride(0), logits.size(1), smoothing, BLOCK=4096, num_warps=8)
+    _row[(len(logits),)](logits, labels, losses, logits.stride(0), logits.size(1), smoothing, BLOCK=8192, num_warps=8)
     return losses
 
 
 @triton.jit
-def _row(logits, labels, losses, stride, outputs, smoothing, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _row(logits, labels, losses, stride, outputs, smoothing, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     logits += row * stride
     label = tl.load(labels + row)
     counts = label >= 0
-    highest = tl.full((BLOCK,), float("-inf"), tl.float32)  # of each lane, as the row goes by
-    powers = tl.zeros((BLOCK,), tl.float32)
-    total = tl.zeros((BLOCK,), tl.float32)
+    top, powers, total = -1e30, 0.0, 0.0
     for begin in range(0, outputs, BLOCK):
         place = begin + tl.arange(0, BLOCK)
         x = tl.load(logits + place, mask=place < outputs, other=float("-inf")).to(tl.float32)
-        total += tl.where(place < outputs, x, 0.0)
-        higher = tl.maximum(tl.maximum(highest, x), -1e30)  # finite, so that no lane is -inf - -inf
-        powers = powers * tl.exp(highest - higher) + tl.exp(x - higher)
-        highest = higher
-    top = tl.max(highest, 0)
-    log_sum = top + tl.log(tl.sum(powers * tl.exp(highest - top), 0))
+        total += tl.sum(tl.where(place < outputs, x, 0.0), 0)
+        higher = tl.maximum(top, tl.max(x, 0))
+        powers = powers * tl.exp(top - higher) + tl.sum(tl.exp(x - higher), 0)
+        top = higher
+    log_sum = top + tl.log(powers)
     said = tl.load(logits + tl.where(counts, label, 0)).to(tl.float32)
-    loss = log_sum - (1.0 - smoothing) * said - smoothing * tl.sum(total, 0) / outputs
+    loss = log_sum - (1.0 - smoothing) * said - smoothing * total / outputs
     tl.store(losses + row, tl.where(counts, loss, 0.0))
     for begin in range(0, outputs, BLOCK):
         place = begin + tl.arange(0, BLOCK)

@@ -18,8 +18,10 @@ from torch.autograd.function import once_differentiable
 
 from regard.text.batches import IGNORE
 
-LOGITS = {"cpu": 2**24, "cuda": 2**29}
-"""logits that are there at one time"""
+SHARE = 32
+"""logits may take this part of a GPU's memory at one time"""
+ON_CPU = 2**24
+"""logits that are there at one time on a CPU: 64 MB, which its caches can still help with"""
 
 
 def loss_sum(
@@ -38,7 +40,7 @@ def loss_sum(
         counted = labels != IGNORE
         if not counted.all():
             hidden, labels = hidden[counted], labels[counted]
-    total: Tensor = _LossSum.apply(hidden, weight, bias, labels, smoothing)
+    total: Tensor = _LossSum.apply(hidden, weight, bias, labels, smoothing)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -49,20 +51,22 @@ class _LossSum(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
     ) -> Tensor:
+        rows = rows_at_once(hidden, weight)
+        pieces = [slice(begin, begin + rows) for begin in range(0, len(hidden), rows)]
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         wanted = any(ctx.needs_input_grad)
         d_hidden = torch.empty_like(hidden) if wanted else None
-        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
+        # In another type than float32 a sum over pieces would lose what each adds; of one piece there is no sum.
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted and len(pieces) != 1 else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
-        rows = max(1, LOGITS.get(hidden.device.type, LOGITS["cuda"]) // len(weight))
-        for begin in range(0, len(hidden), rows):
-            piece = slice(begin, begin + rows)
+        for piece in pieces:
             logits = F.linear(hidden[piece], weight, bias)  # [n, V]
             total += losses_and_gradients(logits, labels[piece], smoothing).sum()
-            if d_hidden is None or d_weight is None:
+            if d_hidden is None:
                 continue
             torch.mm(logits, weight, out=d_hidden[piece])
-            add_product(d_weight, logits, hidden[piece])
+            product = logits.t() @ hidden[piece]  # [V, C]
+            d_weight = product if d_weight is None else d_weight.add_(product)
             if d_bias is not None:
                 d_bias += logits.sum(0, dtype=torch.float32)
         ctx.gradients = d_hidden, d_weight, d_bias
@@ -70,7 +74,7 @@ class _LossSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc, untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.gradients
         weight_dtype, bias_dtype = ctx.dtypes
@@ -78,12 +82,12 @@ class _LossSum(torch.autograd.Function):
         return d_hidden.mul_(gradient), d_weight.mul_(gradient).to(weight_dtype), d_bias, None, None
 
 
-def add_product(total: Float[Tensor, "V C"], logits: Float[Tensor, "n V"], hidden: Float[Tensor, "n C"]) -> None:
-    """total += logitsᵀ hidden, summed in float32 over the pieces whatever their type."""
-    if logits.dtype == torch.float32:
-        total.addmm_(logits.t(), hidden)
-    else:
-        total += logits.t() @ hidden
+def rows_at_once(hidden: Float[Tensor, "N C"], weight: Float[Tensor, "V C"]) -> int:
+    """How many tokens' logits are computed at one time."""
+    most = ON_CPU
+    if hidden.is_cuda:
+        most = torch.cuda.get_device_properties(hidden.device).total_memory // SHARE // hidden.element_size()
+    return max(1, most // len(weight))
 
 
 def losses_and_gradients(

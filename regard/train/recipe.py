@@ -3,22 +3,44 @@
 The string under each field is its documentation, here and wherever the field is shown to a user.
 """
 
+import json
 import math
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
 
-from regard.config import Strict, check_probability, require_at_least
+from regard.config import ModelConfig, Strict, check_probability, check_type, did_you_mean, preset, require_at_least
 from regard.decode.options import Decoding
 from regard.text.corpus import Corpus
 from regard.text.prepared import Documents
 from regard.text.tokenizer import Kind
+
+TaskKind = Literal["translation", "language", "classification"]
+SIDES: dict[TaskKind, tuple[int, str]] = {
+    "translation": (2, "two, source and target: two files, or two columns or keys of one"),
+    "language": (1, "one: a file, or a column or key of it"),
+    "classification": (2, "two, text and class: two files, or two columns or keys of one"),
+}
+KINDS: dict[TaskKind, tuple[str, ...]] = {
+    "translation": ("encoder-decoder", "decoder"),
+    "language": ("decoder",),
+    "classification": ("encoder", "decoder"),
+}
+"""the models that can do a task"""
+FILLED_IN = ("vocab_size", "pad", "classes")
+"""fields of `ModelConfig` that follow from the text"""
+CHANGEABLE = ("dropout", "attention_dropout")
+"""fields of `ModelConfig` that can be changed in a model that is there already"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Strict):
     """Which text. A corpus is `{ files = ["a.fr", "a.en"] }`, one file a side; or one file with `columns` or `keys`."""
 
-    task: Literal["translation", "language", "classification"] = "translation"
+    task: TaskKind = "translation"
     """translate the first side into the second; foretell a text; or name the class (second side) of a text"""
     languages: tuple[str, ...] = ()
     """codes of the source's and the target's language, for the model card: ["fr", "en"]"""
@@ -37,6 +59,38 @@ class Data(Strict):
     skip_bad: bool = False
     """leave out lines that cannot be used, and count them, where otherwise the first is an error"""
 
+    def __post_init__(self) -> None:
+        """Check what the fields must be together."""
+        super().__post_init__()
+        require_at_least(0, petit=self.petit)
+        check_probability("data.held_out", self.held_out)
+        if self.petit and (self.train or self.validation or self.held_out):
+            raise ValueError(
+                f"data.petit={self.petit} with train, validation or held_out: Petit is all the text there is, and has "
+                "its own for validation; set petit to 0, or leave out the others"
+            )
+        if not self.petit and not self.train:
+            raise ValueError(
+                'there is no text: name files in data.train, as { files = ["a.fr", "a.en"] }, or set petit'
+            )
+        if self.validation and self.held_out:
+            raise ValueError(f"data.held_out={self.held_out} is for data without validation, and here is one: choose")
+        if self.documents != "line" and self.task != "language":
+            raise ValueError(f"data.documents={self.documents!r} is for the task language: here a line is an example")
+        self._check_sides()
+
+    def _check_sides(self) -> None:
+        sides, what = SIDES[self.task]
+        for corpus in (*self.train, *([self.validation] if self.validation else [])):
+            if corpus.sides != sides:
+                told = f"{corpus.sides} side{'s' * (corpus.sides > 1)}"
+                raise ValueError(f"{corpus.files[0]} is read with {told}: the task {self.task} needs {what}")
+        if len(self.languages) not in (0, 2 if self.task == "translation" else 1):
+            wanted = "two, the source's and the target's" if self.task == "translation" else "one"
+            raise ValueError(
+                f"data.languages={list(self.languages)}: the task {self.task} has {wanted}, or leave it out"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSection(Strict):
@@ -46,6 +100,11 @@ class TokenizerSection(Strict):
     """byte-level BPE, or characters"""
     vocab_size: int = 8_000
     """ids at most, rounded up to a multiple of 64"""
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        super().__post_init__()
+        require_at_least(1, vocab_size=self.vocab_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,3 +213,289 @@ class Recipe(Strict):
     train: Train = field(default_factory=Train)
     decode: Decoding = field(default_factory=lambda: Decoding(beam=4))
     """how the finished model is asked when it is scored"""
+
+    def __post_init__(self) -> None:
+        """Check what the sections must be together."""
+        super().__post_init__()
+        if not self.name:
+            raise ValueError("a recipe needs a name")
+        self._check_model()
+        self._check_train()
+
+    @property
+    def start(self) -> str | None:
+        """The model to go on from, if it does not begin anew."""
+        start: str | None = self.model.get("start")
+        return start
+
+    def config(self, vocab_size: int, classes: int = 0) -> ModelConfig:
+        """The architecture of a model that begins anew, for a text of so many ids and classes."""
+        given = {key: value for key, value in self.model.items() if key != "preset"}
+        given |= {"vocab_size": vocab_size, "pad": -1, "classes": classes}
+        name = self.model.get("preset")
+        return ModelConfig(**given) if name is None else preset(name, **given)
+
+    def _check_model(self) -> None:
+        known = [key.name for key in fields(ModelConfig) if key.name not in FILLED_IN]
+        for key in self.model:
+            if key in FILLED_IN:
+                raise ValueError(f"model.{key} follows from the text and is filled in: leave it out")
+            if key not in (*known, "preset", "start"):
+                raise ValueError(f"[model] has no key {key!r}: {did_you_mean(key, [*known, 'preset', 'start'])}")
+        for key in ("preset", "start"):
+            check_type(f"model.{key}", self.model.get(key), str | None)
+        if self.start is None:
+            config = self.config(vocab_size=2, classes=2 * (self.data.task == "classification"))
+            check_kind(self.data.task, config.kind)
+            if config.prefix and self.data.task != "translation":
+                raise ValueError(
+                    f"model.prefix is for translation, where there is a source: the task is {self.data.task}"
+                )
+            return
+        for key, value in self.model.items():
+            if key not in (*CHANGEABLE, "start"):
+                raise ValueError(f"model.{key} with model.start: of a model that is there only dropout can be changed")
+            if key in CHANGEABLE:
+                check_type(f"model.{key}", value, float)
+                check_probability(f"model.{key}", value)
+
+    def _check_train(self) -> None:
+        train, task = self.train, self.data.task
+        if train.packed and task == "classification":
+            raise ValueError("train.packed: a class is said of a whole row, so that classification cannot pack")
+        packs = train.packed and not (task == "language" and self.data.documents == "file")
+        if packs and (dropped := self.model.get("attention_dropout")):
+            raise ValueError(
+                f"model.attention_dropout={dropped} is not possible with train.packed: set one to 0 or false"
+            )
+        if train.best_by == "score" and task == "language":
+            raise ValueError("train.best_by='score': a language model has no score beside its loss; use 'loss'")
+        if train.best_by == "score" and task == "translation" and not train.validation_sentences:
+            raise ValueError("train.best_by='score' needs translations to score: set train.validation_sentences")
+
+
+def check_kind(task: TaskKind, kind: str) -> None:
+    """A ValueError unless a model of this kind can do the task."""
+    if kind not in KINDS[task]:
+        wanted = " or ".join(map(repr, KINDS[task]))
+        raise ValueError(f"the task {task} needs a model of kind {wanted}, and model.kind is {kind!r}")
+
+
+SECTIONS: dict[str, type[Strict]] = {
+    "data": Data,
+    "tokenizer": TokenizerSection,
+    "model": ModelConfig,
+    "train": Train,
+    "decode": Decoding,
+}
+
+
+def located(data: Data) -> Data:
+    """The same data with every file where it lies; a ValueError for one that is not there."""
+    folder = Path(data.folder).expanduser()
+
+    def joined(corpus: Corpus) -> Corpus:
+        return replace(corpus, files=tuple(str(folder / file) for file in corpus.files))
+
+    train = tuple(map(joined, data.train))
+    validation = None if data.validation is None else joined(data.validation)
+    corpora = (*train, *([validation] if validation else []))
+    missing = [file for corpus in corpora for file in corpus.files if not Path(file).is_file()]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise ValueError(
+            f"{missing[0]}{more}: there is no such file; --set data.folder=FOLDER says where the files lie"
+        )
+    return replace(data, folder="", train=train, validation=validation)
+
+
+def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe of a file, or a bundled one by its name, with `changes` such as "train.steps=2000".
+
+    The value of a change is TOML; what is none is taken as a string: train.schedule=cosine. Parts of parts have dots
+    too: data.validation.files=["dev.fr", "dev.en"], data.train.0.columns=[2, 1].
+    """
+    path = _find(path_or_name)
+    table = _parse(path)
+    try:
+        for change in changes:
+            _change(table, change)
+        return _made(table, path.stem)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def bundled_recipes() -> list[str]:
+    """The names of the recipes that come with Regard."""
+    return sorted(path.stem for path in _bundle().glob("*.toml"))
+
+
+def as_toml(recipe: Recipe) -> str:
+    """A file of the recipe with every setting spelled out, which `read_recipe` reads back as it is."""
+    lines = [f"name = {_written(recipe.name)}"]
+    for section, settings in asdict(recipe).items():
+        if isinstance(settings, dict):
+            told = [f"{key} = {_written(value)}" for key, value in settings.items() if value is not None]
+            lines += ["", f"[{section}]", *told]
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON lets a DEL be, TOML does not
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_written(each)}' for key, each in value.items() if each)} }}"
+    return repr(value)
+
+
+def _bundle() -> Path:
+    """Where the bundled recipes lie: within the package or, in a checkout, beside it."""
+    package = Path(__file__).parents[1]
+    within = package / "recipes"
+    return (
+        within if within.is_dir() or not (package.parent / "pyproject.toml").is_file() else package.parent / "recipes"
+    )
+
+
+def _find(path_or_name: str) -> Path:
+    path = Path(path_or_name)
+    if path.is_file():
+        return path
+    bundled = _bundle() / f"{path_or_name}.toml"
+    if path_or_name in bundled_recipes():
+        return bundled
+    if path.suffix == ".toml":
+        raise ValueError(f"{path}: there is no such file; recipes that come with Regard go by their name alone")
+    raise ValueError(f"no recipe {path_or_name!r}: {did_you_mean(path_or_name, bundled_recipes())}")
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        return tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not in UTF-8 (at byte {error.start}): save it so") from None
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        message = str(error)[: place.start()] if place else str(error)
+        raise ValueError(f"{path}:{line}: this is no TOML: {message}") from None
+
+
+def _change(table: dict[str, Any], change: str) -> None:
+    """Set one value: section.key=value."""
+    place, equals, text = change.partition("=")
+    parts = [part.strip() for part in place.split(".")]
+    if not equals or (len(parts) < 2 and parts != ["name"]):
+        raise ValueError(f"{change!r} changes nothing: write section.key=value, as in train.steps=2000")
+    if parts[0] not in (*SECTIONS, "name"):
+        raise ValueError(f"{change!r}: there is no section {parts[0]!r}: {did_you_mean(parts[0], SECTIONS)}")
+    inner: Any = table
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        key = int(part) if isinstance(inner, list) and part.isdigit() else part
+        if not isinstance(inner, dict) and not (isinstance(key, int) and key < len(inner)):
+            raise ValueError(f"{change!r}: there is no {part!r} to be changed")
+        if following is None:
+            inner[key] = _value(text.strip(), parts)
+        else:
+            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
+
+
+def _value(text: str, place: list[str]) -> Any:
+    """What a text says in TOML; itself, if it says nothing there or a text is wanted."""
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    wanted = str if place == ["name"] else get_type_hints(SECTIONS[place[0]]).get(place[1])
+    alone = found.keys() == {"value"}
+    return found["value"] if alone and (wanted is not str or isinstance(found["value"], str)) else text
+
+
+def _made(table: Mapping[str, Any], name: str) -> Recipe:
+    """The recipe that a TOML file holds, with its file's name if it tells none."""
+    for key, value in table.items():
+        if key not in (*SECTIONS, "name"):
+            raise ValueError(f"there is no section [{key}]: {did_you_mean(key, SECTIONS)}")
+        if key != "name" and not isinstance(value, dict):
+            raise ValueError(f"{key} is a section: write [{key}], and its settings below")
+    if "data" not in table:
+        raise ValueError("it has no section [data], which says what to learn from")
+    sections = {key: dict(table.get(key, {})) for key in SECTIONS}
+    data, decode = sections["data"], sections["decode"]
+    if "train" in data:
+        corpora = data["train"] if isinstance(data["train"], list) else [data["train"]]
+        data["train"] = tuple(_corpus(corpus, "data.train") for corpus in corpora)
+    if "validation" in data:
+        data["validation"] = _corpus(data["validation"], "data.validation")
+    if "beam" not in decode and not decode.get("temperature"):
+        decode["beam"] = 4
+    made = {key: _section(key, told) for key, told in sections.items() if key != "model"}
+    return Recipe(**{"name": name} | dict(table) | made | {"model": _valued("model", sections["model"])})
+
+
+def _section(name: str, told: dict[str, Any]) -> Any:
+    known = [each.name for each in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
+    for key in told:
+        if key not in known:
+            raise ValueError(f"[{name}] has no key {key!r}: {did_you_mean(key, known)}")
+    return SECTIONS[name](**_valued(name, told))
+
+
+def _valued(section: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Settings as Python has them: lists as tuples, and 1 as 1.0 where a field is a float."""
+    hints = get_type_hints(SECTIONS[section])
+
+    def valued(key: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(value)
+        return float(value) if type(value) is int and hints.get(key) in (float, float | None) else value
+
+    return {key: valued(key, value) for key, value in told.items()}
+
+
+def _corpus(told: object, place: str) -> Corpus:
+    """Where text lies, from its table."""
+    known = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
+    if not isinstance(told, dict) or "files" not in told:
+        raise ValueError(f'{place}={told!r} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"{place} has no key {key!r}: {did_you_mean(key, known)}")
+        check_type(f"{place}.{key}", value, known[key])
+    return Corpus(**values)
+
+
+FREE = {
+    "steps",
+    "patience",
+    "validate_every",
+    "validation_sentences",
+    "best_by",
+    "checkpoint_every",
+    "log_every",
+    "device",
+    "precision",
+    "compile",
+    "parallel",
+}
+"""what of `train` may be another when a run goes on: all else would make it another run"""
+
+
+def check_unchanged(before: Recipe, now: Recipe) -> None:
+    """A ValueError if a run that goes on would not be the run that was begun."""
+    for section in ("data", "tokenizer", "model", "train"):
+        old, new = (getattr(recipe, section) for recipe in (before, now))
+        a, b = (each if isinstance(each, dict) else vars(each) for each in (old, new))
+        for key in sorted({*a, *b} - (FREE if section == "train" else set())):
+            if a.get(key) != b.get(key):
+                raise ValueError(
+                    f"the run was begun with {section}.{key}={a.get(key)!r}, and now it is {b.get(key)!r}: "
+                    "go on with what it was, or begin another run with --out"
+                )

@@ -1,13 +1,16 @@
 """Figures as PNG, on a light ground.
 
 A figure of attention is laid out by hand, in inches from the top left, so that labels have the room they need: for
-each kind all layers and heads small on the left, one of them large on the right.
+each kind all layers and heads small on the left, one of them large on the right. The curves of a run stand one below
+the other, over the same steps.
 
 Dimensions: L layers, H heads, T queries, S keys.
 """
 
+import math
 import textwrap
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -16,10 +19,12 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 from torch import Tensor
 
 from regard.decode.attend import Attention, Map
+from regard.train.events import Stepped, Validated
 from regard.view.attend import WHAT, opened
 from regard.view.terminal import short
 
@@ -43,11 +48,50 @@ NUMBERED = 24
 """tokens of a side up to which each cell says its number"""
 MOST = 400
 """tokens of a side that can be drawn: more would not be seen"""
+CURVES = 8.0
+"""inches that the curves of a run are wide"""
+CALM, FRAME, GRID = "#388cb2", "#d5dae3", "#eceff4"
 
 
 def attention_png(attention: Attention, layer: int | None = None, head: int | None = None) -> bytes:
     """Every layer and head small and one of them large, for each kind: a head, or the mean of a layer's heads."""
-    figure, buffer = attention_figure(attention, layer, head), BytesIO()
+    return _png(attention_figure(attention, layer, head))
+
+
+def curves_png(stepped: Sequence[Stepped], validated: Sequence[Validated], title: str) -> bytes:
+    """Losses, score and learning rate of a run over its steps."""
+    return _png(curves_figure(stepped, validated, title))
+
+
+def curves_figure(stepped: Sequence[Stepped], validated: Sequence[Validated], title: str) -> Figure:
+    """The figure of `curves_png`; what there is nothing of is left out."""
+    scored = [each for each in validated if each.score is not None]
+    heights = [2.6] + [1.5] * bool(scored) + [1.1] * bool(stepped)
+    top, bottom, gap, label = MARGIN + 0.2, 0.55, 0.42, 0.6
+    height = top + sum(heights) + gap * len(heights) + bottom
+    sheet = _Sheet(Figure(figsize=(CURVES, height), facecolor="white"))
+    sheet.text(MARGIN, MARGIN, short(title, _letters(CURVES, LARGE)), size=LARGE, weight="bold")
+    last = max([*(each.step for each in stepped), *(each.step for each in validated)], default=1)
+    axes = []
+    for high in heights:
+        axes.append(_curve_axes(sheet, MARGIN + label, top + gap, CURVES - 2 * MARGIN - label, high, last))
+        top += high + gap
+    _draw_losses(axes[0], stepped, validated)
+    if scored:
+        _draw_scores(axes[1], scored)
+    if stepped:
+        _name(axes[-1], "learning rate")
+        axes[-1].plot([each.step for each in stepped], [each.lr for each in stepped], color=DIM, linewidth=1.2)
+        axes[-1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.1e}" if value else "0"))
+        axes[-1].set_ylim(bottom=0)
+    for upper in axes[:-1]:
+        upper.tick_params(labelbottom=False)
+    axes[-1].set_xlabel("steps", size=NORMAL - 1, color=DIM)
+    return sheet.figure
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a script that the font lacks shows as boxes
         figure.savefig(buffer, dpi=DPI, format="png")
@@ -94,7 +138,7 @@ class _Sheet:
         axes.set_xticks([])
         axes.set_yticks([])
         for spine in axes.spines.values():
-            spine.set_color("#d5dae3")
+            spine.set_color(FRAME)
         return axes
 
     def text(self, x: float, y: float, text: str, **style: Any) -> None:
@@ -222,3 +266,65 @@ def _draw_scale(sheet: _Sheet, top: float) -> None:
     axes.set_xticks([tick**0.5 for tick in TICKS], [f"{100 * tick:g}" for tick in TICKS], size=SMALL, color=DIM)
     axes.tick_params(length=2, color=DIM)
     sheet.text(MARGIN, top + 0.06, "per cent", size=SMALL, va="center", color=DIM)
+
+
+def _curve_axes(sheet: _Sheet, x: float, y: float, width: float, height: float, last: int) -> Axes:
+    """Axes over steps, with a faint grid."""
+    axes = sheet.axes(x, y, width, height)
+    axes.set_xlim(0, last * 1.02)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_locator(MaxNLocator(6 if height > 2 else 3, steps=[1, 2, 2.5, 5, 10]))
+    axes.tick_params(labelsize=SMALL, labelcolor=DIM, length=0)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    return axes
+
+
+def _name(axes: Axes, name: str) -> None:
+    """What a curve is of, above it on the left."""
+    axes.set_title(name, loc="left", size=NORMAL, color=INK, pad=5, parse_math=False)
+
+
+def _draw_losses(axes: Axes, stepped: Sequence[Stepped], validated: Sequence[Validated]) -> None:
+    _name(axes, "loss, in nats")
+    axes.margins(y=0.1)
+    axes.plot([each.step for each in stepped], _finite(each.loss for each in stepped), color=CALM, label="training")
+    if validated:
+        _draw_validated(axes, validated, _finite(each.loss for each in validated), "validation", ".3f", below=True)
+    if stepped or validated:
+        axes.legend(frameon=False, fontsize=NORMAL - 1, labelcolor=INK, loc="upper right")
+
+
+def _draw_scores(axes: Axes, scored: Sequence[Validated]) -> None:
+    _name(axes, "accuracy, per cent" if scored[0].measure == "accuracy" else f"{scored[0].measure} on validation")
+    values = _finite(each.score or 0.0 for each in scored)
+    _draw_validated(axes, scored, values)
+    axes.set_ylim(0, 1.2 * max([value for value in values if value > 0], default=1.0))
+
+
+def _draw_validated(
+    axes: Axes,
+    validated: Sequence[Validated],
+    values: Sequence[float],
+    label: str = "",
+    digits: str = ".1f",
+    below: bool = False,
+) -> None:
+    """A line with a point for each validation, and a ring around the best, which is the last one that was."""
+    steps = [each.step for each in validated]
+    axes.plot(steps, values, color=MARK, marker="o", markersize=3, linewidth=1.2, label=label or None, clip_on=False)
+    best = [(each.step, value) for each, value in zip(validated, values, strict=True) if each.best]
+    for step, value in best[-1:]:
+        ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "linestyle": "none", "clip_on": False}
+        axes.plot([step], [value], marker="o", color=MARK, label="the best" if label else None, **ring)
+        side = "right" if step > 0.9 * axes.get_xlim()[1] else "center"  # not over the edge
+        place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "top" if below else "bottom"}
+        axes.annotate(f"{value:{digits}}", (step, value), (0, -7 if below else 7), size=NORMAL - 1, color=MARK, **place)
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    """What is not finite is a gap."""
+    return [value if math.isfinite(value) else math.nan for value in values]

@@ -1,0 +1,311 @@
+"""A run's report, `report.md` with `curves.png`: a function of what its folder holds, the same each time."""
+
+import json
+import math
+import re
+import shlex
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.config import ModelConfig
+from regard.evaluate.classes import ClassScores
+from regard.evaluate.language import LanguageScore
+from regard.evaluate.scores import TranslationScores
+from regard.files import is_there, read_file, read_json
+from regard.train.cost import paper_flops, peak
+from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Validated
+from regard.train.log import METRICS, read_metrics, visible, write_whole
+from regard.view.training import duration
+
+REPORT, CURVES = "report.md", "curves.png"
+SHOWN = 3
+"""samples, and moments at which they are shown"""
+NOTES = 10
+LONGEST = 300
+"""characters of a text"""
+MAX_RECIPE = 1_000_000
+"""bytes"""
+PAPER_BASE, PAPER_BIG = 3.3e18, 2.3e19
+"""operations, by the paper's Table 2"""
+EXAMPLES = {"translation": "Le chat dort.", "language": "Once upon a time", "classification": "Le chat dort."}
+
+Scores = TranslationScores | LanguageScore | ClassScores
+
+
+def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
+    """Write the report of a run into its folder; `scores` are those of the finished model on test sets."""
+    events = read_metrics(folder)
+    started = [event for event in events if isinstance(event, Started)]
+    if not started:
+        raise ValueError(f"{folder / METRICS} tells of no run: name a folder that regard train wrote")
+    stepped = [event for event in events if isinstance(event, Stepped)]
+    validated = [event for event in events if isinstance(event, Validated)]
+    sections = [f"# {safe(started[-1].name)}", _opening(started[-1], _recipe(folder))]
+    if stepped or validated:
+        from regard.view.figures import curves_png
+
+        write_whole(folder / CURVES, curves_png(stepped, validated, visible(started[-1].name)))
+        sections.append(f"![Loss, score and learning rate over the steps]({CURVES})")
+    sections += [
+        _trained(events, started, _config(folder), _recipe(folder)),
+        _best(validated),
+        *(["## Scores", *map(_scored, scores)] if scores else []),
+        _cost(events, started[-1]),
+        _on_the_way([event for event in events if isinstance(event, Noted)]),
+        _samples([event for event in validated if event.samples]),
+        _use(started[-1], validated),
+    ]
+    write_whole(folder / REPORT, "\n\n".join(section for section in sections if section) + "\n")
+    return folder / REPORT
+
+
+def safe(text: str) -> str:
+    """A text in Markdown as it is: nothing in it is markup, and all of it is in one line, not too long.
+
+    >>> safe("a | b *c* <d>")
+    'a \\\\| b \\\\*c\\\\* \\\\<d\\\\>'
+    """
+    text = visible(text)
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return re.sub(r"([\\`*_{}\[\]<>|~$&#!:^])", r"\\\1", text).strip()
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    """The recipe's sections; none if there is no recipe."""
+    path = folder / "recipe.toml"
+    if not is_there(path):
+        return {}
+    try:
+        return tomllib.loads(read_file(path, MAX_RECIPE).decode())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _config(folder: Path) -> ModelConfig | None:
+    """The shape of the best model; None as long as there is none."""
+    path = folder / "config.json"
+    if not is_there(path):
+        return None
+    try:
+        return ModelConfig(**read_json(path)["model"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _opening(started: Started, recipe: dict[str, Any]) -> str:
+    what = {
+        "translation": "A model that translates",
+        "language": "A language model",
+        "classification": "A model that names the class of a text",
+    }[started.task]
+    languages = _section(recipe, "data").get("languages")
+    between = " → ".join(map(str, languages)) if isinstance(languages, list) else ""
+    return f"{what}{f' ({safe(between)})' if between else ''}, trained by Regard."
+
+
+def _trained(
+    events: Sequence[Event], started: Sequence[Started], config: ModelConfig | None, recipe: dict[str, Any]
+) -> str:
+    """What was trained, on what, for how long, where."""
+    last = started[-1]
+    data, train = _section(recipe, "data"), _section(recipe, "train")
+    rows = [("model", _shape(config)), ("parameters", f"{last.parameters:,}")]
+    too_long = f", and {last.left_out:,} too long, left out" if last.left_out else ""
+    rows += [("data", f"{last.examples:,} examples{too_long}"), ("from", _files(data))]
+    problems = [f"{count:,} {safe(kind)}" for kind, count in last.problems.items() if count]
+    rows += [("lines left out", ", ".join(problems)), ("steps", _steps(events, last))]
+    batch = train.get("batch_tokens")
+    rows += [("batch", f"{batch:,} tokens on the larger side" if isinstance(batch, int) else "")]
+    rows += [*_amounts(events), ("device", "; then ".join(dict.fromkeys(safe(each.place) for each in started)))]
+    resumed = [f"{each.step:,}" for each in started if each.step]
+    rows += [("went on from step", ", ".join(resumed))]
+    return "## What was trained\n\n" + _table(["", ""], [list(row) for row in rows if row[1]])
+
+
+def _amounts(events: Sequence[Event]) -> list[tuple[str, str]]:
+    """Tokens and time."""
+    stepped = [event for event in events if isinstance(event, Stepped)]
+    ended = _end(events)
+    last = ended or (stepped[-1] if stepped else None)
+    if last is None:
+        return []
+    tokens, seconds = last.tokens, last.seconds
+    epochs = f", {stepped[-1].epoch:.1f} epochs" if stepped else ""
+    aside = sum(event.seconds for event in events if isinstance(event, Validated | Saved))
+    speed = f"{tokens / seconds:,.0f} target tokens/s" if seconds else ""
+    return [
+        ("target tokens", f"{tokens:,}{epochs}"),
+        ("time", f"{duration(seconds)} of training, {duration(aside)} of validating and saving"),
+        ("speed", speed),
+    ]
+
+
+def _shape(config: ModelConfig | None) -> str:
+    if config is None:
+        return ""
+    layers = f"{config.layers}"
+    if config.kind == "encoder-decoder":
+        layers += f" + {config.decoder_layers or config.layers}"
+    shape = f"{config.kind}, {layers} layers, {config.heads} heads, width {config.d_model:,}"
+    return f"{shape}, feed-forward {config.d_ff:,}, {config.vocab_size:,} ids"
+
+
+def _files(data: dict[str, Any]) -> str:
+    """The names of the training text, as the recipe tells them."""
+    if data.get("petit"):
+        return f"Petit, {data['petit']:,} pairs" if isinstance(data["petit"], int) else ""
+    corpora = data.get("train")
+    corpora = corpora if isinstance(corpora, list) else []
+    named = [each.get("files") for each in corpora if isinstance(each, dict)]
+    return "; ".join(", ".join(safe(str(file)) for file in files) for files in named if isinstance(files, list))
+
+
+def _steps(events: Sequence[Event], started: Started) -> str:
+    done = max(event.step for event in events)
+    reasons = {
+        "steps": "all of them",
+        "patience": "then it no longer got better",
+        "interrupted": "then it was interrupted",
+        "diverged": "then it diverged",
+    }
+    ended = _end(events)
+    return f"{done:,} of {started.steps:,}" + (", not yet at an end" if ended is None else f", {reasons[ended.reason]}")
+
+
+def _best(validated: Sequence[Validated]) -> str:
+    """The validation whose model was kept."""
+    found = [each for each in validated if each.best]
+    if not found:
+        return ""
+    best = found[-1]
+    heads, row = ["step", "loss, nats"], [f"{best.step:,}", f"{best.loss:.4f}"]
+    if best.measure != "accuracy" and best.loss < 700:
+        heads, row = [*heads, "perplexity"], [*row, f"{math.exp(best.loss):,.2f}"]
+    if best.score is not None:
+        heads, row = [*heads, str(best.measure)], [*row, f"{best.score:.2f}"]
+    about = f"The model in this folder is that of the best of {len(validated):,} validations."
+    greedy = " BLEU is of greedy translations here." if best.measure == "BLEU" else ""
+    return f"## The best validation\n\n{about}{greedy}\n\n{_table(heads, [row])}"
+
+
+def _scored(scores: Scores) -> str:
+    """A test set's scores with what they may be compared with."""
+    if isinstance(scores, LanguageScore):
+        rows = [
+            [f"{scores.loss:.4f}", f"{scores.perplexity:,.2f}", f"{scores.bits_per_byte:.4f}", f"{scores.tokens:,}"]
+        ]
+        return _table(["loss, nats per token", "perplexity", "bits per byte", "tokens"], rows)
+    if isinstance(scores, ClassScores):
+        share = scores.accuracy
+        interval = f"{share.low:.1%} – {share.high:.1%}"
+        row = [f"{share.value:.1%}", interval, f"{scores.macro_f1:.1%}", f"{scores.majority:.1%}", f"{share.total:,}"]
+        return _table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
+    three = (scores.bleu, scores.bleu_lowercase, scores.chrf)
+    rows = [
+        [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", f"`{each.signature}`"] for each in three
+    ]
+    table = _table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
+    notes = [f"- {safe(each)}" for each in (*scores.note.comparable, *scores.note.warnings)]
+    head = f"**{safe(scores.note.test_set)}**, {scores.sentences:,} sentences"
+    return "\n\n".join([head, table, *(["\n".join(notes)] if notes else [])])
+
+
+def _cost(events: Sequence[Event], started: Started) -> str:
+    """Operations, counted, and by the paper's way where the GPU is known."""
+    ended = _end(events)
+    if ended is None:
+        return ""
+    lines = [f"- {power(ended.flops)} floating-point operations, counted from the model's arithmetic, without padding"]
+    rate = peak(started.place)
+    if rate is not None:
+        told = re.search(r"(\d+) devices", started.place)
+        devices = int(told[1]) if told else 1
+        estimate = paper_flops(ended.seconds, devices, rate)
+        many = f"{devices} devices × " if devices > 1 else ""
+        what = f"{duration(ended.seconds)} of training × {many}{power(rate)} per second"
+        lines.append(f"- {power(estimate)} by the paper's way (its Table 2): {what}, what a GPU of this kind sustains")
+        if estimate:
+            lines.append(f"- so that {ended.flops / estimate:.0%} of what the GPU could do was done")
+    paper = f"The paper estimates {power(PAPER_BASE)} for its base model, and {power(PAPER_BIG)} for its big one."
+    return "\n\n".join(["## What it cost", "\n".join(lines), paper])
+
+
+def power(number: float) -> str:
+    """A large number, as printed in books.
+
+    >>> power(3.3e18)
+    '3.3 × 10¹⁸'
+    """
+    if not number or not math.isfinite(number):
+        return f"{number:g}"
+    figures, exponent = f"{number:.1e}".split("e")
+    return f"{figures} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+def _on_the_way(notes: Sequence[Noted]) -> str:
+    if not notes:
+        return ""
+    lines = [f"- step {note.step:,}: {safe(note.text)}" for note in notes[:NOTES]]
+    lines += [f"- and {len(notes) - NOTES:,} more, in {METRICS}"] if len(notes) > NOTES else []
+    return "\n".join(["## What happened on the way", "", *lines])
+
+
+def _samples(validated: Sequence[Validated]) -> str:
+    """What became of the same sources: at first, halfway, at last."""
+    if not validated:
+        return ""
+    moments = sorted({0, len(validated) // 2, len(validated) - 1})
+    blocks = []
+    for sample in validated[-1].samples[:SHOWN]:
+        said = [
+            [f"{each.step:,}", safe(other.output) or "*(nothing)*"]
+            for each in (validated[moment] for moment in moments)
+            for other in each.samples
+            if other.source == sample.source
+        ]
+        reference = [["reference", f"*{safe(sample.reference)}*"]] if sample.reference else []
+        blocks.append(_table(["step", safe(sample.source)], said + reference))
+    return "\n\n".join(["## Samples over time", *blocks])
+
+
+def _use(started: Started, validated: Sequence[Validated]) -> str:
+    """Commands and a program to be pasted."""
+    sources = [sample.source for each in validated[-1:] for sample in each.samples if sample.source[:1].isalnum()]
+    text = visible(min(sources, key=len, default=EXAMPLES[started.task]))
+    out, asked, quoted = shlex.quote(visible(started.out)), _argument(text), json.dumps(text, ensure_ascii=False)
+    commands = {
+        "translation": [
+            f"regard translate {asked} --model {out}",
+            f"regard evaluate {out} SOURCE REFERENCE",
+            f"regard attend {asked} --model {out} --html look.html",
+        ],
+        "language": [f"regard generate {asked} --model {out}", f"regard evaluate {out} TEXT"],
+        "classification": [f"regard evaluate {out} TEXTS CLASSES"],
+    }[started.task]
+    call = {"translation": "translate", "language": "generate", "classification": "classify"}[started.task]
+    argument = quoted if started.task == "language" else f"[{quoted}]"
+    program = ["import regard", "", f"m = regard.load({json.dumps(visible(started.out), ensure_ascii=False)})"]
+    program.append(f"m.{call}({argument})")
+    blocks = ["```sh", *commands, "```", "", "```python", *program, "```"]
+    return "\n".join(["## How it is used", "", *blocks])
+
+
+def _argument(text: str) -> str:
+    """A text for a shell, in double quotes where nothing in it has a meaning there."""
+    return shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"'
+
+
+def _end(events: Sequence[Event]) -> Ended | None:
+    return next((event for event in reversed(events) if isinstance(event, Ended)), None)
+
+
+def _section(recipe: dict[str, Any], name: str) -> dict[str, Any]:
+    found = recipe.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
