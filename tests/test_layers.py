@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.model.layers import FeedForward, Layer, Stack
+from regard.model.layers import Dropout, FeedForward, Layer, Stack
 from regard.model.masks import causal_mask
 from tests.oracles import attention_gradients, copy_attention, gradient, layer_parts, randomise, run, same, small
 
@@ -149,3 +149,25 @@ def test_attention_dropout_is_a_knob_of_its_own() -> None:
     layer = Layer(small(dropout=0.3, attention_dropout=0.2), cross=True)
     assert layer.cross_attention is not None
     assert (layer.attention.dropout, layer.cross_attention.dropout, layer.dropout.p) == (0.2, 0.2, 0.3)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.75])
+def test_dropout_drops_the_share_it_should_and_keeps_the_mean(p: float) -> None:
+    dropout = Dropout(p).train()
+    x = torch.ones(1_000, 1_001, requires_grad=True)
+    y = dropout(x)
+    dropped = (y == 0).double()
+    assert abs(float(dropped.mean()) - p) < 0.002
+    assert torch.equal(y[y != 0].unique(), torch.tensor([1 / (1 - p)]))
+    # no four that share a draw, and no neighbours in a row or column, know of each other
+    for step in (1, 2, 3, 4, 1_001):
+        flat = dropped.flatten()
+        assert abs(float((flat[:-step] * flat[step:]).mean()) - p * p) < 0.003
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y.detach())
+    assert not torch.equal(dropout(x), y)
+    torch.manual_seed(0)
+    again = dropout(x)
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x), again)
+    assert dropout.eval()(x) is x

@@ -467,3 +467,10 @@ def test_what_cannot_be_counted() -> None:
     for nats in (-1.0, math.nan):
         with pytest.raises(ValueError, match="is no sum of negative log-probabilities"):
             language_score(nats, 1, 1)
+
+
+def test_chrf_of_outputs_that_match_almost_nowhere() -> None:
+    """Some resamples have no match at all: a plain 0.0 among NumPy's numbers."""
+    found = chrf(["x"] * 9 + ["le chat dort"], ["le chien dort"] * 10)
+    assert 0 < found.score < 10
+    assert found.low < found.score < found.high

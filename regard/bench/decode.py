@@ -4,18 +4,16 @@ Random weights, exported to the others; texts are made to go on to the same leng
 engines take turns, and what is printed is the median of each and the ratio of ours to it.
 """
 
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
+from regard.bench.common import Run, Timed, circumstances, in_turns, quiet_transformers, ratios
 from regard.config import ModelConfig, SpecialIds, did_you_mean, preset
 from regard.decode.generate import generate, translate
 from regard.decode.options import Decoding
@@ -23,8 +21,6 @@ from regard.decode.quick import quick
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.store import Stored
-
-Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -60,23 +56,6 @@ ON_GPU = [
 ]
 
 
-@dataclass
-class Timed:
-    """What an engine took, in seconds, run by run."""
-
-    seconds: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """The middle one."""
-        return statistics.median(self.seconds)
-
-    @property
-    def spread(self) -> float:
-        """Slowest over quickest."""
-        return max(self.seconds) / min(self.seconds)
-
-
 def bench(console: Console, device: str, repeats: int, models: list[str]) -> None:
     """Time every engine there is on all the work for this device, and print a row for each."""
     works = [work for work in (ON_CPU if device == "cpu" else ON_GPU) if work.model in models]
@@ -87,30 +66,22 @@ def bench(console: Console, device: str, repeats: int, models: list[str]) -> Non
         raise ValueError(
             f"there is no work for {', '.join(models)} on {device}: on a CPU base and small, else base, gpt2"
         )
-    console.print(f"[dim]{_place(device)}; median of {repeats}, engines in turn; spread is slowest ÷ quickest[/]")
+    console.print(f"[dim]{circumstances(device, repeats)}[/]")
     for work in works:
         with tempfile.TemporaryDirectory() as folder:
             timed = measure(work, device, repeats, Path(folder))
-        console.print(_table(work, timed))
+        unit, count = ("tokens/s", work.batch * work.tokens) if work.model == "gpt2" else ("sentences/s", work.batch)
+        console.print(ratios(work.name, unit, timed, dict.fromkeys(timed, count)))
 
 
 def measure(work: Work, device: str, repeats: int, folder: Path) -> dict[str, Timed]:
     """Seconds of each engine, in turns, after a first run of each that is not counted."""
     torch.manual_seed(0)
     runs = dict(_engines(work, device, folder))
-    timed = {name: Timed() for name in runs}
     for run in runs.values():
         run()
         run()
-    for _ in range(repeats):
-        for name, run in runs.items():
-            _wait(device)
-            begun = time.perf_counter()
-            run()
-            if device != "cpu":
-                _wait(device)
-            timed[name].seconds.append(time.perf_counter() - begun)
-    return timed
+    return in_turns(runs, device, repeats)
 
 
 def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]:
@@ -144,13 +115,7 @@ def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]
 
 
 def _transformers(work: Work, device: str, folder: Path, inputs: list[list[int]]) -> Iterator[tuple[str, Run]]:
-    try:
-        import transformers
-    except ImportError:
-        raise ValueError("transformers is to be measured beside: pip install 'regard[bench]'") from None
-    logging: Any = transformers.logging
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers = quiet_transformers()
     kind: Any = transformers.AutoModelForCausalLM if work.model == "gpt2" else transformers.AutoModelForSeq2SeqLM
     ids = torch.tensor(inputs, device=device)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
@@ -187,28 +152,3 @@ def _ctranslate2(work: Work, stored: Stored, folder: Path, inputs: list[list[int
             )
 
         yield f"CTranslate2, {dtype}", run
-
-
-def _table(work: Work, timed: dict[str, Timed]) -> Table:
-    unit, count = ("tokens/s", work.batch * work.tokens) if work.model == "gpt2" else ("sentences/s", work.batch)
-    *_, (last, ours) = timed.items()
-    told = f"{last.removeprefix('Regard, ')} ÷ this"
-    table = Table(work.name, unit, "spread", told, box=None, pad_edge=False, header_style="bold")
-    for name, each in timed.items():
-        ratio = "" if each is ours else f"{each.median / ours.median:.2f}"
-        table.add_row(name, f"{count / each.median:,.1f}", f"{each.spread:.2f}", ratio)
-    return table
-
-
-def _place(device: str) -> str:
-    if device == "cpu":
-        return f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-
-
-def _wait(device: str) -> None:
-    """Until the device is idle; on a CPU the threads of one engine go on spinning for 0.2 s after its work."""
-    if device == "cpu":
-        time.sleep(0.5)
-    else:
-        torch.cuda.synchronize()

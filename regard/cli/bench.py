@@ -1,5 +1,6 @@
 """`regard bench`: Regard beside its peers."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,11 +33,35 @@ def decode(
 
     Example: regard bench decode --models small
     """
-    import torch
-
     from regard.bench.decode import bench as run
     from regard.view.console import console
 
-    if device not in ("", "cpu", "cuda"):
-        raise ValueError(f"--device {device} is neither cpu nor cuda")
-    run(console(), device or ("cuda" if torch.cuda.is_available() else "cpu"), repeats, models.split(","))
+    run(console(), _device(device), repeats, models.split(","))
+
+
+@app.command()
+def train(
+    device: Annotated[str, typer.Option(help="cpu or cuda; cuda where there is one, if not given.")] = "",
+    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 3,
+    work: Annotated[str, typer.Option(help="On a CPU petit, multi30k; on a GPU gpt2, base; all if not given.")] = "",
+    nanogpt: Annotated[Path | None, typer.Option(help="A checkout of nanoGPT, to be measured beside gpt2.")] = None,
+) -> None:
+    """Training steps beside Hugging Face, torch.nn.Transformer and nanoGPT: the same shapes and sentences, in turns.
+
+    Example: regard bench train --device cpu --work petit
+    """
+    from regard.bench.train import bench as run
+    from regard.view.console import console
+
+    run(console(), _device(device), repeats, [name.strip() for name in work.split(",") if name.strip()], nanogpt)
+
+
+def _device(wanted: str) -> str:
+    """The device that is asked for, or the best there is."""
+    import torch
+
+    if wanted not in ("", "cpu", "cuda"):
+        raise ValueError(f"--device {wanted} is neither cpu nor cuda")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda, and there is no GPU here that PyTorch can use")
+    return wanted or ("cuda" if torch.cuda.is_available() else "cpu")

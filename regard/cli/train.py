@@ -1,6 +1,7 @@
 """`regard train`: a recipe to a model."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -30,12 +31,13 @@ def train(
     chosen = read_recipe(recipe, changes or [])
     folder = out or Path("runs") / chosen.name
     from regard.train.loop import train as run
+    from regard.train.parallel import speaks
     from regard.view.console import console
     from regard.view.report import write_report
     from regard.view.training import Display
 
-    with Display(console(), recipe=recipe) as display:
-        outcome = run(chosen, folder, resume, [display])
+    with Display(console(), recipe=str(folder / "recipe.toml")) if speaks() else nullcontext() as display:
+        outcome = run(chosen, folder, resume, [display] if display else [])
     if not outcome.first:
         return
     if outcome.ended.reason == "interrupted":

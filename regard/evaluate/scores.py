@@ -133,7 +133,13 @@ def _bleu(lowercase: bool) -> Any:
 def _chrf(lowercase: bool) -> Any:
     from sacrebleu.metrics.chrf import CHRF
 
-    return CHRF(lowercase=lowercase, word_order=2)
+    class PlainCHRF(CHRF):
+        """Where nothing matches it gives a float, and else NumPy's, which the statistics of resamples do not mix."""
+
+        def _compute_f_score(self, statistics: Any) -> float:
+            return float(super()._compute_f_score(statistics))
+
+    return PlainCHRF(lowercase=lowercase, word_order=2)
 
 
 def _score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> Score:

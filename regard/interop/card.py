@@ -76,7 +76,9 @@ def _what(stored: Stored, shape: str, dtype: str) -> str:
 
 def _known(about: dict[str, Any]) -> str:
     """Recipe, data, scores and origin, as far as they are known."""
-    lines = [f"- {name}: {_inline(about[name])}" for name in ("origin", "data", "recipe") if about.get(name)]
+    recipe = about.get("recipe")
+    told = about | {"recipe": recipe.get("name") if isinstance(recipe, dict) else recipe}  # a run keeps all of it
+    lines = [f"- {name}: {_inline(told[name])}" for name in ("origin", "data", "recipe") if told.get(name)]
     lines += [f"- {each}" for each in _listed(about.get("scores"))]
     return "\n".join(["## How it came about", "", *(lines or ["Nothing was recorded of how it was trained."])])
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.config import ModelConfig
 from regard.model.checks import check_range
-from regard.model.layers import norm
+from regard.model.layers import Dropout, norm
 from regard.model.positions import sinusoids
 
 
@@ -25,7 +25,7 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(config.vocab_size, config.d_model, padding_idx=padding)
         self.positions = nn.Embedding(config.max_length, config.d_model) if config.positions == "learned" else None
         self.norm = norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, tokens: Int[Tensor, "B T"], positions: Int[Tensor, "B T"] | Int[Tensor, " T"]

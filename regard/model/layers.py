@@ -6,6 +6,7 @@ Dimensions: B batch, T target length, S source length, C model width.
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,6 +24,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "swiglu": F.silu,  # of the gate, which then multiplies
 }
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout` which, on a CPU, takes a third of its time: four numbers share one draw of 64 bits."""
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """In training each number becomes 0 with probability p, and the others grow by 1 ÷ (1 - p)."""
+        usual = self.training and 0 < self.p < 0.999 and x.device.type == "cpu"  # sixteen bits tell no more
+        if not usual or torch.compiler.is_compiling():
+            return super().forward(x)
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        sixteen = draws.view(torch.int16)[: x.numel()].view(x.shape)
+        return x * (sixteen >= round(self.p * 2**16) - 2**15) * (1 / (1 - self.p))
 
 
 class FeedForward(nn.Module):
@@ -49,7 +63,7 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig, cross: bool = False) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.attention = multi_head_attention(config)
         self.attention_norm = norm(config)
         self.cross_attention = multi_head_attention(config) if cross else None

@@ -92,7 +92,8 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
     """Sizes, and the tiles they fit into: powers of two, at least 16."""
     t, s, d_k, d_v = q.size(2), k.size(2), q.size(3), v.size(3)
     tiles = {name: max(16, triton.next_power_of_2(n)) for name, n in {"TT": t, "SS": s, "KK": d_k, "VV": d_v}.items()}
-    return {"t": t, "s": s, "dk": d_k, "dv": d_v, **tiles, "num_warps": 4}
+    warps = 4 if q.dtype != torch.float32 else 8  # without matrix units the code for fewer takes minutes to compile
+    return {"t": t, "s": s, "dk": d_k, "dv": d_v, **tiles, "num_warps": warps}
 
 
 @triton.jit

@@ -18,7 +18,7 @@ from regard.config import ModelConfig, preset
 from regard.model.cache import Cache, KeyValues, Room
 from regard.model.checks import check_integers, check_range, values_can_be_read
 from regard.model.embedding import Embedding
-from regard.model.layers import ACTIVATIONS, Stack, norm
+from regard.model.layers import ACTIVATIONS, Dropout, Stack, norm
 from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, padding_mask, places
 from regard.model.positions import Rotary, rotary
 
@@ -254,7 +254,7 @@ class SequenceHead(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pool = nn.Linear(config.d_model, config.d_model) if config.kind == "encoder" else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.classes = nn.Linear(config.d_model, config.classes)
 
     def forward(self, hidden: Hidden, lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B K"]:

@@ -4,25 +4,34 @@
 optimizer, weights kept for averaging) and `training.json` (how far it is). `checkpoints/best-00011000/` is the model
 that did best in validation. Each is written beside its place, flushed to disk, listed in a manifest with its digests,
 and then renamed; only then is an older one removed. Two checkpoints are kept, and with them the best models they know.
-When the run ends, the best model's files are brought up into the run's own folder.
+When the run ends, the best model's files are brought up into the run's own folder. One process at a time writes there.
 """
 
 import errno
+import os
+import re
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from regard import store
 from regard.files import flush, new_folder, read_json
-from regard.store import MANIFEST, Stored, check_manifest, write_json, write_manifest
+from regard.store import MANIFEST, Stored, as_json, check_manifest, write_json, write_manifest
+from regard.train.log import METRICS, SAMPLES
 from regard.weights import write_weights
 
 KEPT = 2
 TENSORS, PROGRESS = "training.safetensors", "training.json"
+RECIPE, LOCK, COMING = "recipe.toml", ".lock", ".coming."
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""errors that mean that there is too little room"""
 
 
 @dataclass(frozen=True)
@@ -46,87 +55,179 @@ def save_checkpoint(run: Path, step: int, model: Stored, tensors: dict[str, Tens
         write_json(temporary / PROGRESS, progress)
 
     _write(folder, write, needed)
-    _prune(run)
+    _prune(run, step)
     return folder
 
 
 def save_best(run: Path, step: int, model: Stored) -> Path:
     """Write a model that did best in validation."""
-    folder = run / "checkpoints" / f"best-{step:08d}"
+    folder = best_model(run, step)
     needed = sum(x.numel() * x.element_size() for x in model.network.state_dict().values())
     _write(folder, lambda temporary: store.write(model, temporary), needed)
     return folder
 
 
+def best_model(run: Path, step: int) -> Path:
+    """The folder of the model that did best at this step."""
+    return run / "checkpoints" / f"best-{step:08d}"
+
+
 def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and what is wrong with each that was passed over."""
+    """The newest checkpoint that is whole, and what is wrong with each that was passed over.
+
+    None if there is no checkpoint; if there are some and none is whole, a ValueError: work must not be lost unnoticed.
+    """
     damaged: list[str] = []
-    for folder in reversed(_steps(run)):
+    for folder in reversed(_numbered(run, "step")):
         try:
-            check_manifest(folder)
+            check_whole(folder)
             progress = read_json(folder / PROGRESS)
             return Checkpoint(folder, progress, store.load(folder), load_file(folder / TENSORS)), damaged
-        except (ValueError, OSError) as error:
-            damaged.append(str(error))
+        except (ValueError, OSError, SafetensorError) as error:
+            damaged.append(f"{folder.name} cannot be gone on from: {error}")
+    if damaged:
+        raise ValueError(
+            f"{run} has checkpoints, and none of them is whole: {'; '.join(damaged)}. "
+            f"Bring one back from a copy; or, to begin anew, remove {run / 'checkpoints'}, or name another --out"
+        )
     return None, damaged
 
 
-def best_model(run: Path) -> Path | None:
-    """The folder of the newest best model."""
-    found = sorted((run / "checkpoints").glob("best-*"))
-    return found[-1] if found else None
+def check_whole(folder: Path) -> None:
+    """A ValueError that names what is damaged in a folder. Every byte counts, those of the manifest too."""
+    check_manifest(folder)
+    manifest = folder / MANIFEST
+    if manifest.read_bytes() != as_json(read_json(manifest)).encode():
+        raise ValueError(f"{manifest} is damaged: it is not as it was written")
+
+
+def set_aside(run: Path, step: int) -> None:
+    """Give checkpoints behind this step, which were found damaged, a name by which none of them is counted again."""
+    for folder in _numbered(run, "step"):
+        if _number(folder) > step:
+            aside = folder.with_name(f"damaged-{_number(folder):08d}")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
 
 
 def sweep(run: Path) -> None:
     """Remove what a process that was killed while writing has left."""
     for left in (run / "checkpoints").glob(".*-*"):
         shutil.rmtree(left, ignore_errors=True)
+    for pattern in (f"{COMING}*", *(f".{name}.*" for name in (RECIPE, METRICS, SAMPLES))):
+        for file in run.glob(pattern):
+            file.unlink(missing_ok=True)
 
 
 def publish(run: Path, best: Path) -> None:
-    """Bring the best model's files into the run's folder: its manifest goes first, and comes last."""
-    (run / MANIFEST).unlink(missing_ok=True)
+    """Bring the best model's files into the run's folder. Where there is a `config.json`, all the others are whole."""
+    check_whole(best)
+    withdraw(run)
+    for name in sorted((file.name for file in best.iterdir()), key=lambda name: (name == "config.json", name)):
+        coming = run / f"{COMING}{name}"
+        shutil.copyfile(best / name, coming)
+        flush(coming)
+        if name == "config.json":
+            flush(run)
+        coming.replace(run / name)
+    flush(run)
+
+
+def withdraw(run: Path) -> None:
+    """From here on the run's folder has no model of its own: `load` takes the newest best one."""
     (run / "config.json").unlink(missing_ok=True)
     flush(run)
-    names = sorted((file.name for file in best.iterdir()), key=lambda name: (name in ("config.json", MANIFEST), name))
-    for name in names:
-        beside = run / f".{name}"
-        shutil.copyfile(best / name, beside)
-        flush(beside)
-        beside.replace(run / name)
-    flush(run)
 
 
-def _write(folder: Path, write: Any, needed: int) -> None:
-    if folder.exists():  # left by a process that went further, or damaged
-        shutil.rmtree(folder)
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Within, no other process can train into this folder; the system lets go of it however this process ends."""
+    if run.exists() and not run.is_dir():
+        raise ValueError(f"{run} is there already, and is no folder: name another by --out")
+    new = not run.exists()
+    run.mkdir(parents=True, exist_ok=True)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (run / LOCK).open("a+") as file:
+            _lock(file, run)
+            yield
+    finally:
+        if new and [each.name for each in run.glob("*")] == [LOCK]:  # it did not come to a run
+            (run / LOCK).unlink()
+            run.rmdir()
+
+
+def _lock(file: IO[str], run: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        told = file.read(20).strip()
+        raise ValueError(
+            f"{run} is in use: another process{f' ({told})' * bool(told)} trains into it. "
+            "Wait for it, end it, or name another folder by --out"
+        ) from None
+    except OSError:  # a file system without locks
+        return
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+
+
+def _write(folder: Path, write: Callable[[Path], None], needed: int) -> None:
+    try:
+        if not folder.parent.is_dir():
+            folder.parent.mkdir()  # and no more: a run's folder that was removed does not come back as a part of itself
+            flush(folder.parent.parent)
+        if folder.exists():  # left by a process that went further
+            _remove(folder)
         if shutil.disk_usage(folder.parent).free < needed:
             raise OSError(errno.ENOSPC, "too little room")
         with new_folder(folder) as temporary:
             write(temporary)
             write_manifest(temporary)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        free = shutil.disk_usage(folder.parent).free
-        raise ValueError(
-            f"{folder} could not be saved: about {needed:,} bytes are needed, and {free:,} are free. "
-            f"What was saved before is as it was; make room, and go on with --resume"
-        ) from error
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{folder} could not be saved: {_why(error, folder, needed)}") from error
 
 
-def _steps(run: Path) -> list[Path]:
-    return sorted((run / "checkpoints").glob("step-*"))
+def _why(error: OSError | SafetensorError, folder: Path, needed: int) -> str:
+    if not folder.parent.parent.is_dir():
+        return "the run's folder is gone. It was removed or renamed while the run went on"
+    free = shutil.disk_usage(folder.parent.parent).free
+    code = getattr(error, "errno", None) or int((re.findall(r"os error (\d+)", str(error)) or [0])[0])
+    what = f"about {needed:,} bytes are needed, and {free:,} are free" if code in FULL else str(error)
+    return f"{what}. What was saved before is as it was; mend that, and go on with --resume"
 
 
-def _prune(run: Path) -> None:
-    """Keep the newest checkpoints and the best models that they know of."""
-    steps = _steps(run)
-    known = {read_json(folder / PROGRESS).get("best_step") for folder in steps[-KEPT:]}
-    for folder in steps[:-KEPT]:
-        shutil.rmtree(folder)
-    for folder in (run / "checkpoints").glob("best-*"):
-        if int(folder.name.removeprefix("best-")) not in known:
-            shutil.rmtree(folder)
+def _numbered(run: Path, kind: str) -> list[Path]:
+    """The folders `step-N` or `best-N`, by N; other names, as of copies that someone made, are not ours."""
+    found = [each for each in (run / "checkpoints").glob(f"{kind}-*") if re.fullmatch(rf"{kind}-\d{{8,}}", each.name)]
+    return sorted(found, key=_number)
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
+
+
+def _prune(run: Path, step: int) -> None:
+    """Keep the newest checkpoints up to this step, and the best models that they know of."""
+    steps = _numbered(run, "step")
+    kept = [folder for folder in steps if _number(folder) <= step][-KEPT:]
+    known = set()
+    for folder in kept:
+        with suppress(ValueError, OSError):  # if it is damaged, that is said when it is needed
+            known.add(read_json(folder / PROGRESS).get("best_step"))
+    bests = [folder for folder in _numbered(run, "best") if _number(folder) not in known]
+    for folder in [*(each for each in steps if each not in kept), *bests]:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """At once under a name that `sweep` knows, so that nobody meets a half of it; then file by file."""
+    gone = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

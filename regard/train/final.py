@@ -8,6 +8,8 @@ from regard.evaluate.scores import TranslationScores, translation_scores
 from regard.store import Stored
 from regard.train.task import Task
 
+VALIDATION = "the validation text"
+
 Scores = TranslationScores | ClassScores
 
 
@@ -20,4 +22,4 @@ def final_scores(task: Task, model: Stored, decode: Decoding) -> list[Scores]:
         said = [label for label, _ in Model(**vars(model)).classify(sources)]
         return [class_scores(wanted, said)]
     outputs = [found[0].text for found in Translator(model, decode).all(sources)]
-    return [translation_scores(outputs, [wanted])]
+    return [translation_scores(outputs, [wanted], VALIDATION)]

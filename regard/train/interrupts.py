@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a run finishes its step and saves before it ends."""
+"""SIGTERM, Ctrl-C and a terminal that is closed: a run finishes its step and saves before it ends."""
 
 import signal
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import current_thread, main_thread
 from types import FrameType
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 @dataclass
@@ -16,21 +18,24 @@ class Interrupts:
 
 
 @contextmanager
-def interrupts() -> Iterator[Interrupts]:
-    """Within, the first SIGTERM or Ctrl-C is only noted; a second Ctrl-C ends the process as it always does."""
-    found = Interrupts()
+def interrupts(found: Interrupts) -> Iterator[None]:
+    """Within, the first signal is only noted in `found`; a Ctrl-C behind another ends the process as it always does.
+
+    A signal that is ignored, as by nohup, stays so.
+    """
     if current_thread() is not main_thread():  # Python has signals there alone
-        yield found
+        yield
         return
 
     def note(number: int, _frame: FrameType | None) -> None:
-        if found.signal == signal.SIGINT == number:
+        if number == signal.SIGINT and found.signal is not None:
             raise KeyboardInterrupt
         found.signal = number
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heeded}
     try:
-        yield found
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

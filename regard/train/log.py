@@ -35,7 +35,7 @@ class Log:
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [event for event in read_metrics(folder) if _stays(event, step)] if step else []
+        kept = [event for event in read_metrics(folder, strict=False) if _stays(event, step)] if step else []
         self.told = {(type(event), event.step) for event in kept}
         write_whole(folder / METRICS, "".join(map(_line, kept)))
         write_whole(folder / SAMPLES, "".join(_samples(event) for event in kept if isinstance(event, Validated)))
@@ -51,7 +51,10 @@ class Log:
         if isinstance(event, Validated):
             _append(self.folder / SAMPLES, _samples(event))
         if self.board is not None:
-            self.board(event)
+            try:
+                self.board(event)
+            except OSError:  # it is a convenience: what matters is in our own files
+                self.board = None
 
     def close(self) -> None:
         """Let go of TensorBoard."""
@@ -65,8 +68,11 @@ class Log:
         self.close()
 
 
-def read_metrics(folder: Path) -> list[Event]:
-    """What a run's log tells, in order; nothing where there is none. A last line that was cut short is left out."""
+def read_metrics(folder: Path, strict: bool = True) -> list[Event]:
+    """What a run's log tells, in order; nothing where there is none. A last line that was cut short is left out.
+
+    Any other line that cannot be read is a ValueError or, if not `strict`, left out too.
+    """
     path = folder / METRICS
     if not is_there(path):
         return []
@@ -76,7 +82,8 @@ def read_metrics(folder: Path) -> list[Event]:
         try:
             events.append(_event(json.loads(line)))
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: {shorten(str(error))}") from None
+            if strict:
+                raise ValueError(f"{path}:{number}: {shorten(str(error))}") from None
     try:  # the process may have been ended within a line, or just before its end
         return [*events, _event(json.loads(rest))]
     except (ValueError, RecursionError):
@@ -127,8 +134,14 @@ def _stays(event: Event, step: int) -> bool:
 
 
 def _append(path: Path, text: str) -> None:
-    with path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        file.write(text)
+    try:
+        with path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise ValueError(
+            f"{path} could not be written: {error.strerror}. Checkpoints are as they were; mend that, and go on with "
+            "--resume"
+        ) from error
 
 
 def _line(event: Event) -> str:

@@ -4,8 +4,10 @@ Each step is a pure function of what a checkpoint holds: the batches by epoch an
 random state by the step's number. So a run that was interrupted goes on as if nothing had happened.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,19 +18,31 @@ from torch import Tensor
 
 from regard.model.transformer import build
 from regard.store import Stored, fill, load
-from regard.train.checkpoint import best_model, newest_checkpoint, publish, save_best, save_checkpoint, sweep
+from regard.train.checkpoint import (
+    RECIPE,
+    best_model,
+    check_whole,
+    held,
+    newest_checkpoint,
+    publish,
+    save_best,
+    save_checkpoint,
+    set_aside,
+    sweep,
+    withdraw,
+)
 from regard.train.cost import batch_flops, peak
 from regard.train.diagnosis import diagnose
 from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Validated, Watcher
 from regard.train.feed import Fed, Feed
 from regard.train.final import Scores, final_scores
 from regard.train.interrupts import Interrupts, interrupts
-from regard.train.log import Log
+from regard.train.log import Log, write_whole
 from regard.train.meter import Meter
 from regard.train.objective import Objective
 from regard.train.optimizer import Optimizer
 from regard.train.parallel import Ranks, ranks, restarted, whole
-from regard.train.place import find_place
+from regard.train.place import find_place, kernels
 from regard.train.recipe import Recipe, as_toml, check_unchanged, read_recipe
 from regard.train.schedule import learning_rate
 from regard.train.step import Stepper
@@ -61,6 +75,11 @@ class Progress:
     best_score: float | None = None
     kept: list[int] = field(default_factory=list)
     """steps whose weights are kept for averaging"""
+    loss: float = 0.0
+    counted: float = 0.0
+    """the losses since the last line of the log, summed, and the targets they are of"""
+    text: str = ""
+    """the digest of what is learned from"""
 
 
 @dataclass(frozen=True)
@@ -81,9 +100,13 @@ def train(recipe: Recipe, out: Path, resume: bool = False, watchers: Sequence[Wa
 
     SIGTERM and Ctrl-C finish the step, save, and end it with the reason "interrupted".
     """
-    with ranks(recipe.train.device) as here, interrupts() as stopped:
-        run = Run(recipe, out, resume or restarted(), here, stopped, watchers)
-        return run.go()
+    resume = resume or restarted()
+    with ranks(recipe.train.device) as here, ExitStack() as until_the_end:
+        with here.agreed():
+            check_folder(recipe, out, resume)
+            if here.first:
+                until_the_end.enter_context(held(out))
+        return Run(recipe, out, resume, here, Interrupts(), watchers).go()
 
 
 class Run:
@@ -98,18 +121,19 @@ class Run:
         stopped: Interrupts,
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        check_folder(recipe, out, resume)
         self.recipe, self.settings, self.out, self.here, self.stopped = recipe, recipe.train, out, here, stopped
-        self.place = find_place(self.settings, here.local)
+        with here.agreed():
+            check_folder(recipe, out, resume)  # again: another process may have been at it until this one held it
+            self.place = find_place(self.settings, here.local)
         with here.first_alone():
             self.task = make_task(recipe, cache_folder(), self._packed(), here.rank, here.count)
         sharded = here.count > 1 and self.settings.parallel == "fsdp"
         self.network = self.task.network.to(self.place.device, torch.float32 if sharded else self.place.dtype).train()
         objective = Objective(self.network, self.settings.label_smoothing, self.place.compiled)
         spread = here.spread(objective, self.settings.parallel, self.place.dtype)
-        self.optimizer = Optimizer(self.network, self.settings)
+        self.optimizer = Optimizer(self.network, self.settings, self.place.dtype == torch.float16)
         self.stepper = Stepper(spread, self.optimizer, self.place.device, here)
-        self.progress = Progress()
+        self.progress = Progress(text=self.task.digest)
         self.snapshots: dict[int, dict[str, Tensor]] = {}
         notes = self._resume() if resume else []
         self.watchers = [*watchers, *self._log()] if here.first else []
@@ -120,28 +144,45 @@ class Run:
     def go(self) -> Outcome:
         """Steps, validations and checkpoints, until there is a reason to end."""
         p, s = self.progress, self.settings
-        reason: Reason = "steps"
+        reason: Reason = "patience" if self._waited_enough() else "steps"
         self.meter = Meter(self.place.device)
         self.meter.seconds = self.meter.begun = p.seconds
-        with Feed(self.task.batches, p.epoch, p.index) as feed:
+        self.meter.loss, self.meter.counted = p.loss, p.counted
+        if self.here.first and p.step < s.steps:
+            withdraw(self.out)
+        fixed = self._packed() or self.task.kind == "language"
+        feed = Feed(self.task.batches, p.epoch, p.index)
+        with interrupts(self.stopped), kernels(self.place.device, fixed), feed:
             batches = iter(feed)
             while p.step < s.steps and reason == "steps":
                 interrupted = self._step(batches)
                 last = p.step == s.steps
                 if p.step % s.validate_every == 0 or last:
                     self._validate()
-                if s.patience and p.waited >= s.patience:
+                if self._waited_enough():
                     reason = "patience"
                 elif interrupted and not last:
                     reason = "interrupted"
                 if p.step % s.checkpoint_every == 0 or last or reason != "steps":
                     self._save()
-        return Outcome(self._end(reason), self._final_scores(reason), self.stopped.signal, self.here.first)
+            if p.best_step is None and reason != "interrupted":  # it was lost, and no step was left to find another
+                self._validate()
+                self._save()
+        best = None if p.best_step is None else best_model(self.out, p.best_step)
+        if self.here.first and best is not None:
+            publish(self.out, best)
+        scores = [] if reason == "interrupted" or self.stopped.signal else self._final_scores(best)
+        ended = self._ended(reason)
+        self.tell(ended)
+        return Outcome(ended, scores, self.stopped.signal, self.here.first)
 
     def tell(self, event: Event) -> None:
-        """Tell those who watch."""
-        for watcher in self.watchers:
-            watcher(event)
+        """Tell those who watch. One whose terminal or pipe is gone is told no more: that is no reason to stop."""
+        for watcher in list(self.watchers):
+            try:
+                watcher(event)
+            except (OSError, SystemExit):  # rich asks to exit when nobody reads what it prints
+                self.watchers.remove(watcher)
 
     def _step(self, batches: Iterator[Fed]) -> bool:
         """One update; whether a signal has come, to any rank."""
@@ -149,17 +190,17 @@ class Run:
         fed = [next(batches) for _ in range(self.settings.accumulate)]
         ours = [each.batch for each in fed]
         signalled = float(self.stopped.signal is not None)
-        targets, interrupted = self.here.sums(sum(batch.targets for batch in ours), signalled)
+        work = sum(batch_flops(self.network.config, batch) for batch in ours)
+        targets, flops, interrupted = self.here.sums(float(sum(batch.targets for batch in ours)), work, signalled)
         p.step, p.epoch, p.index, p.tokens = p.step + 1, fed[-1].epoch, fed[-1].index, p.tokens + int(targets)
         torch.manual_seed(((self.settings.seed * 1_000_003 + p.step) * 1_009 + self.here.rank) % 2**63)
         pieces, lr = self.stepper.pieces, learning_rate(p.step, self.settings, self.network.config.d_model)
         found = self.stepper.step(ours, lr, targets)
         if self.stepper.pieces > pieces:
             self.tell(Noted(p.step, f"a batch did not fit into memory: from now on in {self.stepper.pieces} pieces"))
-        flops = sum(batch_flops(self.network.config, batch) for batch in ours) * self.here.count
         p.flops += flops
         self.meter.add(p.step, found, targets, flops)
-        if self.meter.full or p.step % self.settings.log_every == 0:
+        if self.meter.full or interrupted or self._pauses():
             self._look(fed[-1], lr)
         return bool(interrupted)
 
@@ -199,20 +240,25 @@ class Run:
         p, s = self.progress, self.settings
         weights = self._weights()
         found: Found | None = None
-        if self.here.first:
-            self._snapshot(weights)
-            model = self._model(self._mean())
-            found = validate(self.task, self._as_computed(model), s.validation_sentences)
+        with self.here.agreed():
+            if self.here.first:
+                self._snapshot(weights)
+                model = self._model(self._mean())
+                with kernels(self.place.device, fixed=False):
+                    found = validate(self.task, self._as_computed(model), s.validation_sentences)
         found = self.here.from_first(found)
         assert found is not None
-        before = Found(p.best_loss or 0.0, p.best_score, None, ()) if p.best_step is not None else None
+        worst = math.nan if p.best_loss is None else p.best_loss
+        before = None if p.best_step is None else Found(worst, p.best_score, None, ())
         best = found.better_than(before, s.best_by) or self.task.validation is None
         p.waited = 0 if best else p.waited + 1
         if best:
-            p.best_step, p.best_loss, p.best_score = p.step, found.loss, found.score
-        if best and self.here.first:
-            model.about = {**model.about, "scores": self._scores(found)}
-            save_best(self.out, p.step, model)
+            p.best_step, p.best_score = p.step, found.score
+            p.best_loss = None if math.isnan(found.loss) else found.loss
+        with self.here.agreed():
+            if best and self.here.first:
+                model.about = {**model.about, "scores": self._scores(found)}
+                save_best(self.out, p.step, model)
         seconds = time.perf_counter() - begun
         self.tell(Validated(p.step, found.loss, found.score, found.measure, best, p.waited, found.samples, seconds))
         self.meter.go()
@@ -222,24 +268,17 @@ class Run:
         self.meter.pause()
         begun = time.perf_counter()
         p = self.progress
-        p.seconds = self.meter.seconds
+        p.seconds, p.loss, p.counted = self.meter.seconds, self.meter.loss, self.meter.counted
         weights = self._weights()
         tensors = {name: whole(value) for name, value in self.optimizer.state().items()}
-        if self.here.first:
-            kept = {f"kept.{step}.{name}": x for step, held in self.snapshots.items() for name, x in held.items()}
-            p.kept = list(self.snapshots)
-            folder = save_checkpoint(self.out, p.step, self._model(weights), tensors | kept, asdict(p))
-            size = sum(file.stat().st_size for file in folder.iterdir())
-            self.tell(Saved(p.step, str(folder), size, time.perf_counter() - begun))
+        with self.here.agreed():
+            if self.here.first:
+                kept = {f"kept.{step}.{name}": x for step, held in self.snapshots.items() for name, x in held.items()}
+                p.kept = list(self.snapshots)
+                folder = save_checkpoint(self.out, p.step, self._model(weights), tensors | kept, asdict(p))
+                size = sum(file.stat().st_size for file in folder.iterdir())
+                self.tell(Saved(p.step, str(folder), size, time.perf_counter() - begun))
         self.meter.go()
-
-    def _end(self, reason: Reason) -> Ended:
-        """Bring the best model up into the run's folder, and say how it went."""
-        if self.here.first and (best := best_model(self.out)) is not None:
-            publish(self.out, best)
-        ended = self._ended(reason)
-        self.tell(ended)
-        return ended
 
     def _ended(self, reason: Reason | Literal["diverged"]) -> Ended:
         p = self.progress
@@ -256,20 +295,22 @@ class Run:
             skipped=p.skipped,
         )
 
-    def _final_scores(self, reason: Reason) -> list[Scores]:
-        best = best_model(self.out)
-        if reason == "interrupted" or not self.here.first or best is None:
+    def _final_scores(self, best: Path | None) -> list[Scores]:
+        """Of the model as it was kept, asked as the recipe says."""
+        if not self.here.first or best is None or not self.task.examples or self.task.kind == "language":
             return []
+        self.tell(Noted(self.progress.step, f"the best model, on {len(self.task.examples):,} validation examples …"))
         return final_scores(self.task, self._as_computed(load(best)), self.recipe.decode)
 
     def _diverged(self, last: Fed, lr: float) -> None:
         p = self.progress
         told = diagnose(self.network, last.batch, lr) if self.here.count == 1 else "lower train.lr, or set train.clip=1"
         self.tell(self._ended("diverged"))
-        raise ValueError(
-            f"{TOO_MANY} updates in a row up to step {p.step} were not finite, and were left out: {told}. "
-            f"Checkpoints in {self.out / 'checkpoints'} are as they were"
-        )
+        with self.here.agreed():
+            raise ValueError(
+                f"{TOO_MANY} updates in a row up to step {p.step} were not finite, and were left out: {told}. "
+                f"Checkpoints in {self.out / 'checkpoints'} are as they were"
+            )
 
     def _resume(self) -> list[str]:
         """Take over the newest whole checkpoint; what is to be said of it."""
@@ -277,21 +318,56 @@ class Run:
             sweep(self.out)
         with self.here.first_alone():
             found, damaged = newest_checkpoint(self.out)
+            known = None if found is None else found.model.tokenizer
+            if found is not None and (known is None or known.digest != self.task.tokenizer.digest):
+                raise ValueError(f"{found.folder} was trained with another tokenizer: has the text changed since?")
+            if found is not None and found.progress.get("text") != self.task.digest:
+                raise ValueError(
+                    f"{found.folder} was trained on other text: a file of the recipe's data has changed since. "
+                    "Bring back what it was, or begin another run with --out"
+                )
+        with self.here.agreed():
+            here = None if found is None else found.folder.name
+            if (first := self.here.from_first(here)) != here:
+                raise ValueError(f"{self.out} holds {here}, and for the first rank {first}: it must be one for all")
         if found is None:
             return [*damaged, "there is no checkpoint to go on from: this run begins anew"]
-        if found.model.tokenizer is None or found.model.tokenizer.digest != self.task.tokenizer.digest:
-            raise ValueError(f"{found.folder} was trained with another tokenizer: has the text changed since?")
         self.progress = Progress(**found.progress)
+        if self.here.first:
+            set_aside(self.out, self.progress.step)
         self.optimizer.load(dict(found.model.network.named_parameters()), found.tensors)
         self.snapshots = {
             step: {name: found.tensors[f"kept.{step}.{name}"] for name in self.optimizer.names}
             for step in self.progress.kept
         }
-        return [*damaged, f"goes on behind step {self.progress.step:,}, from {found.folder}"]
+        return [*damaged, *self._check_best(), f"goes on behind step {self.progress.step:,}, from {found.folder}"]
+
+    def _check_best(self) -> list[str]:
+        """Forget the best model if it is damaged; what is to be said of it."""
+        p, damage = self.progress, ""
+        try:
+            if p.best_step is not None and self.here.first:
+                check_whole(best_model(self.out, p.best_step))
+        except (ValueError, OSError) as error:
+            damage = str(error)
+        if not (damage := self.here.from_first(damage)):
+            return []
+        p.best_step = p.best_loss = p.best_score = None
+        return [f"the best model so far is lost, and the next that is validated counts as the best: {damage}"]
+
+    def _waited_enough(self) -> bool:
+        """Whether patience is at its end."""
+        return bool(self.settings.patience) and self.progress.waited >= self.settings.patience
+
+    def _pauses(self) -> bool:
+        """Whether something follows this step that wants to know how it went."""
+        s, step = self.settings, self.progress.step
+        last = step == s.steps
+        return last or any(step % every == 0 for every in (s.log_every, s.validate_every, s.checkpoint_every))
 
     def _log(self) -> list[Watcher]:
         self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "recipe.toml").write_text(as_toml(self.recipe), encoding="utf-8")
+        write_whole(self.out / RECIPE, as_toml(self.recipe))
         return [Log(self.out, self.progress.step)]
 
     def _started(self) -> Started:
@@ -353,15 +429,18 @@ class Run:
         return Stored(network, model.tokenizer, model.special, model.about)
 
     def _scores(self, found: Found) -> dict[str, float | int | str]:
-        scores: dict[str, float | int | str] = {"set": "validation", "step": self.progress.step, "loss": found.loss}
+        scores: dict[str, float | int | str] = {"set": "validation", "step": self.progress.step}
+        if not math.isnan(found.loss):
+            scores["loss"] = found.loss
         return scores | ({found.measure: found.score} if found.measure and found.score is not None else {})
 
 
 def check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
     """A ValueError if a run would be overwritten, or gone on with by another recipe."""
-    if not resume and (out / "recipe.toml").exists():
+    begun = (out / RECIPE).exists()
+    if begun and not resume:
         raise ValueError(f"{out} holds a run already: go on with it by --resume, or name another folder by --out")
-    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not begun and out.exists() and (not out.is_dir() or any(each.name[0] != "." for each in out.iterdir())):
         raise ValueError(f"{out} is there already, and is no run's folder: name another by --out")
-    if resume and (out / "recipe.toml").exists():
-        check_unchanged(read_recipe(str(out / "recipe.toml")), recipe)
+    if begun:
+        check_unchanged(read_recipe(str(out / RECIPE)), recipe)

@@ -40,6 +40,8 @@ def loss_sum(
         counted = labels != IGNORE
         if not counted.all():
             hidden, labels = hidden[counted], labels[counted]
+    if not torch.is_grad_enabled():  # a Function is told of inputs that want gradients all the same
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
     total: Tensor = _LossSum.apply(hidden, weight, bias, labels, smoothing)  # type: ignore[no-untyped-call]
     return total
 

@@ -22,7 +22,8 @@ GROWTH_INTERVAL = 2_000
 class Optimizer:
     """Adam or AdamW as the recipe says, for the parameters of a network."""
 
-    def __init__(self, network: nn.Module, train: Train) -> None:
+    def __init__(self, network: nn.Module, train: Train, half: bool | None = None) -> None:
+        """`half` says whether it computes in float16; if not given, the network's weights tell."""
         named = dict(network.named_parameters())
         self.names = list(named)
         self.parameters: list[Tensor] = list(named.values())
@@ -49,7 +50,8 @@ class Optimizer:
         if not self.sharded:
             for group in self.adam.param_groups:
                 group["lr"] = self.lr  # where a recorded step can read it
-        half = any(each.dtype == torch.float16 for each in self.parameters)
+        if half is None:
+            half = any(each.dtype == torch.float16 for each in self.parameters)
         device = self.weights[0].device
         self.scale = torch.tensor(2.0**16 if half else 1.0, device=device)
         """what the loss is multiplied by before the way back, so that float16 gradients do not vanish"""
@@ -124,7 +126,7 @@ class Optimizer:
                 parameter.copy_(weight)
             held = {kind: state[f"{kind}.{name}"] for kind in MOMENTS if f"{kind}.{name}" in state}
             self.adam.state[weight] = {
-                kind: shared_like(value, weight) if value.dim() else value.to(self.scale.device)
+                kind: shared_like(value, weight) if value.dim() else value.to("cpu" if self.sharded else weight.device)
                 for kind, value in held.items()
             }
         self.scale.copy_(state["scale"])

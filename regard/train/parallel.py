@@ -3,22 +3,32 @@
 `torchrun` starts a process for each device and tells each its rank; without it there is one, and nothing here costs
 anything. Each batch is shared out over the ranks and the gradients are summed: by DDP, where every rank holds the whole
 model, or by FSDP2 (`fully_shard`), where each holds a share of every layer's weights, gradients and moments.
+
+Gradients go from device to device; what the hosts tell each other (counts, signals, errors) goes between them, so that
+none waits for its device.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.model.layers import Layer
+
+WAIT = timedelta(hours=4)
+"""for one another: while the first rank trains a tokenizer or validates, the others do nothing. A rank that is lost is
+noticed at once, by its connection"""
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,11 @@ class Ranks:
         """Whether this is the one that writes and speaks."""
         return self.rank == 0
 
-    def sums(self, *numbers: float) -> list[float]:
+    def sums(self, *numbers: int | float) -> list[float]:
         """Each number, summed over the ranks."""
         if self.count == 1:
-            return list(numbers)
-        together = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+            return [float(number) for number in numbers]
+        together = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(together)
         return cast("list[float]", together.tolist())
 
@@ -54,17 +64,45 @@ class Ranks:
         if self.count == 1:
             return value
         held = [value]
-        dist.broadcast_object_list(held, src=0, device=self._device)
+        dist.broadcast_object_list(held, src=0, device=torch.device("cpu"))
         return held[0]
 
     @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """An error of any rank within this ends them all: the lowest with one raises it, the others end in silence."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as found:
+            error = found
+        self._end_if(error)
+
+    @contextmanager
     def first_alone(self) -> Iterator[None]:
-        """The first rank goes through this before the others do: what it leaves in a cache they find there."""
+        """The first rank goes through this before the others do: what it leaves in a cache they find there.
+
+        Errors are `agreed` upon, the first rank's before the others begin.
+        """
         if not self.first:
-            dist.barrier()
-        yield
-        if self.first and self.count > 1:
-            dist.barrier()
+            self._end_if(None)
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as found:
+            error = found
+        if self.first:
+            self._end_if(error)
+        self._end_if(error)
+
+    def _end_if(self, error: Exception | None) -> None:
+        """Go on if no rank has an error; all must ask."""
+        lowest = torch.tensor(self.count if error is None else self.rank)
+        if self.count > 1:
+            dist.all_reduce(lowest, dist.ReduceOp.MIN)
+        if error is not None and lowest == self.rank:
+            raise error
+        if lowest < self.count:
+            raise SystemExit(2)
 
     def spread(self, objective: nn.Module, parallel: Literal["ddp", "fsdp"], dtype: torch.dtype) -> nn.Module:
         """The same objective, its gradients averaged over the ranks."""
@@ -76,21 +114,16 @@ class Ranks:
                 if isinstance(module, Layer):
                     fully_shard(module, mp_policy=policy)
             return cast(nn.Module, fully_shard(objective, mp_policy=policy))
-        devices = [self.local] if self._device.type == "cuda" else None
-        return DistributedDataParallel(objective, devices, broadcast_buffers=False)
+        return DistributedDataParallel(objective)
 
-    def gathering(self, objective: nn.Module, last: bool) -> AbstractContextManager[None]:
-        """Within, the way back averages gradients over the ranks only for the last piece of a batch."""
+    def gathering(self, objective: nn.Module, now: bool) -> AbstractContextManager[None]:
+        """Within, the way back averages gradients over the ranks, or leaves that to a later piece of the batch."""
         if isinstance(objective, FSDPModule):
-            objective.set_requires_gradient_sync(last)
+            objective.set_requires_gradient_sync(now)
             return nullcontext()
-        if isinstance(objective, DistributedDataParallel) and not last:
+        if isinstance(objective, DistributedDataParallel) and not now:
             return objective.no_sync()
         return nullcontext()
-
-    @property
-    def _device(self) -> torch.device:
-        return torch.device("cuda", self.local) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
 @contextmanager
@@ -103,16 +136,36 @@ def ranks(device: str) -> Iterator[Ranks]:
     on_gpu = device != "cpu" and torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(found.local)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    _meet("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
     try:
         yield found
+    except RuntimeError as error:
+        if not re.search("connection (closed|reset|refused)|broken pipe", str(error), re.IGNORECASE):
+            raise
+        raise ValueError(f"rank {found.rank} has lost its connection to another, which may have said why") from error
     finally:
         dist.destroy_process_group()
 
 
+def _meet(backend: str) -> None:
+    """Make the process group. After a restart torchrun's store still tells where those before were to be found."""
+    store, rank, count = next(rendezvous("env://", timeout=WAIT))
+    store = dist.PrefixStore(f"start {_restarts()}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=WAIT)
+
+
+def speaks() -> bool:
+    """Whether this process is the one that shows something, by torchrun's variables."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def restarted() -> bool:
     """Whether torchrun has started this process again after a worker was lost."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _restarts() > 0
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
 """Where a run takes place: the device, the type of its arithmetic, whether it is compiled; found by itself."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.config import did_you_mean
 from regard.train.recipe import Train
@@ -34,6 +36,17 @@ def find_place(train: Train, local_rank: int = 0) -> Place:
         well = torch.cuda.is_bf16_supported(including_emulation=False)
         dtype = torch.bfloat16 if well else torch.float16
     return Place(device, dtype, on_gpu if train.compile is None else train.compile)
+
+
+def kernels(device: torch.device, fixed: bool) -> AbstractContextManager[None]:
+    """Within, attention is by kernels that suit batches of one shape, or of ever new ones.
+
+    cuDNN's are the fastest and plan for each new shape, which takes a hundred times as long as a small model's step.
+    """
+    if device.type != "cuda" or fixed:
+        return nullcontext()
+    others = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(others)
 
 
 def _processor() -> str:

@@ -195,6 +195,8 @@ class Train(Strict):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} is not possible: it must be at least 0 and finite")
+        if self.lr_end > 1:
+            raise ValueError(f"lr_end={self.lr_end} is a share of lr, at most 1")
         if self.lr == 0:
             raise ValueError("lr=0 would change nothing: it must be above 0")
 

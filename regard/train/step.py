@@ -47,7 +47,9 @@ class Stepper:
         factor = self.optimizer.scale * self.ranks.count / self.total  # the ranks' gradients are averaged
         loss = torch.zeros((), device=self.device)
         for number, piece in enumerate(pieces, 1):
-            with self.ranks.gathering(self.objective, last=number == len(pieces)):
+            # What is collected below must have been averaged; float32 gradients can wait for the last piece.
+            now = number == len(pieces) or self.optimizer.copied
+            with self.ranks.gathering(self.objective, now):
                 part: Tensor = self.objective(piece)
                 (part * factor).backward()  # type: ignore[no-untyped-call]
             self.optimizer.collect()

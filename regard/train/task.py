@@ -76,6 +76,8 @@ class Task:
     """examples that are too long to be learned from"""
     problems: dict[str, int]
     """lines of the files that could not be used, by kind"""
+    digest: str
+    """SHA-256 of all the text as ids: a run goes on with the same alone"""
 
     def stored(self) -> Stored:
         """The model as it is saved."""
@@ -118,6 +120,7 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
     classes = text.train.classes
     network = _fresh(recipe, reading, len(classes)) if base is None else _further(base, recipe, classes)
     reading.special.check(network.config)
+    packed = packed and not network.config.attention_dropout  # of a model that was loaded, too
     laying = _Laying(recipe, network.config, reading, packed, rank, ranks)
     batches = laying.training(text.train)
     about = _about(recipe, text, base) | laying.longest_source(text.train)
@@ -128,11 +131,12 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
         special=reading.special,
         about=about,
         batches=batches,
-        validation=None if text.validation is None else laying.validation(text.validation),
+        validation=None if text.validation is None else replace(laying, packed=False).validation(text.validation),
         examples=laying.readable(text),
         count=len(text.train) - batches.left_out,
         left_out=batches.left_out,
         problems=dict(problems.counts),
+        digest=_digest(text),
     )
 
 
@@ -278,6 +282,17 @@ def _parted(text: str) -> tuple[str, str]:
     cut = max(text.rfind(" ", 1, third), text.rfind("\n", 1, third))
     cut = cut if cut > 0 else third
     return text[:cut], text[cut:]
+
+
+def _digest(text: Text) -> str:
+    """SHA-256 of the ids, of where each example begins, and of classes."""
+    found = hashlib.sha256()
+    for part in (text.train, text.validation):
+        if part is not None:
+            for numbers in (*part.tokens, *part.offsets, *([] if part.labels is None else [part.labels])):
+                found.update(f"{numbers.dtype} {len(numbers)} ".encode())
+                found.update(np.ascontiguousarray(numbers).data)
+    return found.hexdigest()
 
 
 # How a model reads it

@@ -1,7 +1,8 @@
 """A model tried on text it does not learn from: its loss, what it says, and how good that is."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -39,7 +40,7 @@ class Found:
             return True
         if by == "score" and self.score is not None and other.score is not None:
             return self.score > other.score
-        return self.loss < other.loss
+        return self.loss < other.loss or (math.isnan(other.loss) and not math.isnan(self.loss))
 
 
 def validate(task: Task, stored: Stored, sentences: int) -> Found:
@@ -48,7 +49,7 @@ def validate(task: Task, stored: Stored, sentences: int) -> Found:
     loss = float("nan") if task.validation is None else validation_loss(stored, task.validation)
     if task.kind == "language":
         return Found(loss, None, None, _continuations(stored, task.examples))
-    examples = task.examples[: max(SAMPLES, sentences)]
+    examples = task.examples if task.kind == "classification" else task.examples[: max(SAMPLES, sentences)]
     sources, wanted = [source for source, _ in examples], [target for _, target in examples]
     if not sources:
         return Found(loss, None, None, ())
@@ -59,7 +60,7 @@ def validate(task: Task, stored: Stored, sentences: int) -> Found:
         measure: Literal["BLEU", "accuracy"] = "accuracy"
     else:
         said = _translations(stored, sources)
-        score, measure = bleu(said, [wanted]).score if sentences else None, "BLEU"
+        score, measure = bleu(said[:sentences], [wanted[:sentences]]).score if sentences else None, "BLEU"
     shown = zip(sources[:SAMPLES], said, wanted, strict=False)
     return Found(loss, score, measure, tuple(Sample(*each) for each in shown))
 
@@ -70,7 +71,7 @@ def validation_loss(stored: Stored, batches: Batches) -> float:
     objective = Objective(stored.network)
     device = stored.network.embedding.tokens.weight.device
     nats, count = torch.zeros((), device=device), 0
-    for batch in batches.epoch(0):
+    for batch in replace(batches, rank=0, ranks=1).epoch(0):  # the first rank tries it, on all of the text
         nats += objective(batch.to(device))
         count += batch.targets
     return float(nats) / max(1, count)

@@ -69,7 +69,7 @@ def safe(text: str) -> str:
     """
     text = visible(text)
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return re.sub(r"([\\`*_{}\[\]<>|~$&#!:^])", r"\\\1", text).strip()
+    return re.sub(r"([\\`*_{}\[\]<>|~$&#!^]|:(?=\S))", r"\\\1", text).strip()
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
