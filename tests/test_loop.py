@@ -187,7 +187,7 @@ def test_a_language_model_goes_on_from_its_prompts(folder: Path) -> None:
     m = regard.load(str(out))
     for sample in last.samples:
         assert sample.source
-        assert sample.source + sample.output == m.generate(sample.source, max_tokens=100, temperature=0.8, top_p=0.95)
+        assert sample.source + sample.output == m.generate(sample.source, max_tokens=100, beam=2)  # as the recipe says
 
 
 def test_a_run_does_the_same_again(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
     assert scores.sentences == DEV
     task = make_task(a_recipe(), cache_folder(), packed=False)
     for count in (0, 1, 2, 12):
-        found = validate(task, load(tmp_path / "run"), count)
+        found = validate(task, load(tmp_path / "run"), count, Decoding())
         assert len(found.samples) == 3
         if count == 0:
             assert found.score is None
@@ -319,7 +319,7 @@ def test_accuracy_is_of_all_examples(sentences: int, folder: Path) -> None:
     m = regard.load(str(out))
     said = [label for label, _ in m.classify([text for text, _ in task.examples])]
     right = sum(answer == label for answer, (_, label) in zip(said, task.examples, strict=True))
-    found = validate(task, load(out), sentences)
+    found = validate(task, load(out), sentences, Decoding())
     assert found.measure == "accuracy"
     assert found.score == pytest.approx(100 * right / len(task.examples))
     assert of(Validated, events)[-1].score == found.score
@@ -351,7 +351,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float], scores: list[
     nothing: list[float | None] = [None] * len(losses)
     script = iter(zip(losses, scores or nothing, strict=True))
 
-    def instead(_task: Task, _stored: Stored, _sentences: int) -> Found:
+    def instead(_task: Task, _stored: Stored, _sentences: int, _decode: Decoding) -> Found:
         loss, score = next(script)
         return Found(loss, score, None if score is None else "BLEU", ())
 
@@ -546,3 +546,60 @@ def test_a_run_is_not_written_over(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no run's folder"):
         run(a_recipe("language"), tmp_path / "other")
     assert (tmp_path / "other" / "diary.txt").read_text() == "mine"
+
+
+# What a severe reader found
+
+
+def test_a_packed_language_model_is_tried_as_it_learns(tmp_path: Path) -> None:
+    """Its texts do not see each other in training; in validation they must not either."""
+    task = make_task(a_recipe("language", packed=True), cache_folder(), packed=True)
+    assert task.packed
+    assert task.fixed
+    assert task.validation is not None
+    learned, tried = next(task.batches.epoch(0)), next(task.validation.epoch(0))
+    assert learned.lengths is not None
+    assert tried.lengths is not None
+    assert learned.lengths.dim() == tried.lengths.dim() == 2
+
+
+def test_a_model_that_diverged_is_told_by_its_diagnosis_and_not_by_its_decoder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"updates in a row up to step \d+ were not finite"):
+        run(a_recipe(lr=1e30, warmup=0, schedule="constant", validate_every=2), tmp_path / "run")
+    assert of(Ended, read_metrics(tmp_path / "run"))[-1].reason == "diverged"
+
+
+def test_best_models_do_not_pile_up(tmp_path: Path) -> None:
+    bests: set[int] = set()
+
+    def look(event: Event) -> None:
+        if isinstance(event, Validated):
+            bests.add(len(list((tmp_path / "run" / "checkpoints").glob("best-*"))))
+
+    recipe = a_recipe(steps=30, validate_every=2, checkpoint_every=1_000, validation_sentences=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "final_scores", lambda *_: [])
+        train(recipe, tmp_path / "run", watchers=[look])
+    assert bests == {1}
+
+
+def test_the_end_of_a_run_is_in_its_log(tmp_path: Path) -> None:
+    _, events = run(a_recipe(steps=5, log_every=50), tmp_path / "run")
+    assert [event.step for event in of(Stepped, events)] == [5]
+
+
+def test_what_a_checkpoint_held_is_not_kept_open(tmp_path: Path) -> None:
+    """Else a file that was removed would take its place on the disk until the process ends."""
+    settings: dict[str, Any] = {"checkpoint_every": 5, "average": 2, "validate_every": 5}
+    run(a_recipe(steps=10, **settings), tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "final_scores", lambda *_: [])
+        train(a_recipe(steps=25, **settings), tmp_path / "run", resume=True)
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_what_needs_validation_is_refused_without() -> None:
+    data = Data(train=(Corpus(("a.fr", "a.en")),))
+    for settings in ({"patience": 3}, {"best_by": "score"}):
+        with pytest.raises(ValueError, match=f"train.{next(iter(settings))} needs text to validate on"):
+            a_recipe(data=data, **settings)

@@ -291,3 +291,16 @@ def test_a_batch_that_counts_nothing_moves_nothing() -> None:
         total.backward()
         assert total.item() == 0
         assert all(each.grad is None or (each.grad == 0).all() for each in network.parameters())
+
+
+def test_the_gradient_of_a_float16_weight_does_not_overflow_on_the_way() -> None:
+    """A sum over thousands of tokens, which only the mean brings back to size."""
+    tokens = 4_096
+    hidden = torch.full((tokens, 4), 20.0, dtype=torch.float16, requires_grad=True)
+    weight = torch.zeros(8, 4, dtype=torch.float16, requires_grad=True)
+    total = loss_sum(hidden, weight, None, torch.zeros(tokens, dtype=torch.long))
+    (total / tokens).backward()
+    assert weight.grad is not None
+    wanted = torch.full((8, 4), 20 / 8)
+    wanted[0] -= 20
+    torch.testing.assert_close(weight.grad.float(), wanted, rtol=2e-3, atol=0)

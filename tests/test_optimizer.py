@@ -314,3 +314,37 @@ def test_weights_without_gradients_stay() -> None:
     assert bad == 0
     changed = [not torch.equal(now, then) for now, then in zip(network.parameters(), before, strict=True)]
     assert changed == [True, *[False] * (len(before) - 1)]
+
+
+def test_a_scale_is_not_taken_over_from_another_type() -> None:
+    single = Optimizer(torch.nn.Linear(3, 2), Train())
+    half = Optimizer(torch.nn.Linear(3, 2).half(), Train())
+    assert half.scale == 2.0**16
+    half.load(single.named_weights(), single.state())
+    assert half.scale == 2.0**16
+    single.load(half.named_weights(), half.state())
+    assert single.scale == 1
+
+
+def test_moments_that_were_only_begun_are_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = torch.nn.Linear(3, 2)
+    optimizer = Optimizer(network, Train())
+    optimizer.set_rate(0.1)
+    plain, calls = torch.zeros_like, [0]
+
+    def scarce(*args: Any, **options: Any) -> Tensor:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise torch.OutOfMemoryError("no memory is left")
+        return plain(*args, **options)
+
+    network(torch.ones(1, 3)).sum().backward()
+    monkeypatch.setattr(torch, "zeros_like", scarce)
+    with pytest.raises(torch.OutOfMemoryError):
+        optimizer.update(torch.tensor(1.0))
+    monkeypatch.undo()
+    optimizer.recover()
+    before = network.weight.detach().clone()
+    network(torch.ones(1, 3)).sum().backward()
+    optimizer.update(torch.tensor(1.0))
+    torch.testing.assert_close(network.weight, before - 0.1)

@@ -79,6 +79,10 @@ class Figures:
     """flips and truncations that were noticed"""
 
 
+FAR = 5
+"""steps that a process makes before it is killed, if its time has not come by then"""
+
+
 def prepare(folder: Path, steps: int) -> Recipe:
     """Text and a recipe in the folder, as small as can be."""
     os.environ["REGARD_CACHE"] = str(folder / "cache")
@@ -139,8 +143,11 @@ def where(run: Path) -> str:
 
 
 def watch(pid: int, run: Path, draw: random.Random, in_save: bool, longest: float) -> bool:
-    """Kill the process: as soon as a save begins or a moment later, or at a time that is drawn. Whether it was."""
-    until = time.monotonic() + draw.uniform(0, longest)
+    """Kill the process: as soon as a save begins or a moment later, or at a time that is drawn. Whether it was.
+
+    However quick the machine, it does not come far: no process makes more than a few steps.
+    """
+    until, far = time.monotonic() + draw.uniform(0, longest), newest_step(run) + FAR
     skip = draw.randrange(4)  # saves that are let pass
     seen: set[str] = set()
     while ended_now(pid) is False:
@@ -150,7 +157,7 @@ def watch(pid: int, run: Path, draw: random.Random, in_save: bool, longest: floa
                 time.sleep(draw.choice([0.0, draw.uniform(0, SAVE_SECONDS)]))
                 break
             seen |= fresh
-        elif time.monotonic() >= until:
+        elif time.monotonic() >= until or newest_step(run) >= far:
             break
         else:
             time.sleep(0.001)
@@ -284,7 +291,7 @@ def main() -> None:
     draw, figures, begun = random.Random(args.seed), Figures(), time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        recipe = prepare(folder, steps=20 + 5 * max(args.kills, args.in_save))
+        recipe = prepare(folder, steps=2 * FAR * (5 + max(args.kills, args.in_save)))
         peace, war = folder / "peace", folder / "war"
         finish(recipe, peace, peace.with_suffix(".log"))
         print(f"{recipe.train.steps} steps in peace; now with {args.kills} kills", flush=True)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from regard.evaluate.checks import check_texts
 from regard.evaluate.honesty import Note, note_on
 
@@ -133,13 +135,15 @@ def _bleu(lowercase: bool) -> Any:
 def _chrf(lowercase: bool) -> Any:
     from sacrebleu.metrics.chrf import CHRF
 
-    class PlainCHRF(CHRF):
-        """Where nothing matches it gives a float, and else NumPy's, which the statistics of resamples do not mix."""
+    class EvenCHRF(CHRF):
+        """Of resamples it gives NumPy's numbers, also where nothing matches: `statistics` does not mix kinds."""
 
-        def _compute_f_score(self, statistics: Any) -> float:
-            return float(super()._compute_f_score(statistics))
+        def _compute_f_score(self, statistics: Any) -> Any:
+            score = super()._compute_f_score(statistics)
+            mixes = score == 0 and isinstance(statistics, np.ndarray) and statistics.dtype.kind == "f"
+            return statistics.dtype.type(score) if mixes else score
 
-    return PlainCHRF(lowercase=lowercase, word_order=2)
+    return EvenCHRF(lowercase=lowercase, word_order=2)
 
 
 def _score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> Score:

@@ -7,6 +7,7 @@ C model width, D a head's width (Dk for queries and keys, Dv for values).
 import math
 from collections.abc import Callable
 from functools import cache as once
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,11 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.config import check_probability, head_widths
 from regard.model.cache import KeyValues
-from regard.model.masks import SHORT, Mask, Sentences, check_mask, dense
+from regard.model.masks import Mask, Sentences, check_mask, dense
 from regard.model.positions import Rotary, rotate
+
+WIDEST, LARGE = 64, {(8, 0), (9, 0), (10, 0)}
+"""a head's width for which a row of 128 places is one tile, on a chip with room for it: A100, H100 and H200, B200"""
 
 
 def attention(
@@ -56,7 +60,7 @@ def fast_attention(
             raise ValueError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
         if isinstance(mask, BlockMask):
             return _flex_attention(q, k, v, mask, grouped)
-        if not grouped and max(q.size(-1), v.size(-1)) <= SHORT:
+        if not grouped and tiles_fit(q, v):
             from regard.model.tiles import tile_attention  # Triton comes with CUDA alone
 
             return tile_attention(q, k, v, *mask)
@@ -189,6 +193,12 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
             f"queries {list(q.shape)} and keys {list(k.shape)}: {q.size(-3)} heads cannot share {k.size(-3)}"
         )
     return True
+
+
+def tiles_fit(q: Tensor, v: Tensor) -> bool:
+    """Whether the tiles of short rows can be computed here."""
+    fits = max(q.size(-1), v.size(-1)) <= WIDEST and torch.cuda.get_device_capability(q.device) in LARGE
+    return fits and find_spec("triton") is not None
 
 
 def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool) -> Tensor:

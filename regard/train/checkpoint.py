@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,9 @@ def save_best(run: Path, step: int, model: Stored) -> Path:
     folder = best_model(run, step)
     needed = sum(x.numel() * x.element_size() for x in model.network.state_dict().values())
     _write(folder, lambda temporary: store.write(model, temporary), needed)
+    for other in _unknown_bests(run, _numbered(run, "step")):
+        if other != folder:
+            _remove(other)
     return folder
 
 
@@ -216,13 +219,17 @@ def _prune(run: Path, step: int) -> None:
     """Keep the newest checkpoints up to this step, and the best models that they know of."""
     steps = _numbered(run, "step")
     kept = [folder for folder in steps if _number(folder) <= step][-KEPT:]
+    for folder in [*(each for each in steps if each not in kept), *_unknown_bests(run, kept)]:
+        _remove(folder)
+
+
+def _unknown_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
+    """The best models that none of these checkpoints knows of."""
     known = set()
-    for folder in kept:
+    for folder in checkpoints:
         with suppress(ValueError, OSError):  # if it is damaged, that is said when it is needed
             known.add(read_json(folder / PROGRESS).get("best_step"))
-    bests = [folder for folder in _numbered(run, "best") if _number(folder) not in known]
-    for folder in [*(each for each in steps if each not in kept), *bests]:
-        _remove(folder)
+    return [folder for folder in _numbered(run, "best") if _number(folder) not in known]
 
 
 def _remove(folder: Path) -> None:

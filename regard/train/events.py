@@ -23,7 +23,7 @@ class Started:
     parameters: int
     examples: int
     left_out: int
-    """examples that are longer than `train.max_length`"""
+    """examples that are too long: for `train.max_length`, a batch, or the model's positions"""
     problems: dict[str, int]
     """lines of the corpus that could not be used, by kind"""
 

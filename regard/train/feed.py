@@ -19,6 +19,8 @@ class Fed:
     epoch: int
     index: int
     """of the next batch within the epoch"""
+    length: int
+    """batches of the epoch"""
 
 
 class Feed:
@@ -49,9 +51,10 @@ class Feed:
         try:
             epoch, index = self.epoch, self.index
             while not self.over.is_set():
+                length = self.batches.length(epoch)
                 for batch in self.batches.epoch(epoch, index):
                     index += 1
-                    if not self._put(Fed(batch.pinned(), epoch, index)):
+                    if not self._put(Fed(batch.pinned(), epoch, index, length)):
                         return
                 epoch, index = epoch + 1, 0
         except BaseException as error:

@@ -7,6 +7,7 @@ from regard.evaluate.classes import ClassScores, class_scores
 from regard.evaluate.scores import TranslationScores, translation_scores
 from regard.store import Stored
 from regard.train.task import Task
+from regard.train.validate import for_decoding
 
 VALIDATION = "the validation text"
 
@@ -21,5 +22,5 @@ def final_scores(task: Task, model: Stored, decode: Decoding) -> list[Scores]:
     if task.kind == "classification":
         said = [label for label, _ in Model(**vars(model)).classify(sources)]
         return [class_scores(wanted, said)]
-    outputs = [found[0].text for found in Translator(model, decode).all(sources)]
+    outputs = [found[0].text for found in Translator(for_decoding(model), decode).all(sources)]
     return [translation_scores(outputs, [wanted], VALIDATION)]

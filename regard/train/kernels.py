@@ -23,16 +23,16 @@ def _row(logits, labels, losses, stride, outputs, smoothing, BLOCK: tl.constexpr
     logits += row * stride
     label = tl.load(labels + row)
     counts = label >= 0
-    top, powers, total = -1e30, 0.0, 0.0
+    top, powers, total, said = -1e30, 0.0, 0.0, 0.0
     for begin in range(0, outputs, BLOCK):
         place = begin + tl.arange(0, BLOCK)
         x = tl.load(logits + place, mask=place < outputs, other=float("-inf")).to(tl.float32)
         total += tl.sum(tl.where(place < outputs, x, 0.0), 0)
+        said += tl.sum(tl.where(place == label, x, 0.0), 0)  # not read below, where others overwrite it
         higher = tl.maximum(top, tl.max(x, 0))
         powers = powers * tl.exp(top - higher) + tl.sum(tl.exp(x - higher), 0)
         top = higher
     log_sum = top + tl.log(powers)
-    said = tl.load(logits + tl.where(counts, label, 0)).to(tl.float32)
     loss = log_sum - (1.0 - smoothing) * said - smoothing * total / outputs
     tl.store(losses + row, tl.where(counts, loss, 0.0))
     for begin in range(0, outputs, BLOCK):

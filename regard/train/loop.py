@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.model.transformer import build
 from regard.store import Stored, fill, load
+from regard.train.average import Average, Weights
 from regard.train.checkpoint import (
     RECIPE,
     best_model,
@@ -49,8 +50,8 @@ from regard.train.step import Stepper
 from regard.train.task import cache_folder, make_task
 from regard.train.validate import Found, validate
 
-TOO_MANY = 10
-"""updates in a row that are not finite: no accident, but a fault"""
+TOO_MANY, TOO_MANY_SCALED = 10, 40
+"""updates in a row that are not finite: no accident, but a fault; in float16 the loss's scale is sought so, at first"""
 
 Reason = Literal["steps", "patience", "interrupted"]
 
@@ -80,6 +81,8 @@ class Progress:
     """the losses since the last line of the log, summed, and the targets they are of"""
     text: str = ""
     """the digest of what is learned from"""
+    packed: bool = False
+    """whether sentences share rows: epoch and index count batches of one kind"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,9 @@ def train(recipe: Recipe, out: Path, resume: bool = False, watchers: Sequence[Wa
             check_folder(recipe, out, resume)
             if here.first:
                 until_the_end.enter_context(held(out))
-        return Run(recipe, out, resume, here, Interrupts(), watchers).go()
+        run = Run(recipe, out, resume, here, Interrupts(), watchers)
+        until_the_end.callback(run.close)
+        return run.go()
 
 
 class Run:
@@ -132,9 +137,9 @@ class Run:
         objective = Objective(self.network, self.settings.label_smoothing, self.place.compiled)
         spread = here.spread(objective, self.settings.parallel, self.place.dtype)
         self.optimizer = Optimizer(self.network, self.settings, self.place.dtype == torch.float16)
-        self.stepper = Stepper(spread, self.optimizer, self.place.device, here)
-        self.progress = Progress(text=self.task.digest)
-        self.snapshots: dict[int, dict[str, Tensor]] = {}
+        self.stepper = Stepper(spread, self.optimizer, self.place.device, here, record=self.task.fixed)
+        self.progress = Progress(text=self.task.digest, packed=self.task.packed)
+        self.average = Average(self.settings.average)
         notes = self._resume() if resume else []
         self.watchers = [*watchers, *self._log()] if here.first else []
         self.tell(self._started())
@@ -145,14 +150,11 @@ class Run:
         """Steps, validations and checkpoints, until there is a reason to end."""
         p, s = self.progress, self.settings
         reason: Reason = "patience" if self._waited_enough() else "steps"
-        self.meter = Meter(self.place.device)
-        self.meter.seconds = self.meter.begun = p.seconds
-        self.meter.loss, self.meter.counted = p.loss, p.counted
+        self.meter = Meter(self.place.device, p.seconds, p.loss, p.counted)
         if self.here.first and p.step < s.steps:
             withdraw(self.out)
-        fixed = self._packed() or self.task.kind == "language"
         feed = Feed(self.task.batches, p.epoch, p.index)
-        with interrupts(self.stopped), kernels(self.place.device, fixed), feed:
+        with interrupts(self.stopped), kernels(self.place.device, self.task.fixed), feed:
             batches = iter(feed)
             while p.step < s.steps and reason == "steps":
                 interrupted = self._step(batches)
@@ -175,6 +177,12 @@ class Run:
         ended = self._ended(reason)
         self.tell(ended)
         return Outcome(ended, scores, self.stopped.signal, self.here.first)
+
+    def close(self) -> None:
+        """Let go of the log's files, however it ended."""
+        for watcher in self.watchers:
+            if isinstance(watcher, Log):
+                watcher.close()
 
     def tell(self, event: Event) -> None:
         """Tell those who watch. One whose terminal or pipe is gone is told no more: that is no reason to stop."""
@@ -210,20 +218,20 @@ class Run:
         for step, bad in self.meter.look():
             p.in_a_row = p.in_a_row + 1 if bad else 0
             p.skipped += bad
-            if bad:
+            if bad and not self.optimizer.scaled:  # a scale that is too high is found so
                 self.tell(Noted(step, "the loss or its gradient was not finite: this update was left out"))
-            if p.in_a_row >= TOO_MANY:
+            if p.in_a_row >= (TOO_MANY_SCALED if self.optimizer.scaled else TOO_MANY):
                 self._diverged(last, lr)
-        if p.step % self.settings.log_every == 0:
-            self.tell(self._stepped(lr))
+        if p.step % self.settings.log_every == 0 or p.step == self.settings.steps:
+            self.tell(self._stepped(lr, last))
 
-    def _stepped(self, lr: float) -> Stepped:
+    def _stepped(self, lr: float, last: Fed) -> Stepped:
         p, seen = self.progress, self.meter.reading()
         name = torch.cuda.get_device_name(self.place.device) if self.place.device.type == "cuda" else ""
         most = (peak(name) or 0.0) * self.here.count
         return Stepped(
             step=p.step,
-            epoch=p.epoch + p.index / self.task.batches.length(p.epoch),
+            epoch=last.epoch + last.index / last.length,
             loss=seen.loss,
             lr=lr,
             gradient=seen.gradient,
@@ -242,10 +250,9 @@ class Run:
         found: Found | None = None
         with self.here.agreed():
             if self.here.first:
-                self._snapshot(weights)
-                model = self._model(self._mean())
+                model = self._model(self.average.add(p.step, weights))
                 with kernels(self.place.device, fixed=False):
-                    found = validate(self.task, self._as_computed(model), s.validation_sentences)
+                    found = validate(self.task, self._as_computed(model), s.validation_sentences, self.recipe.decode)
         found = self.here.from_first(found)
         assert found is not None
         worst = math.nan if p.best_loss is None else p.best_loss
@@ -273,9 +280,9 @@ class Run:
         tensors = {name: whole(value) for name, value in self.optimizer.state().items()}
         with self.here.agreed():
             if self.here.first:
-                kept = {f"kept.{step}.{name}": x for step, held in self.snapshots.items() for name, x in held.items()}
-                p.kept = list(self.snapshots)
-                folder = save_checkpoint(self.out, p.step, self._model(weights), tensors | kept, asdict(p))
+                p.kept = list(self.average.kept)
+                tensors |= self.average.tensors()
+                folder = save_checkpoint(self.out, p.step, self._model(weights), tensors, asdict(p))
                 size = sum(file.stat().st_size for file in folder.iterdir())
                 self.tell(Saved(p.step, str(folder), size, time.perf_counter() - begun))
         self.meter.go()
@@ -308,7 +315,7 @@ class Run:
         self.tell(self._ended("diverged"))
         with self.here.agreed():
             raise ValueError(
-                f"{TOO_MANY} updates in a row up to step {p.step} were not finite, and were left out: {told}. "
+                f"{p.in_a_row} updates in a row up to step {p.step} were not finite, and were left out: {told}. "
                 f"Checkpoints in {self.out / 'checkpoints'} are as they were"
             )
 
@@ -326,6 +333,9 @@ class Run:
                     f"{found.folder} was trained on other text: a file of the recipe's data has changed since. "
                     "Bring back what it was, or begin another run with --out"
                 )
+            if found is not None and found.progress.get("packed") != self.task.packed:
+                was = "true" if found.progress.get("packed") else "false"
+                raise ValueError(f"{found.folder} has seen other batches: go on with --set train.packed={was}")
         with self.here.agreed():
             here = None if found is None else found.folder.name
             if (first := self.here.from_first(here)) != here:
@@ -336,10 +346,7 @@ class Run:
         if self.here.first:
             set_aside(self.out, self.progress.step)
         self.optimizer.load(dict(found.model.network.named_parameters()), found.tensors)
-        self.snapshots = {
-            step: {name: found.tensors[f"kept.{step}.{name}"] for name in self.optimizer.names}
-            for step in self.progress.kept
-        }
+        self.average.load(self.progress.kept, self.optimizer.names, found.tensors)
         return [*damaged, *self._check_best(), f"goes on behind step {self.progress.step:,}, from {found.folder}"]
 
     def _check_best(self) -> list[str]:
@@ -395,24 +402,7 @@ class Run:
         """The float32 weights, whole."""
         return {name: whole(weight).detach() for name, weight in self.optimizer.named_weights().items()}
 
-    def _snapshot(self, weights: dict[str, Tensor]) -> None:
-        """Keep these weights for averaging, and no more than are averaged."""
-        if self.settings.average > 1:
-            weights = {name: x.to("cpu", copy=True) for name, x in weights.items()}
-        self.snapshots[self.progress.step] = weights
-        for step in sorted(self.snapshots)[: -self.settings.average]:
-            del self.snapshots[step]
-
-    def _mean(self) -> dict[str, Tensor]:
-        """The mean of the weights that are kept; of one, itself, which is then not kept any longer."""
-        held = list(self.snapshots.values())
-        if self.settings.average == 1:
-            self.snapshots.clear()
-        return {
-            name: torch.stack([each[name] for each in held]).mean(0) if held[1:] else held[0][name] for name in held[0]
-        }
-
-    def _model(self, weights: dict[str, Tensor]) -> Stored:
+    def _model(self, weights: Weights) -> Stored:
         """A model of these weights, on its own."""
         with torch.device("meta"):
             network = build(self.network.config)

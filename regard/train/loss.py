@@ -8,6 +8,7 @@ gradient; what is kept is the gradient of the vectors and of the weights. On a G
 Dimensions: N tokens, n tokens of a piece, C model width, V outputs.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from regard.text.batches import IGNORE
 
+HAS_TRITON = find_spec("triton") is not None
+"""it comes with PyTorch for CUDA on Linux"""
 SHARE = 32
 """logits may take this part of a GPU's memory at one time"""
 ON_CPU = 2**24
@@ -67,7 +70,7 @@ class _LossSum(torch.autograd.Function):
             if d_hidden is None:
                 continue
             torch.mm(logits, weight, out=d_hidden[piece])
-            product = logits.t() @ hidden[piece]  # [V, C]
+            product = weight_gradient(logits, hidden[piece])
             d_weight = product if d_weight is None else d_weight.add_(product)
             if d_bias is not None:
                 d_bias += logits.sum(0, dtype=torch.float32)
@@ -78,10 +81,17 @@ class _LossSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        d_hidden, d_weight, d_bias = ctx.gradients
+        d_hidden, d_weight, d_bias = ctx.gradients  # changed in place: there is one way back
         weight_dtype, bias_dtype = ctx.dtypes
         d_bias = None if d_bias is None else d_bias.mul_(gradient).to(bias_dtype)
         return d_hidden.mul_(gradient), d_weight.mul_(gradient).to(weight_dtype), d_bias, None, None
+
+
+def weight_gradient(logits: Float[Tensor, "n V"], hidden: Float[Tensor, "n C"]) -> Float[Tensor, "V C"]:
+    """logitsᵀ hidden, a sum over all tokens. In float16 it might not fit, and is made a thousandth of itself."""
+    if logits.dtype != torch.float16:
+        return logits.t() @ hidden
+    return (logits.t() @ (hidden / 1_024)).float() * 1_024
 
 
 def rows_at_once(hidden: Float[Tensor, "N C"], weight: Float[Tensor, "V C"]) -> int:
@@ -96,7 +106,7 @@ def losses_and_gradients(
     logits: Float[Tensor, "n V"], labels: Int[Tensor, " n"], smoothing: float
 ) -> Float[Tensor, " n"]:
     """Each token's loss, 0 where the label is IGNORE; the logits are overwritten by its gradient."""
-    if logits.is_cuda:
+    if logits.is_cuda and HAS_TRITON:
         from regard.train.kernels import losses_and_gradients as in_one_pass
 
         return in_one_pass(logits, labels, smoothing)

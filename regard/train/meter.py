@@ -25,13 +25,14 @@ class Reading:
 class Meter:
     """Keeps what steps give until someone looks. Time spent elsewhere, between `pause` and `go`, is left out."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, seconds: float = 0.0, loss: float = 0.0, counted: float = 0.0) -> None:
         self.most = READ_EVERY.get(device.type, 10)
         self.waiting: list[tuple[int, Float[Tensor, 3]]] = []
-        self.seconds = 0.0
-        """of training, since the meter was made"""
+        self.seconds = seconds
+        """of training, those of earlier processes counted"""
         self.go()
         self._clear()
+        self.loss, self.counted = loss, counted
 
     def go(self) -> None:
         """The clock runs."""

@@ -56,6 +56,7 @@ class Optimizer:
         self.scale = torch.tensor(2.0**16 if half else 1.0, device=device)
         """what the loss is multiplied by before the way back, so that float16 gradients do not vanish"""
         self.growth = torch.tensor(0, dtype=torch.int32, device=device) if half else None
+        self.scaled = half
 
     def collect(self) -> None:
         """Add the network's gradients to those of the float32 weights, and clear them."""
@@ -77,6 +78,13 @@ class Optimizer:
         """Forget the gradients."""
         for each in (*self.parameters, *self.weights):
             each.grad = None
+
+    def recover(self) -> None:
+        """Forget what memory did not suffice for: gradients, and moments that were only begun."""
+        self.clear()
+        for weight in self.weights:
+            if not set(MOMENTS) <= set(self.adam.state.get(weight, {})):
+                self.adam.state.pop(weight, None)
 
     def set_rate(self, lr: float) -> None:
         """The learning rate of the updates to come."""
@@ -126,11 +134,13 @@ class Optimizer:
                 parameter.copy_(weight)
             held = {kind: state[f"{kind}.{name}"] for kind in MOMENTS if f"{kind}.{name}" in state}
             self.adam.state[weight] = {
-                kind: shared_like(value, weight) if value.dim() else value.to("cpu" if self.sharded else weight.device)
+                kind: shared_like(value, weight).clone()  # a file that is mapped could not be removed
+                if value.dim()
+                else value.to("cpu" if self.sharded else weight.device, copy=True)
                 for kind, value in held.items()
             }
-        self.scale.copy_(state["scale"])
-        if self.growth is not None and "growth" in state:
+        if self.growth is not None and "growth" in state:  # else it was computed in another type, without a scale
+            self.scale.copy_(state["scale"])
             self.growth.copy_(state["growth"])
 
     def named_weights(self) -> dict[str, Tensor]:

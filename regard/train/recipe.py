@@ -195,6 +195,8 @@ class Train(Strict):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} is not possible: it must be at least 0 and finite")
+        if self.eps == 0:
+            raise ValueError("eps=0 divides by zero where a gradient is zero: it must be above 0")
         if self.lr_end > 1:
             raise ValueError(f"lr_end={self.lr_end} is a share of lr, at most 1")
         if self.lr == 0:
@@ -270,6 +272,10 @@ class Recipe(Strict):
             raise ValueError(
                 f"model.attention_dropout={dropped} is not possible with train.packed: set one to 0 or false"
             )
+        tried = self.data.validation is not None or self.data.held_out or self.data.petit
+        for key, asked in {"patience": train.patience, "best_by": train.best_by == "score"}.items():
+            if asked and not tried:
+                raise ValueError(f"train.{key} needs text to validate on: name data.validation, or data.held_out")
         if train.best_by == "score" and task == "language":
             raise ValueError("train.best_by='score': a language model has no score beside its loss; use 'loss'")
         if train.best_by == "score" and task == "translation" and not train.validation_sentences:
@@ -486,6 +492,7 @@ FREE = {
     "precision",
     "compile",
     "parallel",
+    "packed",
 }
 """what of `train` may be another when a run goes on: all else would make it another run"""
 

@@ -16,7 +16,7 @@ from regard.text.batches import Batch
 WARM = 3
 """steps of a shape before it is recorded: what is compiled and tuned on the way must be done by then"""
 MOST = 4
-"""graphs: each holds its memory"""
+"""graphs"""
 
 Work = Callable[[Sequence[Batch]], Tensor]
 Shape = tuple[tuple[int, ...], ...]
@@ -29,6 +29,7 @@ class Recorder:
         self.work = work
         self.seen: Counter[Shape] = Counter()
         self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Batch], Tensor]] = {}
+        self.pool = torch.cuda.graph_pool_handle()  # one for all: they are replayed one at a time
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, batches: Sequence[Batch]) -> Tensor:
@@ -47,7 +48,7 @@ class Recorder:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a graph has memory of its own
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             found = self.work(there)
         self.graphs[shape] = graph, there, found
         return self._replay(shape, batches)

@@ -16,12 +16,15 @@ from regard.train.record import Recorder
 class Stepper:
     """Makes updates. A batch that does not fit is split, and so are those behind it."""
 
-    def __init__(self, objective: nn.Module, optimizer: Optimizer, device: torch.device, ranks: Ranks) -> None:
+    def __init__(
+        self, objective: nn.Module, optimizer: Optimizer, device: torch.device, ranks: Ranks, record: bool = True
+    ) -> None:
         self.objective, self.optimizer, self.device, self.ranks = objective, optimizer, device, ranks
         self.pieces = 1
         """parts that each batch is split into"""
         self.total = torch.ones((), device=device)
-        self.recorder = Recorder(self._work) if device.type == "cuda" and ranks.count == 1 else None
+        record = record and device.type == "cuda" and ranks.count == 1
+        self.recorder = Recorder(self._work) if record else None
 
     def step(self, batches: Sequence[Batch], lr: float, total: float) -> Float[Tensor, "3"]:
         """The sum of the losses, the gradient's norm, and 1 if the update was left out since either was not finite.
@@ -60,10 +63,12 @@ class Stepper:
 
     def _split(self, batches: Sequence[Batch]) -> None:
         """Smaller pieces from now on; an error where that cannot help."""
-        self.optimizer.clear()
-        self.recorder = None
+        self.optimizer.recover()
+        recorded, self.recorder = self.recorder, None
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+        if recorded is not None:  # a graph has memory of its own: without any, the batch may fit
+            return
         rows = max(len(batch.tokens) for batch in batches)
         if self.ranks.count > 1 or self.pieces >= rows:
             raise ValueError(

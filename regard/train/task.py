@@ -76,6 +76,10 @@ class Task:
     """examples that are too long to be learned from"""
     problems: dict[str, int]
     """lines of the files that could not be used, by kind"""
+    packed: bool
+    """whether sentences share rows"""
+    fixed: bool
+    """whether all batches have one shape"""
     digest: str
     """SHA-256 of all the text as ids: a run goes on with the same alone"""
 
@@ -120,9 +124,14 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
     classes = text.train.classes
     network = _fresh(recipe, reading, len(classes)) if base is None else _further(base, recipe, classes)
     reading.special.check(network.config)
-    packed = packed and not network.config.attention_dropout  # of a model that was loaded, too
+    alone = data.task == "classification" or (data.task == "language" and data.documents == "file")
+    if recipe.train.packed and not alone and network.config.attention_dropout:
+        told = f"attention_dropout={network.config.attention_dropout}, the model's own"
+        raise ValueError(f"train.packed=true is not possible with {told}: set model.attention_dropout=0")
+    packed = packed and not alone and not network.config.attention_dropout
     laying = _Laying(recipe, network.config, reading, packed, rank, ranks)
     batches = laying.training(text.train)
+    trying = laying if data.task == "language" else replace(laying, packed=False)  # a text is tried as it is learned
     about = _about(recipe, text, base) | laying.longest_source(text.train)
     return Task(
         kind=data.task,
@@ -131,12 +140,14 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
         special=reading.special,
         about=about,
         batches=batches,
-        validation=None if text.validation is None else replace(laying, packed=False).validation(text.validation),
+        validation=None if text.validation is None else trying.validation(text.validation),
         examples=laying.readable(text),
         count=len(text.train) - batches.left_out,
         left_out=batches.left_out,
         problems=dict(problems.counts),
         digest=_digest(text),
+        packed=packed,
+        fixed=data.task == "language" or packed,
     )
 
 

@@ -43,12 +43,17 @@ class Found:
         return self.loss < other.loss or (math.isnan(other.loss) and not math.isnan(self.loss))
 
 
-def validate(task: Task, stored: Stored, sentences: int) -> Found:
-    """Try a model on the validation text; of a translator so many sentences are scored."""
+def validate(task: Task, stored: Stored, sentences: int, decode: Decoding) -> Found:
+    """Try a model on the validation text; of a translator so many sentences are scored, and it decodes greedily.
+
+    A model whose loss is not finite is asked for nothing: there is nothing that it could say.
+    """
     require_at_least(0, sentences=sentences)
     loss = float("nan") if task.validation is None else validation_loss(stored, task.validation)
+    if task.validation is not None and not math.isfinite(loss):
+        return Found(loss, None, None, ())
     if task.kind == "language":
-        return Found(loss, None, None, _continuations(stored, task.examples))
+        return Found(loss, None, None, _continuations(stored, task.examples, decode))
     examples = task.examples if task.kind == "classification" else task.examples[: max(SAMPLES, sentences)]
     sources, wanted = [source for source, _ in examples], [target for _, target in examples]
     if not sources:
@@ -79,16 +84,23 @@ def validation_loss(stored: Stored, batches: Batches) -> float:
 
 def _translations(stored: Stored, sources: Sequence[str]) -> list[str]:
     """Greedy ones."""
-    assert not isinstance(stored.network, Encoder)
-    on_gpu = stored.network.embedding.tokens.weight.is_cuda
-    network = quick(stored.network) if on_gpu else stored.network
-    translator = Translator(Stored(network, stored.tokenizer, stored.special, stored.about), Decoding())
-    return [found[0].text for found in translator.all(sources)]
+    return [found[0].text for found in Translator(for_decoding(stored), Decoding()).all(sources)]
 
 
-def _continuations(stored: Stored, examples: Sequence[tuple[str, str]]) -> tuple[Sample, ...]:
-    """What a language model writes behind some beginnings, drawn soberly, the same draw each time."""
+def for_decoding(stored: Stored) -> Stored:
+    """The model as it decodes fastest where it is, in its own type: on a GPU a copy that was made for it."""
+    network = stored.network
+    weight = network.embedding.tokens.weight
+    if not weight.is_cuda or isinstance(network, Encoder):
+        return stored
+    copy = quick(network, "float32" if weight.dtype == torch.float32 else "auto")
+    return Stored(copy, stored.tokenizer, stored.special, stored.about)
+
+
+def _continuations(stored: Stored, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:
+    """What a language model writes behind some beginnings, asked as the recipe says; the same draw each time."""
     model = Model(**vars(stored))
     prompts = [prompt for prompt, _ in examples[:SAMPLES]]
-    said = [model.generate(prompt, max_tokens=WRITTEN, temperature=0.8, top_p=0.95) for prompt in prompts]
+    options = vars(replace(decode, n_best=1, max_tokens=min(WRITTEN, decode.max_tokens or WRITTEN), min_tokens=0))
+    said = [model.generate(prompt, **options) for prompt in prompts]
     return tuple(Sample(prompt, text[len(prompt) :]) for prompt, text in zip(prompts, said, strict=True))
