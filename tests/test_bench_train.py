@@ -18,7 +18,8 @@ from regard.bench.common import Timed, ratios
 from regard.bench.train import WORKS, Engine, Work, bench, check_alike, measure, prepared, sentences
 from regard.config import ModelConfig, preset
 from regard.text.batches import IGNORE, translation
-from regard.train.recipe import Train, read_recipe
+from regard.train.recipe import Train
+from regard.train.recipes import read_recipe
 
 pytest.importorskip("transformers")
 

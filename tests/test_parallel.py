@@ -29,7 +29,7 @@ from regard.train.interrupts import Interrupts
 from regard.train.log import read_metrics
 from regard.train.loop import Run, train
 from regard.train.parallel import Ranks, ranks, whole
-from regard.train.recipe import read_recipe
+from regard.train.recipes import read_recipe
 
 RECIPE = """
 [data]

@@ -16,7 +16,9 @@ from regard.config import ModelConfig
 from regard.decode.options import Decoding
 from regard.text.corpus import Corpus
 from regard.train import recipe as module
-from regard.train.recipe import Data, Recipe, TokenizerSection, Train, as_toml, bundled_recipes, located, read_recipe
+from regard.train import recipes
+from regard.train.recipe import Data, Recipe, TokenizerSection, Train, located
+from regard.train.recipes import as_toml, bundled_recipes, read_recipe
 
 ROOT = Path(__file__).parent.parent
 SMALL = '[data]\npetit = 10\n[model]\nlayers = 2\n[train]\nsteps = 7\nschedule = "linear"\n'
@@ -301,7 +303,7 @@ def test_a_written_recipe_reads_back_as_it_was(name: str, told: dict[str, Any]) 
         decode=Decoding(**told["decode"]),
     )
     table = tomllib.loads(as_toml(recipe))
-    assert module._made(table, "another name") == recipe
+    assert recipes._made(table, "another name") == recipe
 
 
 def corpora(value: Any) -> Any:

@@ -28,7 +28,8 @@ from regard.train.events import Event, Noted, Stepped, Validated
 from regard.train.interrupts import Interrupts, interrupts
 from regard.train.log import read_metrics
 from regard.train.loop import train
-from regard.train.recipe import Recipe, read_recipe
+from regard.train.recipe import Recipe
+from regard.train.recipes import read_recipe
 from regard.train.schedule import learning_rate
 
 ROOT = Path(__file__).parents[1]

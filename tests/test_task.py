@@ -24,7 +24,8 @@ from regard.text.petit import Pair, files, pairs
 from regard.text.tokenizer import Tokenizer
 from regard.train import task as module
 from regard.train.objective import Objective
-from regard.train.recipe import Data, Recipe, TokenizerSection, Train, read_recipe
+from regard.train.recipe import Data, Recipe, TokenizerSection, Train
+from regard.train.recipes import read_recipe
 from regard.train.task import PLAIN, Task, cache_folder, make_task
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[2] / "shared"))

@@ -27,7 +27,8 @@ from regard.train import loop
 from regard.train.checkpoint import newest_checkpoint, publish
 from regard.train.events import Stepped, Validated
 from regard.train.log import read_metrics
-from regard.train.recipe import Recipe, read_recipe
+from regard.train.recipe import Recipe
+from regard.train.recipes import read_recipe
 
 with suppress(ImportError):  # before processes part: each would import it anew
     import torch.utils.tensorboard

@@ -38,7 +38,8 @@ from regard.train.objective import Objective
 from regard.train.optimizer import Optimizer
 from regard.train.parallel import Ranks
 from regard.train.place import Place, find_place
-from regard.train.recipe import Train, read_recipe
+from regard.train.recipe import Train
+from regard.train.recipes import read_recipe
 from regard.train.step import Stepper
 
 LR = 1e-4

@@ -26,7 +26,7 @@ def train(
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
     """
-    from regard.train.recipe import read_recipe
+    from regard.train.recipes import read_recipe
 
     chosen = read_recipe(recipe, changes or [])
     folder = out or Path("runs") / chosen.name

@@ -44,7 +44,8 @@ from regard.train.objective import Objective
 from regard.train.optimizer import Optimizer
 from regard.train.parallel import Ranks, ranks, restarted, whole
 from regard.train.place import find_place, kernels
-from regard.train.recipe import Recipe, as_toml, check_unchanged, read_recipe
+from regard.train.recipe import Recipe, check_unchanged
+from regard.train.recipes import as_toml, read_recipe
 from regard.train.schedule import learning_rate
 from regard.train.step import Stepper
 from regard.train.task import cache_folder, make_task

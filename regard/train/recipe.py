@@ -3,14 +3,10 @@
 The string under each field is its documentation, here and wherever the field is shown to a user.
 """
 
-import json
 import math
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from regard.config import ModelConfig, Strict, check_probability, check_type, did_you_mean, preset, require_at_least
 from regard.decode.options import Decoding
@@ -289,15 +285,6 @@ def check_kind(task: TaskKind, kind: str) -> None:
         raise ValueError(f"the task {task} needs a model of kind {wanted}, and model.kind is {kind!r}")
 
 
-SECTIONS: dict[str, type[Strict]] = {
-    "data": Data,
-    "tokenizer": TokenizerSection,
-    "model": ModelConfig,
-    "train": Train,
-    "decode": Decoding,
-}
-
-
 def located(data: Data) -> Data:
     """The same data with every file where it lies; a ValueError for one that is not there."""
     folder = Path(data.folder).expanduser()
@@ -315,169 +302,6 @@ def located(data: Data) -> Data:
             f"{missing[0]}{more}: there is no such file; --set data.folder=FOLDER says where the files lie"
         )
     return replace(data, folder="", train=train, validation=validation)
-
-
-def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
-    """The recipe of a file, or a bundled one by its name, with `changes` such as "train.steps=2000".
-
-    The value of a change is TOML; what is none is taken as a string: train.schedule=cosine. Parts of parts have dots
-    too: data.validation.files=["dev.fr", "dev.en"], data.train.0.columns=[2, 1].
-    """
-    path = _find(path_or_name)
-    table = _parse(path)
-    try:
-        for change in changes:
-            _change(table, change)
-        return _made(table, path.stem)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
-def bundled_recipes() -> list[str]:
-    """The names of the recipes that come with Regard."""
-    return sorted(path.stem for path in _bundle().glob("*.toml"))
-
-
-def as_toml(recipe: Recipe) -> str:
-    """A file of the recipe with every setting spelled out, which `read_recipe` reads back as it is."""
-    lines = [f"name = {_written(recipe.name)}"]
-    for section, settings in asdict(recipe).items():
-        if isinstance(settings, dict):
-            told = [f"{key} = {_written(value)}" for key, value in settings.items() if value is not None]
-            lines += ["", f"[{section}]", *told]
-    return "\n".join(lines) + "\n"
-
-
-def _written(value: Any) -> str:
-    """A value in TOML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON lets a DEL be, TOML does not
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_written(each)}' for key, each in value.items() if each)} }}"
-    return repr(value)
-
-
-def _bundle() -> Path:
-    """Where the bundled recipes lie: within the package or, in a checkout, beside it."""
-    package = Path(__file__).parents[1]
-    within = package / "recipes"
-    return (
-        within if within.is_dir() or not (package.parent / "pyproject.toml").is_file() else package.parent / "recipes"
-    )
-
-
-def _find(path_or_name: str) -> Path:
-    path = Path(path_or_name)
-    if path.is_file():
-        return path
-    bundled = _bundle() / f"{path_or_name}.toml"
-    if path_or_name in bundled_recipes():
-        return bundled
-    if path.suffix == ".toml":
-        raise ValueError(f"{path}: there is no such file; recipes that come with Regard go by their name alone")
-    raise ValueError(f"no recipe {path_or_name!r}: {did_you_mean(path_or_name, bundled_recipes())}")
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        return tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not in UTF-8 (at byte {error.start}): save it so") from None
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        line = int(place[1]) if place else text.count("\n") + 1
-        message = str(error)[: place.start()] if place else str(error)
-        raise ValueError(f"{path}:{line}: this is no TOML: {message}") from None
-
-
-def _change(table: dict[str, Any], change: str) -> None:
-    """Set one value: section.key=value."""
-    place, equals, text = change.partition("=")
-    parts = [part.strip() for part in place.split(".")]
-    if not equals or (len(parts) < 2 and parts != ["name"]):
-        raise ValueError(f"{change!r} changes nothing: write section.key=value, as in train.steps=2000")
-    if parts[0] not in (*SECTIONS, "name"):
-        raise ValueError(f"{change!r}: there is no section {parts[0]!r}: {did_you_mean(parts[0], SECTIONS)}")
-    inner: Any = table
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        key = int(part) if isinstance(inner, list) and part.isdigit() else part
-        if not isinstance(inner, dict) and not (isinstance(key, int) and key < len(inner)):
-            raise ValueError(f"{change!r}: there is no {part!r} to be changed")
-        if following is None:
-            inner[key] = _value(text.strip(), parts)
-        else:
-            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
-
-
-def _value(text: str, place: list[str]) -> Any:
-    """What a text says in TOML; itself, if it says nothing there or a text is wanted."""
-    try:
-        found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    wanted = str if place == ["name"] else get_type_hints(SECTIONS[place[0]]).get(place[1])
-    alone = found.keys() == {"value"}
-    return found["value"] if alone and (wanted is not str or isinstance(found["value"], str)) else text
-
-
-def _made(table: Mapping[str, Any], name: str) -> Recipe:
-    """The recipe that a TOML file holds, with its file's name if it tells none."""
-    for key, value in table.items():
-        if key not in (*SECTIONS, "name"):
-            raise ValueError(f"there is no section [{key}]: {did_you_mean(key, SECTIONS)}")
-        if key != "name" and not isinstance(value, dict):
-            raise ValueError(f"{key} is a section: write [{key}], and its settings below")
-    if "data" not in table:
-        raise ValueError("it has no section [data], which says what to learn from")
-    sections = {key: dict(table.get(key, {})) for key in SECTIONS}
-    data, decode = sections["data"], sections["decode"]
-    if "train" in data:
-        corpora = data["train"] if isinstance(data["train"], list) else [data["train"]]
-        data["train"] = tuple(_corpus(corpus, "data.train") for corpus in corpora)
-    if "validation" in data:
-        data["validation"] = _corpus(data["validation"], "data.validation")
-    if "beam" not in decode and not decode.get("temperature"):
-        decode["beam"] = 4
-    made = {key: _section(key, told) for key, told in sections.items() if key != "model"}
-    return Recipe(**{"name": name} | dict(table) | made | {"model": _valued("model", sections["model"])})
-
-
-def _section(name: str, told: dict[str, Any]) -> Any:
-    known = [each.name for each in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
-    for key in told:
-        if key not in known:
-            raise ValueError(f"[{name}] has no key {key!r}: {did_you_mean(key, known)}")
-    return SECTIONS[name](**_valued(name, told))
-
-
-def _valued(section: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Settings as Python has them: lists as tuples, and 1 as 1.0 where a field is a float."""
-    hints = get_type_hints(SECTIONS[section])
-
-    def valued(key: str, value: Any) -> Any:
-        if isinstance(value, list):
-            return tuple(value)
-        return float(value) if type(value) is int and hints.get(key) in (float, float | None) else value
-
-    return {key: valued(key, value) for key, value in told.items()}
-
-
-def _corpus(told: object, place: str) -> Corpus:
-    """Where text lies, from its table."""
-    known = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
-    if not isinstance(told, dict) or "files" not in told:
-        raise ValueError(f'{place}={told!r} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
-    for key, value in values.items():
-        if key not in known:
-            raise ValueError(f"{place} has no key {key!r}: {did_you_mean(key, known)}")
-        check_type(f"{place}.{key}", value, known[key])
-    return Corpus(**values)
 
 
 FREE = {
