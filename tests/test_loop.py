@@ -24,7 +24,7 @@ from regard.text.corpus import Corpus
 from regard.text.petit import files
 from regard.train import loop as module
 from regard.train import step as step_module
-from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Validated
+from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Ticked, Validated
 from regard.train.final import final_scores
 from regard.train.log import read_metrics
 from regard.train.loop import Outcome, train
@@ -88,7 +88,10 @@ def run(recipe: Recipe, out: Path, scored: bool = False) -> tuple[Outcome, list[
     with pytest.MonkeyPatch.context() as patch:
         if not scored:
             patch.setattr(module, "final_scores", lambda *_: [])
-        return train(recipe, out, watchers=[events.append]), events
+        outcome = train(recipe, out, watchers=[events.append])
+    ticks = [event.step for event in events if isinstance(event, Ticked)]
+    assert ticks == list(range(1, outcome.ended.step + 1))  # one for each step, and for the eye alone
+    return outcome, [event for event in events if not isinstance(event, Ticked)]
 
 
 @lru_cache

@@ -65,7 +65,7 @@ def check(
     refused = sum(count for kind, count in found.problems.counts.items() if kind != "too long")
     if refused and not skip_bad:
         lines = f"{refused:,} line{'s' * (refused > 1)}"
-        typer.echo(f"\n{lines} would stop a training run; mend them, or train with --skip-bad.", err=True)
+        typer.echo(f"\n{lines} would stop a training run; mend them, or train with --set data.skip_bad=true.", err=True)
         raise typer.Exit(1)
 
 

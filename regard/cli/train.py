@@ -9,7 +9,9 @@ import typer
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's file (.toml), or the name of one that comes with Regard.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A recipe's file (.toml), or one that comes along: petit-fr-en, shakespeare-char …")
+    ],
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="section.key=value, where the recipe says otherwise; as often as needed."),
@@ -40,9 +42,10 @@ def train(
         outcome = run(chosen, folder, resume, [display] if display else [])
     if not outcome.first:
         return
+    report = write_report(folder, list(outcome.scores))
     if outcome.ended.reason == "interrupted":
         raise typer.Exit(128 + (outcome.signal or 0))
-    typer.echo(f"{write_report(folder, list(outcome.scores))}")
+    typer.echo(f"{report}")
 
 
 COMMANDS: list[Callable[..., None]] = [train]

@@ -94,7 +94,8 @@ class Problems:
         if not self.skip and kind != "too long":
             told = f"{where}: {kind}{f' ({detail})' if detail else ''}"
             mend = remedy(Fault(kind, detail), where.rpartition(":")[0])
-            raise CorpusError(f"{told}: {mend}; or go on without such lines: --skip-bad, in Python Problems(skip=True)")
+            ways = "--skip-bad, in training --set data.skip_bad=true, in Python Problems(skip=True)"
+            raise CorpusError(f"{told}: {mend}; or go on without such lines: {ways}")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,15 @@ class Stepped:
 
 
 @dataclass(frozen=True)
+class Ticked:
+    """A step was made: for those who show how far a run is. It is not logged."""
+
+    step: int
+    seconds: float
+    """as in `Stepped`"""
+
+
+@dataclass(frozen=True)
 class Sample:
     """What the model makes of an example."""
 
@@ -111,5 +120,5 @@ class Ended:
     """updates that were left out because the loss or a gradient was not finite"""
 
 
-Event = Started | Stepped | Validated | Saved | Noted | Ended
+Event = Started | Ticked | Stepped | Validated | Saved | Noted | Ended
 Watcher = Callable[[Event], None]

@@ -1,7 +1,7 @@
 """SIGTERM, Ctrl-C and a terminal that is closed: a run finishes its step and saves before it ends."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import current_thread, main_thread
@@ -15,6 +15,8 @@ class Interrupts:
     """Which signal has come, if one has."""
 
     signal: int | None = None
+    heard: Callable[[], None] = lambda: None
+    """called as soon as one has come: the step that it waits for may be long"""
 
 
 @contextmanager
@@ -30,7 +32,9 @@ def interrupts(found: Interrupts) -> Iterator[None]:
     def note(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT and found.signal is not None:
             raise KeyboardInterrupt
-        found.signal = number
+        first, found.signal = found.signal is None, number
+        if first:
+            found.heard()
 
     heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in heeded}

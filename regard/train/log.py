@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from regard.config import check_type, did_you_mean
 from regard.files import flush, is_there, shorten
-from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Validated
+from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 
 METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Started, Stepped, Validated, Saved, Noted, Ended)}
@@ -44,6 +44,8 @@ class Log:
 
     def __call__(self, event: Event) -> None:
         """Write an event. Files are closed behind it, so that nothing is lost however the process ends."""
+        if isinstance(event, Ticked):
+            return
         if isinstance(event, ONCE) and (type(event), event.step) in self.told:
             return
         self.told.add((type(event), event.step))

@@ -34,7 +34,7 @@ from regard.train.checkpoint import (
 )
 from regard.train.cost import batch_flops, peak
 from regard.train.diagnosis import diagnose
-from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Validated, Watcher
+from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Ticked, Validated, Watcher
 from regard.train.feed import Fed, Feed
 from regard.train.final import Scores, final_scores
 from regard.train.interrupts import Interrupts, interrupts
@@ -53,6 +53,8 @@ from regard.train.validate import Found, validate
 
 TOO_MANY, TOO_MANY_SCALED = 10, 40
 """updates in a row that are not finite: no accident, but a fault; in float16 the loss's scale is sought so, at first"""
+
+STOPS = "stops behind this step, and saves; a second Ctrl-C ends it at once"
 
 Reason = Literal["steps", "patience", "interrupted"]
 
@@ -144,6 +146,10 @@ class Run:
         notes = self._resume() if resume else []
         self.watchers = [*watchers, *self._log()] if here.first else []
         self.tell(self._started())
+        if self.settings.warmup > self.settings.steps:
+            told = f"the warm-up, train.warmup={self.settings.warmup:,}, is longer than the run: the rate stays low"
+            notes.append(told)
+        stopped.heard = lambda: self.tell(Noted(self.progress.step, STOPS))
         for note in notes:
             self.tell(Noted(self.progress.step, note))
 
@@ -174,8 +180,8 @@ class Run:
         best = None if p.best_step is None else best_model(self.out, p.best_step)
         if self.here.first and best is not None:
             publish(self.out, best)
+        ended = self._ended(reason)  # before the scores, which are no training
         scores = [] if reason == "interrupted" or self.stopped.signal else self._final_scores(best)
-        ended = self._ended(reason)
         self.tell(ended)
         return Outcome(ended, scores, self.stopped.signal, self.here.first)
 
@@ -219,12 +225,14 @@ class Run:
         for step, bad in self.meter.look():
             p.in_a_row = p.in_a_row + 1 if bad else 0
             p.skipped += bad
-            if bad and not self.optimizer.scaled:  # a scale that is too high is found so
+            # A scale that is too high is found so; and what is told thrice is known.
+            if bad and not self.optimizer.scaled and p.in_a_row <= 3:
                 self.tell(Noted(step, "the loss or its gradient was not finite: this update was left out"))
             if p.in_a_row >= (TOO_MANY_SCALED if self.optimizer.scaled else TOO_MANY):
                 self._diverged(last, lr)
         if p.step % self.settings.log_every == 0 or p.step == self.settings.steps:
             self.tell(self._stepped(lr, last))
+        self.tell(Ticked(p.step, self.meter.now()))
 
     def _stepped(self, lr: float, last: Fed) -> Stepped:
         p, seen = self.progress, self.meter.reading()
@@ -316,8 +324,8 @@ class Run:
         self.tell(self._ended("diverged"))
         with self.here.agreed():
             raise ValueError(
-                f"{p.in_a_row} updates in a row up to step {p.step} were not finite, and were left out: {told}. "
-                f"Checkpoints in {self.out / 'checkpoints'} are as they were"
+                f"{p.in_a_row} updates in a row up to step {p.step} were not finite, and were left out: {told}; "
+                f"in another folder (--out). What was saved in {self.out} is as it was"
             )
 
     def _resume(self) -> list[str]:
@@ -433,5 +441,5 @@ def check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
         raise ValueError(f"{out} holds a run already: go on with it by --resume, or name another folder by --out")
     if not begun and out.exists() and (not out.is_dir() or any(each.name[0] != "." for each in out.iterdir())):
         raise ValueError(f"{out} is there already, and is no run's folder: name another by --out")
-    if begun:
+    if begun and any((out / "checkpoints").glob("step-*")):
         check_unchanged(read_recipe(str(out / RECIPE)), recipe)

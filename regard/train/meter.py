@@ -42,6 +42,10 @@ class Meter:
         """The clock stands still."""
         self.seconds += time.perf_counter() - self.since
 
+    def now(self) -> float:
+        """Seconds of training up to now."""
+        return self.seconds + time.perf_counter() - self.since
+
     def add(self, step: int, found: Float[Tensor, "3"], targets: float, flops: float) -> None:
         """What a step gave: the sum of its losses, the gradient's norm, whether the update was left out."""
         self.waiting.append((step, found))

@@ -305,20 +305,13 @@ def located(data: Data) -> Data:
 
 
 FREE = {
-    "steps",
-    "patience",
-    "validate_every",
-    "validation_sentences",
-    "best_by",
-    "checkpoint_every",
-    "log_every",
-    "device",
-    "precision",
-    "compile",
-    "parallel",
-    "packed",
+    "data": {"folder", "languages"},  # that the text is the same is seen by its digest
+    "train": {
+        *("steps", "patience", "validate_every", "validation_sentences", "best_by", "checkpoint_every", "log_every"),
+        *("device", "precision", "compile", "parallel", "packed"),
+    },
 }
-"""what of `train` may be another when a run goes on: all else would make it another run"""
+"""what may be another when a run goes on: all else would make it another run"""
 
 
 def check_unchanged(before: Recipe, now: Recipe) -> None:
@@ -326,7 +319,7 @@ def check_unchanged(before: Recipe, now: Recipe) -> None:
     for section in ("data", "tokenizer", "model", "train"):
         old, new = (getattr(recipe, section) for recipe in (before, now))
         a, b = (each if isinstance(each, dict) else vars(each) for each in (old, new))
-        for key in sorted({*a, *b} - (FREE if section == "train" else set())):
+        for key in sorted({*a, *b} - FREE.get(section, set())):
             if a.get(key) != b.get(key):
                 raise ValueError(
                     f"the run was begun with {section}.{key}={a.get(key)!r}, and now it is {b.get(key)!r}: "

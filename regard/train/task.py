@@ -30,6 +30,7 @@ import torch
 from regard import __version__
 from regard.api import load
 from regard.config import ModelConfig, SpecialIds
+from regard.decode.options import Decoding
 from regard.decode.text import BROKEN
 from regard.decode.translate import tokenizer_of
 from regard.files import digest, new_folder
@@ -522,7 +523,16 @@ def _about(recipe: Recipe, text: Text, base: Stored | None) -> dict[str, Any]:
         before = base.about.get("name") or base.about.get("origin")
         about["origin"] = f"trained further from {recipe.start}" + (f" ({before})" if before else "")
         about |= {key: base.about[key] for key in ("generation", "notes") if key in base.about}
+    if data.task != "classification":
+        about["generation"] = about.get("generation", {}) | _generation(recipe.decode)
     return about
+
+
+def _generation(decode: Decoding) -> dict[str, Any]:
+    """How the recipe asks the model, in the words that its exports are asked in."""
+    if not decode.temperature:
+        return {"num_beams": decode.beam} if decode.beam > 1 else {}
+    return {"do_sample": True, "temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
 
 
 def _told(data: Data, text: Text) -> dict[str, Any]:
