@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from PIL import Image
 from rich.cells import cell_len
 from rich.console import Console
@@ -20,7 +21,7 @@ from regard.config import preset
 from regard.evaluate.classes import class_scores
 from regard.evaluate.language import language_score
 from regard.evaluate.scores import translation_scores
-from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Validated
+from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.train.log import Log
 from regard.view.figures import curves_figure, curves_png
 from regard.view.report import safe, write_report
@@ -109,7 +110,10 @@ def test_plain_lines_tell_all_that_happens() -> None:
 def test_plain_lines_about_steps_are_some_seconds_apart() -> None:
     lines = shown(run(), by=0.01).splitlines()
     steps = [line for line in lines if "  lr " in line]
-    assert [line[:16] for line in steps] == ["step    50/1,000", "step 1,000/1,000"]  # the first, and the last
+    assert [line[:16] for line in steps] == [  # the first, and those of which more is said
+        f"step {step:>5,}/1,000" for step in (50, 200, 400, 600, 800, 1000)
+    ]
+    assert [line[18:].split()[0] for line in lines if line.startswith("step 1,000/")] == ["loss", "validation", "saved"]
     assert sum("validation" in line for line in lines) == 5
     assert sum("note" in line for line in lines) == 1
 
@@ -162,7 +166,107 @@ def test_the_panel_leaves_room_in_low_terminals(width: int, height: int) -> None
 
 def test_the_panel_before_anything_is_known() -> None:
     assert drawn(SoFar(), 80) == ["getting ready …"]
-    assert "waiting for the first steps" in "\n".join(drawn(after([STARTED]), 80))
+    assert "waiting for the first step …" in "\n".join(drawn(after([STARTED]), 80))
+
+
+def test_a_slow_run_shows_life_before_its_first_line() -> None:
+    text = "\n".join(drawn(after([replace(STARTED, steps=100), Ticked(1, 70.0), Ticked(2, 94.0)]), 80))
+    assert "step 2 of 100, 24s a step" in text
+    assert "2/100  2%  1m34s  ETA 39m12s" in text
+    resumed = after([replace(STARTED, step=500), Ticked(501, 1002.0)])
+    assert (resumed.pace, resumed.left) == (2.0, 499 * 2.0)
+    assert "4ms a step" in "\n".join(drawn(after([STARTED, Ticked(2, 0.008)]), 80))
+
+
+def test_steps_move_the_panel_between_the_lines_of_the_log() -> None:
+    so_far = after([STARTED, stepped(50), stepped(100), Ticked(150, 20.0)])
+    assert (so_far.step, so_far.pace) == (150, 0.15)  # 50 steps took 5 seconds, and 50 took 10
+    ended = after([STARTED, stepped(50), Ticked(70, 7.0), replace(ENDED, step=77, reason="interrupted", seconds=61.0)])
+    assert "77/1,000  8%  1m01s  interrupted" in "\n".join(drawn(ended, 80))
+
+
+def test_a_plain_log_says_now_and_then_that_a_slow_run_lives() -> None:
+    clock = Clock(0.0)
+    file = StringIO()
+    with Display(Console(file=file, width=80), clock=clock) as display:
+        display(replace(STARTED, steps=100))
+        for step in range(1, 7):
+            clock.now += 12
+            display(Ticked(step, 12.0 * step))
+    assert file.getvalue().splitlines()[1:] == ["step   3/100  (12s a step)", "step   6/100  (12s a step)"]
+
+
+def test_many_ticks_are_not_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = shown([STARTED, *(Ticked(step, step / 1000) for step in range(1, 1001)), ENDED], terminal=True)
+    assert text.count("╭") < 20
+
+
+def test_the_cursor_waits_below_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal echoes ^C where the cursor is: behind a panel as wide as the terminal it would begin a line."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = StringIO()
+    with Display(Console(file=file, force_terminal=True, width=80, height=24)) as display:
+        display(STARTED)
+        assert file.getvalue().endswith("\n")
+
+
+UNTRIED = Validated(200, math.nan, None, None, True, 0, (), 0.1)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_without_text_to_validate_on(terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    end = replace(ENDED, best_step=400, best_loss=None, best_score=None)
+    events: list[Event] = [STARTED, stepped(200), UNTRIED, stepped(400), replace(UNTRIED, step=400), end]
+    text = shown(events, 120, terminal)
+    assert "nothing to validate on: the last model is kept" in text
+    assert "(name data.validation or data.held_out)" in text
+    assert "nan" not in text
+    assert "best" not in text
+    assert "The model is that of step 400: there was nothing to validate on." in text
+    assert terminal or text.count("data.held_out") == 1
+    write_run(tmp_path, events)
+    report = write_report(tmp_path).read_text()
+    assert "nothing to validate on: the last model is kept (name data.validation or data.held_out" in report
+    assert "nan" not in report
+
+
+def test_the_end_says_how_the_model_is_used() -> None:
+    lines = shown([STARTED, stepped(1000), validated(1000), ENDED]).splitlines()
+    assert lines[-1] == """To use it: regard translate "L'âne dort." --model 'runs/fr en'"""
+    assert not any("ended" in line for line in lines)
+    language = replace(STARTED, task="language", out="runs/lm")
+    said = replace(validated(1000), samples=(Sample("KING:\nO", "x"), Sample("\n", "x")))
+    assert shown([language, said, ENDED]).splitlines()[-1] == 'To use it: regard generate "KING:" --model runs/lm'
+    classes = replace(STARTED, task="classification", out="runs/c")
+    *_, used = shown([classes, ENDED]).splitlines()
+    assert used == 'To use it: regard.load("runs/c").classify(["Le chat dort."]) in Python'
+    assert "80,000 texts in" in shown([classes, ENDED])
+
+
+def test_interrupted_before_there_is_a_model(tmp_path: Path) -> None:
+    events: list[Event] = [STARTED, stepped(50), replace(ENDED, step=70, reason="interrupted", best_step=None)]
+    assert "There is no model to use yet" in shown(events)
+    assert "To use it" not in shown(events)
+    write_run(tmp_path, events)
+    report = write_report(tmp_path).read_text()
+    assert "There is no model to use yet" in report
+    assert "regard.load" not in report
+
+
+@pytest.mark.parametrize(("reason", "more"), [("steps", "steps=2000"), ("patience", "patience=0")])
+def test_a_run_that_has_nothing_left_to_do(reason: Any, more: str) -> None:
+    text = shown([replace(STARTED, step=1000), replace(ENDED, reason=reason)])
+    assert "Nothing is left to do: " in text
+    assert f"regard train recipes/fr.toml --out 'runs/fr en' --resume --set train.{more}" in text
+    assert "Nothing is left" not in shown([replace(STARTED, step=900), replace(ENDED, reason=reason)])
+
+
+def test_a_sample_stands_under_a_validation() -> None:
+    lines = shown([STARTED, replace(validated(200), samples=SAMPLES[2:])]).splitlines()
+    assert "validation" in lines[-2]
+    assert lines[-1] == "  L'âne dort. → Yes."
 
 
 def test_a_panel_of_a_run_that_went_wrong() -> None:
@@ -181,8 +285,22 @@ def test_on_a_terminal_it_is_drawn_and_notes_scroll(monkeypatch: pytest.MonkeyPa
     assert "╭" in text
     assert "\x1b[2J" not in text
     assert "\x07" not in text
-    assert text.rstrip().endswith("not finite: 1.")
+    assert text.rstrip().endswith("--model 'runs/fr en'")
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
+
+
+def test_what_is_told_while_something_is_shown_waits() -> None:
+    class Interrupting(StringIO):
+        def write(self, text: str) -> int:
+            if "note: first" in text and "note: first" not in self.getvalue():
+                display(Noted(2, "second"))
+                assert "second" not in self.getvalue()
+            return super().write(text)
+
+    file = Interrupting()
+    with Display(Console(file=file, width=80)) as display:
+        display(Noted(1, "first"))
+    assert [line.split("note: ")[1] for line in file.getvalue().splitlines()] == ["first", "second"]
 
 
 def test_an_error_within_leaves_the_terminal_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,11 +469,45 @@ def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
     classes = class_scores(["a", "b", "a"], ["a", "b", "b"])
     text = write_report(tmp_path, [scores, language_score(100.0, 50, 200), classes]).read_text()
     assert f"| BLEU | {scores.bleu.score:.1f} |" in text
-    assert f"`{scores.bleu.signature}`" in text
-    assert f"`{scores.chrf.signature}`" in text
-    assert "my\\_set" in text
+    rendered = MarkdownIt("commonmark").enable("table").render(text)
+    for each in (scores.bleu, scores.bleu_lowercase, scores.chrf):
+        assert f"<td><code>{each.signature}</code></td>" in rendered
+    assert "**my\\_set, 2 lines: not a set known here**\n" in text
     assert "| 2.0000 | 7.39 | 0.7213 | 50 |" in text
     assert "| 66.7% |" in text
+
+
+def test_the_report_counts_what_it_is_about(tmp_path: Path) -> None:
+    notes = [Noted(200, "the best model, on 1,000 validation examples …"), Noted(200, "stops behind this step, and")]
+    started = replace(STARTED, task="classification", examples=1, left_out=0)
+    write_run(tmp_path, [started, stepped(200), replace(validated(200), measure="accuracy"), *notes, ENDED])
+    text = write_report(tmp_path).read_text()
+    assert "| texts | 80,000, 2.0 epochs |" in text
+    assert "804 texts/s" in text
+    assert "target tokens" not in text
+    assert "| data | 1 example |" in text
+    assert "that of the only validation." in text
+    assert "What happened on the way" not in text
+
+
+def test_the_report_says_from_what_and_on_how_many(tmp_path: Path) -> None:
+    write_run(tmp_path, run())
+    with (tmp_path / "recipe.toml").open("a") as file:
+        file.write('validation_sentences = 1_200\n[model]\nstart = "models/a_b"\n')
+    text = write_report(tmp_path).read_text()
+    assert "| fine-tuned from | models/a\\_b |" in text
+    assert "BLEU is of greedy translations here, of the validation text's first 1,200 sentences at most." in text
+
+
+def test_a_language_model_is_asked_in_one_line_and_as_the_recipe_says(tmp_path: Path) -> None:
+    said = replace(validated(200, score=None), samples=(Sample("\nAll", "x"), Sample("First Citizen:\nBefore we", "x")))
+    write_run(tmp_path, [replace(STARTED, task="language", out="runs/s"), stepped(200), said, ENDED])
+    with (tmp_path / "recipe.toml").open("a") as file:
+        file.write("[decode]\ntemperature = 0.8\n")
+    used = write_report(tmp_path).read_text().split("## How it is used")[1]
+    assert 'regard generate "First Citizen:" --model runs/s --temperature 0.8\n' in used
+    assert 'm.generate("First Citizen:", temperature=0.8)' in used
+    assert "␊" not in used
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

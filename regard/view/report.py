@@ -17,7 +17,8 @@ from regard.files import is_there, read_file, read_json
 from regard.train.cost import paper_flops, peak
 from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Validated
 from regard.train.log import METRICS, read_metrics, visible, write_whole
-from regard.view.training import duration
+from regard.train.recipe import Train
+from regard.view.training import NAME_SOME, UNTRIED, argument, duration, example, plural, untried, usage
 
 REPORT, CURVES = "report.md", "curves.png"
 SHOWN = 3
@@ -29,7 +30,8 @@ MAX_RECIPE = 1_000_000
 """bytes"""
 PAPER_BASE, PAPER_BIG = 3.3e18, 2.3e19
 """operations, by the paper's Table 2"""
-EXAMPLES = {"translation": "Le chat dort.", "language": "Once upon a time", "classification": "Le chat dort."}
+PASSING = ("the best model, on ", "stops behind this step")
+"""how notes begin that matter while a run goes, and not behind it"""
 
 Scores = TranslationScores | LanguageScore | ClassScores
 
@@ -42,20 +44,22 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
         raise ValueError(f"{folder / METRICS} tells of no run: name a folder that regard train wrote")
     stepped = [event for event in events if isinstance(event, Stepped)]
     validated = [event for event in events if isinstance(event, Validated)]
-    sections = [f"# {safe(started[-1].name)}", _opening(started[-1], _recipe(folder))]
-    if stepped or validated:
+    recipe = _recipe(folder)
+    sections = [f"# {safe(started[-1].name)}", _opening(started[-1], recipe)]
+    tried = [event for event in validated if not untried(event)]
+    if stepped or tried:
         from regard.view.figures import curves_png
 
-        write_whole(folder / CURVES, curves_png(stepped, validated, visible(started[-1].name)))
+        write_whole(folder / CURVES, curves_png(stepped, tried, visible(started[-1].name)))
         sections.append(f"![Loss, score and learning rate over the steps]({CURVES})")
     sections += [
-        _trained(events, started, _config(folder), _recipe(folder)),
-        _best(validated),
+        _trained(events, started, _config(folder), recipe),
+        _best(validated, recipe),
         *(["## Scores", *map(_scored, scores)] if scores else []),
         _cost(events, started[-1]),
-        _on_the_way([event for event in events if isinstance(event, Noted)]),
+        _on_the_way([each for each in events if isinstance(each, Noted) and not each.text.startswith(PASSING)]),
         _samples([event for event in validated if event.samples]),
-        _use(started[-1], validated),
+        _use(started[-1], validated, _end(events), recipe),
     ]
     write_whole(folder / REPORT, "\n\n".join(section for section in sections if section) + "\n")
     return folder / REPORT
@@ -111,21 +115,23 @@ def _trained(
     """What was trained, on what, for how long, where."""
     last = started[-1]
     data, train = _section(recipe, "data"), _section(recipe, "train")
-    rows = [("model", _shape(config)), ("parameters", f"{last.parameters:,}")]
+    start = _section(recipe, "model").get("start")
+    rows = [("model", _shape(config)), ("fine-tuned from", safe(start) if isinstance(start, str) else "")]
+    rows += [("parameters", f"{last.parameters:,}")]
     too_long = f", and {last.left_out:,} too long, left out" if last.left_out else ""
-    rows += [("data", f"{last.examples:,} examples{too_long}"), ("from", _files(data))]
+    rows += [("data", f"{plural(last.examples, 'example')}{too_long}"), ("from", _files(data))]
     problems = [f"{count:,} {safe(kind)}" for kind, count in last.problems.items() if count]
     rows += [("lines left out", ", ".join(problems)), ("steps", _steps(events, last))]
     batch = train.get("batch_tokens")
     rows += [("batch", f"{batch:,} tokens on the larger side" if isinstance(batch, int) else "")]
-    rows += [*_amounts(events), ("device", "; then ".join(dict.fromkeys(safe(each.place) for each in started)))]
+    rows += [*_amounts(events, last), ("device", "; then ".join(dict.fromkeys(safe(each.place) for each in started)))]
     resumed = [f"{each.step:,}" for each in started if each.step]
     rows += [("went on from step", ", ".join(resumed))]
     return "## What was trained\n\n" + _table(["", ""], [list(row) for row in rows if row[1]])
 
 
-def _amounts(events: Sequence[Event]) -> list[tuple[str, str]]:
-    """Tokens and time."""
+def _amounts(events: Sequence[Event], started: Started) -> list[tuple[str, str]]:
+    """Tokens, or texts of a classifier, and time."""
     stepped = [event for event in events if isinstance(event, Stepped)]
     ended = _end(events)
     last = ended or (stepped[-1] if stepped else None)
@@ -134,9 +140,10 @@ def _amounts(events: Sequence[Event]) -> list[tuple[str, str]]:
     tokens, seconds = last.tokens, last.seconds
     epochs = f", {stepped[-1].epoch:.1f} epochs" if stepped else ""
     aside = sum(event.seconds for event in events if isinstance(event, Validated | Saved))
-    speed = f"{tokens / seconds:,.0f} target tokens/s" if seconds else ""
+    what = "texts" if started.task == "classification" else "target tokens"
+    speed = f"{tokens / seconds:,.0f} {what}/s" if seconds else ""
     return [
-        ("target tokens", f"{tokens:,}{epochs}"),
+        (what, f"{tokens:,}{epochs}"),
         ("time", f"{duration(seconds)} of training, {duration(aside)} of validating and saving"),
         ("speed", speed),
     ]
@@ -155,7 +162,7 @@ def _shape(config: ModelConfig | None) -> str:
 def _files(data: dict[str, Any]) -> str:
     """The names of the training text, as the recipe tells them."""
     if data.get("petit"):
-        return f"Petit, {data['petit']:,} pairs" if isinstance(data["petit"], int) else ""
+        return f"Petit, {plural(data['petit'], 'pair')}" if isinstance(data["petit"], int) else ""
     corpora = data.get("train")
     corpora = corpora if isinstance(corpora, list) else []
     named = [each.get("files") for each in corpora if isinstance(each, dict)]
@@ -174,20 +181,26 @@ def _steps(events: Sequence[Event], started: Started) -> str:
     return f"{done:,} of {started.steps:,}" + (", not yet at an end" if ended is None else f", {reasons[ended.reason]}")
 
 
-def _best(validated: Sequence[Validated]) -> str:
+def _best(validated: Sequence[Validated], recipe: dict[str, Any]) -> str:
     """The validation whose model was kept."""
     found = [each for each in validated if each.best]
     if not found:
         return ""
     best = found[-1]
+    if untried(best):
+        return f"## Validation\n\nThere was {UNTRIED} ({NAME_SOME} in the recipe)."
     heads, row = ["step", "loss, nats"], [f"{best.step:,}", f"{best.loss:.4f}"]
     if best.measure != "accuracy" and best.loss < 700:
         heads, row = [*heads, "perplexity"], [*row, f"{math.exp(best.loss):,.2f}"]
     if best.score is not None:
         heads, row = [*heads, str(best.measure)], [*row, f"{best.score:.2f}"]
-    about = f"The model in this folder is that of the best of {len(validated):,} validations."
-    greedy = " BLEU is of greedy translations here." if best.measure == "BLEU" else ""
-    return f"## The best validation\n\n{about}{greedy}\n\n{_table(heads, [row])}"
+    which = f"the best of {len(validated):,} validations" if len(validated) > 1 else "the only validation"
+    about = f"The model in this folder is that of {which}."
+    if best.measure == "BLEU" and best.score is not None:
+        sentences = _section(recipe, "train").get("validation_sentences", Train.validation_sentences)
+        of = f", of the validation text's first {sentences:,} sentences at most" if isinstance(sentences, int) else ""
+        about += f" BLEU is of greedy translations here{of}."
+    return f"## The best validation\n\n{about}\n\n{_table(heads, [row])}"
 
 
 def _scored(scores: Scores) -> str:
@@ -204,11 +217,12 @@ def _scored(scores: Scores) -> str:
         return _table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
     three = (scores.bleu, scores.bleu_lowercase, scores.chrf)
     rows = [
-        [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", f"`{each.signature}`"] for each in three
+        [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", _code_cell(each.signature)]
+        for each in three
     ]
     table = _table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
     notes = [f"- {safe(each)}" for each in (*scores.note.comparable, *scores.note.warnings)]
-    head = f"**{safe(scores.note.test_set)}**, {scores.sentences:,} sentences"
+    head = f"**{safe(scores.note.test_set.rstrip('.'))}**"
     return "\n\n".join([head, table, *(["\n".join(notes)] if notes else [])])
 
 
@@ -270,31 +284,33 @@ def _samples(validated: Sequence[Validated]) -> str:
     return "\n\n".join(["## Samples over time", *blocks])
 
 
-def _use(started: Started, validated: Sequence[Validated]) -> str:
+def _use(started: Started, validated: Sequence[Validated], ended: Ended | None, recipe: dict[str, Any]) -> str:
     """Commands and a program to be pasted."""
-    sources = [sample.source for each in validated[-1:] for sample in each.samples if sample.source[:1].isalnum()]
-    text = visible(min(sources, key=len, default=EXAMPLES[started.task]))
-    out, asked, quoted = shlex.quote(visible(started.out)), _argument(text), json.dumps(text, ensure_ascii=False)
+    if ended is not None and ended.best_step is None:
+        return "## How it is used\n\nThere is no model to use yet: it comes with the first validation."
+    last = validated[-1] if validated else None
+    text, out = example(started, last), shlex.quote(visible(started.out))
+    quoted = json.dumps(text, ensure_ascii=False)
+    heat = _section(recipe, "decode").get("temperature")
+    drawn = started.task == "language" and isinstance(heat, int | float) and heat > 0
+    command = usage(started, last, f" --temperature {heat}" if drawn else "")
     commands = {
         "translation": [
-            f"regard translate {asked} --model {out}",
+            command,
             f"regard evaluate {out} SOURCE REFERENCE",
-            f"regard attend {asked} --model {out} --html look.html",
+            f"regard attend {argument(text)} --model {out} --html look.html",
         ],
-        "language": [f"regard generate {asked} --model {out}", f"regard evaluate {out} TEXT"],
+        "language": [command, f"regard evaluate {out} TEXT"],
         "classification": [f"regard evaluate {out} TEXTS CLASSES"],
     }[started.task]
-    call = {"translation": "translate", "language": "generate", "classification": "classify"}[started.task]
-    argument = quoted if started.task == "language" else f"[{quoted}]"
+    call = {
+        "translation": f"translate([{quoted}])",
+        "language": f"generate({quoted}{f', temperature={heat}' if drawn else ''})",
+        "classification": f"classify([{quoted}])",
+    }[started.task]
     program = ["import regard", "", f"m = regard.load({json.dumps(visible(started.out), ensure_ascii=False)})"]
-    program.append(f"m.{call}({argument})")
-    blocks = ["```sh", *commands, "```", "", "```python", *program, "```"]
+    blocks = ["```sh", *commands, "```", "", "```python", *program, f"m.{call}", "```"]
     return "\n".join(["## How it is used", "", *blocks])
-
-
-def _argument(text: str) -> str:
-    """A text for a shell, in double quotes where nothing in it has a meaning there."""
-    return shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"'
 
 
 def _end(events: Sequence[Event]) -> Ended | None:
@@ -304,6 +320,12 @@ def _end(events: Sequence[Event]) -> Ended | None:
 def _section(recipe: dict[str, Any], name: str) -> dict[str, Any]:
     found = recipe.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _code_cell(text: str) -> str:
+    """A text word for word in a table, where a bar would end the cell even within code."""
+    bars = text.replace("|", "\\|")
+    return f"`{bars}`"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
