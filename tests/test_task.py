@@ -22,11 +22,12 @@ from regard.text.batches import IGNORE, Batch, Batches
 from regard.text.corpus import Corpus
 from regard.text.petit import Pair, files, pairs
 from regard.text.tokenizer import Tokenizer
-from regard.train import task as module
+from regard.train import texts
 from regard.train.objective import Objective
 from regard.train.recipe import Data, Recipe, TokenizerSection, Train
 from regard.train.recipes import read_recipe
-from regard.train.task import PLAIN, Task, cache_folder, make_task
+from regard.train.task import Task, cache_folder, make_task
+from regard.train.texts import PLAIN
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[2] / "shared"))
 STORIES = REAL / "weights" / "stories260K"
@@ -389,7 +390,7 @@ def test_a_second_run_finds_what_the_first_has_made(cache: Path, monkeypatch: py
         raise AssertionError("made again")
 
     monkeypatch.setattr(Tokenizer, "train", forbidden)
-    monkeypatch.setattr(module, "write_petit", forbidden)
+    monkeypatch.setattr(texts, "write_petit", forbidden)
     again = make_task(petit("encoder-decoder"), cache, packed=False)
     assert again.tokenizer.digest == first.tokenizer.digest
     assert again.about == first.about
