@@ -1,6 +1,10 @@
 """Help for comparing Regard with PyTorch's own modules: copied weights, the same inputs, outputs and gradients."""
 
+import ast
+import inspect
 from collections.abc import Callable, Iterable
+from itertools import pairwise
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -88,3 +92,17 @@ def small(**changes: object) -> ModelConfig:
     """A config for tests: no dropout, a few layers, widths that tell every dimension apart."""
     plain = {"vocab_size": 31, "d_model": 24, "heads": 4, "layers": 2, "d_ff": 40, "dropout": 0.0, "max_length": 32}
     return ModelConfig(**plain | changes)  # type: ignore[arg-type]
+
+
+def documented_fields(module: ModuleType, name: str) -> set[str]:
+    """The fields of a class that have a string of documentation below them, in the module's source."""
+    tree = ast.parse(inspect.getsource(module))
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name).body
+    return {
+        node.target.id
+        for node, following in pairwise(body)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+    }

@@ -1,15 +1,12 @@
 """Configs: strict, checked, documented where they are declared."""
 
-import ast
-import inspect
 from dataclasses import fields, replace
-from itertools import pairwise
 
 import pytest
 
 from regard import config
 from regard.config import PRESETS, ModelConfig, check_type, preset
-from tests.oracles import small
+from tests.oracles import documented_fields, small
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -88,14 +85,5 @@ def test_the_defaults_are_the_papers_base_model() -> None:
 
 
 def test_every_field_is_documented_where_it_is_declared() -> None:
-    tree = ast.parse(inspect.getsource(config))
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelConfig").body
-    documented = {
-        node.target.id
-        for node, following in pairwise(body)
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and isinstance(following, ast.Expr)
-        and isinstance(following.value, ast.Constant)
-    }
+    documented = documented_fields(config, "ModelConfig")
     assert documented == {field.name for field in fields(ModelConfig)}

@@ -1,10 +1,7 @@
 """Recipes: read strictly, changed from the command line, written back as they are."""
 
-import ast
-import inspect
 import tomllib
 from dataclasses import fields, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from regard.train import recipe as module
 from regard.train import recipes
 from regard.train.recipe import Data, Recipe, TokenizerSection, Train, located
 from regard.train.recipes import as_toml, bundled_recipes, read_recipe
+from tests.oracles import documented_fields
 
 ROOT = Path(__file__).parent.parent
 SMALL = '[data]\npetit = 10\n[model]\nlayers = 2\n[train]\nsteps = 7\nschedule = "linear"\n'
@@ -391,14 +389,5 @@ def test_the_change_that_gpt2_small_advises() -> None:
 
 @pytest.mark.parametrize("section", ["Data", "TokenizerSection", "Train"])
 def test_every_field_is_documented_where_it_is_declared(section: str) -> None:
-    tree = ast.parse(inspect.getsource(module))
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == section).body
-    documented = {
-        node.target.id
-        for node, following in pairwise(body)
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and isinstance(following, ast.Expr)
-        and isinstance(following.value, ast.Constant)
-    }
+    documented = documented_fields(module, section)
     assert documented == {field.name for field in fields(getattr(module, section))}

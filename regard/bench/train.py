@@ -35,7 +35,7 @@ from regard.text.batches import IGNORE, Batch, packed_translation, translation
 from regard.text.prepared import Prepared
 from regard.train.cost import batch_flops
 from regard.train.objective import Objective
-from regard.train.optimizer import Optimizer
+from regard.train.optimizer import Optimizer, adam
 from regard.train.parallel import Ranks
 from regard.train.place import Place, find_place
 from regard.train.recipe import Train
@@ -274,7 +274,8 @@ def _peer(
 ) -> Engine:
     """A network that gives its mean loss, trained as its users train it."""
     network.to(device).train()
-    adam = optimizer or _adam(network, work.train)
+    learned = [weight for weight in network.parameters() if weight.requires_grad]
+    updates = optimizer or adam(learned, work.train, LR)
     clip = work.train.clip
 
     def stepping(forward: Callable[..., Tensor]) -> Step:
@@ -285,8 +286,8 @@ def _peer(
             loss.backward()  # type: ignore[no-untyped-call]
             if clip:
                 torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
-            adam.step()
-            adam.zero_grad()
+            updates.step()
+            updates.zero_grad()
             return loss.detach()
 
         return step
@@ -297,20 +298,6 @@ def _peer(
     varied = work.sentence > 0
     quick = torch.compile(network, dynamic=True if varied else None)
     return Engine(f"{how}, compiled", _weights(network), batches, stepping(quick), otherwise=stepping(network))
-
-
-def _adam(network: nn.Module, train: Train) -> torch.optim.Optimizer:
-    """The same updates as ours, fused."""
-    kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
-    weights = [weight for weight in network.parameters() if weight.requires_grad]
-    groups = [
-        {
-            "params": [weight for weight in weights if weight.dim() >= 2],
-            "weight_decay": train.weight_decay if train.optimizer == "adamw" else 0.0,
-        },
-        {"params": [weight for weight in weights if weight.dim() < 2], "weight_decay": 0.0},
-    ]
-    return kind(groups, lr=LR, betas=(train.beta1, train.beta2), eps=train.eps, fused=True)
 
 
 def _warmed_up(engine: Engine, least: int) -> tuple[Engine, float]:
@@ -454,8 +441,8 @@ def _nanogpt(folder: Path, work: Work, device: str, batches: Sequence[Batch]) ->
     sizes |= {"n_head": config.heads, "n_embd": config.d_model}
     with redirect_stdout(io.StringIO()):  # it tells of its weights
         model = theirs.GPT(theirs.GPTConfig(**sizes, dropout=config.dropout, bias=True)).to(device)
-        adam = model.configure_optimizers(train.weight_decay, LR, (train.beta1, train.beta2), device)
-    return _peer("nanoGPT", _NanoGpt(model), work, device, batches, compiled=device != "cpu", optimizer=adam)
+        own = model.configure_optimizers(train.weight_decay, LR, (train.beta1, train.beta2), device)
+    return _peer("nanoGPT", _NanoGpt(model), work, device, batches, compiled=device != "cpu", optimizer=own)
 
 
 class _NanoGpt(nn.Module):

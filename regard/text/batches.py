@@ -137,7 +137,6 @@ def translation(
 ) -> Batches:
     """For encoder and decoder: the source ends with </s>; the target starts with <pad> and must say </s>."""
     lengths = _lengths_of_pairs(data)
-    kept = short_enough(lengths, batch_tokens, max_length)
 
     def make(pairs: Ids) -> Batch:
         source, target, labels = _three(data, pairs, end, pad)
@@ -149,7 +148,7 @@ def translation(
             source_lengths=torch.from_numpy(source.lengths),
         )
 
-    return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
+    return _padded_batches(lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_translation(
@@ -201,15 +200,14 @@ def decoder_translation(
 
     With `prefix` the batch says how much of each row is source: for a model whose source sees itself whole.
     """
-    lengths = _lengths_of_pairs(data).sum(0, keepdims=True) - 1  # [1, examples]
-    kept = short_enough(lengths, batch_tokens, max_length)
+    lengths = _lengths_in_a_row(data)
 
     def make(pairs: Ids) -> Batch:
         sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
         known = torch.from_numpy(sources) if prefix else None
         return Batch(tokens.padded(pad), labels.padded(IGNORE), torch.from_numpy(tokens.lengths), prefix=known)
 
-    return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
+    return _padded_batches(lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_decoder_translation(
@@ -226,7 +224,7 @@ def packed_decoder_translation(
     ranks: int = 1,
 ) -> Batches:
     """As `decoder_translation`, packed as `packed_translation` packs; the prefix is that of each sentence, [B, N]."""
-    lengths = _lengths_of_pairs(data).sum(0, keepdims=True) - 1  # [1, examples]
+    lengths = _lengths_in_a_row(data)
 
     def make(items: Ids) -> Batch:
         pairs, counts, most = _packing(items)
@@ -256,14 +254,13 @@ def classification(
     if classes is None:
         raise ValueError("this text has no classes: prepare it with labelled=True")
     lengths = (data.lengths(0) + 1)[None]  # [1, examples]
-    kept = short_enough(lengths, batch_tokens, max_length)
 
     def make(rows: Ids) -> Batch:
         texts = beside(_side(data, 0, rows), end)
         labels = torch.from_numpy(classes[rows].astype(np.int64))
         return Batch(texts.padded(pad), labels, torch.from_numpy(texts.lengths))
 
-    return Batches(by_length(lengths, kept, batch_tokens), make, len(data) - len(kept), seed, rank, ranks)
+    return _padded_batches(lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def language_blocks(
@@ -342,6 +339,26 @@ def _lengths_of_pairs(data: Prepared) -> Ids:
     """Of each pair both sides, with the one token that is added to either: [2, examples]."""
     check_sides(data, 2)
     return np.stack([data.lengths(0) + 1, data.lengths(1) + 1])
+
+
+def _lengths_in_a_row(data: Prepared) -> Ids:
+    """Of source, separator and target, one behind the other, [1, examples]."""
+    lengths: Ids = _lengths_of_pairs(data).sum(0, keepdims=True) - 1
+    return lengths
+
+
+def _padded_batches(
+    lengths: Ids,
+    make: Callable[[Ids], Batch],
+    batch_tokens: int,
+    max_length: int | None,
+    seed: int,
+    rank: int,
+    ranks: int,
+) -> Batches:
+    """Batches of like lengths, of the examples that are short enough."""
+    kept = short_enough(lengths, batch_tokens, max_length)
+    return Batches(by_length(lengths, kept, batch_tokens), make, lengths.shape[1] - len(kept), seed, rank, ranks)
 
 
 def _packed_batches(

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class Checkpoint:
 def save_checkpoint(run: Path, step: int, model: Stored, tensors: dict[str, Tensor], progress: dict[str, Any]) -> Path:
     """Write a checkpoint and remove those that it makes superfluous; if the disk is full, those before it stay."""
     folder = run / "checkpoints" / f"step-{step:08d}"
-    needed = sum(x.numel() * x.element_size() for x in (*model.network.state_dict().values(), *tensors.values()))
+    needed = _size(model.network.state_dict()) + _size(tensors)
 
     def write(temporary: Path) -> None:
         store.write(model, temporary)
@@ -62,8 +62,7 @@ def save_checkpoint(run: Path, step: int, model: Stored, tensors: dict[str, Tens
 def save_best(run: Path, step: int, model: Stored) -> Path:
     """Write a model that did best in validation."""
     folder = best_model(run, step)
-    needed = sum(x.numel() * x.element_size() for x in model.network.state_dict().values())
-    _write(folder, lambda temporary: store.write(model, temporary), needed)
+    _write(folder, lambda temporary: store.write(model, temporary), _size(model.network.state_dict()))
     for other in _unknown_bests(run, _numbered(run, "step")):
         if other != folder:
             _remove(other)
@@ -178,6 +177,11 @@ def _lock(file: IO[str], run: Path) -> None:
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()
+
+
+def _size(tensors: Mapping[str, Tensor]) -> int:
+    """Their bytes."""
+    return sum(x.numel() * x.element_size() for x in tensors.values())
 
 
 def _write(folder: Path, write: Callable[[Path], None], needed: int) -> None:

@@ -34,7 +34,19 @@ from regard.train.checkpoint import (
 )
 from regard.train.cost import batch_flops, peak
 from regard.train.diagnosis import diagnose
-from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Ticked, Validated, Watcher
+from regard.train.events import (
+    SCORES,
+    STOPS,
+    Ended,
+    Event,
+    Noted,
+    Saved,
+    Started,
+    Stepped,
+    Ticked,
+    Validated,
+    Watcher,
+)
 from regard.train.feed import Fed, Feed
 from regard.train.final import Scores, final_scores
 from regard.train.interrupts import Interrupts, interrupts
@@ -53,8 +65,6 @@ from regard.train.validate import Found, validate
 
 TOO_MANY, TOO_MANY_SCALED = 10, 40
 """updates in a row that are not finite: no accident, but a fault; in float16 the loss's scale is sought so, at first"""
-
-STOPS = "stops behind this step, and saves; a second Ctrl-C ends it at once"
 
 Reason = Literal["steps", "patience", "interrupted"]
 
@@ -315,7 +325,7 @@ class Run:
         """Of the model as it was kept, asked as the recipe says."""
         if not self.here.first or best is None or not self.task.examples or self.task.kind == "language":
             return []
-        self.tell(Noted(self.progress.step, f"the best model, on {len(self.task.examples):,} validation examples …"))
+        self.tell(Noted(self.progress.step, SCORES.format(f"{len(self.task.examples):,}")))
         return final_scores(self.task, self._as_computed(load(best)), self.recipe.decode)
 
     def _diverged(self, last: Fed, lr: float) -> None:
@@ -402,10 +412,10 @@ class Run:
         )
 
     def _packed(self) -> bool:
-        """Whether sentences share rows: where kernels know how, and the model's dropout allows it."""
+        """Whether sentences share rows, if the model allows it: as asked for, or where kernels know how."""
         if self.settings.packed is not None:
             return self.settings.packed
-        return self.place.device.type == "cuda" and not self.recipe.model.get("attention_dropout")
+        return self.place.device.type == "cuda"
 
     def _weights(self) -> dict[str, Tensor]:
         """The float32 weights, whole."""

@@ -5,7 +5,7 @@ them over after each update. Everything stays on the device: an update that is n
 the host looking, and the clipping is part of the update.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,26 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """what Adam keeps of each weight"""
 GROWTH_INTERVAL = 2_000
 """float16: so many finite updates before the loss is scaled up again"""
+
+
+def adam(
+    weights: Sequence[Tensor], train: Train, lr: float = 0.0, fused: bool = True, capturable: bool = False
+) -> torch.optim.Adam:
+    """PyTorch's Adam or AdamW as the recipe says; only matrices decay."""
+    kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
+    decay = train.weight_decay if train.optimizer == "adamw" else 0.0
+    groups = [
+        {"params": [each for each in weights if each.dim() >= 2], "weight_decay": decay},
+        {"params": [each for each in weights if each.dim() < 2], "weight_decay": 0.0},
+    ]
+    return kind(
+        [group for group in groups if group["params"]],
+        lr=lr,
+        betas=(train.beta1, train.beta2),
+        eps=train.eps,
+        fused=fused,
+        capturable=capturable,
+    )
 
 
 class Optimizer:
@@ -33,19 +53,8 @@ class Optimizer:
             self.weights = [each.detach().float().clone() for each in self.parameters]
         self.sharded = any(hasattr(each, "full_tensor") for each in self.weights)
         self.clip = train.clip
-        kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
-        decayed = [each for each in self.weights if each.dim() >= 2]
-        others = [each for each in self.weights if each.dim() < 2]
-        decay = train.weight_decay if train.optimizer == "adamw" else 0.0
-        groups = [{"params": decayed, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
-        self.adam = kind(
-            [group for group in groups if group["params"]],
-            lr=0.0,
-            betas=(train.beta1, train.beta2),
-            eps=train.eps,
-            fused=not self.sharded,
-            capturable=self.weights[0].is_cuda and not self.sharded,  # so that a step can be recorded
-        )
+        capturable = self.weights[0].is_cuda and not self.sharded  # so that a step can be recorded
+        self.adam = adam(self.weights, train, fused=not self.sharded, capturable=capturable)
         self.lr = torch.zeros((), device=self.weights[0].device)
         if not self.sharded:
             for group in self.adam.param_groups:

@@ -15,7 +15,7 @@ from regard.evaluate.language import LanguageScore
 from regard.evaluate.scores import TranslationScores
 from regard.files import is_there, read_file, read_json
 from regard.train.cost import paper_flops, peak
-from regard.train.events import Ended, Event, Noted, Saved, Started, Stepped, Validated
+from regard.train.events import PASSING, Ended, Event, Noted, Saved, Started, Stepped, Validated
 from regard.train.log import METRICS, read_metrics, visible, write_whole
 from regard.train.recipe import Train
 from regard.view.training import NAME_SOME, UNTRIED, argument, duration, example, plural, untried, usage
@@ -30,8 +30,6 @@ MAX_RECIPE = 1_000_000
 """bytes"""
 PAPER_BASE, PAPER_BIG = 3.3e18, 2.3e19
 """operations, by the paper's Table 2"""
-PASSING = ("the best model, on ", "stops behind this step")
-"""how notes begin that matter while a run goes, and not behind it"""
 
 Scores = TranslationScores | LanguageScore | ClassScores
 
