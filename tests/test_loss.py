@@ -237,17 +237,24 @@ def network_and_batch(name: str) -> tuple[Network, Batch]:
     return network, next(batches().epoch(0))
 
 
-def through_logits(network: Network, batch: Batch, smoothing: float) -> Tensor:
-    """The network called as users call it."""
+def logits_of(network: Network, batch: Batch) -> Tensor:
+    """The network called as users call it: [N, V]."""
     if batch.source is not None:
         logits = network(batch.source, batch.tokens, batch.source_lengths, batch.lengths)
     elif batch.prefix is not None:
         logits = network(batch.tokens, batch.lengths, batch.prefix)
     else:
         logits = network(batch.tokens, batch.lengths)
-    flat = logits.reshape(-1, logits.size(-1))
+    return logits.reshape(-1, logits.size(-1))
+
+
+def through_logits(network: Network, batch: Batch, smoothing: float) -> Tensor:
     return F.cross_entropy(
-        flat, batch.labels.flatten(), reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing
+        logits_of(network, batch),
+        batch.labels.flatten(),
+        reduction="sum",
+        ignore_index=IGNORE,
+        label_smoothing=smoothing,
     )
 
 
@@ -282,6 +289,26 @@ def test_packed_pairs_have_the_gradients_of_padded_ones() -> None:
         found.append([total, *(gradient(each).clone() for each in network.parameters())])
     for packed, padded in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(packed, padded, rtol=1e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "classification"])
+def test_two_answers_to_one_batch_must_agree(name: str) -> None:
+    """R-Drop's loss with PyTorch's own divergence, both ways; without dropout nothing is apart."""
+    network, batch = network_and_batch(name)
+    torch.testing.assert_close(Objective(network, 0.1, consistency=5.0)(batch), Objective(network, 0.1)(batch))
+    network = build(replace(network.config, dropout=0.3)).train()
+    torch.manual_seed(7)
+    found = Objective(network, 0.1, consistency=5.0)(batch)
+    torch.manual_seed(7)
+    counted = batch.labels.flatten() != IGNORE
+    one, other = (half[counted].log_softmax(-1) for half in logits_of(network, batch.twice()).chunk(2))
+    losses = [
+        F.cross_entropy(half, batch.labels.flatten()[counted], reduction="sum", label_smoothing=0.1)
+        for half in (one, other)
+    ]
+    apart = [F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((one, other), (other, one))]
+    assert apart[0] > 0
+    torch.testing.assert_close(found, sum(losses) / 2 + 5 / 2 * sum(apart) / 2)
 
 
 def test_a_batch_that_counts_nothing_moves_nothing() -> None:

@@ -177,7 +177,8 @@ class Loop:
 
     def turn(self, upto: int) -> None:
         """One token further, in place, while no row has more than `upto` tokens."""
-        prefix = {} if self.prefix is None else {"prefix": self.prefix}
+        # What is recorded runs once for every stage, those too that are shorter than this prompt.
+        prefix = {} if self.prefix is None else {"prefix": self.prefix.clamp(max=upto)}
         places = self.places.clamp(max=upto - 1)  # an ended sentence may run over
         cache = self.cache.upto(upto)
         logits = self.network.step(self.fed[:, None], places[:, None], cache, **prefix)[:, 0]

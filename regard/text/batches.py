@@ -60,6 +60,10 @@ class Batch:
         spans = [slice(*span) for span in pairwise(cuts)]
         return [self._each(itemgetter(span)) for span in spans] if pieces > 1 else [self]
 
+    def twice(self) -> "Batch":
+        """The same rows, and below them the same again."""
+        return self._each(lambda x: torch.cat([x, x]))
+
     @property
     def targets(self) -> int:
         """How many labels count."""
@@ -148,7 +152,7 @@ def translation(
             source_lengths=torch.from_numpy(source.lengths),
         )
 
-    return _padded_batches(lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_translation(
@@ -181,7 +185,7 @@ def packed_translation(
             source_lengths=source.packed_lengths(counts, most),
         )
 
-    return _packed_batches(lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+    return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 def decoder_translation(
@@ -207,7 +211,7 @@ def decoder_translation(
         known = torch.from_numpy(sources) if prefix else None
         return Batch(tokens.padded(pad), labels.padded(IGNORE), torch.from_numpy(tokens.lengths), prefix=known)
 
-    return _padded_batches(lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_decoder_translation(
@@ -236,7 +240,7 @@ def packed_decoder_translation(
             prefix=Ragged(sources, counts).padded(0, most) if prefix else None,
         )
 
-    return _packed_batches(lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+    return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 def classification(
@@ -260,7 +264,7 @@ def classification(
         labels = torch.from_numpy(classes[rows].astype(np.int64))
         return Batch(texts.padded(pad), labels, torch.from_numpy(texts.lengths))
 
-    return _padded_batches(lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def language_blocks(
@@ -326,7 +330,7 @@ def language_documents(
             lengths=tokens.packed_lengths(counts, most),
         )
 
-    return _packed_batches(lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
+    return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
 
 
 def check_sides(data: Prepared, sides: int) -> None:
@@ -348,6 +352,7 @@ def _lengths_in_a_row(data: Prepared) -> Ids:
 
 
 def _padded_batches(
+    data: Prepared,
     lengths: Ids,
     make: Callable[[Ids], Batch],
     batch_tokens: int,
@@ -357,11 +362,13 @@ def _padded_batches(
     ranks: int,
 ) -> Batches:
     """Batches of like lengths, of the examples that are short enough."""
-    kept = short_enough(lengths, batch_tokens, max_length)
-    return Batches(by_length(lengths, kept, batch_tokens), make, lengths.shape[1] - len(kept), seed, rank, ranks)
+    kept = short_enough(lengths, batch_tokens, max_length, data.variants)
+    left_out = lengths.shape[1] // data.variants - len(kept)
+    return Batches(by_length(lengths, kept, batch_tokens), make, left_out, seed, rank, ranks)
 
 
 def _packed_batches(
+    data: Prepared,
     lengths: Ids,
     make: Callable[[Ids], Batch],
     batch_tokens: int,
@@ -372,9 +379,10 @@ def _packed_batches(
     ranks: int,
 ) -> Batches:
     """Batches flat or in rows, of the examples that are short enough."""
-    kept = short_enough(lengths, batch_tokens if row is None else row, max_length)
+    kept = short_enough(lengths, batch_tokens if row is None else row, max_length, data.variants)
     plan = in_turn(lengths, kept, batch_tokens) if row is None else in_rows(lengths, kept, row, batch_tokens, ranks)
-    return Batches(plan, make, lengths.shape[1] - len(kept), seed, rank, ranks)
+    left_out = lengths.shape[1] // data.variants - len(kept)
+    return Batches(plan, make, left_out, seed, rank, ranks)
 
 
 def _packing(items: Ids) -> tuple[Ids, Ids, int]:

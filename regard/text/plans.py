@@ -35,7 +35,7 @@ def by_length(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
         yield from split(rows[order[:cut]])
         yield from split(rows[order[cut:]])
 
-    return lambda random: list(split(random.permutation(kept)))
+    return lambda random: list(split(random.permutation(chosen(kept, random))))
 
 
 def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
@@ -77,7 +77,7 @@ def in_turn(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
     """Batches of examples as chance brings them, each of at most `batch_tokens` tokens on its larger side."""
 
     def plan(random: np.random.Generator) -> list[Items]:
-        order = random.permutation(kept)
+        order = random.permutation(chosen(kept, random))
         sums = np.cumsum(lengths[:, order], axis=1)  # [sides, examples]
         batches: list[Items] = []
         start = 0
@@ -104,7 +104,7 @@ def in_rows(lengths: Ids, kept: Ids, row: int, batch_tokens: int, ranks: int = 1
     most = min(row // int(larger.min()), math.ceil(2 * row / larger.mean()))
 
     def plan(random: np.random.Generator) -> list[Items]:
-        filled = _fill_rows(lengths, random.permutation(kept), row, most)  # [all rows, N]
+        filled = _fill_rows(lengths, random.permutation(chosen(kept, random)), row, most)  # [all rows, N]
         return evenly(random.permutation(filled), rows, ranks)
 
     return plan
@@ -174,13 +174,26 @@ def _by_row(placed: Ids, numbers: Ids, most: int) -> Ids:
     return rows
 
 
-def short_enough(lengths: Ids, longest: int, max_length: int | None = None) -> Ids:
-    """The examples that have no more than `longest` tokens on any side, nor more than `max_length`."""
+def short_enough(lengths: Ids, longest: int, max_length: int | None = None, variants: int = 1) -> Ids:
+    """The examples that have no more than `longest` tokens on any side, nor more than `max_length`.
+
+    Of examples that are written in several ways, one behind the other, all ways of each [examples, variants]: it is
+    the first that must be short enough, and stands in for a longer one.
+    """
     longest = longest if max_length is None else min(longest, max_length)
-    kept = np.flatnonzero(lengths.max(0) <= longest)
+    larger = lengths.max(0).reshape(variants, -1)
+    kept = np.flatnonzero(larger[0] <= longest)
     if not len(kept):
-        raise ValueError(f"not one example has {longest} tokens or fewer: the shortest has {int(lengths.max(0).min())}")
-    return kept
+        raise ValueError(f"not one example has {longest} tokens or fewer: the shortest has {int(larger[0].min())}")
+    if variants == 1:
+        return kept
+    ways = kept[:, None] + np.arange(variants) * larger.shape[1]
+    return np.where(larger.T[kept] <= longest, ways, kept[:, None])
+
+
+def chosen(kept: Ids, random: np.random.Generator) -> Ids:
+    """The examples of an epoch: where each is written in several ways, one of them."""
+    return kept if kept.ndim == 1 else random.permuted(kept, axis=1)[:, 0]
 
 
 def rows_for(batch_tokens: int, length: int) -> int:

@@ -45,6 +45,13 @@ class Prepared:
     classes: tuple[str, ...]
     problems: dict[str, int]
     """how many lines of each kind were left out when it was prepared"""
+    variants: int = 1
+    """in how many ways each example is written: example i is sequence i, i + examples, i + 2 × examples …"""
+
+    @property
+    def examples(self) -> int:
+        """How many examples it holds, each counted once."""
+        return len(self) // self.variants
 
     def __len__(self) -> int:
         return len(self.offsets[0]) - 1

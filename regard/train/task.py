@@ -96,7 +96,8 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
     base = None if recipe.start is None else _base(recipe.start, data.task)
     reading = _fresh_reading(recipe, data, cache) if base is None else _own_reading(base, data.task)
     problems = Problems(data.skip_bad)
-    text = _begun(prepared_text(data, reading.tokenizer, cache, problems), data, reading)
+    text = prepared_text(data, reading.tokenizer, cache, problems, recipe.tokenizer.dropout)
+    text = _begun(text, data, reading)
     classes = text.train.classes
     network = _fresh(recipe, reading, len(classes)) if base is None else _further(base, recipe, classes)
     reading.special.check(network.config)
@@ -118,7 +119,7 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
         batches=batches,
         validation=None if text.validation is None else trying.validation(text.validation),
         examples=laying.readable(text),
-        count=len(text.train) - batches.left_out,
+        count=text.train.examples - batches.left_out,
         left_out=batches.left_out,
         problems=dict(problems.counts),
         digest=text_digest(text),
@@ -359,8 +360,10 @@ def _told(data: Data, text: Text) -> dict[str, Any]:
     """Which text, and how many examples of it."""
     validation = None if text.validation is None else len(text.validation)
     if data.petit:
-        return {"petit": data.petit, "seed": PETIT_SEED, "train": len(text.train), "validation": validation}
-    told: dict[str, Any] = {"train": {"files": [list(each.files) for each in data.train], "examples": len(text.train)}}
+        return {"petit": data.petit, "seed": PETIT_SEED, "train": text.train.examples, "validation": validation}
+    told: dict[str, Any] = {
+        "train": {"files": [list(each.files) for each in data.train], "examples": text.train.examples}
+    }
     if data.validation is not None:
         told["validation"] = {"files": list(data.validation.files), "examples": validation}
     elif validation is not None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from regard import __version__
 from regard.decode.text import BROKEN
 from regard.files import digest, new_folder
 from regard.text.corpus import Corpus, Problems
+from regard.text.dropout import varied
 from regard.text.petit.files import write_petit
 from regard.text.prepared import Prepared, _texts, prepare
 from regard.text.tokenizer import Tokenizer
@@ -81,7 +82,7 @@ def trained_tokenizer(data: Data, section: TokenizerSection, cache: Path) -> Tok
         "files": [[(digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
         "read": [[corpus.columns, corpus.keys] for corpus in data.train],
         "data": [data.task, data.documents, data.skip_bad],
-        "tokenizer": asdict(section),
+        "tokenizer": {"kind": section.kind, "vocab_size": section.vocab_size},
     }
     folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     if not folder.is_dir():
@@ -98,7 +99,13 @@ def _training_texts(data: Data) -> Iterator[str]:
             yield from fields[:sides]
 
 
-def prepared_text(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems) -> Text:
+def prepared_text(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0) -> Text:
+    """The text as ids, parted into what is learned from, with BPE dropout if asked for, and what is not."""
+    text = _parts(data, tokenizer, cache, problems)
+    return replace(text, train=varied(text.train, tokenizer, dropout)) if dropout else text
+
+
+def _parts(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems) -> Text:
     """The text as ids, parted into what is learned from and what is not."""
     labelled = data.task == "classification"
     how: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
