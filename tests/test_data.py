@@ -131,7 +131,7 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
         (("nowhere.fr",), "nowhere.fr: there is no such file"),
         (("/dev/null",), "/dev/null: not one row could be read"),
         (("a.tsv", "--labelled"), "--labelled is for a text and its class: here are 1 sides"),
-        ((".",), ". is a folder: name the files in it"),
+        (("/dev",), "/dev has no text to learn from: neither train.fr with train.en"),
         (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
         (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
         (("a", "b", "--keys", "fr,en"), "columns and keys are of one file, and here are 2"),

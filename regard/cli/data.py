@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from regard.text.corpus import Corpus
+from regard.train.found import find, languages_of
+
 app = typer.Typer(help="Text: the bundled bilingual world, and a look at your own.", no_args_is_help=True)
 
 
@@ -28,10 +31,14 @@ def petit(
 
 @app.command()
 def check(
-    files: Annotated[list[str], typer.Argument(help="Aligned files, one for each side; or one of TSV, JSONL or text.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Aligned files, one a side; one of TSV, JSONL or text; or a folder as for train."),
+    ],
     columns: Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1: 2,1")] = "",
     keys: Annotated[str, typer.Option(help="Keys of a JSONL file: fr,en")] = "",
     test: Annotated[list[str] | None, typer.Option(help="Test files, one option a file, to look for leaks.")] = None,
+    languages: Annotated[str, typer.Option(help="Of a folder, how its names end, if not in two ways: fr,en")] = "",
     labelled: Annotated[
         bool, typer.Option("--labelled", help="The second side is a class, not a translation.")
     ] = False,
@@ -40,14 +47,54 @@ def check(
     """Report on a corpus: counts, lengths, ratio outliers, duplicates, leaks into the test set, and bad lines.
 
     Exits with 1 when there are lines that training would refuse. A leak is a test sentence of over 20 characters.
+    Of a folder, what regard train would find there is looked at; leaks are those of its dev and test files.
 
     Example: regard data check train.fr train.en --test test.fr --test test.en
     """
-    from regard.text.corpus import Corpus
     from regard.text.report import report
     from regard.view.console import console
     from regard.view.data import show_report
 
+    if len(files) == 1 and Path(files[0]).is_dir():
+        if columns or keys or labelled:
+            raise ValueError(f"{files[0]} is a folder: --columns, --keys and --labelled are for files")
+        corpora, tests = _found(Path(files[0]), languages, test or [])
+    else:
+        corpora, tests = _named(files, columns, keys, test or [], labelled)
+    refused = 0
+    for number, corpus in enumerate(corpora):
+        typer.echo("\n" * (number > 0), nl=False)
+        found = report(corpus, tests, labelled)
+        show_report(console(), corpus, found)
+        if not found.rows:
+            raise ValueError(f"{corpus.files[0]}: not one row could be read")
+        refused += sum(count for kind, count in found.problems.counts.items() if kind != "too long")
+    if refused and not skip_bad:
+        lines = f"{refused:,} line{'s' * (refused > 1)}"
+        typer.echo(f"\n{lines} would stop a training run; mend them, or train with --set data.skip_bad=true.", err=True)
+        raise typer.Exit(1)
+
+
+def _found(folder: Path, languages: str, test: list[str]) -> tuple[list[Corpus], list[Corpus]]:
+    """What `regard train` would learn from in a folder, and its dev and test files, or the test files named."""
+    from regard.view.console import console
+    from regard.view.data import show_found
+
+    ends = [each.strip() for each in languages.split(",")] if languages else languages_of(folder)
+    if len(ends) != 2:
+        raise ValueError(f"two languages are looked at, and here are {', '.join(ends)}: name two, --languages fr,en")
+    found = find(folder, ends)
+    show_found(console(), folder, found)
+    tests = [found.validation, *found.tests] if found.validation else [*found.tests]
+    if test:
+        return [corpus.within(folder) for corpus in found.train], [Corpus(tuple(test))]
+    return [corpus.within(folder) for corpus in found.train], [corpus.within(folder) for corpus in tests]
+
+
+def _named(
+    files: list[str], columns: str, keys: str, test: list[str], labelled: bool
+) -> tuple[list[Corpus], list[Corpus]]:
+    """The corpus that the arguments name, and the test set."""
     numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
     names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     corpus = Corpus(tuple(files), numbers, names)
@@ -58,15 +105,7 @@ def check(
             )
     if labelled and corpus.sides != 2:
         raise ValueError(f"--labelled is for a text and its class: here are {corpus.sides} sides; name two --columns")
-    found = report(corpus, [Corpus(tuple(test), numbers, names)] if test else [], labelled)
-    show_report(console(), corpus, found)
-    if not found.rows:
-        raise ValueError(f"{corpus.files[0]}: not one row could be read")
-    refused = sum(count for kind, count in found.problems.counts.items() if kind != "too long")
-    if refused and not skip_bad:
-        lines = f"{refused:,} line{'s' * (refused > 1)}"
-        typer.echo(f"\n{lines} would stop a training run; mend them, or train with --set data.skip_bad=true.", err=True)
-        raise typer.Exit(1)
+    return [corpus], [Corpus(tuple(test), numbers, names)] if test else []
 
 
 def _number(column: str) -> int:

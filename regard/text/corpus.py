@@ -13,7 +13,7 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedReader, RawIOBase
 from itertools import zip_longest
 from pathlib import Path
@@ -139,6 +139,10 @@ class Corpus:
     def sides(self) -> int:
         """Fields in each row."""
         return len(self.columns or self.keys or self.files)
+
+    def within(self, folder: Path) -> "Corpus":
+        """The same with each file sought in a folder, unless it is named from the root."""
+        return replace(self, files=tuple(str(folder / file) for file in self.files))
 
     def rows(self, problems: Problems) -> Iterator[Row]:
         """The good rows, in order."""

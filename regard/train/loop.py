@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -56,7 +56,7 @@ from regard.train.objective import Objective
 from regard.train.optimizer import Optimizer
 from regard.train.parallel import Ranks, ranks, restarted, whole
 from regard.train.place import find_place, kernels
-from regard.train.recipe import Recipe, check_unchanged
+from regard.train.recipe import Recipe, check_unchanged, spelled_out
 from regard.train.recipes import as_toml, read_recipe
 from regard.train.schedule import learning_rate
 from regard.train.step import Stepper
@@ -119,6 +119,7 @@ def train(recipe: Recipe, out: Path, resume: bool = False, watchers: Sequence[Wa
     resume = resume or restarted()
     with ranks(recipe.train.device) as here, ExitStack() as until_the_end:
         with here.agreed():
+            recipe = replace(recipe, data=spelled_out(recipe.data))
             check_folder(recipe, out, resume)
             if here.first:
                 until_the_end.enter_context(held(out))
@@ -147,7 +148,9 @@ class Run:
             self.task = make_task(recipe, cache_folder(), self._packed(), here.rank, here.count)
         sharded = here.count > 1 and self.settings.parallel == "fsdp"
         self.network = self.task.network.to(self.place.device, torch.float32 if sharded else self.place.dtype).train()
-        objective = Objective(self.network, self.settings.label_smoothing, self.place.compiled)
+        objective = Objective(
+            self.network, self.settings.label_smoothing, self.place.compiled, self.settings.consistency
+        )
         spread = here.spread(objective, self.settings.parallel, self.place.dtype)
         self.optimizer = Optimizer(self.network, self.settings, self.place.dtype == torch.float16)
         self.stepper = Stepper(spread, self.optimizer, self.place.device, here, record=self.task.fixed)
@@ -215,7 +218,8 @@ class Run:
         fed = [next(batches) for _ in range(self.settings.accumulate)]
         ours = [each.batch for each in fed]
         signalled = float(self.stopped.signal is not None)
-        work = sum(batch_flops(self.network.config, batch) for batch in ours)
+        times = 2 if self.settings.consistency else 1
+        work = times * sum(batch_flops(self.network.config, batch) for batch in ours)
         targets, flops, interrupted = self.here.sums(float(sum(batch.targets for batch in ours)), work, signalled)
         p.step, p.epoch, p.index, p.tokens = p.step + 1, fed[-1].epoch, fed[-1].index, p.tokens + int(targets)
         torch.manual_seed(((self.settings.seed * 1_000_003 + p.step) * 1_009 + self.here.rank) % 2**63)

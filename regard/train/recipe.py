@@ -13,6 +13,7 @@ from regard.decode.options import Decoding
 from regard.text.corpus import Corpus
 from regard.text.prepared import Documents
 from regard.text.tokenizer import Kind
+from regard.train.found import VALIDATION, find, languages_of
 
 TaskKind = Literal["translation", "language", "classification"]
 SIDES: dict[TaskKind, tuple[int, str]] = {
@@ -39,15 +40,16 @@ class Data(Strict):
     task: TaskKind = "translation"
     """translate the first side into the second; foretell a text; or name the class (second side) of a text"""
     languages: tuple[str, ...] = ()
-    """codes of the source's and the target's language, for the model card: ["fr", "en"]"""
+    """codes of the source's and the target's language, for the model card and to find files by: ["fr", "en"]"""
     folder: str = ""
     """where the files lie, if not where the command is run"""
     train: tuple[Corpus, ...] = ()
-    """corpora to learn from, one behind the other"""
+    """corpora to learn from, one behind the other; if none is named, train.fr and train.en are sought in `folder`, or
+    what mtdata has written there: regard/train/found.py tells the names"""
     validation: Corpus | None = None
-    """text to try the model on while it learns"""
+    """text to try the model on while it learns; if not named where `train` is not, dev.fr and dev.en are sought"""
     held_out: float = 0.0
-    """without `validation`: this share of the training text, its end, is kept for it"""
+    """without `validation`, named or found: this share of the training text, its end, is kept for it"""
     petit: int = 0
     """instead of files: so many pairs of Petit, the French–English world that comes with Regard"""
     documents: Documents = "line"
@@ -65,15 +67,26 @@ class Data(Strict):
                 f"data.petit={self.petit} with train, validation or held_out: Petit is all the text there is, and has "
                 "its own for validation; set petit to 0, or leave out the others"
             )
-        if not self.petit and not self.train:
+        if self.sought and not self.folder:
             raise ValueError(
-                'there is no text: name files in data.train, as { files = ["a.fr", "a.en"] }, or set petit'
+                'there is no text: name files in data.train, as { files = ["a.fr", "a.en"] }, or a data.folder that '
+                "has train.fr and train.en, or set petit"
+            )
+        if self.sought and self.task != "translation":
+            raise ValueError(
+                f"data.folder={self.folder!r} without data.train: translations are found by their languages; for the "
+                f"task {self.task} name the files in data.train"
             )
         if self.validation and self.held_out:
             raise ValueError(f"data.held_out={self.held_out} is for data without validation, and here is one: choose")
         if self.documents != "line" and self.task != "language":
             raise ValueError(f"data.documents={self.documents!r} is for the task language: here a line is an example")
         self._check_sides()
+
+    @property
+    def sought(self) -> bool:
+        """Whether the files are to be found in the folder: none is named."""
+        return not self.petit and not self.train
 
     def _check_sides(self) -> None:
         sides, what = SIDES[self.task]
@@ -96,11 +109,14 @@ class TokenizerSection(Strict):
     """byte-level BPE, or characters"""
     vocab_size: int = 8_000
     """ids at most, rounded up to a multiple of 64"""
+    dropout: float = 0.0
+    """BPE dropout, for translation: merges passed over at random in the training text, for small corpora about 0.1"""
 
     def __post_init__(self) -> None:
-        """Check the number."""
+        """Check the numbers."""
         super().__post_init__()
         require_at_least(1, vocab_size=self.vocab_size)
+        check_probability("tokenizer.dropout", self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +155,9 @@ class Train(Strict):
     """the largest norm a gradient may have; 0 lets it be"""
     label_smoothing: float = 0.1
     """probability that is spread over all outputs"""
+    consistency: float = 0.0
+    """R-Drop: each batch goes through twice, and the weight of what the two answers, under two dropouts, differ by; for
+    small corpora about 5, at twice the cost"""
     average: int = 1
     """the model that is validated and kept is the mean of the weights at so many last validations"""
     validate_every: int = 1_000
@@ -187,7 +206,7 @@ class Train(Strict):
         )
         for name in ("label_smoothing", "beta1", "beta2"):
             check_probability(name, getattr(self, name))
-        for name in ("eps", "weight_decay", "clip", "lr_end", "lr"):
+        for name in ("eps", "weight_decay", "clip", "lr_end", "lr", "consistency"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name}={value} is not possible: it must be at least 0 and finite")
@@ -263,6 +282,10 @@ class Recipe(Strict):
         train, task = self.train, self.data.task
         if train.packed and task == "classification":
             raise ValueError("train.packed: a class is said of a whole row, so that classification cannot pack")
+        if train.consistency and task == "classification":
+            raise ValueError("train.consistency compares what is said at each token: classification has none")
+        if self.tokenizer.dropout and task != "translation":
+            raise ValueError(f"tokenizer.dropout is for translation, and the task is {task}: set it to 0")
         packs = train.packed and not (task == "language" and self.data.documents == "file")
         if packs and (dropped := self.model.get("attention_dropout")):
             raise ValueError(
@@ -285,15 +308,33 @@ def check_kind(task: TaskKind, kind: str) -> None:
         raise ValueError(f"the task {task} needs a model of kind {wanted}, and model.kind is {kind!r}")
 
 
-def located(data: Data) -> Data:
-    """The same data with every file where it lies; a ValueError for one that is not there."""
+def spelled_out(data: Data) -> Data:
+    """The same data with its files named, as seen from its folder: where none is named, those that are found there."""
+    if not data.sought:
+        return data
     folder = Path(data.folder).expanduser()
+    if len(data.languages) != 2:
+        there = languages_of(folder)
+        ends = there if len(there) == 2 else ["fr", "en"]
+        raise ValueError(
+            f"which language is translated into which? {folder} has train files in {' and '.join(there)}: "
+            f"""say --set 'data.languages=["{ends[0]}", "{ends[1]}"]', or the other way round"""
+        )
+    found = find(folder, data.languages, validation=data.validation is None)
+    validation = data.validation or found.validation
+    if validation is None and not data.held_out:
+        raise ValueError(
+            f"{folder} has no text to validate on, which would be called {', '.join(VALIDATION)} with the same ends: "
+            "add it, or keep a share of the training text for it with --set data.held_out=0.02"
+        )
+    return replace(data, train=found.train, validation=validation, held_out=0.0 if validation else data.held_out)
 
-    def joined(corpus: Corpus) -> Corpus:
-        return replace(corpus, files=tuple(str(folder / file) for file in corpus.files))
 
-    train = tuple(map(joined, data.train))
-    validation = None if data.validation is None else joined(data.validation)
+def located(data: Data) -> Data:
+    """The same data with every file named and where it lies; a ValueError for one that is not there."""
+    folder, data = Path(data.folder).expanduser(), spelled_out(data)
+    train = tuple(corpus.within(folder) for corpus in data.train)
+    validation = None if data.validation is None else data.validation.within(folder)
     corpora = (*train, *([validation] if validation else []))
     missing = [file for corpus in corpora for file in corpus.files if not Path(file).is_file()]
     if missing:

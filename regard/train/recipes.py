@@ -120,12 +120,12 @@ def _change(table: dict[str, Any], change: str) -> None:
 
 
 def _value(text: str, place: list[str]) -> Any:
-    """What a text says in TOML; itself, if it says nothing there or a text is wanted."""
+    """What a text says in TOML; itself, if it says nothing there or a text is wanted; fr,en where texts are."""
+    wanted = str if place == ["name"] else get_type_hints(SECTIONS[place[0]]).get(place[1])
     try:
         found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        return text
-    wanted = str if place == ["name"] else get_type_hints(SECTIONS[place[0]]).get(place[1])
+        return text.split(",") if wanted == tuple[str, ...] else text
     alone = found.keys() == {"value"}
     return found["value"] if alone and (wanted is not str or isinstance(found["value"], str)) else text
 

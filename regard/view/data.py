@@ -1,11 +1,22 @@
 """A report on a corpus, for people."""
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from regard.text.corpus import REMEDIES, Corpus
 from regard.text.report import RATIO, Finding, Report, bins
+from regard.train.found import Found
+
+
+def show_found(console: Console, folder: Path, found: Found) -> None:
+    """Which files of a folder are meant, for what."""
+    console.print(f"[bold]{escape(str(folder))}[/]")
+    for line in found.told():
+        console.print(f"  {escape(line)}")
+    console.print()
 
 
 def show_report(console: Console, corpus: Corpus, report: Report) -> None:
