@@ -31,12 +31,14 @@ from regard.decode.translate import Translation, Translator
 from regard.evaluate import run, windows
 from regard.evaluate.alignment import Attended, alignment_scores, piece_words, row_words, source_pieces
 from regard.evaluate.classes import class_scores
+from regard.evaluate.comparison import Group, Run, compare
 from regard.evaluate.report import plain
 from regard.evaluate.sets import Examples, Gold, read_documents, read_examples, read_gold
 from regard.evaluate.windows import choose_window, score_texts
 from regard.text.corpus import Corpus
 from regard.text.petit import pairs
 from regard.view import scores as view
+from regard.view.comparison import show_comparison
 from tests.test_api import TOKENIZER, random_model
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[2] / "shared"))
@@ -339,10 +341,15 @@ def test_a_classifier() -> None:
 # Systems beside each other.
 
 
+def alone(name: str, outputs: list[str]) -> Group:
+    """A system of one run."""
+    return Group(name, (Run(run.Translated(run.System(name), outputs)),))
+
+
 def test_systems_beside_each_other() -> None:
     better, worse = ENGLISH, [*ENGLISH[:18], "Yes.", *FRENCH[19:]]
-    systems = [run.Translated(run.System("better"), better), run.Translated(run.System("worse"), worse)]
-    result = run.compare(systems, examples(FRENCH, ENGLISH), sentences=3)
+    systems = [alone("better", better), alone("worse", worse)]
+    result = compare(systems, examples(FRENCH, ENGLISH), sentences=3)
     for comparison, score in zip(
         result.comparisons,
         (sacrebleu.corpus_bleu(worse, [ENGLISH]), sacrebleu.corpus_chrf(worse, [ENGLISH], word_order=2)),
@@ -360,21 +367,21 @@ def test_systems_beside_each_other() -> None:
     assert all(each.outputs == (ENGLISH[each.line - 1], worse[each.line - 1]) for each in result.apart)
     assert result.suspects[1]["copied"] > 0
     with pytest.raises(ValueError, match="better is there twice"):
-        run.compare([systems[0], systems[0]], examples(FRENCH, ENGLISH))
+        compare([systems[0], systems[0]], examples(FRENCH, ENGLISH))
 
 
 def test_a_system_beside_itself() -> None:
-    systems = [run.Translated(run.System(name), ENGLISH) for name in "ab"]
-    result = run.compare(systems, examples(FRENCH, ENGLISH))
+    systems = [alone(name, ENGLISH) for name in "ab"]
+    result = compare(systems, examples(FRENCH, ENGLISH))
     assert [each.systems[1].p_value for each in result.comparisons] == [1.0, 1.0]
     assert (result.apart, result.identical) == ((), len(ENGLISH))
-    assert "All wrote the same for every sentence." in shown(view.show_comparison, result)
+    assert "All wrote the same for every sentence." in shown(show_comparison, result)
 
 
 def test_what_is_odd_of_one_system_bears_its_name() -> None:
     tokenised = [text.replace(".", " .").replace(",", " ,") for text in ENGLISH]
-    systems = [run.Translated(run.System("a"), ENGLISH), run.Translated(run.System("b"), tokenised)]
-    warnings = run.compare(systems, examples(FRENCH, ENGLISH)).note.warnings
+    systems = [alone("a", ENGLISH), alone("b", tokenised)]
+    warnings = compare(systems, examples(FRENCH, ENGLISH)).note.warnings
     assert [warning for warning in warnings if "look tokenised" in warning] == [
         "b: The outputs look tokenised: score detokenised text, or the figure compares with nothing."
     ]

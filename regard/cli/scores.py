@@ -1,9 +1,10 @@
 """Commands that score models: evaluate, compare."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,8 @@ import typer
 from regard.cli.models import MODEL, Device
 
 SYSTEM = f"{MODEL[:-1]}; or a text file with a translator's outputs, a line each."
+
+SEEDS = "NAME=A,B,C gives a system of several runs, as with different seeds, a name."
 
 Columns = Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1, the source first: 1,2")]
 Keys = Annotated[str, typer.Option(help="Keys of a JSONL file, the source first: fr,en")]
@@ -98,13 +101,15 @@ def evaluate(
 
 
 def compare(
-    systems: Annotated[list[str], typer.Argument(metavar="A B ...", help=f"Two or more. {SYSTEM}")],
+    systems: Annotated[list[str], typer.Argument(metavar="A B ...", help=f"Two or more. {SYSTEM} {SEEDS}")],
     source: Annotated[str, typer.Option(help="What is translated; with --columns or --keys, all sides.")],
     reference: More = None,
     columns: Columns = "",
     keys: Keys = "",
     sentences: Annotated[int, typer.Option(min=0, help="Sentences to show where they differ most.")] = 5,
     out: Out = None,
+    report: Annotated[Path | None, typer.Option(help="Write all that is shown as Markdown.")] = None,
+    outputs: Annotated[Path | None, typer.Option(help="A folder for all translations: a file each run.")] = None,
     beam: Beam = 4,
     length_penalty: Penalty = 0.6,
     precision: Precision = "float32",
@@ -112,38 +117,39 @@ def compare(
     skip_bad: SkipBad = False,
     device: Device = "auto",
 ) -> None:
-    """Put translators beside each other, each against the first: BLEU and chrF2++, by a paired test, and speed.
+    """Put translators beside each other, each against the first: BLEU and chrF2++, by a paired test, speed, and cost.
 
-    A file of outputs, whoever made them, counts as a system. The p-value is how often chance alone would part two
-    systems so far; below 0.05 is the usual bar, for one comparison.
+    Runs of one recipe with different seeds are one system, scored in the mean over them. A file of outputs, whoever
+    made them, counts as a system. The p-value is how often chance alone would part two systems so far; below 0.05 is
+    the usual bar, for one comparison. Words that are not in the reference are shown as [-so-], missing ones as {+so+}.
 
     Example: regard compare runs/base runs/small --source test.fr --reference test.en
 
     Example: regard compare runs/fr-en theirs.en --source test.tsv --columns 1,2 --sentences 20
-    """
-    from regard.cli.models import load_model
-    from regard.evaluate.run import compare as run
-    from regard.evaluate.run import translate, translated_elsewhere
-    from regard.view.console import console
-    from regard.view.scores import show_comparison
 
-    if len(systems) < 2:
-        raise ValueError(f"{systems[0]} alone: name at least two systems to compare")
+    Example: regard compare "paper=runs/a,runs/b" "small=runs/c,runs/d" --source a.fr --reference a.en --report ab.md
+    """
+    from regard.evaluate.comparison import compare as run
+    from regard.evaluate.comparison import in_groups
+    from regard.view.comparison import comparison_markdown, show_comparison
+    from regard.view.console import console
+
+    named = _named(systems)
     options = _options(beam, length_penalty)
     examples = _examples(_corpus([source], reference, columns, keys), limit, skip_bad, "--source and --reference")
-    _check_paths(out=out)
-    translated = []
-    for name, system in zip(_short(systems), systems, strict=True):
-        if _is_text(system):
-            translated.append(translated_elsewhere(name, Path(system), examples))
-            continue
-        model = load_model(system, device)
-        with _progress(f"{name} translates", len(examples.sources)) as tell:
-            translated.append(translate(name, model, examples, options, precision, tell))  # type: ignore[arg-type]
-        del model  # before the next one takes its room
-    result = run(translated, examples, sentences)
+    _check_paths(out=out, report=report)
+    _make_folder(outputs)
+    runs = []
+    for (label, path), name in zip(named, _short([path for _, path in named]), strict=True):
+        recipe, made = _run(name, path, examples, options, precision, device)
+        runs.append((label, recipe, made))
+        if outputs is not None:  # at once: whatever happens to the others, it is kept
+            _write_lines(_new_file(outputs, name if label is None else f"{label}-{name}"), made.translated.outputs)
+    result = run(in_groups(runs), examples, sentences)
     show_comparison(console(), result)
     _write_json(out, result)
+    if report is not None:
+        report.write_text(comparison_markdown(result), encoding="utf-8", newline="\n")
 
 
 COMMANDS: list[Callable[..., None]] = [evaluate, compare]
@@ -163,8 +169,44 @@ def _translation(
         with _progress("translating", len(examples.sources)) as tell:
             translated = translate(name, model, examples, options, precision, tell)
     if outputs is not None:
-        outputs.write_text("".join(f"{each}\n" for each in translated.outputs), encoding="utf-8", newline="\n")
+        _write_lines(outputs, translated.outputs)
     return evaluate_translation(translated, examples, gold, model)
+
+
+def _run(name: str, path: str, examples: Any, options: Any, precision: Any, device: str) -> tuple[Any, Any]:
+    """A system's recipe without its seed, if it has one, and its `Run`: the model is gone behind it."""
+    from regard.cli.models import load_model
+    from regard.evaluate.comparison import Run
+    from regard.evaluate.run import translate, translated_elsewhere
+    from regard.train.facts import seed_apart, training_facts
+
+    if _is_text(path):
+        return None, Run(translated_elsewhere(name, Path(path), examples))
+    model = load_model(path, device)
+    recipe, seed = seed_apart(model.about) or (None, None)
+    with _progress(f"{name} translates", len(examples.sources)) as tell:
+        translated = translate(name, model, examples, options, precision, tell)
+    return recipe, Run(translated, training_facts(Path(path), model.about), seed)
+
+
+def _named(systems: Sequence[str]) -> list[tuple[str | None, str]]:
+    """Each run with the name that its system is given, if any: NAME=A,B,C; what is there by that very name is it."""
+    named: list[tuple[str | None, str]] = []
+    for system in systems:
+        label, given, members = system.partition("=")
+        if not given or Path(system).exists():
+            named.append((None, system))
+            continue
+        paths = [path.strip() for path in members.split(",")]
+        if not label.strip() or not all(paths):
+            raise ValueError(f"{system}: a system of several runs is written NAME=A,B,C")
+        named += [(label.strip(), path) for path in paths]
+    paths = [path for _, path in named]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"{twice[0]} is there twice: compare different systems")
+    if len(paths) < 2 or (named[0][0] is not None and len({label for label, _ in named}) == 1):
+        raise ValueError(f"{systems[0]} alone: name at least two systems to compare")
+    return named
 
 
 def _language(
@@ -243,6 +285,15 @@ def _check_paths(**paths: Path | None) -> None:
             raise ValueError(f"--{name} {path} {what}")
 
 
+def _make_folder(outputs: Path | None) -> None:
+    """The folder of all translations; a ValueError where there is something already."""
+    if outputs is None:
+        return
+    if outputs.exists() and not (outputs.is_dir() and not any(outputs.iterdir())):
+        raise ValueError(f"--outputs {outputs} is there already: name a new folder")
+    outputs.mkdir(parents=True, exist_ok=True)
+
+
 def _is_text(system: str) -> bool:
     """Whether a system is a file of outputs, and no model in one file."""
     from regard.files import is_pickle
@@ -259,6 +310,17 @@ def _short(systems: Sequence[str]) -> list[str]:
     parts = [Path(system).parts[::-1] for system in systems]
     told = next((n for n, _ in enumerate(zip_longest(*parts), 1) if len({each[:n] for each in parts}) == len(parts)), 0)
     return [str(Path(*each[:told][::-1])) if told else system for each, system in zip(parts, systems, strict=True)]
+
+
+def _new_file(folder: Path, name: str) -> Path:
+    """A file for the outputs of a run of this name, that is not there yet."""
+    plain = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "outputs"
+    paths = (folder / f"{plain}{f'-{i}' * (i > 1)}.txt" for i in count(1))
+    return next(path for path in paths if not path.exists())
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 def _write_json(path: Path | None, result: object) -> None:

@@ -6,14 +6,14 @@ Dimensions: B rows, L layers, H heads, T target pieces, S source pieces.
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from regard.config import did_you_mean, require_at_least
+from regard.config import did_you_mean
 from regard.decode.generate import padded
 from regard.decode.options import Decoding
 from regard.decode.quick import Precision, quick
@@ -28,10 +28,10 @@ from regard.evaluate.alignment import (
     source_pieces,
 )
 from regard.evaluate.classes import ClassScores, class_scores
-from regard.evaluate.honesty import Note, note_on
+from regard.evaluate.honesty import Note
 from regard.evaluate.language import LanguageScore
 from regard.evaluate.petit import PetitScore, petit_score
-from regard.evaluate.scores import Comparison, TranslationScores, paired, sentence_chrf, translation_scores
+from regard.evaluate.scores import TranslationScores, translation_scores
 from regard.evaluate.sets import Examples, Gold, read_outputs
 from regard.evaluate.suspects import find_suspects
 from regard.evaluate.windows import choose_window, score_texts, starts_with
@@ -130,37 +130,6 @@ class ClassesResult:
     kind: Task = "classes"
 
 
-@dataclass(frozen=True)
-class Apart:
-    """A sentence on which systems differ."""
-
-    line: int
-    source: str
-    references: tuple[str, ...]
-    outputs: tuple[str, ...]
-    """of each system"""
-    chrf: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ComparisonResult:
-    """Translators beside each other on one test set."""
-
-    files: tuple[str, ...]
-    sentences: int
-    systems: tuple[System, ...]
-    comparisons: tuple[Comparison, ...]
-    """by BLEU and chrF2++"""
-    note: Note
-    suspects: tuple[dict[str, int], ...]
-    """of each system"""
-    identical: int
-    """sentences for which all wrote the same"""
-    apart: tuple[Apart, ...]
-    """where sentence chrF2++ differs most"""
-    kind: str = "comparison"
-
-
 def task_of(model: Stored) -> Task:
     """What a model is scored by; a ValueError for an encoder that only fills in masks."""
     if model.config.classes:
@@ -222,8 +191,8 @@ def evaluate_translation(
     return TranslationResult(
         system=translated.system,
         files=examples.files,
-        scores=replace(scores, note=_on_part(scores.note, examples)),
-        suspects=_counts(suspected),
+        scores=replace(scores, note=on_part(scores.note, examples)),
+        suspects=count_kinds(suspected),
         suspected=suspected,
         petit=None if gold.tags is None else petit_score(outputs, references[0], gold.tags),
         alignment=None if gold.links is None or model is None else align(model, examples, gold.links),
@@ -270,41 +239,6 @@ def evaluate_classes(
     return ClassesResult(system, examples.files, class_scores(truth, answers))
 
 
-def compare(translated: Sequence[Translated], examples: Examples, sentences: int = 5) -> ComparisonResult:
-    """Systems beside each other, each against the first, and the sentences where they are furthest apart."""
-    require_at_least(0, sentences=sentences)
-    outputs = {each.system.name: each.outputs for each in translated}
-    if len(outputs) < len(translated):
-        twice = Counter(each.system.name for each in translated).most_common(1)[0][0]
-        raise ValueError(f"{twice} is there twice: compare different systems")
-    suspected = [look_at(each, examples) for each in outputs.values()]
-    rows = list(zip(*outputs.values(), strict=True))
-    return ComparisonResult(
-        files=examples.files,
-        sentences=len(rows),
-        systems=tuple(each.system for each in translated),
-        comparisons=paired(outputs, examples.beside),
-        note=_joint_note(outputs, examples),
-        suspects=tuple(map(_counts, suspected)),
-        identical=sum(len(set(row)) == 1 for row in rows),
-        apart=furthest_apart(rows, examples, sentences),
-    )
-
-
-def furthest_apart(rows: Sequence[tuple[str, ...]], examples: Examples, count: int) -> tuple[Apart, ...]:
-    """The sentences whose outputs differ most in chrF2++, the widest apart first; those with one score are left out."""
-    found = []
-    for i, outputs in enumerate(rows):
-        references = [each[i] for each in examples.beside]
-        scores = tuple(sentence_chrf(output, references) for output in outputs) if len(set(outputs)) > 1 else (0.0,)
-        found.append((max(scores) - min(scores), i, scores))
-    most = [each for each in sorted(found, key=lambda each: (-each[0], each[1])) if each[0] > 0][:count]
-    return tuple(
-        Apart(examples.lines[i], examples.sources[i], tuple(each[i] for each in examples.beside), rows[i], scores)
-        for _, i, scores in most
-    )
-
-
 def look_at(outputs: Sequence[str], examples: Examples) -> tuple[Suspected, ...]:
     """The outputs that a person should look at."""
     return tuple(
@@ -317,6 +251,20 @@ def look_at(outputs: Sequence[str], examples: Examples) -> tuple[Suspected, ...]
         )
         for each in find_suspects(examples.sources, outputs, examples.beside[0])
     )
+
+
+def on_part(note: Note, examples: Examples) -> Note:
+    """The note, with a warning where the set was not scored whole."""
+    scored = len(examples.lines)
+    if scored == examples.total:
+        return note
+    warning = f"{scored:,} of its {examples.total:,} lines alone were scored: no figure on the whole set compares."
+    return replace(note, warnings=(warning, *note.warnings))
+
+
+def count_kinds(suspected: Iterable[Suspected]) -> dict[str, int]:
+    """How many there are of each kind, the most frequent first."""
+    return dict(Counter(each.kind for each in suspected).most_common())
 
 
 def has_cross_attention(model: Stored) -> bool:
@@ -361,30 +309,6 @@ def _cross_weights(model: Stored, sources: list[list[int]], targets: list[list[i
     with watch(network) as seen:
         network(source, target, source_lengths, target_lengths)
     return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(".cross_attention")]).float().cpu()
-
-
-def _joint_note(outputs: Mapping[str, Sequence[str]], examples: Examples) -> Note:
-    """The note on a set that several systems are scored on: what is to be doubted of one is told by its name."""
-    notes = {name: note_on(each, examples.beside, examples.name) for name, each in outputs.items()}
-    warnings = [
-        f"{name}: {warning}" if warning.startswith("The outputs") else warning
-        for name, note in notes.items()
-        for warning in note.warnings
-    ]
-    return _on_part(replace(next(iter(notes.values())), warnings=tuple(dict.fromkeys(warnings))), examples)
-
-
-def _on_part(note: Note, examples: Examples) -> Note:
-    """The note, with a warning where the set was not scored whole."""
-    scored = len(examples.lines)
-    if scored == examples.total:
-        return note
-    warning = f"{scored:,} of its {examples.total:,} lines alone were scored: no figure on the whole set compares."
-    return replace(note, warnings=(warning, *note.warnings))
-
-
-def _counts(suspected: Sequence[Suspected]) -> dict[str, int]:
-    return dict(Counter(each.kind for each in suspected).most_common())
 
 
 def _speed(begin: float, count: int, unit: str) -> Speed:

@@ -6,7 +6,7 @@ sentence in memory while it lasts.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,10 +52,17 @@ class Compared:
 
     system: str
     score: Score
+    """of several runs: their mean, and an interval for other sentences and seeds"""
     difference: float
     """its score less that of the first"""
     p_value: float | None
     """how often chance alone would part the two at least so far; None for the first itself"""
+    test: Literal["randomization", "bootstrap"] | None
+    """what p was found by: see `paired`, and `regard.evaluate.groups`"""
+    runs: tuple[float, ...]
+    """the score of each of its runs"""
+    deviation: float | None = None
+    """the standard deviation of several runs"""
 
 
 @dataclass(frozen=True)
@@ -64,23 +71,23 @@ class Comparison:
 
     metric: str
     test: str
-    """the signature of the paired test"""
+    """the signature of approximate randomization; empty where no two systems were compared so"""
     systems: tuple[Compared, ...]
 
 
 def bleu(outputs: Sequence[str], references: References, lowercase: bool = False) -> Score:
     """BLEU: matching runs of one to four tokens (13a), by sacreBLEU."""
-    return _score(_bleu(lowercase), outputs, reference_lists(outputs, references))
+    return scored(bleu_metric(lowercase), outputs, reference_lists(outputs, references))
 
 
 def chrf(outputs: Sequence[str], references: References, lowercase: bool = False) -> Score:
     """chrF2++: matching runs of one to six characters and one to two words, by sacreBLEU."""
-    return _score(_chrf(lowercase), outputs, reference_lists(outputs, references))
+    return scored(chrf_metric(lowercase), outputs, reference_lists(outputs, references))
 
 
 def sentence_chrf(output: str, references: Sequence[str]) -> float:
     """chrF2++ of one sentence, to find those that are worth a look: on so little text it is no verdict."""
-    return float(_chrf(False).sentence_score(output, references).score)
+    return float(chrf_metric().sentence_score(output, references).score)
 
 
 def translation_scores(
@@ -103,14 +110,23 @@ def paired(systems: Mapping[str, Sequence[str]], references: References) -> tupl
     Sentences of the two systems are swapped at random 10,000 times; p is the share of times that parts the systems
     further than they are. It is two-sided and for one comparison: with many systems, ask more of each.
     """
+    lists = check_systems({name: [outputs] for name, outputs in systems.items()}, references)
+    return tuple(_compare(metric, systems, lists) for metric in (bleu_metric(), chrf_metric()))
+
+
+def check_systems(systems: Mapping[str, Sequence[Sequence[str]]], references: References) -> list[Sequence[str]]:
+    """The references as lists; a ValueError unless there are two systems, each with runs that have what it takes."""
     if len(systems) < 2:
         raise ValueError(f"{len(systems)} system to compare: give at least two, by name")
-    for name, outputs in systems.items():
-        try:
-            lists = reference_lists(outputs, references)
-        except ValueError as error:
-            raise ValueError(f"system {name!r}: {error}") from None
-    return tuple(_compare(metric, systems, lists) for metric in (_bleu(False), _chrf(False)))
+    for name, runs in systems.items():
+        if not runs:
+            raise ValueError(f"system {name!r} has no outputs")
+        for outputs in runs:
+            try:
+                lists = reference_lists(outputs, references)
+            except ValueError as error:
+                raise ValueError(f"system {name!r}: {error}") from None
+    return lists
 
 
 def reference_lists(outputs: Sequence[str], references: References) -> list[Sequence[str]]:
@@ -126,13 +142,15 @@ def reference_lists(outputs: Sequence[str], references: References) -> list[Sequ
     return lists
 
 
-def _bleu(lowercase: bool) -> Any:
+def bleu_metric(lowercase: bool = False) -> Any:
+    """sacreBLEU's BLEU with its defaults."""
     from sacrebleu.metrics.bleu import BLEU
 
     return BLEU(lowercase=lowercase, force=True)  # tokenised text is the note's to warn of
 
 
-def _chrf(lowercase: bool) -> Any:
+def chrf_metric(lowercase: bool = False) -> Any:
+    """sacreBLEU's chrF2++."""
     from sacrebleu.metrics.chrf import CHRF
 
     class EvenCHRF(CHRF):
@@ -146,7 +164,8 @@ def _chrf(lowercase: bool) -> Any:
     return EvenCHRF(lowercase=lowercase, word_order=2)
 
 
-def _score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> Score:
+def scored(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> Score:
+    """A metric's score, and sacreBLEU's interval for it."""
     found = metric.corpus_score(outputs, lists, n_bootstrap=RESAMPLES)
     mean, reach = float(found._mean), float(found._ci)  # otherwise told in rounded text alone
     name = f"{found.name}, lower-cased" if metric.lowercase else str(found.name)
@@ -160,13 +179,13 @@ def _compare(metric: Any, systems: Mapping[str, Sequence[str]], lists: Sequence[
     signatures, results = test()
     (metric_name, signature), *_ = signatures.items()
     (first_name, first), *others = systems.items()
-    base = _score(metric, first, lists)
-    compared = [Compared(first_name, base, 0.0, None)]
+    base = scored(metric, first, lists)
+    compared = [Compared(first_name, base, 0.0, None, None, (base.score,))]
     for (name, outputs), result in zip(others, results[metric_name][1:], strict=True):
-        score = _score(metric, outputs, lists)
+        score = scored(metric, outputs, lists)
         difference = score.score - base.score
         p_value = _honest_p(result.p_value, difference, first, outputs)  # type: ignore[union-attr, arg-type]
-        compared.append(Compared(name, score, difference, p_value))
+        compared.append(Compared(name, score, difference, p_value, "randomization", (score.score,)))
     return Comparison(metric_name, str(signature), tuple(compared))
 
 

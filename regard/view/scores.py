@@ -14,15 +14,13 @@ from regard.evaluate.classes import ClassScores
 from regard.evaluate.honesty import Note
 from regard.evaluate.petit import PetitScore
 from regard.evaluate.run import (
-    Apart,
     ClassesResult,
-    ComparisonResult,
     LanguageResult,
     Suspected,
     System,
     TranslationResult,
 )
-from regard.evaluate.scores import Comparison, Score
+from regard.evaluate.scores import Score
 from regard.evaluate.shares import Share
 from regard.evaluate.suspects import KINDS
 from regard.text.petit import PHENOMENA
@@ -35,21 +33,19 @@ FIGURES = 66
 """columns that the name and figures of a phenomenon take at most"""
 CLASSES = 10
 """classes up to which a confusion table can be read; beyond, the most frequent confusions are told"""
-SURE = 0.05
-"""a p-value below which a difference is not laid to chance"""
 
 
 def show_translation(console: Console, result: TranslationResult) -> None:
     """Scores, what they may be compared with, outputs to look at, and Petit's gold where there is some."""
     _head(console, result.system, result.files, f"{result.scores.sentences:,} sentences")
     scores = (result.scores.bleu, result.scores.bleu_lowercase, result.scores.chrf)
-    table = _table("", "score>", "95 % interval>")
+    table = plain_table("", "score>", "95 % interval>")
     for score in scores:
         table.add_row(score.name, f"[bold]{score.score:.1f}[/]", f"{score.low:.1f} – {score.high:.1f}")
     console.print(table)
     console.print()
-    _show_signatures(console, scores)
-    _show_note(console, result.scores.note)
+    show_signatures(console, scores)
+    show_note(console, result.scores.note)
     _show_suspects(console, result.suspects, result.suspected)
     if result.petit:
         _show_petit(console, result.petit)
@@ -61,7 +57,7 @@ def show_language(console: Console, result: LanguageResult) -> None:
     """The loss by its three names, and what the model saw."""
     score = result.score
     _head(console, result.system, result.files, f"{score.tokens:,} tokens, {score.bytes:,} bytes")
-    table = _table("", ">", "")
+    table = plain_table("", ">", "")
     perplexity = f"{score.perplexity:,.2f}" if score.perplexity < 1e9 else f"{score.perplexity:.2e}"
     rows = (
         ("loss", f"{score.loss:.4f}", "nats per token"),
@@ -78,7 +74,7 @@ def show_classes(console: Console, result: ClassesResult) -> None:
     """Accuracy, each class by itself, and who is taken for whom."""
     scores = result.scores
     _head(console, result.system, result.files, f"{scores.accuracy.total:,} texts")
-    table = _table("", ">", "95 % interval>", "")
+    table = plain_table("", ">", "95 % interval>", "")
     accuracy = scores.accuracy
     counted = f"[dim]{accuracy.correct:,} of {accuracy.total:,}[/]"
     table.add_row("accuracy", f"[bold]{accuracy.value:.1%}[/]", _interval(accuracy), counted)
@@ -86,7 +82,7 @@ def show_classes(console: Console, result: ClassesResult) -> None:
     table.add_row("most frequent class", f"{scores.majority:.1%}", "", "[dim]what always answering it would give[/]")
     console.print(table)
     console.print()
-    table = _table("class", "precision>", "recall>", "F1>", "texts>")
+    table = plain_table("class", "precision>", "recall>", "F1>", "texts>")
     for each in scores.classes:
         figures = (f"{value:.1%}" for value in (each.precision, each.recall, each.f1))
         table.add_row(escape(each.name), *figures, f"{each.count:,}")
@@ -98,85 +94,15 @@ def show_classes(console: Console, result: ClassesResult) -> None:
         _show_confusions(console, scores)
 
 
-def show_comparison(console: Console, result: ComparisonResult) -> None:
-    """Systems side by side, by each metric, and the sentences where they part most."""
-    console.print(f"{result.sentences:,} sentences of {escape(' and '.join(result.files))}\n")
-    _show_systems(console, result)
-    for comparison in result.comparisons:
-        _show_metric(console, comparison)
-    first = result.systems[0].name
-    console.print(
-        f"[dim]Each against {escape(first)}. p: how often chance alone would part the two so far, by approximate "
-        f"randomization; ✓ below {SURE}. With several systems ask more of each.[/]\n"
-    )
-    _show_signatures(console, [each.systems[0].score for each in result.comparisons])
-    _show_note(console, result.note)
-    if result.apart:
-        same = f"all wrote the same for {result.identical:,} of {result.sentences:,}"
-        console.print(f"[bold]Furthest apart[/] by chrF2++ of the sentence; {same}")
-        for apart in result.apart:
-            _show_apart(console, apart, [system.name for system in result.systems])
-    elif result.identical == result.sentences:
-        console.print("All wrote the same for every sentence.")
-
-
-def _show_systems(console: Console, result: ComparisonResult) -> None:
-    table = _table("", "parameters>", "sentences/s>", "to look at>")
-    for system, suspects in zip(result.systems, result.suspects, strict=True):
-        speed = "" if system.speed is None else f"{system.speed.per_second:,.1f}"
-        size = "" if system.parameters is None else _millions(system.parameters)
-        table.add_row(escape(system.name), size, speed, f"{sum(suspects.values()):,}")
-    console.print(table)
-    console.print()
-
-
-def _show_metric(console: Console, comparison: Comparison) -> None:
-    table = _table(comparison.metric, "score>", "95 % interval>", "difference>", "p>", "")
-    for each in comparison.systems:
-        score = each.score
-        sure = each.p_value is not None and each.p_value < SURE
-        cells = ("", "", "") if each.p_value is None else (_signed(each.difference), _p(each.p_value), "✓" * sure)
-        style = ("green" if each.difference > 0 else "red") if sure else "none"
-        marked = [f"[{style}]{cell}[/]" if cell else "" for cell in cells]
-        interval = f"{score.low:.1f} – {score.high:.1f}"
-        table.add_row(escape(each.system), f"[bold]{score.score:.1f}[/]", interval, *marked)
-    console.print(table)
-    console.print()
-
-
-def _show_apart(console: Console, apart: Apart, names: Sequence[str]) -> None:
-    console.print(f"\n[dim]line {apart.line}[/]")
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
-    table.add_column(overflow="fold")
-    table.add_row("", "source", escape(apart.source))
-    for reference in apart.references:
-        table.add_row("", "reference", escape(reference))
-    best = max(apart.chrf)
-    for name, output, chrf in zip(names, apart.outputs, apart.chrf, strict=True):
-        style = "green" if chrf == best else "none"
-        table.add_row(f"[{style}]{chrf:.0f}[/]", escape(name), escape(output) or "[dim](nothing)[/]")
-    console.print(table)
-
-
-def _head(console: Console, system: System, files: Sequence[str], amount: str) -> None:
-    told = [] if system.parameters is None else [f"{_millions(system.parameters)} parameters"]
-    told += [] if system.device is None else [f"on {system.device}"]
-    told += [] if system.decoding is None else [f"beam {system.decoding['beam']}"]
-    told += [] if system.speed is None else [f"{system.speed.per_second:,.1f} {system.speed.unit}/s"]
-    console.print(f"[bold]{escape(system.name)}[/] on {escape(' and '.join(files))}: {amount}")
-    console.print(f"[dim]{', '.join(told) or 'outputs made elsewhere'}[/]\n")
-
-
-def _show_signatures(console: Console, scores: Sequence[Score]) -> None:
+def show_signatures(console: Console, scores: Sequence[Score]) -> None:
     """Whole and in one line each, so that they can be copied."""
     for score in scores:
         console.print(Text(f"{score.name}: {score.signature}", style="dim"), soft_wrap=True)
     console.print()
 
 
-def _show_note(console: Console, note: Note) -> None:
+def show_note(console: Console, note: Note) -> None:
+    """What a test set is, what its scores compare with, and what is to be doubted."""
     console.print(f"[bold]{escape(note.test_set)}[/]")
     for text in note.comparable:
         console.print(Padding(escape(text), (0, 0, 0, 2), expand=False))
@@ -185,11 +111,38 @@ def _show_note(console: Console, note: Note) -> None:
     console.print()
 
 
+def plain_table(*columns: str) -> Table:
+    """Columns by their heads; one that ends in > is right-aligned."""
+    heads = any(column.removesuffix(">") for column in columns)
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), show_header=heads)
+    for column in columns:
+        table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+    return table
+
+
+def millions(count: int) -> str:
+    """A number of parameters.
+
+    >>> millions(9_120_000)
+    '9.1 M'
+    """
+    return f"{count / 1e6:,.1f} M" if count >= 1e5 else f"{count:,}"
+
+
+def _head(console: Console, system: System, files: Sequence[str], amount: str) -> None:
+    told = [] if system.parameters is None else [f"{millions(system.parameters)} parameters"]
+    told += [] if system.device is None else [f"on {system.device}"]
+    told += [] if system.decoding is None else [f"beam {system.decoding['beam']}"]
+    told += [] if system.speed is None else [f"{system.speed.per_second:,.1f} {system.speed.unit}/s"]
+    console.print(f"[bold]{escape(system.name)}[/] on {escape(' and '.join(files))}: {amount}")
+    console.print(f"[dim]{', '.join(told) or 'outputs made elsewhere'}[/]\n")
+
+
 def _show_suspects(console: Console, counts: dict[str, int], suspected: Sequence[Suspected]) -> None:
     if not counts:
         console.print("No output looks odd by itself: no loops, copies, or wrong lengths.")
         return
-    table = _table("to look at", "count>", "", "first lines")
+    table = plain_table("to look at", "count>", "", "first lines")
     for kind, count in counts.items():
         lines = [each.line for each in suspected if each.kind == kind]
         first = ", ".join(map(str, lines[:3])) + (" …" if len(lines) > 3 else "")
@@ -227,7 +180,7 @@ def _show_petit(console: Console, score: PetitScore) -> None:
         f"{overall.total:,}; by phenomenon, the hardest first\n"
     )
     wide = console.width >= WIDE
-    table = _table("", "right>", "of>", ">", *(["95 % interval>", ""] if wide else ["95 % interval>"]))
+    table = plain_table("", "right>", "of>", ">", *(["95 % interval>", ""] if wide else ["95 % interval>"]))
     for name, each in score.phenomena.items():
         row = [name, f"{each.correct:,}", f"{each.total:,}", f"[bold]{each.value:.1%}[/]", _interval(each)]
         table.add_row(*row, *([f"[dim]{escape(PHENOMENA[name])}[/]"] if wide else []))
@@ -241,7 +194,7 @@ def _show_alignment(console: Console, scores: dict[str, AlignmentScores]) -> Non
     """Error rates in a column for each moment."""
     console.print("\n[bold]Alignment error rate of cross-attention[/] against gold, the reference as target\n")
     columns = [column for moment in scores for column in (f"{moment} a word>", "")]
-    table = _table("", *columns)
+    table = plain_table("", *columns)
     for cells in zip(*(_rates(each) for each in scores.values()), strict=True):
         table.add_row(cells[0][0], *(cell for _, rate, place in cells for cell in (rate, f"[dim]{place}[/]")))
     console.print(table)
@@ -267,7 +220,7 @@ def _rates(scores: AlignmentScores) -> list[tuple[str, str, str]]:
 
 def _confusion(scores: ClassScores) -> Table:
     names = [each.name for each in scores.classes]
-    table = _table("truth ↓  answer →", *(f"{escape(_cut(name, 14))}>" for name in names))
+    table = plain_table("truth ↓  answer →", *(f"{escape(_cut(name, 14))}>" for name in names))
     for i, (name, row) in enumerate(zip(names, scores.confusion, strict=True)):
         cells = [f"[bold green]{n:,}[/]" if i == j else f"{n:,}" if n else "[dim]·[/]" for j, n in enumerate(row)]
         table.add_row(escape(_cut(name, 30)), *cells)
@@ -277,7 +230,7 @@ def _confusion(scores: ClassScores) -> Table:
 def _show_confusions(console: Console, scores: ClassScores) -> None:
     names = [each.name for each in scores.classes]
     cells = [(count, i, j) for i, row in enumerate(scores.confusion) for j, count in enumerate(row) if i != j and count]
-    table = _table("truth", "taken for", "times>")
+    table = plain_table("truth", "taken for", "times>")
     for count, i, j in sorted(cells, key=lambda cell: (-cell[0], cell[1:]))[:CLASSES]:
         table.add_row(escape(names[i]), escape(names[j]), f"{count:,}")
     console.print(table)
@@ -298,33 +251,12 @@ def _context(result: LanguageResult) -> str:
     )
 
 
-def _table(*columns: str) -> Table:
-    """Columns by their heads; one that ends in > is right-aligned."""
-    heads = any(column.removesuffix(">") for column in columns)
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), show_header=heads)
-    for column in columns:
-        table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
-    return table
-
-
 def _interval(share: Share) -> str:
     return f"{share.low:.1%} – {share.high:.1%}"
 
 
 def _rate(score: AlignmentScore) -> str:
     return f"{score.error_rate:.1%}"
-
-
-def _p(value: float) -> str:
-    return f"{value:.4f}" if value < 0.1 else f"{value:.2f}"
-
-
-def _signed(difference: float) -> str:
-    return f"{round(difference, 1) + 0.0:+.1f}"  # no -0.0
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:,.1f} M" if count >= 1e5 else f"{count:,}"
 
 
 def _cut(text: str, most: int = 160) -> str:
