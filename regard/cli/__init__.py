@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,15 +36,32 @@ def regard(
 
 
 @app.command()
-def demo() -> None:
-    """Show what there is: a tiny model's shapes, and its attention on one sentence.
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; runs/demo if not given, or runs/demo-decoder.")
+    ] = None,
+    decoder_only: Annotated[
+        bool, typer.Option("--decoder-only", help="The same with a decoder alone, as language models are.")
+    ] = False,
+) -> None:
+    """Watch a translator learn, then see how good it is, what is hard for it, and where it looks: some four minutes.
+
+    It learns from text that comes along, on a GPU if there is one, and is kept in the run's folder. There the demo goes
+    on if it was interrupted, and is shown again if it is done.
 
     Example: regard demo
     """
-    from regard.demo import demo as run
+    from regard.demo.story import demo as run
     from regard.view.console import console
 
-    run(console())
+    names = typer.main.get_group(app).commands
+    try:
+        signal = run(console(), out, decoder_only, commands=names)
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted. The same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    if signal:
+        raise typer.Exit(128 + signal)
 
 
 commands: list[Callable[..., None]] = [*train.COMMANDS, *models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS]
