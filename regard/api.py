@@ -23,11 +23,11 @@ from regard.decode.translate import BATCH_TOKENS, Progress, Translation, Transla
 from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder
+from regard.models import SHIPPED, folder_of
+from regard.models import bundled as bundled  # beside `load`, which takes these names
 from regard.store import Stored
 from regard.weights import is_pickle, pickle_refusal, read_json
 
-BUNDLED = Path(__file__).parent / "models"
-"""the models that come with Regard, a folder each"""
 SCORE_TOKENS = 2_048
 """places of a batch that is scored: each has logits over the whole vocabulary"""
 
@@ -47,9 +47,12 @@ class Model(Stored):
         config, count = self.config, sum(parameter.numel() for parameter in self.network.parameters())
         return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
 
-    def save(self, folder: Path | str) -> None:
-        """Write it as a folder that `load` reads; one that is there already is not overwritten."""
-        store.save(self, Path(folder))
+    def save(self, folder: Path | str, dtype: str | None = None) -> None:
+        """Write it as a folder that `load` reads; one that is there already is not overwritten.
+
+        `dtype`, float32, float16 or bfloat16, is what weights are rounded to in the files; else they stay as they are.
+        """
+        store.save(self, Path(folder), dtype)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move it to another device or precision."""
@@ -271,11 +274,6 @@ def _listed(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def bundled() -> list[str]:
-    """The names of the models that come with Regard."""
-    return sorted(folder.parent.name for folder in BUNDLED.glob("*/config.json"))
-
-
 def load(path: Path | str, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Model:
     """The model of a run or folder (Regard's own, or Hugging Face's of a known shape), of a GGUF file, or a bundled one
     by its name.
@@ -295,8 +293,8 @@ def _stored(path: Path) -> Stored:
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
         return _from_file(files[0])
-    if str(path) in bundled():  # even where a folder of that name holds something else
-        return store.load(BUNDLED / path)
+    if str(path) in {*bundled(), *SHIPPED}:  # even where a folder of that name holds something else
+        return store.load(folder_of(str(path)))
     if (path / "checkpoints").is_dir():
         return _best_so_far(path)
     if path.is_dir():
@@ -307,7 +305,7 @@ def _stored(path: Path) -> Stored:
     near = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
     raise ValueError(
         f"there is no model at {path}: {near}name a run, a model's folder (Regard's or Hugging Face's), a GGUF file"
-        + (" or a bundled model" if names else "")
+        + (f", or a bundled model ({', '.join(names)})" if names else "")
     )
 
 

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from regard.config import ModelConfig, SpecialIds
+from regard.config import ModelConfig, SpecialIds, did_you_mean
 from regard.files import digest, is_there, new_folder, quoted, read_json, shorten, stays_within
 from regard.model.transformer import Network, build
 from regard.text.opus import FILES as OPUS_FILES
 from regard.text.opus import OpusTokenizer
 from regard.text.tokenizer import FILES as ENGINE_FILES
 from regard.text.tokenizer import Tokenizer
-from regard.weights import REAL, Weights, open_weights, write_weights
+from regard.weights import FLOATS, REAL, Weights, open_weights, write_weights
 
 FORMAT = 1
 """raised when the layout changes"""
@@ -40,9 +41,10 @@ class Stored:
     tokenizer: Tokenizer | None = None
     special: SpecialIds = field(default_factory=SpecialIds)
     about: dict[str, Any] = field(default_factory=dict)
-    """what is known of how it came about, in JSON: "name", "recipe", "data", "scores", "origin", "languages"; the
-    names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on what to beware of; "head":
-    "none" if it came without one; "tokenizer": why it has none """
+    """what is known of how it came about, in JSON: "name", "recipe", "data", "scores" in validation, "origin",
+    "languages"; what it was "trained" for (steps, tokens, seconds), its scores on "tests", and a "card" in Markdown, as
+    `regard export` adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes"
+    on what to beware of; "head": "none" if it came without one; "tokenizer": why it has none """
 
     @property
     def config(self) -> ModelConfig:
@@ -50,12 +52,22 @@ class Stored:
         return self.network.config
 
 
-def save(stored: Stored, folder: Path) -> None:
-    """Write a model's folder, which must not be there yet, or be empty: nothing is ever overwritten."""
+def save(stored: Stored, folder: Path, dtype: str | None = None) -> None:
+    """Write a model's folder, which must not be there yet, or be empty: nothing is ever overwritten.
+
+    Weights are written as they are, or rounded to `dtype`, one of `regard.weights.FLOATS`.
+    """
+    check_float(dtype)
     check_writable(stored, folder)
     with new_folder(folder) as temporary:
-        write(stored, temporary)
+        write(stored, temporary, dtype)
         write_manifest(temporary)
+
+
+def check_float(dtype: str | None) -> None:
+    """A ValueError for a type in which weights are not written."""
+    if dtype is not None and dtype not in FLOATS:
+        raise ValueError(f"dtype={dtype!r} is not a choice: {did_you_mean(dtype, FLOATS)}")
 
 
 def check_writable(stored: Stored, folder: Path) -> None:
@@ -66,11 +78,13 @@ def check_writable(stored: Stored, folder: Path) -> None:
     stored.network.check_whole("save or export")
 
 
-def write(stored: Stored, folder: Path) -> None:
-    """The model's files, into a folder that is there."""
+def write(stored: Stored, folder: Path, dtype: str | None = None) -> None:
+    """The model's files, into a folder that is there; `dtype` as in `save`."""
     config = {"model_type": "regard", "format": FORMAT, "model": asdict(stored.config), "about": stored.about}
     write_json(folder / "config.json", config)
-    write_weights(folder / "model.safetensors", stored.network.state_dict())
+    state = stored.network.state_dict()
+    held = state if dtype is None else {name: tensor.to(FLOATS[dtype]) for name, tensor in state.items()}
+    write_weights(folder / "model.safetensors", held)
     write_json(folder / "generation_config.json", generation_config(stored))
     if stored.tokenizer is not None:
         stored.tokenizer.save(folder)
@@ -138,8 +152,17 @@ def empty(config: ModelConfig, weights: Weights) -> Network:
             f"{weights.where}: its config asks for {rows:,} × {config.d_model:,} numbers, and its largest tensor "
             f"holds {held:,}"
         )
-    with torch.device("meta"):
+    with torch.device("meta"), _NoFilling():
         return build(config)
+
+
+class _NoFilling(TorchFunctionMode):
+    """Weights are left as they are made: to fill those that have no memory takes torch a second of imports."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
 
 
 def fill(network: Network, state: dict[str, torch.Tensor]) -> None:

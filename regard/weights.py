@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -43,6 +44,8 @@ BYTES = {
 """bytes of one number of each type"""
 REAL = {"F64", "F32", "F16", "BF16"}
 """types that weights may have"""
+FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+"""the types in which weights are written"""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from regard import api, store
+from regard import api, models, store
 from regard.api import Model
 from regard.config import SpecialIds
 from regard.decode import translate as module
@@ -373,17 +373,17 @@ def test_saved_and_loaded_it_says_the_same(tmp_path: Path) -> None:
 
 def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"no model at fr-en: name a run, .* a GGUF file$"):
-        regard.load("fr-en")
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    with pytest.raises(ValueError, match=r"no model at en-fr: name a run, .* a GGUF file$"):
+        regard.load("en-fr")
     model = random_model()
     model.network.float()
     store.save(model, tmp_path / "models" / "fr-en")
-    monkeypatch.setattr(api, "BUNDLED", tmp_path / "models")
     assert api.bundled() == ["fr-en"]
     assert regard.load("fr-en").config == model.config
     (tmp_path / "fr-en").mkdir()  # not a model
     assert regard.load("fr-en").config == model.config
-    with pytest.raises(ValueError, match="there is no model at fr-ne: did you mean 'fr-en'\\? name a run"):
+    with pytest.raises(ValueError, match=r"no model at fr-ne: did you mean 'fr-en'\? .* model \(fr-en\)$"):
         regard.load("fr-ne")
     (tmp_path / "data").mkdir()
     with pytest.raises(ValueError, match="data is no model's folder"):

@@ -17,9 +17,8 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from regard import api, store
+from regard import api, models, store
 from regard.cli import app
-from regard.cli import models as commands
 from regard.evaluate import verify as module
 from tests.test_api import TEXTS, random_model
 
@@ -125,7 +124,8 @@ def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
 def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").write_text("a\n")
     monkeypatch.chdir(tmp_path)
-    assert "no model is bundled yet" in refused("translate", "a")
+    monkeypatch.setattr(models, "HERE", tmp_path / "nowhere")
+    assert "fr-en comes with Regard" in refused("translate", "a")
     assert "there is no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
     assert "is no model's folder" in refused("generate", "a", "-m", str(tmp_path))
     assert "the text is empty" in refused("translate", " ", "-m", pair)
@@ -152,12 +152,6 @@ def _encoder(folder: Path) -> Path:
     model.network.float()
     store.save(model, folder / "encoder")
     return folder / "encoder"
-
-
-def test_the_bundled_model_translates_without_a_name(pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "BUNDLED", Path(pair).parent)
-    monkeypatch.setattr(commands, "DEFAULT", "pair")
-    assert run("translate", TEXTS[0], *QUICK).stdout == expected(pair, TEXTS[:1])[0] + "\n"
 
 
 def test_generate_prints_prompt_and_continuation(language: str) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.models import DEFAULT, MODEL, Device
+from regard.cli.models import MODEL, Device
+from regard.models import DEFAULT
 
 
 def attend(
@@ -28,7 +29,7 @@ def attend(
     A row is a token that looks: in a decoder what it reads → what it writes. A · marks a piece that goes on with a
     word. Files that are there already are written anew.
 
-    Example: regard attend "Le chat dort." --model runs/fr-en --html look.html
+    Example: regard attend "Le chat dort." --html look.html
     """
     from dataclasses import replace
 

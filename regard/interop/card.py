@@ -1,6 +1,7 @@
-"""A short model card beside exported weights: what is known of the model, and a program that uses it."""
+"""A model card beside weights: what is known of the model, how well it does, and a program that uses it."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,18 @@ def write_card(
         _head(stored, shape),
         f"# {title}",
         _what(stored, shape, dtype),
+        _tests(stored.about.get("tests") or [], shape),
         _known(stored.about),
-        _beware(dict.fromkeys([*_listed(stored.about.get("notes")), *notes])),
+        str(stored.about.get("card") or "").strip(),
+        _beware(dict.fromkeys([*_limits(stored), *_listed(stored.about.get("notes")), *notes])),
         _use(stored, shape, architecture),
     ]
     (folder / "README.md").write_text("\n\n".join(each for each in sections if each) + "\n", encoding="utf-8")
 
 
 def _head(stored: Stored, shape: str) -> str:
-    lines = ["library_name: " + ("ctranslate2" if shape == "ctranslate2" else "transformers"), "tags:", "- regard"]
+    library = shape if shape in ("ctranslate2", "regard") else "transformers"
+    lines = [f"library_name: {library}", "tags:", "- regard"]
     languages = _listed(stored.about.get("languages"))
     lines += ["language:", *(f"- {language}" for language in languages)] if languages else []
     if stored.config.kind == "encoder-decoder":
@@ -51,11 +55,11 @@ def _head(stored: Stored, shape: str) -> str:
 
 
 def _listed(value: Any) -> list[str]:
-    """One text or several, or named values, as lines."""
+    """One text or several, or named values, as lines; what is there again is counted."""
     if isinstance(value, dict):
         return [f"{name}: {_inline(each)}" for name, each in value.items()]
     if isinstance(value, list | tuple):
-        return [_inline(each) for each in value]
+        return [f"{each} ({n} times)" if n > 1 else each for each, n in Counter(map(_inline, value)).items()]
     return [] if value is None else [str(value)]
 
 
@@ -68,10 +72,28 @@ def _what(stored: Stored, shape: str, dtype: str) -> str:
     config: ModelConfig = stored.config
     count = sum(parameter.numel() for parameter in stored.network.parameters())
     layers = f"{config.layers}" + (f" + {config.decoder_layers or config.layers}" * (config.kind == "encoder-decoder"))
+    place = "Written by Regard" + (f" in the shape of {shape}" * (shape != "regard"))
     return (
         f"A Transformer of the kind {config.kind}: {layers} layers, {config.heads} heads, width {config.d_model}, "
-        f"{config.vocab_size:,} ids, {count:,} parameters. Written by Regard in the shape of {shape}, as {dtype}."
+        f"{config.vocab_size:,} ids, {count:,} parameters. {place}, as {dtype}."
     )
+
+
+def _tests(tests: list[dict[str, Any]], shape: str) -> str:
+    """Scores on test sets, as `regard.interop.results` read them: a table for each."""
+    if not tests:
+        return ""
+    blocks = [] if shape == "regard" else ["Of the model in Regard, before it was written for another engine."]
+    for test in tests:
+        asked = f" ({test['asked']})" if test["asked"] else ""
+        lines = ["| | score | 95 % interval | sacreBLEU signature |", "|---|---|---|---|"]
+        for each in test["figures"]:
+            interval = f"{each['low']:.1f} – {each['high']:.1f}" if "low" in each else ""
+            signature = each.get("signature", "").replace("|", "\\|")
+            told = [each["name"], f"{each['value']:.1f}", interval, f"`{signature}`" if signature else ""]
+            lines.append(f"| {' | '.join(told)} |")
+        blocks += [f"**{test['set']}**{asked}", "\n".join(lines)]
+    return "\n\n".join(["## Scores", *blocks])
 
 
 def _known(about: dict[str, Any]) -> str:
@@ -79,8 +101,38 @@ def _known(about: dict[str, Any]) -> str:
     recipe = about.get("recipe")
     told = about | {"recipe": recipe.get("name") if isinstance(recipe, dict) else recipe}  # a run keeps all of it
     lines = [f"- {name}: {_inline(told[name])}" for name in ("origin", "data", "recipe") if told.get(name)]
-    lines += [f"- {each}" for each in _listed(about.get("scores"))]
+    lines += [f"- trained: {_amount(about['trained'])}"] if about.get("trained") else []
+    lines += [f"- {each}" for each in _validation(about.get("scores"))]
     return "\n".join(["## How it came about", "", *(lines or ["Nothing was recorded of how it was trained."])])
+
+
+def _validation(scores: Any) -> list[str]:
+    """A run's scores on its validation text in one line; others as they are told."""
+    if not isinstance(scores, dict) or "set" not in scores:
+        return _listed(scores)
+    told = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in scores.items()}
+    return [f"{told.pop('set')}: {', '.join(f'{name} {value}' for name, value in told.items())}"]
+
+
+def _amount(trained: dict[str, Any]) -> str:
+    """Steps, tokens, time and place, as `regard export` found them in the run's log."""
+    hours, rest = divmod(round(trained["seconds"]), 3600)
+    time = f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+    return f"{trained['steps']:,} steps, {trained['tokens']:,} target tokens, {time} of training on {trained['place']}"
+
+
+def _limits(stored: Stored) -> list[str]:
+    """What the model has not learned, as far as it is known."""
+    longest = stored.about.get("longest")
+    if not isinstance(longest, int) or not translates(stored):
+        return []
+    return [f"No source that it learned from has more than {longest} tokens: Regard translates longer ones in parts."]
+
+
+def translates(stored: Stored) -> bool:
+    """Whether a model is a translator."""
+    kind = stored.config.kind
+    return kind == "encoder-decoder" or (kind == "decoder" and stored.special.separator is not None)
 
 
 def _beware(notes: dict[str, None]) -> str:
@@ -89,8 +141,12 @@ def _beware(notes: dict[str, None]) -> str:
 
 def _use(stored: Stored, shape: str, architecture: str) -> str:
     """A program to be pasted: a text in, what the model makes of it out."""
-    code = _ctranslate2(stored) if shape == "ctranslate2" else _transformers(stored, architecture)
-    return "\n".join(["## How it is used", "", "```python", *code, "```"])
+    commands = []
+    if shape == "regard":
+        code, commands = _regard(stored), _commands(stored)
+    else:
+        code = _ctranslate2(stored) if shape == "ctranslate2" else _transformers(stored, architecture)
+    return "\n".join(["## How it is used", "", *commands, "```python", *code, "```"])
 
 
 FOLDER = 'folder = "."  # where this card lies'
@@ -115,6 +171,28 @@ def _room(config: ModelConfig) -> int:
 
 def _is_opus(stored: Stored) -> bool:
     return isinstance(stored.tokenizer, OpusTokenizer)
+
+
+def _commands(stored: Stored) -> list[str]:
+    """What is typed where this card lies."""
+    if stored.tokenizer is None or stored.config.kind == "encoder":
+        return []
+    verb = "translate" if translates(stored) else "generate"
+    return ["```sh", f"regard {verb} {_text(stored).partition(' = ')[2]} --model .", "```", ""]
+
+
+def _regard(stored: Stored) -> list[str]:
+    code = ["import regard", "", FOLDER, "m = regard.load(folder)", ""]
+    config = stored.config
+    if stored.tokenizer is None:
+        return [*code, f"print(m.network)  # it takes ids {NO_TOKENIZER}"]
+    if translates(stored):
+        ask = "translate([text])"
+    elif config.kind == "decoder":
+        ask = f"generate(text, max_tokens={_room(config)})"
+    else:
+        ask = "classify([text])" if config.classes else "attend(text)"
+    return [*code, _text(stored), f"print(m.{ask})"]
 
 
 def _transformers(stored: Stored, architecture: str) -> list[str]:

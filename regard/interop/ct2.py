@@ -20,12 +20,13 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
-from regard.interop.rules import FLOATS, NEVER
+from regard.interop.rules import NEVER
 from regard.model.attention import MultiHeadAttention
 from regard.model.layers import FeedForward, Stack
 from regard.model.positions import sinusoids
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.store import Stored
+from regard.weights import FLOATS
 
 DTYPES = (*FLOATS, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
 """how CTranslate2 can store weights"""

@@ -1,4 +1,4 @@
-"""`regard export`: a model's folder for another engine, there whole or not at all."""
+"""`regard export`: a model's folder for Regard or another engine, there whole or not at all."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,10 +8,11 @@ from regard.files import new_folder
 from regard.interop.card import write_card
 from regard.interop.ct2 import DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
-from regard.interop.rules import FLOATS
-from regard.store import Stored, check_writable
+from regard.store import Stored, check_writable, write, write_manifest
+from regard.weights import FLOATS
 
-Engine = Literal["huggingface", "ctranslate2"]
+Engine = Literal["huggingface", "ctranslate2", "regard"]
+RECIPE = "recipe.toml"
 SHORT = {
     **dict.fromkeys(("fp32", "f32", "float"), "float32"),
     **dict.fromkeys(("fp16", "f16", "half"), "float16"),
@@ -20,27 +21,37 @@ SHORT = {
 """what others call the types"""
 
 
-def export(m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str = "float32") -> None:
-    """Write the model `m` for Hugging Face's `transformers` (and what reads its folders) or for CTranslate2.
+def export(
+    m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str = "float32", recipe: str | None = None
+) -> None:
+    """Write the model `m` with its card for Hugging Face's `transformers` (and what reads its folders), for
+    CTranslate2, or for Regard.
 
-    `dtype` is float32, float16 or bfloat16, and for CTranslate2 also one of its quantisations, such as int8.
+    `dtype` is float32, float16 or bfloat16, and for CTranslate2 also one of its quantisations, such as int8. `recipe`
+    is the text of a recipe to lie beside it.
     """
     check_type("to", to, Engine)
     _check_dtype(dtype, to)
     folder = Path(folder)
     check_writable(m, folder)
     with new_folder(folder) as temporary:
+        if recipe is not None:
+            (temporary / RECIPE).write_text(recipe, encoding="utf-8")
         if to == "huggingface":
             written = export_huggingface(m, temporary, dtype)
             write_card(m, temporary, written.shape, dtype, written.architecture, written.notes)
-        else:
+        elif to == "ctranslate2":
             export_ctranslate2(m, temporary, dtype)
             write_card(m, temporary, "ctranslate2", dtype)
+        else:
+            write(m, temporary, dtype)
+            write_card(m, temporary, "regard", dtype)
+            write_manifest(temporary)
 
 
 def _check_dtype(dtype: str, to: Engine) -> None:
     """A ValueError that names the type that was meant, or the engine that has it."""
-    known = tuple(FLOATS) if to == "huggingface" else DTYPES
+    known = DTYPES if to == "ctranslate2" else tuple(FLOATS)
     if dtype in known:
         return
     if dtype in DTYPES:

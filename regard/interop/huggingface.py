@@ -17,11 +17,11 @@ from regard.config import ModelConfig, did_you_mean
 from regard.files import is_there, quoted, read_json, shorten
 from regard.interop import bert, gpt2, llama, marian
 from regard.interop.generation import read_generation, write_generation
-from regard.interop.rules import FLOATS, Rule, State, refuse, state_of, to_theirs
+from regard.interop.rules import Rule, State, refuse, state_of, to_theirs
 from regard.interop.shape import Held, Shape
 from regard.store import Stored, empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
 from regard.text.tokenizer import END, PAD, SEPARATOR, Tokenizer
-from regard.weights import REAL, open_weights, write_weights
+from regard.weights import FLOATS, REAL, open_weights, write_weights
 
 SHAPES = {
     "bert": bert.SHAPE,

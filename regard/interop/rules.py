@@ -20,8 +20,6 @@ Change = Callable[..., tuple[Tensor, ...]]
 
 NEVER = -1e4
 """the bias of an id that is never to be said: its probability is 0 even in float32, and float16 can hold it"""
-FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-"""the types in which weights are written"""
 
 
 def _as_it_is(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -140,7 +140,7 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """`tokenizer.json` and `tokenizer_config.json`, which `transformers.AutoTokenizer` reads too."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tokenizer.json").write_text(self.engine.to_str(pretty=True), encoding="utf-8")
+        (folder / "tokenizer.json").write_text(self.engine.to_str(), encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
