@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers, trainers
 
 from regard.text.batches import packed_translation, translation
 from regard.text.corpus import Corpus, Problems
 from regard.text.dropout import Merges, varied
+from regard.text.opus import OpusTokenizer
 from regard.text.petit.files import write_petit
 from regard.text.prepared import Prepared, prepare
 from regard.text.tokenizer import Tokenizer
@@ -134,7 +137,40 @@ def test_recipes_ask_for_it(tmp_path: Path) -> None:
     assert tried[0] == tried[1]
     with pytest.raises(ValueError, match=r"tokenizer\.dropout is for translation"):
         read_recipe("petit-lm", ["tokenizer.dropout=0.1"])
+    with pytest.raises(ValueError, match="has none"):
+        read_recipe("petit-fr-en", ["tokenizer.dropout=0.1", "tokenizer.kind=characters"])
+
+
+def test_a_script_without_spaces_is_cut_up_too_and_in_time(text: tuple[Prepared, Tokenizer]) -> None:
+    _, tokenizer = text
+    said = "chatnoirpetit" * 2_000
+    ids = np.array(tokenizer.encode(said), np.uint16)
+    one = Prepared((ids,), (np.array([0, len(ids)]),), None, (), {})
+    found = varied(one, tokenizer, 0.3, variants=3).sequence(0, 1).tolist()
+    assert found != ids.tolist()
+    assert tokenizer.decode(found) == said
+
+
+def test_words_that_are_spelled_otherwise_are_refused() -> None:
+    """The way of the first BPE tokenizers: </w> ends a word, and is no letter of it."""
+    engine = Engine(models.BPE(end_of_word_suffix="</w>"))
+    engine.pre_tokenizer = pre_tokenizers.Whitespace()
+    texts = ["le petit chat noir dort sur le tapis rouge"] * 50
+    trainer = trainers.BpeTrainer(
+        vocab_size=60, special_tokens=["</s>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    engine.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(engine)
+    ids = [tokenizer.encode(each) for each in texts]
+    offsets = np.append(0, np.cumsum([len(each) for each in ids]))
+    data = Prepared((np.concatenate(ids).astype(np.uint16),), (offsets,), None, (), {})
+    with pytest.raises(ValueError, match="cannot be cut up otherwise"):
+        varied(data, tokenizer, 0.3, variants=2)
+
+
+def test_a_tokenizer_without_merges_is_refused() -> None:
+    tokenizer = Tokenizer.train(["le chat"], 400, "characters")
+    with pytest.raises(ValueError, match=r"merges nothing: set tokenizer\.dropout=0"):
+        Merges(tokenizer)
     with pytest.raises(ValueError, match="merges nothing"):
-        make_task(
-            read_recipe("petit-fr-en", [*sizes, "tokenizer.dropout=0.1", "tokenizer.kind=characters"]), tmp_path, False
-        )
+        Merges(object.__new__(OpusTokenizer))

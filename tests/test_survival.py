@@ -190,6 +190,23 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(place: Path, tmp_path: 
     assert state(tmp_path / "stopped")["last"] == before
 
 
+def test_words_in_many_ways_and_two_answers_go_on_too(place: Path, tmp_path: Path) -> None:
+    """BPE dropout and R-Drop, which costs twice the operations."""
+    ways = "tokenizer.dropout=0.2", "train.consistency=2.0"
+    quiet = train(recipe(place, *ways), tmp_path / "quiet").ended
+    with stopped_at({3, 7}):
+        while train(recipe(place, *ways), tmp_path / "stopped", resume=True).ended.reason == "interrupted":
+            pass
+    a, b = state(tmp_path / "quiet"), state(tmp_path / "stopped")
+    a["folders"] = b["folders"] = None
+    assert a == b
+    once = train(recipe(place, ways[0]), tmp_path / "once").ended
+    assert (quiet.tokens, quiet.flops) == (once.tokens, 2 * once.flops)
+    assert losses(tmp_path / "quiet") != losses(tmp_path / "once")
+    with pytest.raises(ValueError, match=r"tokenizer\.dropout"):
+        train(recipe(place, "train.consistency=2.0"), tmp_path / "quiet", resume=True)
+
+
 def flip(folder: Path) -> None:
     content = bytearray((folder / "training.safetensors").read_bytes())
     content[-5] ^= 4

@@ -1,8 +1,8 @@
 """BPE dropout (Provilkov and others, 2020): the same text in other pieces, so that a model sees what words are made of.
 
 A word is cut up as BPE does it, except that at each turn every merge that could be made is passed over with some
-probability. Each variant of a text decodes to the very same characters. Variants are drawn once, from a seed of their
-own: what a run learns from stays a function of its recipe.
+probability. Each variant of a text decodes to the very same characters. Variants are drawn once, by the run's seed:
+what it learns from stays a function of its recipe. All of them are held in memory, sixteen times the text.
 """
 
 import json
@@ -27,6 +27,12 @@ DRAWS = 32
 """ways to cut up a word, at most; fewer for one that is rarer than that"""
 SPACE = "Ġ"
 """how byte-level BPE spells the space that begins a word"""
+MOST_PIECES, MOST_LETTERS = 8, 64
+"""of what is cut up at one time: a script without spaces goes in parts, and a longer piece stays as it is"""
+FEW = 100
+"""words that are too few to tell whether a tokenizer's can be cut up"""
+
+NEEDS = "BPE dropout needs a tokenizer of the kind bpe"
 
 Word = tuple[int, ...]
 
@@ -35,9 +41,10 @@ class Merges:
     """The merges of a tokenizer, and how they cut up a word."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        model = json.loads(tokenizer.engine.to_str())["model"]
-        if model["type"] != "BPE" or not model["merges"]:
-            raise ValueError("BPE dropout needs a tokenizer of the kind bpe, and this one merges nothing")
+        engine = getattr(tokenizer, "engine", None)  # OPUS-MT's has none
+        model = {} if engine is None else json.loads(engine.to_str())["model"]
+        if model.get("type") != "BPE" or not model["merges"]:
+            raise ValueError(f"{NEEDS}, and this one merges nothing: set tokenizer.dropout=0")
         self.ids: dict[str, int] = model["vocab"]
         self.spelled = {id_: piece for piece, id_ in self.ids.items()}
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
@@ -64,7 +71,8 @@ class Merges:
         if not all(id_ in self.spelled for id_ in word):
             return [word]
         spelled = "".join(self.spelled[id_] for id_ in word)
-        if not set(spelled) <= self.ids.keys() or self.cut(spelled, 0.0, random) != word:
+        plain = len(spelled) <= MOST_LETTERS and set(spelled) <= self.ids.keys()
+        if not plain or self.cut(spelled, 0.0, random) != word:
             return [word]
         return [self.cut(spelled, rate, random) for _ in range(count)]
 
@@ -83,20 +91,34 @@ def varied(data: Prepared, tokenizer: Tokenizer, rate: float, variants: int = VA
         merges.draws(word, min(DRAWS, int(count) * variants), rate, random)
         for word, count in zip(found, counts, strict=True)
     ]
+    _check_varied(drawn, counts)
     table, choice = _Table(drawn), np.random.default_rng(seed)
     written = [words.written(table, number, variants, choice) for words, number in zip(sides, numbers, strict=True)]
     tokens, offsets = (tuple(each) for each in zip(*written, strict=True))
     return replace(data, tokens=tokens, offsets=offsets, variants=variants)
 
 
+def _check_varied(drawn: Sequence[Sequence[Word]], counts: NDArray[np.int64]) -> None:
+    """A ValueError if most words stayed as they are: a vocabulary that spells them in its own way."""
+    free = sum(int(count) for ways, count in zip(drawn, counts, strict=True) if len(ways) > 1)
+    total = int(counts.sum())
+    if total >= FEW and free < total / 2:
+        raise ValueError(
+            f"{NEEDS} whose pieces are bytes, and {total - free:,} of {total:,} words of this one's cannot be cut up "
+            "otherwise: set tokenizer.dropout=0"
+        )
+
+
 class _Words:
-    """A side's text as words: each begins with an example, a space or a mark."""
+    """A side's text as words: each begins with an example, a space or a mark, and has no more than a few pieces."""
 
     def __init__(self, data: Prepared, side: int, starts: NDArray[np.bool_]) -> None:
         self.tokens, self.offsets = np.asarray(data.tokens[side]), data.offsets[side]
         begins = starts[self.tokens]
         begins[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
-        self.places = np.append(np.flatnonzero(begins), len(self.tokens))
+        whole = np.flatnonzero(begins)
+        within = np.arange(len(self.tokens)) - np.repeat(whole, np.diff(whole, append=len(self.tokens)))
+        self.places = np.append(np.flatnonzero(within % MOST_PIECES == 0), len(self.tokens))
         self.before = np.searchsorted(self.places, self.offsets)  # words before each example
 
     def numbered(self, found: dict[Word, int]) -> NDArray[np.int64]:

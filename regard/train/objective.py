@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch._inductor
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.model.transformer import EncoderDecoder, Network
@@ -37,7 +37,7 @@ class Objective(nn.Module):
         self.consistency = consistency
         found: Callable[..., Tensor] = network.forward if network.config.classes else network.hidden
         self.found = torch.compile(found, options=INDUCTOR) if compiled else found
-        self.divergence = torch.compile(divergence) if compiled else divergence
+        self.agreement = torch.compile(agreement) if compiled else agreement
 
     def forward(self, batch: Batch) -> Float[Tensor, ""]:
         """The sum of the losses of all that counts in a batch; divide by `batch.targets` for the mean."""
@@ -51,20 +51,24 @@ class Objective(nn.Module):
             batch = batch.twice()
         hidden = network.transform(self.found(*inputs(network, batch))).flatten(0, 1)  # [N, C]
         labels, output = batch.labels.flatten(), (network.output_weight, network.output_bias)
-        loss = loss_sum(hidden, *output, labels, self.smoothing)
         if not self.consistency:
-            return loss
-        first, second = F.linear(hidden, *output).chunk(2)  # [N / 2, V]
-        counted = labels[: len(first)] != IGNORE
-        return loss / 2 + self.consistency / 4 * self.divergence(first, second, counted)
+            return loss_sum(hidden, *output, labels, self.smoothing)
+        return self.agreement(F.linear(hidden, *output), labels, self.smoothing, self.consistency)
 
 
-def divergence(
-    first: Float[Tensor, "N V"], second: Float[Tensor, "N V"], counted: Bool[Tensor, " N"]
+def agreement(
+    logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], smoothing: float, consistency: float
 ) -> Float[Tensor, ""]:
-    """How far two answers are apart, by their logits: Kullback and Leibler's divergence, both ways, summed."""
-    p, q = first.float().log_softmax(-1), second.float().log_softmax(-1)
-    return (((p.exp() - q.exp()) * (p - q)).sum(-1) * counted).sum()
+    """The mean loss of two answers, each half of the rows, and by how much they differ.
+
+    That is Kullback and Leibler's divergence, the mean of both ways, weighed by half of `consistency`, as the loss is.
+    """
+    log_probs, counted = logits.float().log_softmax(-1), labels != IGNORE  # [N, V], [N]
+    said = log_probs.gather(1, labels.clamp(min=0)[:, None])[:, 0]  # [N]
+    losses = -(1 - smoothing) * said - smoothing * log_probs.mean(-1)  # [N]
+    p, q = log_probs.chunk(2)  # [N / 2, V]
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) * counted[: len(p)]  # [N / 2]
+    return (losses * counted).sum() / 2 + consistency / 4 * apart.sum()
 
 
 def inputs(network: Network, batch: Batch) -> tuple[Tensor | None, ...]:

@@ -110,7 +110,8 @@ class TokenizerSection(Strict):
     vocab_size: int = 8_000
     """ids at most, rounded up to a multiple of 64"""
     dropout: float = 0.0
-    """BPE dropout, for translation: merges passed over at random in the training text, for small corpora about 0.1"""
+    """BPE dropout, for translation: each example is written in sixteen ways, with merges passed over at this rate, and
+    an epoch takes one of them; for small corpora about 0.1"""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -156,8 +157,8 @@ class Train(Strict):
     label_smoothing: float = 0.1
     """probability that is spread over all outputs"""
     consistency: float = 0.0
-    """R-Drop: each batch goes through twice, and the weight of what the two answers, under two dropouts, differ by; for
-    small corpora about 5, at twice the cost"""
+    """R-Drop: each batch goes through twice, and what the two answers, under two dropouts, differ by counts with this
+    weight, in the training loss that is told too; about 5, for small corpora and many steps, at twice the cost"""
     average: int = 1
     """the model that is validated and kept is the mean of the weights at so many last validations"""
     validate_every: int = 1_000
@@ -284,8 +285,12 @@ class Recipe(Strict):
             raise ValueError("train.packed: a class is said of a whole row, so that classification cannot pack")
         if train.consistency and task == "classification":
             raise ValueError("train.consistency compares what is said at each token: classification has none")
+        if train.consistency and self.start is None and not self.config(vocab_size=2).dropout:
+            raise ValueError("train.consistency compares answers under two dropouts: model.dropout=0 makes them one")
         if self.tokenizer.dropout and task != "translation":
             raise ValueError(f"tokenizer.dropout is for translation, and the task is {task}: set it to 0")
+        if self.tokenizer.dropout and self.tokenizer.kind != "bpe":
+            raise ValueError(f"tokenizer.dropout leaves out merges, and kind={self.tokenizer.kind!r} has none")
         packs = train.packed and not (task == "language" and self.data.documents == "file")
         if packs and (dropped := self.model.get("attention_dropout")):
             raise ValueError(

@@ -96,7 +96,7 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
     base = None if recipe.start is None else _base(recipe.start, data.task)
     reading = _fresh_reading(recipe, data, cache) if base is None else _own_reading(base, data.task)
     problems = Problems(data.skip_bad)
-    text = prepared_text(data, reading.tokenizer, cache, problems, recipe.tokenizer.dropout)
+    text = prepared_text(data, reading.tokenizer, cache, problems, recipe.tokenizer.dropout, recipe.train.seed)
     text = _begun(text, data, reading)
     classes = text.train.classes
     network = _fresh(recipe, reading, len(classes)) if base is None else _further(base, recipe, classes)
@@ -293,7 +293,8 @@ class _Laying:
         """Of a translator, the longest source among what it learns from, framed as its tokenizer does."""
         if self.task != "translation":
             return {}
-        learned = data.lengths(0)[self.lengths(data) <= self.limit]
+        plain = slice(data.examples)  # as a user's sentences are written
+        learned = data.lengths(0)[plain][self.lengths(data)[plain] <= self.limit]
         return {"longest": int(learned.max()) + len(self.reading.tokenizer.after)}
 
     def readable(self, text: Text) -> list[tuple[str, str]]:

@@ -99,10 +99,12 @@ def _training_texts(data: Data) -> Iterator[str]:
             yield from fields[:sides]
 
 
-def prepared_text(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0) -> Text:
+def prepared_text(
+    data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0, seed: int = 0
+) -> Text:
     """The text as ids, parted into what is learned from, with BPE dropout if asked for, and what is not."""
     text = _parts(data, tokenizer, cache, problems)
-    return replace(text, train=varied(text.train, tokenizer, dropout)) if dropout else text
+    return replace(text, train=varied(text.train, tokenizer, dropout, seed=seed)) if dropout else text
 
 
 def _parts(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems) -> Text:
