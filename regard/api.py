@@ -280,33 +280,49 @@ def load(path: Path | str, device: torch.device | str | None = None, dtype: torc
 
     Weights come in float32, whatever the file holds, unless `dtype` asks for another; on the CPU, unless `device` does.
     """
-    loaded = Model(**vars(_stored(Path(path))))
+    loaded = Model(**vars(_stored(find(path))))
     return loaded.to(device, dtype)
 
 
-def _stored(path: Path) -> Stored:
-    if path.is_file():
-        return _from_file(path)
-    if (path / "config.json").is_file():
-        ours = read_json(path / "config.json").get("model_type") == "regard"
-        return store.load(path) if ours else load_huggingface(path)
-    files = sorted(path.glob("*.gguf"))
-    if len(files) == 1:
-        return _from_file(files[0])
-    if str(path) in {*bundled(), *SHIPPED}:  # even where a folder of that name holds something else
-        return store.load(folder_of(str(path)))
-    if (path / "checkpoints").is_dir():
-        return _best_so_far(path)
-    if path.is_dir():
+def find(path: Path | str) -> Path:
+    """Where the model lies that `load` takes for this: a file, a model's folder, or that of a run, which may go on.
+
+    What is here comes before what is bundled, and a name with a separator (./fr-en) is never a bundled one's.
+    """
+    here, is_name = Path(path), isinstance(path, str) and Path(path).name == path
+    if here.is_file() or (here / "config.json").is_file() or _is_run(here) or _only_gguf(here) is not None:
+        return here
+    if is_name and path in {*bundled(), *SHIPPED}:  # even where a folder of that name holds something else
+        return folder_of(str(path))
+    if here.is_dir():
         raise ValueError(f"{path} is no model's folder: it has no config.json")
     names = bundled()
-    beside = list(path.parent.glob("*/config.json")) if path.parent.is_dir() else []
+    beside = list(here.parent.glob("*/config.json")) if here.parent.is_dir() else []
     known = [*names, *(str(each.parent) for each in beside)]
     near = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
     raise ValueError(
         f"there is no model at {path}: {near}name a run, a model's folder (Regard's or Hugging Face's), a GGUF file"
         + (f", or a bundled model ({', '.join(names)})" if names else "")
     )
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "checkpoints").is_dir() or (folder / store.RECIPE).is_file()
+
+
+def _only_gguf(folder: Path) -> Path | None:
+    """The GGUF file of a folder that has one."""
+    files = list(folder.glob("*.gguf"))
+    return files[0] if len(files) == 1 else None
+
+
+def _stored(place: Path) -> Stored:
+    """What lies where `find` says."""
+    file = place if place.is_file() else _only_gguf(place)
+    if (place / "config.json").is_file():
+        ours = read_json(place / "config.json").get("model_type") == "regard"
+        return store.load(place) if ours else load_huggingface(place)
+    return _best_so_far(place) if file is None else _from_file(file)
 
 
 def _best_so_far(run: Path) -> Stored:

@@ -6,7 +6,7 @@ named. A folder is written beside its place and moved there when all of it is on
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from regard.text.opus import FILES as OPUS_FILES
 from regard.text.opus import OpusTokenizer
 from regard.text.tokenizer import FILES as ENGINE_FILES
 from regard.text.tokenizer import Tokenizer
-from regard.weights import FLOATS, REAL, Weights, open_weights, write_weights
+from regard.told import as_told, tests_of
+from regard.weights import FLOATS, REAL, Weights, open_weights, rounded, rounds, write_weights
 
 FORMAT = 1
 """raised when the layout changes"""
-MANIFEST = "manifest.json"
+MANIFEST, RECIPE = "manifest.json", "recipe.toml"
 FILES = ("config.json", "model.safetensors", "generation_config.json")
 TOKENIZER_FILES = (*ENGINE_FILES, *OPUS_FILES)
 MAX_LAYERS = 1_000
@@ -42,9 +43,9 @@ class Stored:
     special: SpecialIds = field(default_factory=SpecialIds)
     about: dict[str, Any] = field(default_factory=dict)
     """what is known of how it came about, in JSON: "name", "recipe", "data", "scores" in validation, "origin",
-    "languages"; what it was "trained" for (steps, tokens, seconds), its scores on "tests", and a "card" in Markdown, as
-    `regard export` adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes"
-    on what to beware of; "head": "none" if it came without one; "tokenizer": why it has none """
+    "languages"; what it was "trained" for, its scores on "tests" (see `regard.told`), a "card" in Markdown, as `regard
+    export` adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on
+    what to beware of; "head": "none" if it came without one; "tokenizer": why it has none """
 
     @property
     def config(self) -> ModelConfig:
@@ -60,8 +61,20 @@ def save(stored: Stored, folder: Path, dtype: str | None = None) -> None:
     check_float(dtype)
     check_writable(stored, folder)
     with new_folder(folder) as temporary:
-        write(stored, temporary, dtype)
+        write(as_rounded(stored, dtype), temporary, dtype)
         write_manifest(temporary)
+
+
+def as_rounded(stored: Stored, dtype: str | None) -> Stored:
+    """The model as it tells of itself once it is written as `dtype`: whether its scores were measured before that.
+
+    A type beyond `FLOATS`, as other engines have them, changes weights always.
+    """
+    tests, state = tests_of(stored.about), stored.network.state_dict()
+    if dtype is None or not tests or (dtype in FLOATS and not rounds(state, dtype)):
+        return stored
+    about = stored.about | {"tests": [as_told(replace(test, rounded=dtype)) for test in tests]}
+    return Stored(stored.network, stored.tokenizer, stored.special, about)
 
 
 def check_float(dtype: str | None) -> None:
@@ -83,8 +96,7 @@ def write(stored: Stored, folder: Path, dtype: str | None = None) -> None:
     config = {"model_type": "regard", "format": FORMAT, "model": asdict(stored.config), "about": stored.about}
     write_json(folder / "config.json", config)
     state = stored.network.state_dict()
-    held = state if dtype is None else {name: tensor.to(FLOATS[dtype]) for name, tensor in state.items()}
-    write_weights(folder / "model.safetensors", held)
+    write_weights(folder / "model.safetensors", state if dtype is None else rounded(state, dtype))
     write_json(folder / "generation_config.json", generation_config(stored))
     if stored.tokenizer is not None:
         stored.tokenizer.save(folder)

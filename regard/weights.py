@@ -4,6 +4,7 @@ A file of this kind is a length, a JSON header that names each tensor with its t
 The library that reads it trusts the header's numbers to fit each other; here they are made to.
 """
 
+import hashlib
 import math
 import shlex
 from collections.abc import Mapping
@@ -160,6 +161,34 @@ def _entry(path: Path, name: str, told: object, room: int) -> tuple[Entry, int, 
 
 def _whole_numbers(value: object) -> bool:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**48 for number in value)
+
+
+def rounded(tensors: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
+    """The tensors in one of `FLOATS`; a ValueError names one that would become infinite in it."""
+    return {name: _rounded(name, tensor, FLOATS[dtype]) for name, tensor in tensors.items()}
+
+
+def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    found = tensor.to(dtype)
+    if (lost := found.isinf() & tensor.isfinite()).any():
+        largest, most = float(tensor[lost].abs().max()), torch.finfo(dtype).max
+        kind = next(name for name, each in FLOATS.items() if each == dtype)
+        raise ValueError(f"{name} holds {largest:.3g}, and {kind} at most {most:.3g}: choose another dtype")
+    return found
+
+
+def rounds(tensors: Mapping[str, Tensor], dtype: str) -> bool:
+    """Whether one of `FLOATS` changes any of the tensors."""
+    return any(not torch.equal(tensor.to(FLOATS[dtype]).to(tensor.dtype), tensor) for tensor in tensors.values())
+
+
+def weights_digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of weights with their names, in float32 as they are loaded: whatever device or file holds them."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {list(tensor.shape)}\n".encode())
+        found.update(tensor.detach().float().cpu().contiguous().numpy().data)
+    return found.hexdigest()
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -388,3 +388,39 @@ def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "data").mkdir()
     with pytest.raises(ValueError, match="data is no model's folder"):
         regard.load("data")
+
+
+def test_a_run_of_ones_own_comes_before_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    theirs, mine = random_model(), random_model(layers=1)
+    for each in (theirs, mine):
+        each.network.float()
+    theirs.save(tmp_path / "models/fr-en")
+    names = ("fr-en", "./fr-en", "fr-en/", str(tmp_path / "fr-en"), Path("fr-en"))
+    (tmp_path / "fr-en").mkdir()
+    (tmp_path / "fr-en/recipe.toml").write_text("")  # it has begun
+    for name in names:
+        with pytest.raises(ValueError, match="fr-en is a run without a model to load: no model has been validated"):
+            regard.load(name)
+    mine.save(tmp_path / "fr-en/checkpoints/best-00000001")
+    (tmp_path / "fr-en/recipe.toml").unlink()
+    for name in names:
+        assert regard.load(name).config == mine.config
+        assert api.find(name) == Path(name)
+    assert api.find(str(tmp_path / "fr-en/checkpoints/best-00000001")).name == "best-00000001"
+
+
+def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    model = random_model()
+    model.network.float()
+    model.save(tmp_path / "models/fr-en")
+    assert api.find("fr-en") == tmp_path / "models/fr-en"
+    with pytest.raises(ValueError, match=r"there is no model at \./fr-en: did you mean 'fr-en'\?"):
+        regard.load("./fr-en")
+    (tmp_path / "fr-en").mkdir()
+    for name in ("./fr-en", "fr-en/", str(tmp_path / "fr-en"), Path("fr-en")):
+        with pytest.raises(ValueError, match=r"fr-en/? is no model's folder"):
+            regard.load(name)

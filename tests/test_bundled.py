@@ -4,11 +4,14 @@ First the machinery that writes and finds them, on a model of random weights; th
 """
 
 import json
+import math
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sacrebleu
@@ -20,14 +23,17 @@ from typer.testing import CliRunner
 import regard
 from regard import models
 from regard.cli import app
+from regard.evaluate.comparison import Training
 from regard.interop.export import export
-from regard.interop.results import read_result
+from regard.interop.results import check_results, read_result
 from regard.store import check_manifest
 from regard.text.petit import Pair, find, pairs
 from regard.train.events import Ended, Started
+from regard.train.facts import training_facts
 from regard.train.log import Log
 from regard.train.recipes import as_toml, read_recipe
 from regard.weights import read_header
+from regard.words import safe
 from tests.test_api import TEXTS, random_model
 
 FILES = {
@@ -45,6 +51,8 @@ FILES = {
 def float_model(**changes: object) -> regard.Model:
     model = random_model(**changes)
     model.network.float()
+    with torch.no_grad():
+        model.network.embedding.tokens.weight[-1] = 0  # <pad>, as training leaves it
     return model
 
 
@@ -153,13 +161,14 @@ def test_the_card_says_what_is_known(shipped: Path, folder: Path) -> None:
         "library_name: regard\n",
         "# fr-en\n",
         "Written by Regard, as bfloat16.",
-        "**petit/test.en, 20 lines** (beam 2, length penalty 0.6, precision float32)",
+        "**petit/test.en, 20 lines** (beam 2, length penalty 0.6, precision float32). The scores were measured before "
+        "it was written as bfloat16.\n",
         f"| BLEU | {bleu['score']:.1f} | {bleu['low']:.1f} – {bleu['high']:.1f} | `{signature}` |",
         "| exactly right, % | 0.0 |",
         "| alignment error rate of layer ",
         "- data: train: files: a.fr, a.en, b.tsv (2 times), examples: 30\n",
         "- recipe: petit-fr-en\n",
-        "- trained: 7 steps, 12,345 target tokens, 1 h 6 min of training on CPU, 1 thread, float32",
+        "- trained: 7 steps, 12,345 target tokens, 1h06m of training on CPU, 1 thread, float32",
         "- validation: step 7, loss 1.235, BLEU 40.25",
         "Petit, by Regard (Apache-2.0).",
         "## Limits\n\nIt knows nothing.",
@@ -175,7 +184,30 @@ def test_scores_go_along_to_other_engines_with_their_origin(shipped: Path, tmp_p
     card = (tmp_path / "out/README.md").read_text()
     assert "## Scores\n\nOf the model in Regard, before it was written for another engine.\n\n**petit/test.en" in card
     assert (tmp_path / "out/recipe.toml").read_bytes() == (shipped / "recipe.toml").read_bytes()
-    assert "before it was written" not in (shipped / "README.md").read_text()
+    assert "for another engine" not in (shipped / "README.md").read_text()
+
+
+def test_scores_say_whether_weights_were_rounded_since(folder: Path, shipped: Path, tmp_path: Path) -> None:
+    """Measured on what is written, they are its own; and what was once rounded stays so in folders made from it."""
+    scores, measured = ("--scores", str(folder / "scores.json")), "The scores were measured before it was written as "
+    told = {}
+    for dtype in ("float32", "float16"):
+        run("export", str(folder / "run"), str(tmp_path / dtype), "--to", "regard", "--dtype", dtype, *scores)
+        told[dtype] = (tmp_path / dtype / "README.md").read_text()
+    assert measured not in told["float32"]
+    assert f"{measured}float16." in told["float16"]
+    run("export", str(folder / "run"), str(tmp_path / "theirs"), "--dtype", "bfloat16", *scores)
+    assert f"{measured}bfloat16." in (tmp_path / "theirs/README.md").read_text()
+    regard.load(tmp_path / "float32").save(tmp_path / "saved", "bfloat16")
+    run("export", str(tmp_path / "saved"), str(tmp_path / "again"), "--to", "regard")
+    assert f"{measured}bfloat16." in (tmp_path / "again/README.md").read_text()
+    test = [str(folder / f"petit/test.{language}") for language in ("fr", "en")]
+    run("evaluate", str(shipped), *test, "--beam", "1", "--out", str(tmp_path / "own.json"))
+    own = ("--to", "regard", "--dtype", "bfloat16", "--scores", str(tmp_path / "own.json"))
+    run("export", str(shipped), str(tmp_path / "own"), *own)
+    card = (tmp_path / "own/README.md").read_text()
+    assert measured not in card
+    assert "**petit/test.en, 20 lines** (beam 1," in card
 
 
 CALLS = {
@@ -212,6 +244,12 @@ def test_scores_of_another_model_are_refused(folder: Path, tmp_path: Path) -> No
     scores = str(folder / "scores.json")
     with pytest.raises(ValueError, match=r"scores\.json holds the scores of a model of [\d,]+ parameters, and this"):
         run("export", str(other), str(tmp_path / "out"), "--to", "regard", "--scores", scores)
+    twin = float_model()
+    with torch.no_grad():
+        twin.network.embedding.tokens.weight[0, 0] += 1e-3
+    twin.save(tmp_path / "twin")
+    with pytest.raises(ValueError, match=r"scores\.json holds the scores of other weights of as many parameters"):
+        run("export", str(tmp_path / "twin"), str(tmp_path / "out"), "--to", "regard", "--scores", scores)
     (tmp_path / "a.json").write_text('{"system": 3}')
     with pytest.raises(ValueError, match=r"a\.json is not what regard evaluate --out writes"):
         run("export", str(other), str(tmp_path / "out"), "--to", "regard", "--scores", str(tmp_path / "a.json"))
@@ -227,12 +265,156 @@ def test_results_of_every_kind_are_read(tmp_path: Path) -> None:
         model.save(tmp_path / name)
         files = [str(tmp_path / "text.txt"), *([str(tmp_path / "classes")] if name == "labels" else [])]
         run("evaluate", str(tmp_path / name), *files, "--out", str(tmp_path / f"{name}.json"))
-        count = sum(parameter.numel() for parameter in model.network.parameters())
-        found = read_result(tmp_path / f"{name}.json", count)
+        found = read_result(tmp_path / f"{name}.json")
+        check_results([found], model)
         told = json.loads((tmp_path / f"{name}.json").read_text())
         first = told["score"]["loss"] if name == "language" else 100 * told["scores"]["accuracy"]["value"]
-        assert found["figures"][0]["value"] == first
-        assert found["set"] == f"{tmp_path.name}/{Path(files[-1]).name}"
+        assert found.scored.figures[0].value == first
+        assert found.scored.set == f"{tmp_path.name}/{Path(files[-1]).name}"
+
+
+def without(told: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    return changed(told, place, None, drop=True)
+
+
+def changed(told: dict[str, Any], place: tuple[str, ...], value: object, drop: bool = False) -> dict[str, Any]:
+    """A copy with another value at a place, or none."""
+    copy: dict[str, Any] = json.loads(json.dumps(told))
+    inner = copy
+    for key in place[:-1]:
+        inner = inner[key]
+    if drop:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return copy
+
+
+ODD: dict[tuple[str, ...], tuple[object, ...]] = {
+    ("scores", "bleu", "score"): ("x", None, [1], -1, 101, True, math.nan, 10**400),
+    ("scores", "bleu", "low"): ("x", 90, None),
+    ("scores", "bleu", "name"): (3, "", None),
+    ("scores", "chrf"): ([], 5, None),
+    ("scores", "note"): ([1], "a"),
+    ("scores", "sentences"): ("many", None),
+    ("petit", "overall"): (3, {"value": 0.5}, {"value": 2, "low": 1, "high": 3}),
+    ("alignment", "writing", "best"): ([99, 99], [-1, 0], "ab", 3),
+    ("system",): (3, None, [], {}),
+    ("system", "decoding"): (3, [1]),
+    ("system", "parameters"): ("7", -1),
+    ("files",): ([], [3], None),
+    ("kind",): ("other", None, [1]),
+}
+
+
+def test_odd_score_files_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Each with a message that names the option and the file, before the model is looked at."""
+    right = json.loads((folder / "scores.json").read_text())
+    read_result(folder / "scores.json")
+    odd = [(place, changed(right, place, value)) for place, values in ODD.items() for value in values]
+    odd += [((name,), without(right, (name,))) for name in ("system", "scores", "files", "kind")]
+    for place, told in odd:
+        (tmp_path / "odd.json").write_text(json.dumps(told))
+        with pytest.raises(ValueError, match=r"--scores: .*odd\.json is not what regard evaluate --out writes"):
+            run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--scores", str(tmp_path / "odd.json"))
+        assert not (tmp_path / "out").exists(), place
+
+
+def test_scores_that_name_no_weights_are_refused(folder: Path, tmp_path: Path) -> None:
+    right = json.loads((folder / "scores.json").read_text())
+    (tmp_path / "old.json").write_text(json.dumps(without(right, ("system", "weights"))))
+    with pytest.raises(ValueError, match=r"--scores: .*old\.json does not tell which weights .* --out writes it anew"):
+        run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "old.json"))
+    (tmp_path / "made.json").write_text(json.dumps(changed(right, ("system", "parameters"), None)))
+    with pytest.raises(ValueError, match=r"--scores: .*made\.json holds the scores of outputs that were made"):
+        run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "made.json"))
+
+
+def test_a_card_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
+    """Before the model is looked at: there is none."""
+    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
+    (tmp_path / "huge.md").write_bytes(b"a" * 1_000_001)
+    (tmp_path / "folder.md").mkdir()
+    for name, what in {"no": "is missing", "latin": "is not UTF-8", "huge": "bytes", "folder": "no ordinary"}.items():
+        with pytest.raises(ValueError, match=rf"--card: .*{name}\.md.*{what}.*; name a file of Markdown"):
+            run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--card", str(tmp_path / f"{name}.md"))
+
+
+STRANGE: list[dict[str, Any]] = [
+    {"tests": [1]},
+    {"tests": {"set": "a"}},
+    {"tests": [{"set": 1, "figures": [{}]}, {"set": "a", "figures": 3}, {"set": "a", "figures": [{"name": "b"}]}]},
+    {"trained": {}},
+    {"trained": {"steps": "7", "tokens": 1, "seconds": 2.0, "place": "CPU"}},
+    {"trained": {"steps": 7, "tokens": 1, "seconds": math.inf, "place": "CPU"}},
+    {"name": {"a": 1}, "card": [1], "languages": 3, "notes": {"a": 1}, "longest": "b", "recipe": [1], "scores": 7},
+    {"generation": [1], "classes": 3, "data": [[]], "origin": {}},
+]
+
+
+@pytest.mark.parametrize("to", ["regard", "huggingface"])
+@pytest.mark.parametrize("number", range(len(STRANGE)))
+def test_what_a_strangers_folder_tells_is_no_hindrance(number: int, to: Any, tmp_path: Path) -> None:
+    model = float_model()
+    model.about = STRANGE[number]
+    model.save(tmp_path / "model")
+    export(regard.load(tmp_path / "model"), tmp_path / "out", to)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "## Scores" not in card
+    assert "- trained" not in card
+
+
+def test_what_a_strangers_folder_tells_is_no_markup(tmp_path: Path) -> None:
+    model, evil = float_model(), "a|b <script> [x](y)\n# big `c` _d_"
+    figure = {"name": evil, "value": 3.0, "signature": evil}
+    model.about = {"name": evil, "languages": ["en", "en", "no", "a\n---\nb"], "notes": [evil], "origin": evil}
+    model.about["tests"] = [{"set": evil, "asked": evil, "rounded": evil, "figures": [figure]}]
+    model.about["trained"] = {"steps": 7, "tokens": 1, "seconds": 2.0, "place": evil}
+    export(model, tmp_path / "out", "regard")
+    card = (tmp_path / "out/README.md").read_text()
+    assert card.startswith('---\nlibrary_name: regard\ntags:\n- regard\nlanguage:\n- en\n- "no"\n- "a\\n---\\nb"\n')
+    shown = safe(evil)
+    assert shown.startswith(r"a\|b \<script\> \[x\](y)␊\# big")
+    assert card.count(shown) == 8
+    assert card.count("<script>") == 1  # a signature is code
+    assert len(re.findall("^#", card, re.M)) == 5
+
+
+def test_languages_are_not_counted(tmp_path: Path) -> None:
+    model = float_model()
+    model.about = {"languages": ["en", "en"]}
+    export(model, tmp_path / "out", "regard")
+    assert "language:\n- en\npipeline_tag" in (tmp_path / "out/README.md").read_text()
+
+
+def test_a_damaged_log_does_not_hinder(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    log = tmp_path / "run/metrics.jsonl"
+    log.write_text("damaged\n" + log.read_text() + '{"event": "Ende')
+    run("export", str(tmp_path / "run"), str(tmp_path / "out"), "--to", "regard")
+    trained = json.loads((tmp_path / "out/config.json").read_text())["about"]["trained"]
+    place = "CPU, 1 thread, float32"
+    assert trained == {"steps": 7, "tokens": 12_345, "seconds": 4_000.0, "place": place, "flops": 1e9}
+    assert training_facts(tmp_path / "out", {"trained": trained}) == Training(place, 4_000.0, 12_345, 1e9)
+    assert training_facts(tmp_path / "run", {}) == Training(place, 4_000.0, 12_345, 1e9)
+
+
+def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> None:
+    test = ("--source", str(folder / "petit/test.fr"), "--reference", str(folder / "petit/test.en"))
+    run(
+        "compare",
+        "fr-en",
+        str(folder / "petit/test.en"),
+        *test,
+        "--limit",
+        "5",
+        "--beam",
+        "1",
+        "--out",
+        "compared.json",
+    )
+    told = json.loads(Path("compared.json").read_text())["systems"][0]["training"]
+    assert (told["seconds"], told["tokens"]) == (4_000.0, 12_345)
 
 
 @pytest.fixture

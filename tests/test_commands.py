@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from regard import api, models, store
 from regard.cli import app
 from regard.evaluate import verify as module
-from tests.test_api import TEXTS, random_model
+from tests.test_api import ANSWERS, TEXTS, random_model
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
@@ -206,6 +206,30 @@ def test_verify_exits_with_1_when_something_differs(pair: str, monkeypatch: pyte
 def test_help_has_an_example(command: str) -> None:
     help_ = re.sub(r"\s+", " ", run(command, "--help").stdout)
     assert f"Example: regard {command}" in help_
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_results_are_written_before_they_are_shown(
+    command: str, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that leaves, as head does, takes nothing away."""
+
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    for show in ("scores.show_translation", "comparison.show_comparison"):
+        monkeypatch.setattr(f"regard.view.{show}", gone)
+    (tmp_path / "a.fr").write_text("".join(f"{text}\n" for text in TEXTS))
+    (tmp_path / "a.en").write_text("".join(f"{text}\n" for text in ANSWERS))
+    source, reference, out, report = (str(tmp_path / name) for name in ("a.fr", "a.en", "out.json", "report.md"))
+    test = {
+        "evaluate": (pair, source, reference),
+        "compare": (pair, reference, "--source", source, "--reference", reference, "--report", report),
+    }[command]
+    done = run(command, *test, "--beam", "1", "--out", out)
+    assert isinstance(done.exception, BrokenPipeError), done.output
+    assert "systems" in (told := json.loads(Path(out).read_text())) or "system" in told
+    assert command == "evaluate" or Path(report).read_text()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import re
 import statistics
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from regard.evaluate.comparison import (
     in_groups,
     mistakes,
 )
-from regard.evaluate.groups import Runs, draw_sentences, paired_groups, score_runs
+from regard.evaluate.groups import Drawn, Runs, draw_sentences, p_value, paired_groups, score_runs
 from regard.evaluate.report import plain
 from regard.evaluate.run import Speed, System, Translated
 from regard.evaluate.scores import bleu_metric, chrf_metric, paired
@@ -36,7 +37,8 @@ from regard.text.petit import pairs
 from regard.train.events import Ended, Started, Stepped
 from regard.train.facts import seed_apart, training_facts
 from regard.train.log import METRICS, Log
-from regard.view.comparison import _apart_markdown, comparison_markdown, show_comparison
+from regard.view.comparison import _apart_markdown, comparison_markdown, metric_grid, show_comparison
+from regard.view.comparison import tests_told as told_of_tests
 from tests.test_evaluate import command, refused, shown, write
 
 PETIT = list(pairs(60, seed=5))
@@ -92,10 +94,65 @@ def test_runs_are_drawn_with_the_spread_of_their_mean() -> None:
     scores = np.array([50.0, 51.0, 54.0])
     runs = Runs("BLEU", scores, np.repeat(scores[:, None], 20_000, axis=1))
     drawn = runs.drawn(np.random.default_rng(1))
-    assert drawn.mean() == pytest.approx(scores.mean(), abs=0.05)
-    assert drawn.std() == pytest.approx(statistics.stdev(scores.tolist()) / 3**0.5, rel=0.02)
-    one = Runs("BLEU", scores[:1], np.arange(4.0)[None])
-    assert one.drawn(np.random.default_rng(1)).tolist() == [0, 1, 2, 3]
+    error = statistics.stdev(scores.tolist()) / 3**0.5
+    assert (drawn.by_sentences == scores.mean()).all()
+    assert drawn.by_runs.mean() == pytest.approx(0, abs=0.05)
+    assert drawn.by_runs.std() == pytest.approx(error, rel=0.02)
+    ((variance, known),) = drawn.parts
+    assert (variance, known) == pytest.approx((error**2, 2))
+    one = Runs("BLEU", scores[:1], np.arange(4.0)[None]).drawn(np.random.default_rng(1))
+    assert (one.by_sentences.tolist(), one.by_runs.tolist(), one.parts) == ([0, 1, 2, 3], [0] * 4, ())
+
+
+def test_degrees_of_freedom_are_welchs() -> None:
+    still, wide = np.zeros(9), np.array([-1.0, 1.0])
+
+    def freedom(sentences: Any, *parts: tuple[float, int]) -> float:
+        return Drawn(sentences, np.zeros(len(sentences)), parts).freedom(501)
+
+    assert freedom(still, (0.3, 4)) == pytest.approx(4)  # of one system
+    assert freedom(still, (0.3, 4), (0.3, 4)) == pytest.approx(8)  # two alike, as of a pooled variance
+    assert freedom(still, (0.3, 1), (1e-9, 4)) == pytest.approx(1)
+    assert freedom(wide) == pytest.approx(500)
+    assert freedom(wide, (1e-9, 1)) == pytest.approx(500)
+    # Welch's own rule, for samples of 4 and 8 whose variances are 2.5 and 6.4, worked out by hand
+    assert freedom(still, (2.5 / 4, 3), (6.4 / 8, 7)) == pytest.approx(2.030625 / (0.390625 / 3 + 0.64 / 7))
+    assert freedom(still) == 500  # nothing spreads at all
+
+
+def test_widened_draws_are_students() -> None:
+    """Normal draws become t's: its quantiles by any table."""
+    rng = np.random.default_rng(1)
+    drawn = Drawn(np.zeros(200_000), rng.normal(7, 1, 200_000), ((1.0, 3),))
+    moved = drawn.moved(1_000, rng)
+    assert np.quantile(moved, [0.95, 0.975]) == pytest.approx([2.353, 3.182], rel=0.03)
+    many = Drawn(rng.normal(7, 1, 200_000), np.zeros(200_000), ()).moved(1_000, rng)
+    assert np.quantile(many, [0.95, 0.975]) == pytest.approx([1.645, 1.960], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("runs", "seeds", "least", "most"),
+    [
+        (2, 4.0, 0.03, 0.08),
+        (3, 4.0, 0.035, 0.075),
+        (5, 4.0, 0.035, 0.065),
+        (3, 1.0, 0.035, 0.065),
+        (3, 1 / 3, 0.035, 0.065),
+    ],
+)
+def test_equal_systems_are_rarely_told_apart(runs: int, seeds: float, least: float, most: float) -> None:
+    """Sentences and seeds add up, and seeds spread the difference `seeds` times as much: p < 0.05 in 5 of 100."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(1_500):
+        one, other = rng.normal(0, seeds * (runs / 2) ** 0.5, (2, runs)) + rng.normal(size=(2, 1)) / 2**0.5
+        draws = rng.normal(0, 0.5**0.5, (2, 1, 1_000))
+        first, second = (
+            Runs("BLEU", scores, scores[:, None] + each) for scores, each in zip((one, other), draws, strict=True)
+        )
+        moved = (second.drawn(rng) - first.drawn(rng)).moved(1_000, rng)
+        found.append(p_value(moved, float(other.mean() - one.mean())))
+    assert least < np.mean(np.array(found) < 0.05) < most
 
 
 def test_systems_of_one_run_are_compared_as_sacrebleu_does() -> None:
@@ -127,8 +184,8 @@ def test_each_pair_has_its_test() -> None:
         assert found.deviation == pytest.approx(statistics.stdev(scores))
         assert found.score.low < min(scores) < max(scores) < found.score.high
         assert found.difference == pytest.approx(found.score.score - comparison.systems[0].score.score)
-        assert "bs:" not in found.score.signature  # sacreBLEU resampled nothing
-        assert "nrefs:1" in found.score.signature
+        assert "nrefs:1|bs:1000|seed:12345|" in found.score.signature  # of one run or several, draws were made
+        assert {each.score.signature for each in comparison.systems} == {found.score.signature}
     turned = paired_groups({"many": many, "one": one}, ENGLISH)
     for comparison, single in zip(turned, alone, strict=True):
         assert [each.test for each in comparison.systems] == [None, "bootstrap"]
@@ -169,7 +226,7 @@ def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
     """On its sentences alone the other system would be better for sure; one of its runs is much worse, though."""
     base = [worse(0.3, seed) for seed in (0, 1, 2)]
     lucky = [worse(0.02, 3), worse(0.02, 4), worse(0.6, 5)]
-    steady = [worse(0.2, seed) for seed in (3, 4, 5)]
+    steady = [worse(0.12, seed) for seed in (3, 4, 5)]
     found = paired_groups({"base": base, "lucky": lucky, "steady": steady}, ENGLISH)
     for comparison in found:
         _, by_luck, by_skill = comparison.systems
@@ -180,6 +237,34 @@ def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
         assert by_skill.p_value < 0.01
         assert by_luck.score.high - by_luck.score.low > 2 * (by_skill.score.high - by_skill.score.low)
         assert 0 <= by_luck.score.low < by_luck.score.high <= 100
+
+
+def test_the_seed_of_draws_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    systems = {"a": [worse(0.2, 0), worse(0.2, 1)], "b": [worse(0.3, 2)]}
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    for comparison in paired_groups(systems, ENGLISH):
+        assert {"|bs:1000|seed:7|" in each.score.signature for each in comparison.systems} == {True}
+
+
+def test_few_runs_are_no_ground_for_significance() -> None:
+    def compared(first: int, other: int) -> Any:
+        groups = [
+            group(name, *(worse(share, 10 * first + seed) for seed in range(count)))
+            for name, share, count in (("a", 0.05, first), ("b", 0.6, other))
+        ]
+        return compare(groups, examples(), sentences=0)
+
+    note = "No ✓, whatever p is, where one of the two has fewer than 3 runs and the other several"
+    for first, other, sure in ((1, 1, True), (1, 3, False), (2, 2, False), (2, 3, False), (3, 3, True)):
+        result = compared(first, other)
+        for comparison in result.comparisons:
+            assert (comparison.systems[1].p_value or 1) < 0.05, (first, other)
+            grid = metric_grid(comparison)
+            assert (grid.rows[1][-1], grid.verdicts[1]) == (("✓", "worse") if sure else ("", ""))
+            assert grid.rows[1][-2].startswith("0.0")  # p is told all the same
+        told = " ".join(told_of_tests(result))
+        assert (note in told) is not sure
+        assert ("Student's t" in told) is (max(first, other) > 1)
 
 
 def test_what_cannot_be_compared() -> None:
@@ -220,6 +305,24 @@ def test_runs_of_one_recipe_are_one_system() -> None:
     # If there is nothing else, runs are compared with each other.
     assert told((None, small, of("a", 0)), (None, small, of("c", 1))) == [("a", ["a"]), ("c", ["c"])]
     assert told((None, None, of("x", None)), (None, None, of("y", None))) == [("x", ["x"]), ("y", ["y"])]
+
+
+def test_a_label_is_no_other_systems_name() -> None:
+    small = {"name": "small", "train": {"steps": 9}}
+    for runs in (
+        [("x", None, of("a", None)), (None, None, of("x", None))],
+        [("small", None, of("a", None)), (None, small, of("b", 0)), (None, small, of("c", 1))],
+    ):
+        with pytest.raises(ValueError, match=f"{runs[0][0]}= names a system as another is called already"):
+            in_groups(runs)
+    # Those without labels go by their runs where their recipes have one name.
+    other = {"name": "small", "train": {"steps": 10}}
+    four = [
+        (None, recipe, of(f"{name}{seed}", seed)) for name, recipe in (("a", small), ("b", other)) for seed in (0, 1)
+    ]
+    assert told(*four) == [("a0", ["a0", "a1"]), ("b0", ["b0", "b1"])]
+    with pytest.raises(ValueError, match="a0= names a system as another is called already"):
+        in_groups([*four, ("a0", None, of("z", None))])
 
 
 def test_a_recipe_without_its_seed() -> None:
@@ -318,7 +421,9 @@ def test_a_terminal(result: ComparisonResult, width: int) -> None:
     assert "[red]tuned[/] * 1m01s 1.2 M 4.5 × 10¹²" in words
     assert "theirs|x – – –" in words
     assert "* [red]tuned[/]: fine-tuning alone; what it started from (SmolLM2-135M) is not counted." in words
-    assert "Two runs tell little of other seeds" in words
+    assert "two runs tell little of other seeds, one nothing" in words
+    assert "widened by Student's t for what few runs do not tell (Welch's degrees of freedom)" in words
+    assert re.findall(r"(BLEU|chrF2\+\+): nrefs:1\|bs:1000\|seed:12345\|", words) == ["BLEU", "chrF2++"]
     assert "of a system with one run it is not known" in words.lower()
     assert "hierarchical bootstrap: 1,000 draws" in words
     assert "approximate randomization" not in words
@@ -357,6 +462,30 @@ def test_a_report(result: ComparisonResult) -> None:
         assert f"<code>{comparison.systems[0].score.signature}</code>" in html
         assert f"<strong>{comparison.systems[0].score.score:.1f}</strong>" in found
     assert "move the difference of the means as far as it is from 0." in html  # nothing is cut
+    assert html.count("<li>BLEU: <code>") == html.count("<li>chrF2++: <code>") == 1
+
+
+GFM_ADDRESS = re.compile(r"[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+GFM_NAME = re.compile(r"(?<!\w)@[A-Za-z0-9]")
+
+
+def test_nothing_becomes_a_link_on_github() -> None:
+    """Its Markdown links what begins with www. or a protocol, as written, and addresses in what is left as text."""
+    texts = [
+        "See www.evil.com now",
+        "(www.evil.com) WWW.evil.com",
+        "a.b+c@b.c",
+        "mailto:x@y.org",
+        "@someone http://e.org",
+    ]
+    systems = [group("a@b.c", texts), group("www.x.org", [f"{text} and" for text in texts])]
+    page = comparison_markdown(compare(systems, examples(texts, texts)))
+    assert not re.search(r"(?i)(?<![\w`])www\.|\w://", page)
+    pieces = [unescape(each) for each in re.split(r"<[^>]*>", rendered(page))]
+    assert not [each for each in pieces if GFM_ADDRESS.search(each) or GFM_NAME.search(each)]
+    read = unescape(re.sub(r"<[^>]*>", "", rendered(page)))
+    for text in [*texts, "a@b.c", "www.x.org"]:  # and yet all of it is there to be read
+        assert text in read
 
 
 @given(st.lists(st.sampled_from(CASES), max_size=8), st.lists(st.sampled_from(CASES), min_size=1, max_size=8))
@@ -455,6 +584,7 @@ def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
     assert "is written NAME=A,B,C" in refused("compare", f"x={a},", b, *sides)
     assert "is written NAME=A,B,C" in refused("compare", f"={a}", b, *sides)
     assert "there is no model at nowhere" in refused("compare", "x=nowhere", b, *sides)
+    assert "b.en= names a system as another is called already" in refused("compare", f"b.en={a}", b, *sides)
     assert "is there already: name a new folder" in refused("compare", a, b, *sides, "--outputs", str(tmp_path))
     assert "lies in no folder" in refused("compare", a, b, *sides, "--report", f"{tmp_path}/none/x.md")
     odd = write(tmp_path, "c=d,e.en", ENGLISH)  # a file is a file, whatever its name

@@ -134,6 +134,7 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
         (("/dev",), "/dev has no text to learn from: neither train.fr with train.en"),
         (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
         (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
+        (("a.fr", "a.en", "--languages", "fr,en"), "a.fr is no folder: --languages is for what is sought in one"),
         (("a", "b", "--keys", "fr,en"), "columns and keys are of one file, and here are 2"),
     ],
 )

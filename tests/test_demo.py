@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -21,10 +22,10 @@ from regard.api import load
 from regard.cli import app
 from regard.decode.translate import tokenizer_of
 from regard.demo.run import DECODER, ENCODER_DECODER, find_run
-from regard.demo.scores import decoder_alignment
 from regard.demo.story import _moments, _next, _real, demo, next_commands
 from regard.demo.teller import Teller
 from regard.evaluate.alignment import Links, alignment_score, piece_words
+from regard.evaluate.run import align
 from regard.evaluate.sets import Examples
 from regard.model.watch import watch
 from regard.train.events import Sample, Validated
@@ -37,6 +38,7 @@ TINY = (
     *("model.layers=2", "train.steps=6", "train.warmup=2", "train.batch_tokens=400", "train.validate_every=2"),
     *("train.validation_sentences=3", "train.device=cpu", "decode.beam=1", "decode.max_tokens=3"),
 )
+README = Path(__file__).parent.parent / "README.md"
 HELD_OUT = 50
 
 
@@ -167,6 +169,9 @@ def test_a_decoder_alone_tells_the_same_story(tmp_path: Path) -> None:
     text, ended = told(tmp_path / "run", decoder_only=True)
     assert ended is None
     assert "has no cross-attention" in text
+    tables = (tmp_path / "run/scores.txt").read_text()
+    assert "of its attention from target to source" in tables
+    assert "cross-attention" not in tables
     assert load(tmp_path / "run").config.kind == "decoder"
     assert (
         json.loads((tmp_path / "run/scores.json").read_text())["test"]["alignment"]["writing"]["sentences"] == HELD_OUT
@@ -182,7 +187,9 @@ def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None
     model = load(out)
     source, target = "Le chat dort.", "The cat is sleeping."
     gold: list[Links] = [frozenset({(0, 0), (1, 1), (2, 2), (2, 3)})]
-    found = decoder_alignment(model, Examples(("a.fr", "a.en"), [source], [[target]], [1], 1), gold)["writing"]
+    aligned = align(model, Examples(("a.fr", "a.en"), [source], [[target]], [1], 1), gold)
+    assert aligned is not None
+    found = aligned["writing"]
 
     tokenizer = tokenizer_of(model)
     given, said = tokenizer.encode(source), tokenizer.encode(target)
@@ -226,6 +233,12 @@ def test_every_command_that_is_told_can_be_typed() -> None:
             command, rest = typer.main.get_group(app).commands["data"].commands[rest[0]], rest[1:]  # type: ignore[attr-defined]
         assert command.make_context(name, list(rest)).params  # it takes its arguments for itself
         assert name != "train" or rest[0] in bundled_recipes()
+
+
+def test_help_and_readme_agree_on_the_time() -> None:
+    told = next(line for line in README.read_text().splitlines() if line.startswith("`regard demo` needs"))
+    (minutes,) = re.findall(r"(\w+) minutes", told)
+    assert f"some {minutes} minutes" in (typer.main.get_group(app).commands["demo"].help or "")
 
 
 def test_only_commands_that_exist_are_told() -> None:

@@ -289,25 +289,37 @@ def test_lines_stay_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.translate("m", model, examples(["x"], ["y"]), Decoding()).outputs == ["a b c"]
 
 
-def test_cross_attention_is_that_of_attend() -> None:
+@pytest.mark.parametrize(
+    "model",
+    [random_model(), random_model(kind="decoder"), random_model(kind="decoder", prefix=True)],
+    ids=["encoder-decoder", "decoder", "decoder with a prefix"],
+)
+def test_attention_to_the_source_is_that_of_attend(model: Model) -> None:
     """In batches of padded pairs the weights, and so the error rates, are those of each pair by itself."""
-    model = random_model()
-    links = [frozenset(pair.alignment) for pair in PETIT]
+    tokenizer, links = model.tokenizer or TOKENIZER, [frozenset(pair.alignment) for pair in PETIT]
     found = run.align(model, examples(FRENCH, ENGLISH), links)
     assert found is not None
     for moment in run.MOMENTS:
-        alone = [
-            Attended(
-                attend(model, french, english).maps["cross"].weights.numpy(),
-                row_words(piece_words(model.tokenizer or TOKENIZER, english), moment),
-                source_pieces(model.tokenizer or TOKENIZER, french),
-                link,
-            )
-            for french, english, link in zip(FRENCH, ENGLISH, links, strict=True)
-        ]
+        alone = []
+        for french, english, link in zip(FRENCH, ENGLISH, links, strict=True):
+            words, seen = source_pieces(tokenizer, french), attend(model, french, english).weights
+            weights = seen["cross"] if "cross" in seen else seen["decoder"][:, :, len(words) :, : len(words)]
+            alone.append(Attended(weights.numpy(), row_words(piece_words(tokenizer, english), moment), words, link))
         assert found[moment] == alignment_scores(alone)
+        assert found[moment].sentences == len(PETIT)
     assert found["writing"] != found["reading"]
-    assert run.align(random_model(kind="decoder"), examples(FRENCH, ENGLISH), links) is None
+
+
+def test_a_decoder_is_judged_by_all_sentences() -> None:
+    many = [frozenset(pair.alignment) for pair in PETIT] * 10
+    found = run.align(random_model(kind="decoder"), examples(FRENCH * 10, ENGLISH * 10), many)
+    assert found is not None
+    assert [each.sentences for each in found.values()] == [len(many)] * 2
+
+
+def test_a_language_model_has_no_source_to_look_at() -> None:
+    links = [frozenset(pair.alignment) for pair in PETIT]
+    assert run.align(language_model(), examples(FRENCH, ENGLISH), links) is None
 
 
 def test_what_a_model_is_scored_by() -> None:
@@ -509,6 +521,29 @@ def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize(
+    ("name", "attention", "heading"),
+    [
+        ("pair", "cross", "of cross-attention against"),
+        ("both", "decoder", "of its attention from target to source against"),
+    ],
+)
+def test_the_alignment_is_told_by_where_a_translator_looks(
+    place: Path, tmp_path: Path, name: str, attention: str, heading: str
+) -> None:
+    out = tmp_path / "scores.json"
+    arguments = (f"{place}/{name}", f"{place}/test.fr", f"{place}/test.en", "--limit", "3", "--out", str(out))
+    done = command("evaluate", *arguments, "--beam", "1")
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.stdout.split())
+    assert f"Alignment error rate {heading} gold" in words
+    assert words.count("cross-attention") == (attention == "cross")
+    told = json.loads(out.read_text())
+    assert told["attention"] == attention
+    assert told["alignment"]["writing"]["sentences"] == 3
+
+
+@pytest.mark.usefixtures("as_users_run_it")
 def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
     hypotheses = write(tmp_path, "out", [*ENGLISH[:20], *FRENCH[20:]])
     rows = list(zip(ENGLISH, FRENCH, strict=True))
@@ -594,10 +629,9 @@ def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
     assert "which reads one text, and here are 2 sides" in refused("evaluate", language, french, english)
     assert "--tags is for translators" in refused("evaluate", language, french, "--tags", f"{place}/test.tags")
     assert "--context is for language models" in refused("evaluate", pair, french, english, "--context", "9")
-    for system in (f"{place}/both", english):
-        assert "has no cross-attention" in refused(
-            "evaluate", system, french, english, "--align", f"{place}/test.align"
-        )
+    assert "has no attention to its source" in refused(
+        "evaluate", english, french, english, "--align", f"{place}/test.align"
+    )
     assert "documents=lin is not a choice" in refused("evaluate", language, french, "--documents", "lin")
     assert "beam=0 is too small" in refused("evaluate", pair, french, english, "--beam", "0")
     assert "lies in no folder" in refused("evaluate", pair, french, english, "--out", f"{tmp_path}/none/x.json")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.text.corpus import Corpus, Problems
-from regard.train.found import LISTED, PARTS, VALIDATION, Found, find, languages_of
+from regard.train.found import FORMATS, LISTED, PARTS, VALIDATION, Found, find, languages_of
 from regard.train.recipe import Data, Recipe, located, spelled_out
 from regard.train.recipes import as_toml, read_recipe
 from regard.train.task import make_task
@@ -125,7 +125,7 @@ def test_the_named_region_goes_before_another(tmp_path: Path) -> None:
         find(tmp_path, ["pt_AO", "en"])
 
 
-CODE = st.from_regex(r"[a-z]{2,3}", fullmatch=True)
+CODE = st.from_regex(r"[a-z]{2,3}", fullmatch=True).filter(lambda code: code not in FORMATS)
 NOISE = st.from_regex(r"(notes|trains|device|train\.meta|\.hidden)\.[a-z]{2,5}", fullmatch=True)
 
 
@@ -169,6 +169,11 @@ def test_what_cannot_be_meant(names: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         find(lay(tmp_path, names), ["fr", "en"])
     assert str(tmp_path) in str(caught.value)
+
+
+def test_folders_are_no_files(tmp_path: Path) -> None:
+    lay(tmp_path, "train.fr/x\ntrain.en/x\ntrain-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr/x")
+    assert find(tmp_path, ["fr", "en"]).train == (pair(f"{PARTS}/a", "fr", "en"),)
 
 
 def test_one_file_is_not_both_sides(tmp_path: Path) -> None:
@@ -234,7 +239,13 @@ def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None
     ("names", "asked"),
     [("train.fr\ntrain.en", r'in en and fr: say --set \'data.languages=\["en", "fr"\]\', or the other way round'),
      ("train.fr\ntrain.en\ntrain.de", "in de and en and fr: say"),
-     ("train.tags", "has no text to learn from")],
+     ("train.tags", "has no text to learn from"),
+     ("train.tsv", r'no text to learn from.*one file is named with its sides, .*files=\["train.tsv"\], columns='),
+     ("train.jsonl.gz", r'data\.train=\[\{files=\["train.jsonl.gz"\], keys=\["fr", "en"\]\}\]; in it is'),
+     ("train.txt", "has no text to learn from"),
+     ("train.csv\ntrain.json\ntrain.txt\ntrain.fr\ntrain.en", "in en and fr: say"),
+     ("train.fr/a\ntrain.en/a", r"has no text to learn from.*in it is train\.en/, train\.fr/"),
+     ("train.tsv\ntrain.fr/a\ntrain-parts/a.fr\ntrain-parts/a.en", "in en and fr: say")],
 )  # fmt: skip
 def test_the_direction_must_be_said(names: str, asked: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=asked):

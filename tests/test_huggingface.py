@@ -348,6 +348,19 @@ def test_weights_are_written_in_the_type_asked_for(dtype: str, tokenizer: Tokeni
     assert torch.isfinite(left).all()
 
 
+@pytest.mark.parametrize("to", ["huggingface", "ctranslate2"])
+def test_weights_beyond_the_type_asked_for_are_refused(to: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    if to == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    stored = our_model("marian", 0, tokenizer)
+    with torch.no_grad():
+        stored.network.get_parameter("encoder.layers.0.feed_forward.up.weight")[0, 0] = 1e6
+    with pytest.raises(ValueError, match=r"layers\.0\.f\S+ holds 1e\+06, and float16 at most 6\.55e\+04"):
+        export(stored, tmp_path / "half", to, "float16")
+    assert list(tmp_path.iterdir()) == []
+    export(stored, tmp_path / "brain", to, "bfloat16")
+
+
 @pytest.mark.parametrize("kind", ["marian", "pegasus"])
 def test_pad_is_never_said_and_takes_no_probability(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """With every other logit negative, a zero row for <pad> would be the likeliest."""
@@ -396,7 +409,7 @@ def test_a_card_says_what_is_known(tokenizer: Tokenizer, tmp_path: Path) -> None
     for part in (
         "# Petit fr–en",
         "petit-fr-en",
-        "BLEU 31.4 (nrefs:1|case:mixed)",
+        r"BLEU 31.4 (nrefs\:1\|case\:mixed)",
         "AutoModelForSeq2SeqLM",
         "- fr",
         "pipeline_tag: translation",
@@ -1072,7 +1085,7 @@ def test_a_card_names_the_class_that_loads_the_head(kind: str, tokenizer: Tokeni
     card = (tmp_path / kind / "README.md").read_text()
     assert f"from transformers import {CARDS[kind]}, AutoTokenizer" in card
     assert f"# {'A' if kind == 'llama' else 'An'} {stored.config.kind} by Regard" in card
-    for line in ("- bleu: 41.5", "- origin: file: x.gguf, types: Q8_0, F32", "language:\n- fr\n"):
+    for line in ("- bleu: 41.5", r"- origin: file: x.gguf, types: Q8\_0, F32", "language:\n- fr\n"):
         assert line in card
 
 

@@ -107,6 +107,11 @@ def test_changes(tmp_path: Path) -> None:
     assert read_recipe(path).train.steps == 7
 
 
+@pytest.mark.parametrize("told", ["fr,en", "fr, en", " fr ,en ", '["fr", "en"]'])
+def test_languages_are_told_as_people_write_them(told: str, tmp_path: Path) -> None:
+    assert read_recipe(written(tmp_path, SMALL), [f"data.languages={told}"]).data.languages == ("fr", "en")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

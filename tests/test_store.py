@@ -1,11 +1,13 @@
 """A model's folder: what is saved comes back, every damage is noticed and named, a failure leaves nothing behind."""
 
 import errno
+import hashlib
 import json
 import os
 import random
 import shutil
 import stat
+import struct
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from regard.files import new_folder
 from regard.model.transformer import build
 from regard.store import Stored, load, save
 from regard.text.tokenizer import Tokenizer
-from regard.weights import write_weights
+from regard.weights import weights_digest, write_weights
 from tests.oracles import small
 
 TOKENIZER = Tokenizer.train(["Le chat noir dort.", "The black cat sleeps."], 259)
@@ -301,6 +303,48 @@ def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
     write_weights(tmp_path / "model.safetensors", held)
     found = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(found[name], held[name]) for name in held)
+
+
+def test_a_type_that_cannot_hold_the_weights_is_refused(tmp_path: Path) -> None:
+    stored = model()
+    large = stored.network.get_parameter("encoder.layers.0.feed_forward.up.weight")
+    with torch.no_grad():
+        large[0, 0], large[0, 1] = -1e6, 70_000.0
+    name = r"encoder\.layers\.0\.feed_forward\.up\.weight"
+    with pytest.raises(
+        ValueError, match=rf"^{name} holds 1e\+06, and float16 at most 6\.55e\+04: choose another dtype"
+    ):
+        save(stored, tmp_path / "half", "float16")
+    assert list(tmp_path.iterdir()) == []
+    save(stored, tmp_path / "brain", "bfloat16")
+    with torch.no_grad():
+        large[0, 0] = 3.4e38
+    with pytest.raises(ValueError, match=rf"^{name} holds 3\.4e\+38, and bfloat16 at most 3\.39e\+38"):
+        save(stored, tmp_path / "out", "bfloat16")
+    with torch.no_grad():
+        large[0, :2] = torch.tensor([-torch.inf, 65_504.0])  # infinite already: nothing is lost
+    save(stored, tmp_path / "half", "float16")
+
+
+def test_weights_are_known_by_their_digest(tmp_path: Path) -> None:
+    """Whatever folder holds them; another number, name or shape gives another."""
+    stored = model()
+    save(stored, tmp_path / "brain", "bfloat16")
+    once = load(tmp_path / "brain")
+    save(once, tmp_path / "again", "bfloat16")
+    save(once, tmp_path / "full")
+    found = {weights_digest(load(tmp_path / name).network.state_dict()) for name in ("brain", "again", "full")}
+    assert found == {weights_digest(once.network.to(torch.bfloat16).state_dict())}
+    assert weights_digest(stored.network.state_dict()) not in found
+    state = {"b": torch.tensor([[1.0, 2.0]]), "a": torch.tensor(3.0)}
+    wanted = hashlib.sha256(b"a []\n" + struct.pack("<f", 3) + b"b [1, 2]\n" + struct.pack("<2f", 1, 2)).hexdigest()
+    assert weights_digest(state) == wanted
+    others = [
+        {"b": torch.tensor([[1.0, 2.5]])},
+        {"b": torch.tensor([[1.0], [2.0]])},
+        {"c": torch.tensor([[1.0, 2.0]])},
+    ]
+    assert wanted not in {weights_digest({"a": state["a"]} | other) for other in others}
 
 
 def test_a_folder_that_comes_to_be_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

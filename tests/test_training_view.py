@@ -433,7 +433,7 @@ def test_samples_are_shown_at_first_halfway_and_at_last_and_as_they_are(tmp_path
 
 @given(st.text())
 def test_what_is_safe_stays_in_its_cell(text: str) -> None:
-    cell = safe(text)
+    cell = safe(text).replace("@<!-- -->", "@")  # the one piece of markup that is its own
     assert "\n" not in cell
     assert not re.search(r"(?<!\\)(\\\\)*[|`<]", cell)
     assert not re.search(r"(?<!\\)(\\\\)*\\$", cell)  # nor does it escape what follows

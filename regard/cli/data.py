@@ -60,6 +60,8 @@ def check(
             raise ValueError(f"{files[0]} is a folder: --columns, --keys and --labelled are for files")
         corpora, tests = _found(Path(files[0]), languages, test or [])
     else:
+        if languages:
+            raise ValueError(f"{files[0]} is no folder: --languages is for what is sought in one")
         corpora, tests = _named(files, columns, keys, test or [], labelled)
     refused = 0
     for number, corpus in enumerate(corpora):

@@ -1,4 +1,4 @@
-"""Commands on models: translate, generate, verify, export, and what is bundled."""
+"""Commands on models: translate, generate, verify, and what is bundled."""
 
 import json
 import re
@@ -159,44 +159,6 @@ def verify(
     raise typer.Exit(0 if found.passed else 1)
 
 
-def export(
-    model: Annotated[str, typer.Argument(help=MODEL)],
-    folder: Annotated[Path, typer.Argument(help="A folder, which is made.")],
-    to: Annotated[str, typer.Option(help="huggingface, ctranslate2 or regard.")] = "huggingface",
-    dtype: Annotated[
-        str, typer.Option(help="float32, float16, bfloat16; for ctranslate2 also int8, int16, int8_float16 …")
-    ] = "float32",
-    name: Annotated[str, typer.Option(help="What its card calls it; else the name of its recipe.")] = "",
-    scores: Annotated[
-        list[Path] | None, typer.Option(help="What regard evaluate --out wrote, for the card; may be given again.")
-    ] = None,
-    card: Annotated[
-        Path | None, typer.Option(help="Markdown for the card: licences of the data, limits, what only you know.")
-    ] = None,
-) -> None:
-    """Write a model for Hugging Face's transformers (and what reads its folders), CTranslate2, or Regard itself.
-
-    README.md beside it is its card: shape, scores, how it came about, and a program that uses it.
-
-    Example: regard export runs/fr-en fr-en-ct2 --to ctranslate2 --dtype int8
-
-    Example: regard export runs/fr-en fr-en --to regard --dtype bfloat16 --scores scores.json --card about.md
-    """
-    from regard.api import load
-    from regard.config import check_type
-    from regard.interop.export import RECIPE, Engine
-    from regard.interop.export import export as write
-
-    check_type("--to", to, Engine)  # a mistake does not wait for the model
-    loaded, run = load(model), _folder(model)
-    loaded.about |= {"name": name} if name else {}
-    loaded.about |= _learned(run, loaded, scores or [], card)
-    recipe = (run / RECIPE).read_text(encoding="utf-8") if (run / RECIPE).is_file() else None
-    write(loaded, folder, to, dtype, recipe)  # type: ignore[arg-type]  # checked there
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    typer.echo(f"{folder}: {size / 1e6:,.1f} MB for {to}, {dtype}; README.md in it says how it is loaded")
-
-
 def models() -> None:
     """List the models that come with Regard: what they are for, how large they are, how well they do.
 
@@ -205,6 +167,7 @@ def models() -> None:
     from rich.table import Table
 
     from regard import models as bundle
+    from regard.told import texts_of
     from regard.view.console import console
 
     table = Table(box=None, header_style="dim", pad_edge=False)
@@ -213,43 +176,21 @@ def models() -> None:
     for name in bundled():
         about = bundle.about(name)
         amounts = f"{bundle.parameters(name):,}", f"{bundle.size(name) / 1e6:.1f}"
-        table.add_row(name, " → ".join(about.get("languages", [])), *amounts, "\n".join(_tests(about)))
+        table.add_row(name, " → ".join(texts_of(about, "languages")), *amounts, "\n".join(_tests(about)))
     console().print(table)
     for name in SHIPPED:
         folder_of(name)  # one that is missing is an error, which says what to do
 
 
-COMMANDS: list[Callable[..., None]] = [translate, generate, verify, export, models]
+COMMANDS: list[Callable[..., None]] = [translate, generate, verify, models]
 
 
 def _tests(about: dict[str, Any]) -> list[str]:
     """The first figure of each test set, which for a translator is BLEU."""
-    first = ((test["figures"][0], test["set"]) for test in about.get("tests", []))
-    return [f"{figure['name']} {figure['value']:.1f}: {where}" for figure, where in first]
+    from regard.told import tests_of
 
-
-def _folder(model: str) -> Path:
-    """Where the model lies that `load` takes for this name."""
-    here = Path(model)
-    return folder_of(model) if model in bundled() and not (here / "config.json").is_file() else here
-
-
-def _learned(run: Path, model: Any, scores: list[Path], card: Path | None) -> dict[str, Any]:
-    """What a model's folder is to tell beyond what the model does: its training, its scores, and the user's words."""
-    from regard.interop.results import read_result
-    from regard.train.events import Ended, Started
-    from regard.train.log import read_metrics
-
-    told: dict[str, Any] = {}
-    events = read_metrics(run) if run.is_dir() else []
-    places = [event.place for event in events if isinstance(event, Started)]
-    if ended := [event for event in events if isinstance(event, Ended)]:
-        amounts = {"steps": ended[-1].step, "tokens": ended[-1].tokens, "seconds": ended[-1].seconds}
-        told["trained"] = amounts | {"place": "; then ".join(dict.fromkeys(places))}
-    if scores:
-        count = sum(parameter.numel() for parameter in model.network.parameters())
-        told["tests"] = [read_result(path, count) for path in scores]
-    return told | ({"card": card.read_text(encoding="utf-8")} if card else {})
+    first = ((test.figures[0], test.set) for test in tests_of(about))
+    return [f"{figure.name} {figure.value:.1f}: {where}" for figure, where in first]
 
 
 def load_model(name: str, device: str) -> Any:

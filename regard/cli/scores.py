@@ -60,7 +60,7 @@ def evaluate(
     """Score a model: what is scored depends on what it is.
 
     A translator: BLEU, cased and lower-cased, and chrF2++, with intervals, signatures, what they may be compared with,
-    and outputs to look at; on Petit accuracy by phenomenon, and cross-attention against the gold alignment.
+    and outputs to look at; on Petit accuracy by phenomenon, and attention to the source against the gold alignment.
 
     A language model: loss per token, perplexity and bits per byte, each token foretold once. A classifier: accuracy
     and who is taken for whom.
@@ -89,15 +89,14 @@ def evaluate(
         examples = _examples(corpus, limit, skip_bad, "a source and a reference")
         gold = read_gold(examples, tags, align)
         result = _translation(system, model, examples, options, precision, gold, outputs)
-        view.show_translation(console(), result)
     elif task == "language":
         result = _language(system, model, corpus, documents or "file", limit, skip_bad, context, stride)
-        view.show_language(console(), result)
     else:
         examples = _examples(corpus, limit, skip_bad, "a text and its class")
         result = evaluate_classes(system, model, model.classify, examples)
-        view.show_classes(console(), result)
-    _write_json(out, result)
+    _write_json(out, result)  # before it is shown: whoever reads may leave
+    shown: Any = {"translation": view.show_translation, "language": view.show_language, "classes": view.show_classes}
+    shown[task](console(), result)
 
 
 def compare(
@@ -121,7 +120,8 @@ def compare(
 
     Runs of one recipe with different seeds are one system, scored in the mean over them. A file of outputs, whoever
     made them, counts as a system. The p-value is how often chance alone would part two systems so far; below 0.05 is
-    the usual bar, for one comparison. Words that are not in the reference are shown as [-so-], missing ones as {+so+}.
+    the usual bar, for one comparison; of other seeds it takes three runs of each to speak. Words that are not in the
+    reference are shown as [-so-], missing ones as {+so+}.
 
     Example: regard compare runs/base runs/small --source test.fr --reference test.en
 
@@ -135,21 +135,23 @@ def compare(
     from regard.view.console import console
 
     named = _named(systems)
+    names = _short([path for _, path in named])
+    _check_labels(named, names)
     options = _options(beam, length_penalty)
     examples = _examples(_corpus([source], reference, columns, keys), limit, skip_bad, "--source and --reference")
     _check_paths(out=out, report=report)
     _make_folder(outputs)
     runs = []
-    for (label, path), name in zip(named, _short([path for _, path in named]), strict=True):
+    for (label, path), name in zip(named, names, strict=True):
         recipe, made = _run(name, path, examples, options, precision, device)
         runs.append((label, recipe, made))
         if outputs is not None:  # at once: whatever happens to the others, it is kept
             _write_lines(_new_file(outputs, name if label is None else f"{label}-{name}"), made.translated.outputs)
     result = run(in_groups(runs), examples, sentences)
-    show_comparison(console(), result)
     _write_json(out, result)
     if report is not None:
         report.write_text(comparison_markdown(result), encoding="utf-8", newline="\n")
+    show_comparison(console(), result)
 
 
 COMMANDS: list[Callable[..., None]] = [evaluate, compare]
@@ -175,6 +177,7 @@ def _translation(
 
 def _run(name: str, path: str, examples: Any, options: Any, precision: Any, device: str) -> tuple[Any, Any]:
     """A system's recipe without its seed, if it has one, and its `Run`: the model is gone behind it."""
+    from regard.api import find
     from regard.cli.models import load_model
     from regard.evaluate.comparison import Run
     from regard.evaluate.run import translate, translated_elsewhere
@@ -186,7 +189,7 @@ def _run(name: str, path: str, examples: Any, options: Any, precision: Any, devi
     recipe, seed = seed_apart(model.about) or (None, None)
     with _progress(f"{name} translates", len(examples.sources)) as tell:
         translated = translate(name, model, examples, options, precision, tell)
-    return recipe, Run(translated, training_facts(Path(path), model.about), seed)
+    return recipe, Run(translated, training_facts(find(path), model.about), seed)
 
 
 def _named(systems: Sequence[str]) -> list[tuple[str | None, str]]:
@@ -207,6 +210,14 @@ def _named(systems: Sequence[str]) -> list[tuple[str | None, str]]:
     if len(paths) < 2 or (named[0][0] is not None and len({label for label, _ in named}) == 1):
         raise ValueError(f"{systems[0]} alone: name at least two systems to compare")
     return named
+
+
+def _check_labels(named: Sequence[tuple[str | None, str]], names: Sequence[str]) -> None:
+    """A ValueError for a system that is given the name of another run, before the work is done."""
+    unlabelled = [name for (label, _), name in zip(named, names, strict=True) if label is None]
+    for label, _ in named:
+        if label in unlabelled:
+            raise ValueError(f"{label}= names a system as another is called already: give it another name")
 
 
 def _language(
@@ -271,10 +282,10 @@ def _check_options(task: str, **given: object) -> None:
 
 def _check_align(align: Path | None, system: str, model: Any) -> None:
     """A ValueError where there is nothing that links could be held against, before the work is done."""
-    from regard.evaluate.run import has_cross_attention
+    from regard.evaluate.run import can_be_aligned
 
-    if align is not None and (model is None or not has_cross_attention(model)):
-        raise ValueError(f"{system} has no cross-attention that could be held against --align {align}")
+    if align is not None and (model is None or not can_be_aligned(model)):
+        raise ValueError(f"{system} has no attention to its source that could be held against --align {align}")
 
 
 def _check_paths(**paths: Path | None) -> None:

@@ -32,8 +32,9 @@ def look(teller: Teller, model: Model, tried: Tried, out: Path) -> str:
     )
     teller.chapter(
         "Where it looks",
-        f"{where} Nobody told it which word comes from which, but Petit knows: the alignment error rate says how often "
-        "most of a word's attention goes to another word than the one it comes from.",
+        f"{where} Nobody told it which word comes from which, but Petit knows: each English word is linked to the "
+        "French one that gets the most of its attention, and the alignment error rate says how far these links are "
+        "from the right ones: 0 % where they are the same, 100 % where none is right.",
     )
     assert tried.result.alignment is not None
     scores = tried.result.alignment["writing"]

@@ -141,7 +141,7 @@ def in_groups(runs: Sequence[tuple[str | None, Mapping[str, Any] | None, Run]]) 
     """Runs as systems: those with one label, or without one those of one recipe, each with a seed of its own.
 
     Each comes with its label and its recipe without the seed, if any. Where all runs would be one system, there is
-    nothing else to compare, and each stays by itself.
+    nothing else to compare, and each stays by itself. A label that is another system's name is a ValueError.
     """
     homes: list[tuple[str | None, Mapping[str, Any] | None, list[Run]]] = []
     for label, recipe, run in runs:
@@ -158,11 +158,15 @@ def in_groups(runs: Sequence[tuple[str | None, Mapping[str, Any] | None, Run]]) 
             home.append(run)
     if len(homes) == 1 and homes[0][0] is None:
         return [Group(run.name, (run,)) for _, _, run in runs]
-    names = [label or _name(recipe, members) for label, recipe, members in homes]
-    return [
-        Group(name if names.count(name) == 1 else members[0].name, tuple(members))
-        for name, (_, _, members) in zip(names, homes, strict=True)
+    wanted = [label or _name(recipe, members) for label, recipe, members in homes]
+    names = [
+        name if wanted.count(name) == 1 else members[0].name
+        for name, (_, _, members) in zip(wanted, homes, strict=True)
     ]
+    for label, _, _ in homes:
+        if label is not None and max(wanted.count(label), names.count(label)) > 1:
+            raise ValueError(f"{label}= names a system as another is called already: give it another name")
+    return [Group(name, tuple(members)) for name, (_, _, members) in zip(names, homes, strict=True)]
 
 
 def summary(group: Group) -> Summary:

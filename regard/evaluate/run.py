@@ -36,13 +36,16 @@ from regard.evaluate.sets import Examples, Gold, read_outputs
 from regard.evaluate.suspects import find_suspects
 from regard.evaluate.windows import choose_window, score_texts, starts_with
 from regard.model.transformer import Decoder, EncoderDecoder
-from regard.model.watch import watch
+from regard.model.watch import Seen, watch
 from regard.store import Stored
+from regard.weights import weights_digest
 
 Task = Literal["translation", "language", "classes"]
 Moment = Literal["writing", "reading"]
 MOMENTS: tuple[Moment, ...] = ("writing", "reading")
-"""a row of cross-attention belongs to the piece that it writes, or to the one that it reads: see `row_words`"""
+"""a row of attention belongs to the piece that it writes, or to the one that it reads: see `row_words`"""
+Attention = Literal["cross", "decoder"]
+"""where a target looks at its source: cross-attention or, of a decoder alone, its own, in which both stand"""
 ALIGNED_TOKENS = 2_048
 """target pieces of a batch whose attention is kept"""
 
@@ -66,6 +69,8 @@ class System:
     decoding: dict[str, int | float | str] | None = None
     """how a translator was asked: its beam, length penalty and precision"""
     speed: Speed | None = None
+    weights: str | None = None
+    """a digest of them, which tells whether scores are those of a model: see `regard.weights.weights_digest`"""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,8 @@ class TranslationResult:
     petit: PetitScore | None
     alignment: dict[str, AlignmentScores] | None
     """by each of MOMENTS, with the reference as the target"""
+    attention: Attention | None = None
+    """whose alignment that is, if there is one"""
     kind: Task = "translation"
 
 
@@ -184,10 +191,11 @@ def translated_elsewhere(name: str, path: Path, examples: Examples) -> Translate
 def evaluate_translation(
     translated: Translated, examples: Examples, gold: Gold | None = None, model: Stored | None = None
 ) -> TranslationResult:
-    """Score what a system wrote; with gold, by phenomenon and, of a model that has it, its cross-attention."""
+    """Score what a system wrote; with gold, by phenomenon and, of a model, its attention to the source."""
     gold = gold or Gold()
     outputs, references = translated.outputs, examples.beside
     scores, suspected = translation_scores(outputs, references, examples.name), look_at(outputs, examples)
+    aligned = None if gold.links is None or model is None else align(model, examples, gold.links)
     return TranslationResult(
         system=translated.system,
         files=examples.files,
@@ -195,7 +203,8 @@ def evaluate_translation(
         suspects=count_kinds(suspected),
         suspected=suspected,
         petit=None if gold.tags is None else petit_score(outputs, references[0], gold.tags),
-        alignment=None if gold.links is None or model is None else align(model, examples, gold.links),
+        alignment=aligned,
+        attention=None if aligned is None or model is None else attention_of(model),
     )
 
 
@@ -267,48 +276,84 @@ def count_kinds(suspected: Iterable[Suspected]) -> dict[str, int]:
     return dict(Counter(each.kind for each in suspected).most_common())
 
 
-def has_cross_attention(model: Stored) -> bool:
+def attention_of(model: Stored) -> Attention:
+    """In which attention a translator's target looks at its source."""
+    return "cross" if isinstance(model.network, EncoderDecoder) else "decoder"
+
+
+def can_be_aligned(model: Stored) -> bool:
     """Whether a model looks from a target at its source, with pieces that know where in the text they stand."""
-    return isinstance(model.network, EncoderDecoder) and hasattr(tokenizer_of(model), "engine")
+    return task_of(model) == "translation" and hasattr(tokenizer_of(model), "engine")
 
 
 def align(model: Stored, examples: Examples, links: Sequence[Links]) -> dict[str, AlignmentScores] | None:
-    """Cross-attention against gold, with the first reference as the target; None where a model has none to look at."""
-    if not has_cross_attention(model):
+    """Attention from target to source against gold, with the first reference as the target; None where there is none.
+
+    It is cross-attention or, of a decoder alone, what the target's rows see of the source that stands before them.
+    """
+    if not can_be_aligned(model):
         return None
     return {moment: alignment_scores(cross_attention(model, examples, links, moment)) for moment in MOMENTS}
 
 
 def cross_attention(model: Stored, examples: Examples, links: Sequence[Links], moment: Moment) -> Iterator[Attended]:
-    """The weights of each pair; sentences of like length go together, so not in their order."""
+    """The weights of each pair, of a decoder alone those that stand for it; sentences of like length go together."""
     tokenizer, references = tokenizer_of(model), examples.beside[0]
-    targets = {(i, 0): tokenizer.encode_target(text) for i, text in enumerate(references)}
-    for batch in in_batches({place: [0, *ids] for place, ids in targets.items()}, ALIGNED_TOKENS):
-        sources = [tokenizer.framed(examples.sources[i]) for i, _ in batch]
-        layers = _cross_weights(model, sources, [targets[place] for place in batch])  # [L, B, H, T, S]
-        for row, (i, _) in enumerate(batch):
+    weigh = _cross_weights if attention_of(model) == "cross" else _decoder_weights
+    pairs = {
+        (i, 0): (tokenizer.framed(source), tokenizer.encode_target(target))
+        for i, (source, target) in enumerate(zip(examples.sources, references, strict=True))
+    }
+    for batch in in_batches({place: [0, *target] for place, (_, target) in pairs.items()}, ALIGNED_TOKENS):
+        for weights, (i, _) in zip(weigh(model, [pairs[place] for place in batch]), batch, strict=True):
             source_words = source_pieces(tokenizer, examples.sources[i])
             target_words = row_words(piece_words(tokenizer, references[i]), moment)
-            weights = layers[:, row, :, : len(target_words), : len(source_words)]  # [L, H, T, S]
             yield Attended(weights.numpy(), target_words, source_words, links[i])
 
 
 def describe(name: str, model: Stored) -> System:
-    """A model's name, size and place."""
-    weight = model.network.embedding.tokens.weight
-    return System(name, sum(each.numel() for each in model.network.parameters()), str(weight.device))
+    """A model's name, size, place and weights; a copy made for decoding has none of its own."""
+    network = model.network
+    weight, whole = network.embedding.tokens.weight, network.quick_output is None and network.loops is None
+    return System(
+        name,
+        parameters=sum(each.numel() for each in network.parameters()),
+        device=str(weight.device),
+        weights=weights_digest(network.state_dict()) if whole else None,
+    )
 
 
 @torch.inference_mode()
-def _cross_weights(model: Stored, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
-    """Of every layer, [L, B, H, T, S], where the decoder is given its start and then all target pieces."""
+def _cross_weights(model: Stored, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
+    """Of each source and target, [L, H, T, S], where the decoder is given its start and then all target pieces."""
     network, start = model.network, model.special.start
     assert start is not None  # else it could not have been loaded
-    source, source_lengths = padded(network, sources)
-    target, target_lengths = padded(network, [[start, *ids] for ids in targets])
+    source, source_lengths = padded(network, [ids for ids, _ in pairs])
+    target, target_lengths = padded(network, [[start, *ids] for _, ids in pairs])
     with watch(network) as seen:
         network(source, target, source_lengths, target_lengths)
-    return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(".cross_attention")]).float().cpu()
+    layers = _stacked(seen, ".cross_attention")  # [L, B, H, T, S]
+    for row, (given, written) in enumerate(pairs):
+        yield layers[:, row, :, : len(written) + 1, : len(given)]
+
+
+@torch.inference_mode()
+def _decoder_weights(model: Stored, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
+    """The same of a decoder alone: what its separator and all target pieces see of the source before them."""
+    network, separator = model.network, model.special.separator
+    assert separator is not None  # else it would not translate
+    tokens, lengths = padded(network, [[*given, separator, *written] for given, written in pairs])
+    before = torch.tensor([len(given) + 1 for given, _ in pairs], device=tokens.device)
+    with watch(network) as seen:
+        network(tokens, lengths, before if model.config.prefix else None)
+    layers = _stacked(seen, ".attention")  # [L, B, H, S + T, S + T]
+    for row, (given, written) in enumerate(pairs):
+        yield layers[:, row, :, len(given) : len(given) + len(written) + 1, : len(given)]
+
+
+def _stacked(seen: Seen, end: str) -> torch.Tensor:
+    """The weights of all layers whose names end so; each was called once."""
+    return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(end)]).float().cpu()
 
 
 def _speed(begin: float, count: int, unit: str) -> Speed:

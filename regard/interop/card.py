@@ -1,6 +1,7 @@
 """A model card beside weights: what is known of the model, how well it does, and a program that uses it."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 from regard.config import ModelConfig
 from regard.store import Stored
 from regard.text.opus import OpusTokenizer
+from regard.told import Scored, Trained, tests_of, text_of, texts_of, trained_of
+from regard.words import code_cell, duration, safe
 
 LOADED_BY = {
     "MarianMTModel": "AutoModelForSeq2SeqLM",
@@ -21,6 +24,10 @@ LOADED_BY = {
     "BertForTokenClassification": "AutoModelForTokenClassification",
 }
 """which class of `transformers` loads which architecture with its head"""
+NO_TEXTS = {"no", "yes", "on", "off", "true", "false", "null"}
+"""words that YAML takes for something else"""
+PARAGRAPH = 5_000
+"""characters of a list of files, or of a note"""
 
 
 def write_card(
@@ -28,15 +35,15 @@ def write_card(
 ) -> None:
     """`README.md` in the form that model hubs show; `architecture` is that of a Hugging Face folder."""
     article = "An" if stored.config.kind.startswith("e") else "A"
-    title = str(stored.about.get("name") or f"{article} {stored.config.kind} by Regard")
+    title = text_of(stored.about, "name") or f"{article} {stored.config.kind} by Regard"
     sections = [
         _head(stored, shape),
-        f"# {title}",
+        f"# {safe(title)}",
         _what(stored, shape, dtype),
-        _tests(stored.about.get("tests") or [], shape),
+        _tests(tests_of(stored.about), shape),
         _known(stored.about),
-        str(stored.about.get("card") or "").strip(),
-        _beware(dict.fromkeys([*_limits(stored), *_listed(stored.about.get("notes")), *notes])),
+        text_of(stored.about, "card"),
+        _beware(dict.fromkeys([*_limits(stored), *texts_of(stored.about, "notes"), *notes])),
         _use(stored, shape, architecture),
     ]
     (folder / "README.md").write_text("\n\n".join(each for each in sections if each) + "\n", encoding="utf-8")
@@ -45,13 +52,19 @@ def write_card(
 def _head(stored: Stored, shape: str) -> str:
     library = shape if shape in ("ctranslate2", "regard") else "transformers"
     lines = [f"library_name: {library}", "tags:", "- regard"]
-    languages = _listed(stored.about.get("languages"))
-    lines += ["language:", *(f"- {language}" for language in languages)] if languages else []
+    languages = texts_of(stored.about, "languages")
+    lines += ["language:", *(f"- {_yaml(language)}" for language in languages)] if languages else []
     if stored.config.kind == "encoder-decoder":
         lines.append("pipeline_tag: translation")
     elif stored.config.kind == "decoder":
         lines.append("pipeline_tag: text-generation")
     return "\n".join(["---", *lines, "---"])
+
+
+def _yaml(text: str) -> str:
+    """A text in YAML, which takes some words, as Norwegian's code, for truth values, and JSON's quotes for a text's."""
+    plain = re.fullmatch(r"[A-Za-z]{2,}([-_]\w+)*", text, re.A) and text.lower() not in NO_TEXTS
+    return text if plain else json.dumps(text)
 
 
 def _listed(value: Any) -> list[str]:
@@ -79,20 +92,20 @@ def _what(stored: Stored, shape: str, dtype: str) -> str:
     )
 
 
-def _tests(tests: list[dict[str, Any]], shape: str) -> str:
-    """Scores on test sets, as `regard.interop.results` read them: a table for each."""
+def _tests(tests: Sequence[Scored], shape: str) -> str:
+    """Scores on test sets: a table for each."""
     if not tests:
         return ""
     blocks = [] if shape == "regard" else ["Of the model in Regard, before it was written for another engine."]
     for test in tests:
-        asked = f" ({test['asked']})" if test["asked"] else ""
+        asked = f" ({safe(test.asked)})" if test.asked else ""
+        since = f". The scores were measured before it was written as {safe(test.rounded)}." if test.rounded else ""
         lines = ["| | score | 95 % interval | sacreBLEU signature |", "|---|---|---|---|"]
-        for each in test["figures"]:
-            interval = f"{each['low']:.1f} – {each['high']:.1f}" if "low" in each else ""
-            signature = each.get("signature", "").replace("|", "\\|")
-            told = [each["name"], f"{each['value']:.1f}", interval, f"`{signature}`" if signature else ""]
-            lines.append(f"| {' | '.join(told)} |")
-        blocks += [f"**{test['set']}**{asked}", "\n".join(lines)]
+        for each in test.figures:
+            interval = "" if each.low is None or each.high is None else f"{each.low:.1f} – {each.high:.1f}"
+            value = f"{each.value:.1f}" if each.value < 1e6 else f"{each.value:.3g}"
+            lines.append(f"| {' | '.join([safe(each.name), value, interval, code_cell(each.signature)])} |")
+        blocks += [f"**{safe(test.set)}**{asked}{since}", "\n".join(lines)]
     return "\n\n".join(["## Scores", *blocks])
 
 
@@ -100,9 +113,11 @@ def _known(about: dict[str, Any]) -> str:
     """Recipe, data, scores and origin, as far as they are known."""
     recipe = about.get("recipe")
     told = about | {"recipe": recipe.get("name") if isinstance(recipe, dict) else recipe}  # a run keeps all of it
-    lines = [f"- {name}: {_inline(told[name])}" for name in ("origin", "data", "recipe") if told.get(name)]
-    lines += [f"- trained: {_amount(about['trained'])}"] if about.get("trained") else []
-    lines += [f"- {each}" for each in _validation(about.get("scores"))]
+    known = [f"{name}: {_inline(told[name])}" for name in ("origin", "data", "recipe") if told.get(name)]
+    trained = trained_of(about)
+    known += [] if trained is None else [f"trained: {_amount(trained)}"]
+    known += _validation(about.get("scores"))
+    lines = [f"- {safe(each, PARAGRAPH)}" for each in known]
     return "\n".join(["## How it came about", "", *(lines or ["Nothing was recorded of how it was trained."])])
 
 
@@ -114,11 +129,10 @@ def _validation(scores: Any) -> list[str]:
     return [f"{told.pop('set')}: {', '.join(f'{name} {value}' for name, value in told.items())}"]
 
 
-def _amount(trained: dict[str, Any]) -> str:
+def _amount(trained: Trained) -> str:
     """Steps, tokens, time and place, as `regard export` found them in the run's log."""
-    hours, rest = divmod(round(trained["seconds"]), 3600)
-    time = f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
-    return f"{trained['steps']:,} steps, {trained['tokens']:,} target tokens, {time} of training on {trained['place']}"
+    time = duration(trained.seconds)
+    return f"{trained.steps:,} steps, {trained.tokens:,} target tokens, {time} of training on {trained.place}"
 
 
 def _limits(stored: Stored) -> list[str]:
@@ -136,7 +150,7 @@ def translates(stored: Stored) -> bool:
 
 
 def _beware(notes: dict[str, None]) -> str:
-    return "\n".join(["## What to know", "", *(f"- {note}" for note in notes)]) if notes else ""
+    return "\n".join(["## What to know", "", *(f"- {safe(note, PARAGRAPH)}" for note in notes)]) if notes else ""
 
 
 def _use(stored: Stored, shape: str, architecture: str) -> str:

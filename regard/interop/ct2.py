@@ -26,7 +26,7 @@ from regard.model.layers import FeedForward, Stack
 from regard.model.positions import sinusoids
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.store import Stored
-from regard.weights import FLOATS
+from regard.weights import FLOATS, rounded
 
 DTYPES = (*FLOATS, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
 """how CTranslate2 can store weights"""
@@ -40,6 +40,8 @@ def export_ctranslate2(stored: Stored, folder: Path, dtype: str = "float32") -> 
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r} is no type of CTranslate2's: choose from {', '.join(DTYPES)}")
     check(stored)
+    if dtype in FLOATS:
+        rounded(stored.network.state_dict(), dtype)  # what it cannot hold is an error
     spec = specification(stored)
     spec.config.layer_norm_epsilon = stored.config.norm_eps
     spec.validate()

@@ -8,11 +8,10 @@ from regard.files import new_folder
 from regard.interop.card import write_card
 from regard.interop.ct2 import DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
-from regard.store import Stored, check_writable, write, write_manifest
+from regard.store import RECIPE, Stored, as_rounded, check_writable, write, write_manifest
 from regard.weights import FLOATS
 
 Engine = Literal["huggingface", "ctranslate2", "regard"]
-RECIPE = "recipe.toml"
 SHORT = {
     **dict.fromkeys(("fp32", "f32", "float"), "float32"),
     **dict.fromkeys(("fp16", "f16", "half"), "float16"),
@@ -31,9 +30,10 @@ def export(
     is the text of a recipe to lie beside it.
     """
     check_type("to", to, Engine)
-    _check_dtype(dtype, to)
+    check_dtype(dtype, to)
     folder = Path(folder)
     check_writable(m, folder)
+    m = as_rounded(m, dtype)
     with new_folder(folder) as temporary:
         if recipe is not None:
             (temporary / RECIPE).write_text(recipe, encoding="utf-8")
@@ -49,7 +49,7 @@ def export(
             write_manifest(temporary)
 
 
-def _check_dtype(dtype: str, to: Engine) -> None:
+def check_dtype(dtype: str, to: Engine) -> None:
     """A ValueError that names the type that was meant, or the engine that has it."""
     known = DTYPES if to == "ctranslate2" else tuple(FLOATS)
     if dtype in known:

@@ -48,7 +48,8 @@ def read_generation(told: dict[str, Any], where: str) -> dict[str, Any]:
 def write_generation(stored: Stored, written: ModelConfig) -> dict[str, Any]:
     """The `generation_config.json` of a model that is written with this config: its ids, and what it came with."""
     special, encoder_decoder = stored.special, written.kind == "encoder-decoder"
-    kept = dict(stored.about.get("generation") or {})
+    told = stored.about.get("generation")  # a folder may tell anything
+    kept = read_generation(told, "the model's about.generation") if isinstance(told, dict) else {}
     pads = [written.pad_id, kept.pop("pad_token_id", None), *special.end]
     starts = stored.tokenizer.before if stored.tokenizer is not None and written.kind == "decoder" else ()
     bos = next(iter(starts), kept.pop("bos_token_id", None))

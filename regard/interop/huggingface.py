@@ -21,7 +21,7 @@ from regard.interop.rules import Rule, State, refuse, state_of, to_theirs
 from regard.interop.shape import Held, Shape
 from regard.store import Stored, empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
 from regard.text.tokenizer import END, PAD, SEPARATOR, Tokenizer
-from regard.weights import FLOATS, REAL, open_weights, write_weights
+from regard.weights import REAL, open_weights, rounded, write_weights
 
 SHAPES = {
     "bert": bert.SHAPE,
@@ -178,7 +178,7 @@ def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> 
         write_json(folder / "generation_config.json", generation)
     theirs = to_theirs(shape.rules(config), state)
     theirs |= shape.more(config, theirs)
-    write_weights(folder / "model.safetensors", {name: tensor.to(FLOATS[dtype]) for name, tensor in theirs.items()})
+    write_weights(folder / "model.safetensors", rounded(theirs, dtype))
     if stored.tokenizer is not None:
         tokenizer_for(stored, config, generation).save(folder)
     return Written(str(told["model_type"]), str(told["architectures"][0]), () if trap is None else (trap,))
@@ -207,7 +207,7 @@ def shape_for(stored: Stored) -> Shape:
 def _labels(stored: Stored) -> dict[str, Any]:
     """The names of a model's classes, if it has any."""
     names = stored.about.get("classes")
-    if not names or stored.config.classes != len(names):
+    if not isinstance(names, list) or stored.config.classes != len(names) or not all(isinstance(n, str) for n in names):
         return {}
     name, times = Counter(names).most_common(1)[0]
     if times > 1:

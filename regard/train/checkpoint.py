@@ -24,12 +24,13 @@ from torch import Tensor
 from regard import store
 from regard.files import flush, new_folder, read_json
 from regard.store import MANIFEST, Stored, as_json, check_manifest, write_json, write_manifest
+from regard.store import RECIPE as RECIPE  # beside the names below
 from regard.train.log import METRICS, SAMPLES
 from regard.weights import write_weights
 
 KEPT = 2
 TENSORS, PROGRESS = "training.safetensors", "training.json"
-RECIPE, LOCK, COMING = "recipe.toml", ".lock", ".coming."
+LOCK, COMING = ".lock", ".coming."
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """errors that mean that there is too little room"""
 

@@ -1,19 +1,30 @@
-"""What a run took, for those who put runs beside each other: from its folder alone, no model is loaded."""
+"""What a training took, for those who put runs beside each other, or write a model's card: no model is loaded."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.evaluate.comparison import Training
+from regard.told import Trained, trained_of
 from regard.train.events import Ended, Started, Stepped
 from regard.train.log import read_metrics
 
 
 def training_facts(folder: Path, about: Mapping[str, Any]) -> Training | None:
-    """What the training in a run's folder took; None where no log tells, as of models that others trained.
+    """What a model's training took: as the log in its run's folder tells, or the model itself once it was exported.
 
-    `about` is what the model tells of itself, as in `Stored`. Of a run that was killed it is what was logged last, and
-    lines that cannot be read are left out.
+    None of models that others trained. `about` is what the model tells of itself, as in `Stored`.
+    """
+    found = logged(folder) or trained_of(about)
+    if found is None:
+        return None
+    return Training(found.place, found.seconds, found.tokens, found.flops, _start(about))
+
+
+def logged(folder: Path) -> Trained | None:
+    """What the training in a run's folder took; None where no log tells.
+
+    Of a run that was killed it is what was logged last, and lines that cannot be read are left out.
     """
     events = read_metrics(folder, strict=False) if folder.is_dir() else []
     started = [event for event in events if isinstance(event, Started)]
@@ -21,12 +32,12 @@ def training_facts(folder: Path, about: Mapping[str, Any]) -> Training | None:
     if not started or not told:
         return None
     last = told[-1]
-    return Training(
-        place="; then ".join(dict.fromkeys(event.place for event in started)),
-        seconds=last.seconds,
+    return Trained(
+        steps=last.step,
         tokens=last.tokens,
+        seconds=last.seconds,
+        place="; then ".join(dict.fromkeys(event.place for event in started)),
         flops=last.flops if isinstance(last, Ended) else None,
-        start=_start(about),
     )
 
 

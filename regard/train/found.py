@@ -12,7 +12,7 @@ meant in two ways, or has one side alone, is an error; but of tests, which are n
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ TRAIN, PARTS = "train", "train-parts"
 VALIDATION = ("dev", "valid", "validation", "val")
 TEST = "test"
 PACKED = (".gz", ".xz")
+FORMATS = ("tsv", "jsonl", "csv", "json", "txt")
+"""ends of names that tell a format, and no language"""
 LISTED = 12
 """names that an error lists at most"""
 
@@ -69,10 +71,9 @@ def find(folder: Path, languages: Sequence[str], validation: bool = True) -> Fou
 
 
 def languages_of(folder: Path) -> list[str]:
-    """How the names of a folder's training files end, sorted; a ValueError where there are none."""
-    names = _names(folder)
-    ends = names.get(TRAIN, {}) or {end for each in _names(folder, PARTS).values() for end in each}
-    found = sorted(end for end in ends if re.fullmatch(r"[A-Za-z]{2,3}([_-]\w+)*", end))
+    """The languages in which the names of a folder's training files end, sorted; a ValueError where there are none."""
+    merged, parts = _names(folder).get(TRAIN, {}), _names(folder, PARTS).values()
+    found = _languages(merged) or _languages(end for each in parts for end in each)
     if not found:
         raise ValueError(_nothing(folder, "fr", "en"))
     return found
@@ -85,11 +86,18 @@ def _names(folder: Path, inner: str = "") -> Names:
         raise ValueError(f"{folder}: {what}; --set data.folder=FOLDER says where the files lie")
     found: Names = {}
     for path in sorted((folder / inner).iterdir()) if (folder / inner).is_dir() else []:
+        if path.is_dir():
+            continue
         name = path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
         stem, dot, end = name.rpartition(".")
         if stem and dot and end and not name.startswith("."):
             found.setdefault(stem, {}).setdefault(end, []).append(str(Path(inner) / path.name))
     return found
+
+
+def _languages(ends: Iterable[str]) -> list[str]:
+    """Those ends of names that are languages."""
+    return sorted({end for end in ends if end not in FORMATS and re.fullmatch(r"[A-Za-z]{2,3}([_-]\w+)*", end)})
 
 
 def _pair(names: Names, stem: str, languages: Sequence[str], folder: Path) -> Corpus | None:
@@ -120,8 +128,19 @@ def _nothing(folder: Path, source: str, target: str) -> str:
     there = ", ".join([*names[:LISTED], *more]) or "nothing"
     return (
         f"{folder} has no text to learn from: neither {TRAIN}.{source} with {TRAIN}.{target} (or packed, .gz or .xz), "
-        f"nor pairs that end so in {PARTS}/. Name the files so, or the languages as they end; in it is {there}"
+        f"nor pairs that end so in {PARTS}/. Name the files so, or the languages as they end; "
+        f"{_one_file(folder, source, target)}in it is {there}"
     )
+
+
+def _one_file(folder: Path, source: str, target: str) -> str:
+    """How a training file that may hold both sides is named in a recipe, if there is one."""
+    ends = _names(folder).get(TRAIN, {})
+    end = next((each for each in FORMATS if each in ends), None)
+    if end is None:
+        return ""
+    sides = f'keys=["{source}", "{target}"]' if end.startswith("json") else "columns=[1, 2]"
+    return f"""one file is named with its sides, data.train=[{{files=["{ends[end][0]}"], {sides}}}]; """
 
 
 def _listed(corpora: Sequence[Corpus]) -> str:

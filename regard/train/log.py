@@ -7,7 +7,6 @@ import json
 import math
 import os
 import tempfile
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any, get_args, get_type_hints
 from regard.config import check_type, did_you_mean
 from regard.files import flush, is_there, shorten
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
+from regard.words import visible as visible  # for those who show what was logged
 
 METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Started, Stepped, Validated, Saved, Noted, Ended)}
 ONCE = (Stepped, Validated, Saved)
 """what happens once at a step, however often a run goes on from it"""
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-JOINERS = "\u200c\u200d"
-"""not seen, and part of how some scripts are written"""
 
 
 class Log:
@@ -106,26 +104,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
         flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def visible(text: str) -> str:
-    r"""A text in one line that does nothing to a terminal: what cannot be seen is shown by a sign or its number.
-
-    >>> visible("a\tb\x1b[2J\u202ec")
-    'a␉b␛[2J\\u202ec'
-    """
-    return text if text.isprintable() else "".join(map(_seen, text))
-
-
-def _seen(letter: str) -> str:
-    if letter.isprintable() or letter in JOINERS:
-        return letter
-    if unicodedata.category(letter) == "Zs":  # French has some before its marks
-        return " "
-    number = ord(letter)
-    if number < 0x20 or number == 0x7F:
-        return chr(0x2400 + number) if number < 0x20 else "␡"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def _stays(event: Event, step: int) -> bool:

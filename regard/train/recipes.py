@@ -125,7 +125,7 @@ def _value(text: str, place: list[str]) -> Any:
     try:
         found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        return text.split(",") if wanted == tuple[str, ...] else text
+        return [each.strip() for each in text.split(",")] if wanted == tuple[str, ...] else text
     alone = found.keys() == {"value"}
     return found["value"] if alone and (wanted is not str or isinstance(found["value"], str)) else text
 

@@ -8,17 +8,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from regard.evaluate.comparison import Apart, ComparisonResult, Piece
+from regard.evaluate.comparison import Apart, ComparisonResult, Piece, Training
+from regard.evaluate.groups import ENOUGH, enough_runs
 from regard.evaluate.scores import RESAMPLES, TRIALS, Compared, Comparison, Score
-from regard.train.log import visible
-from regard.view.report import power, safe
+from regard.view.report import power
 from regard.view.scores import millions, plain_table, show_note, show_signatures
-from regard.view.training import duration
+from regard.words import duration, safe, visible
 
 SURE = 0.05
 """a p-value below which a difference is not laid to chance"""
-FEW = 3
-"""runs below which little is known of other seeds"""
 CLOSING = tuple(".,;:!?…)")
 """marks that stand close behind a word"""
 UNKNOWN = "–"
@@ -63,32 +61,16 @@ def show_comparison(console: Console, result: ComparisonResult) -> None:
 def comparison_markdown(result: ComparisonResult) -> str:
     """The same as a page of Markdown: whatever the texts hold, nothing in them is markup."""
     files = " and ".join(f"{safe(file)}" for file in result.files)
-    sections = ["# Translators side by side", f"{result.sentences:,} sentences of {files}.", "## Scores"]
-    sections += [_markdown(metric_grid(comparison)) for comparison in result.comparisons]
-    sections += [_markdown(runs_grid(result)), _bullets(tests_told(result))]
-    signatures = [f"- {each.name}: `{each.signature}`" for each in _signed_scores(result)]
-    sections += ["sacreBLEU's signatures:", "\n".join(signatures)]
-    sections += [
-        f"**{safe(result.note.test_set.rstrip('.'))}**",
-        _bullets((*result.note.comparable, *result.note.warnings)),
-    ]
-    sections += [
+    sections = [
+        "# Translators side by side",
+        f"{result.sentences:,} sentences of {files}.",
+        *_scores_markdown(result),
         "## What they are, and what they cost",
         _markdown(systems_grid(result)),
         _markdown(training_grid(result)),
+        _bullets(costs_told(result)),
+        *_sentences_markdown(result),
     ]
-    sections += [_bullets(costs_told(result))]
-    if result.apart:
-        signs = (
-            f"{_sign_markdown(Piece('so', 'wrong'))} is not in the reference, {_sign_markdown(Piece('so', 'missing'))}"
-        )
-        sections += [
-            "## Where they are furthest apart",
-            f"By chrF2++ of the sentence; {_same(result)}. {signs} is missing.",
-        ]
-        sections += [_apart_markdown(apart, [system.name for system in result.systems]) for apart in result.apart]
-    elif result.identical == result.sentences:
-        sections.append("All wrote the same for every sentence.")
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -124,17 +106,15 @@ def metric_grid(comparison: Comparison) -> Grid:
     """Scores by one metric, each against the first."""
     several = any(each.deviation is not None for each in comparison.systems)
     heads = [comparison.metric, "score>", *["± runs>"] * several, "95 % interval>", "difference>", "p>", ""]
-    rows = []
+    rows, verdicts = [], []
     for each in comparison.systems:
-        score = each.score
+        score, sure = each.score, _sure(each, comparison.systems[0])
         spread = "" if each.deviation is None else f"{each.deviation:.2f}"
-        beside = (
-            ["", "", ""] if each.p_value is None else [_signed(each.difference), _p(each.p_value), "✓" * _sure(each)]
-        )
+        beside = ["", "", ""] if each.p_value is None else [_signed(each.difference), _p(each.p_value), "✓" * sure]
         rows.append(
             [each.system, f"{score.score:.1f}", *[spread] * several, f"{score.low:.1f} – {score.high:.1f}", *beside]
         )
-    verdicts = [("better" if each.difference > 0 else "worse") * _sure(each) for each in comparison.systems]
+        verdicts.append(("better" if each.difference > 0 else "worse") * sure)
     return Grid(heads, rows, bold=1, verdicts=verdicts)
 
 
@@ -152,9 +132,8 @@ def runs_grid(result: ComparisonResult) -> Grid:
 
 def tests_told(result: ComparisonResult) -> list[str]:
     """Which tests the p-values come from, and what they say."""
-    compared = [each for comparison in result.comparisons for each in comparison.systems]
-    tests = {each.test for each in compared}
     first = visible(result.systems[0].name)
+    tests = {each.test for comparison in result.comparisons for each in comparison.systems}
     told = [f"Each against {first}; ✓ where p is below {SURE}. With several systems ask more of each."]
     if "randomization" in tests:
         what = "p of one run against one" if "bootstrap" in tests else "p"
@@ -162,20 +141,28 @@ def tests_told(result: ComparisonResult) -> list[str]:
             f"{what}: how often chance alone would part the two so far on such sentences, by approximate "
             f"randomization ({TRIALS:,} trials). Of other seeds it says nothing."
         )
-    if "bootstrap" in tests:
-        told.append(
-            "Where a system has several runs: their mean, ± their standard deviation, and an interval for other "
-            f"sentences and other seeds, by a hierarchical bootstrap: {RESAMPLES:,} draws of sentences, the same for "
-            "all, and of runs with each. p is how often such draws move the difference of the means as far as it is "
-            "from 0."
-        )
-    counts = [len(system.runs) for system in result.systems]
-    if "bootstrap" in tests and 1 in counts:
+    return told + (_seeds_told(result) if "bootstrap" in tests else [])
+
+
+def _seeds_told(result: ComparisonResult) -> list[str]:
+    """What is done where systems have several runs, and what too few runs do not tell."""
+    told = [
+        "Where a system has several runs: their mean, ± their standard deviation, and an interval for other "
+        f"sentences and other seeds, by a hierarchical bootstrap: {RESAMPLES:,} draws of sentences (bs and seed in the "
+        "signatures), the same for all, and of runs with each, widened by Student's t for what few runs do not tell "
+        "(Welch's degrees of freedom). p is how often such draws move the difference of the means as far as it is "
+        "from 0."
+    ]
+    if any(len(system.runs) == 1 for system in result.systems):
         told.append(
             "Of a system with one run it is not known what another seed would do: its figures take it as it is."
         )
-    if any(1 < count < FEW for count in counts):
-        told.append("Two runs tell little of other seeds: take three or more.")
+    first, *others = result.comparisons[0].systems
+    if not all(enough_runs(first, each) for each in others):
+        told.append(
+            f"No ✓, whatever p is, where one of the two has fewer than {ENOUGH} runs and the other several: two runs "
+            "tell little of other seeds, one nothing."
+        )
     return told
 
 
@@ -190,24 +177,28 @@ def costs_told(result: ComparisonResult) -> list[str]:
     if not trained:
         return [*asked]
     many = " in the mean over runs;" * _several(result)
-    told = [
+    return [
         *asked,
         f"Training:{many} time without validating and saving; operations counted from the model's arithmetic, without "
         "padding (the paper's Table 2 estimates them from time and GPU).",
+        *_places_told(trained),
+        *(
+            f"* {visible(name)}: fine-tuning alone; what it started from ({visible(training.start)}) is not counted."
+            for name, training in trained
+            if training.start
+        ),
     ]
+
+
+def _places_told(trained: Sequence[tuple[str, Training]]) -> list[str]:
+    """Where systems were trained; by name, if in several places."""
     places: dict[str, list[str]] = {}
     for name, training in trained:
         places.setdefault(training.place, []).append(name)
-    told += [
+    return [
         f"Trained on {visible(place)}" + (f": {visible(', '.join(names))}" if len(places) > 1 else "") + "."
         for place, names in places.items()
     ]
-    told += [
-        f"* {visible(name)}: fine-tuning alone; what it started from ({visible(training.start)}) is not counted."
-        for name, training in trained
-        if training.start
-    ]
-    return told
 
 
 def _show_grid(console: Console, grid: Grid) -> None:
@@ -267,6 +258,32 @@ def _spaced(pieces: Sequence[Piece]) -> list[tuple[str, Piece]]:
     ]
 
 
+def _scores_markdown(result: ComparisonResult) -> list[str]:
+    """By each metric, how sure that is, and what it may be compared with."""
+    return [
+        "## Scores",
+        *(_markdown(metric_grid(comparison)) for comparison in result.comparisons),
+        _markdown(runs_grid(result)),
+        _bullets(tests_told(result)),
+        "sacreBLEU's signatures:",
+        "\n".join(f"- {each.name}: `{each.signature}`" for each in _signed_scores(result)),
+        f"**{safe(result.note.test_set.rstrip('.'))}**",
+        _bullets((*result.note.comparable, *result.note.warnings)),
+    ]
+
+
+def _sentences_markdown(result: ComparisonResult) -> list[str]:
+    """The sentences where systems part most, each as a table."""
+    if not result.apart:
+        return ["All wrote the same for every sentence."] * (result.identical == result.sentences)
+    wrong, missing = (_sign_markdown(Piece("so", mark)) for mark in ("wrong", "missing"))
+    return [
+        "## Where they are furthest apart",
+        f"By chrF2++ of the sentence; {_same(result)}. {wrong} is not in the reference, {missing} is missing.",
+        *(_apart_markdown(apart, [system.name for system in result.systems]) for apart in result.apart),
+    ]
+
+
 def _apart_markdown(apart: Apart, names: Sequence[str]) -> str:
     rows = [["source", "", apart.source], *(["reference", "", each] for each in apart.references)]
     written = [[_whole(cell) for cell in row] for row in rows]
@@ -309,9 +326,8 @@ def _whole(text: str) -> str:
 
 
 def _signed_scores(result: ComparisonResult) -> list[Score]:
-    """A score for each signature."""
-    scores = [each.score for comparison in result.comparisons for each in comparison.systems]
-    return list({(score.name, score.signature): score for score in reversed(scores)}.values())[::-1]
+    """A score by each metric, for its signature: all systems have the same."""
+    return [comparison.systems[0].score for comparison in result.comparisons]
 
 
 def _same(result: ComparisonResult) -> str:
@@ -323,8 +339,8 @@ def _several(result: ComparisonResult) -> bool:
     return any(len(system.runs) > 1 for system in result.systems)
 
 
-def _sure(compared: Compared) -> bool:
-    return compared.p_value is not None and compared.p_value < SURE
+def _sure(compared: Compared, first: Compared) -> bool:
+    return compared.p_value is not None and compared.p_value < SURE and enough_runs(first, compared)
 
 
 def _p(value: float) -> str:

@@ -14,18 +14,19 @@ from regard.evaluate.classes import ClassScores
 from regard.evaluate.language import LanguageScore
 from regard.evaluate.scores import TranslationScores
 from regard.files import is_there, read_file, read_json
+from regard.store import RECIPE
 from regard.train.cost import paper_flops, peak
 from regard.train.events import PASSING, Ended, Event, Noted, Saved, Started, Stepped, Validated
-from regard.train.log import METRICS, read_metrics, visible, write_whole
+from regard.train.log import METRICS, read_metrics, write_whole
 from regard.train.recipe import Train
-from regard.view.training import NAME_SOME, UNTRIED, argument, duration, example, plural, untried, usage
+from regard.view.training import NAME_SOME, UNTRIED, argument, example, plural, untried, usage
+from regard.words import code_cell, duration, visible
+from regard.words import safe as safe  # for other reports in Markdown
 
 REPORT, CURVES = "report.md", "curves.png"
 SHOWN = 3
 """samples, and moments at which they are shown"""
 NOTES = 10
-LONGEST = 300
-"""characters of a text"""
 MAX_RECIPE = 1_000_000
 """bytes"""
 PAPER_BASE, PAPER_BIG = 3.3e18, 2.3e19
@@ -63,20 +64,9 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
     return folder / REPORT
 
 
-def safe(text: str) -> str:
-    """A text in Markdown as it is: nothing in it is markup, and all of it is in one line, not too long.
-
-    >>> safe("a | b *c* <d>")
-    'a \\\\| b \\\\*c\\\\* \\\\<d\\\\>'
-    """
-    text = visible(text)
-    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return re.sub(r"([\\`*_{}\[\]<>|~$&#!^]|:(?=\S))", r"\\\1", text).strip()
-
-
 def _recipe(folder: Path) -> dict[str, Any]:
     """The recipe's sections; none if there is no recipe."""
-    path = folder / "recipe.toml"
+    path = folder / RECIPE
     if not is_there(path):
         return {}
     try:
@@ -215,7 +205,7 @@ def _scored(scores: Scores) -> str:
         return _table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
     three = (scores.bleu, scores.bleu_lowercase, scores.chrf)
     rows = [
-        [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", _code_cell(each.signature)]
+        [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", code_cell(each.signature)]
         for each in three
     ]
     table = _table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
@@ -318,12 +308,6 @@ def _end(events: Sequence[Event]) -> Ended | None:
 def _section(recipe: dict[str, Any], name: str) -> dict[str, Any]:
     found = recipe.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _code_cell(text: str) -> str:
-    """A text word for word in a table, where a bar would end the cell even within code."""
-    bars = text.replace("|", "\\|")
-    return f"`{bars}`"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -14,6 +14,7 @@ from regard.evaluate.classes import ClassScores
 from regard.evaluate.honesty import Note
 from regard.evaluate.petit import PetitScore
 from regard.evaluate.run import (
+    Attention,
     ClassesResult,
     LanguageResult,
     Suspected,
@@ -50,7 +51,7 @@ def show_translation(console: Console, result: TranslationResult) -> None:
     if result.petit:
         _show_petit(console, result.petit)
     if result.alignment:
-        _show_alignment(console, result.alignment)
+        _show_alignment(console, result.alignment, result.attention or "cross")
 
 
 def show_language(console: Console, result: LanguageResult) -> None:
@@ -190,9 +191,10 @@ def _show_petit(console: Console, score: PetitScore) -> None:
     console.print(table)
 
 
-def _show_alignment(console: Console, scores: dict[str, AlignmentScores]) -> None:
+def _show_alignment(console: Console, scores: dict[str, AlignmentScores], attention: Attention) -> None:
     """Error rates in a column for each moment."""
-    console.print("\n[bold]Alignment error rate of cross-attention[/] against gold, the reference as target\n")
+    what = {"cross": "cross-attention", "decoder": "its attention from target to source"}[attention]
+    console.print(f"\n[bold]Alignment error rate of {what}[/] against gold, the reference as target\n")
     columns = [column for moment in scores for column in (f"{moment} a word>", "")]
     table = plain_table("", *columns)
     for cells in zip(*(_rates(each) for each in scores.values()), strict=True):

@@ -18,9 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
-from regard.train.log import visible
 from regard.view.console import console as usual_console
 from regard.view.terminal import short
+from regard.words import duration as duration  # for those who show a training's
+from regard.words import visible
 
 APART = 5.0
 """seconds between two lines about steps, where no terminal is"""
@@ -362,27 +363,6 @@ def panel(so_far: SoFar, width: int, height: int) -> RenderableType:
         parts += [Text(""), *_sample(sample, inner)]
     title = Text(short(visible(started.name), inner - 4), style="bold")
     return Panel(Group(*parts), title=title, title_align="left", border_style="dim", width=width, padding=(0, 1))
-
-
-def duration(seconds: int | float) -> str:
-    """Time as people say it.
-
-    >>> [duration(each) for each in (0.04, 12.34, 250, 4000, 200_000)]
-    ['0.0s', '12s', '4m10s', '1h06m', '2d07h']
-    """
-    if not math.isfinite(seconds):
-        return "?"
-    if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    minutes = whole // 60
-    if minutes < 24 * 60:
-        return f"{minutes // 60}h{minutes % 60:02}m"
-    return f"{minutes // 60 // 24}d{minutes // 60 % 24:02}h"
 
 
 def plural(count: int, name: str) -> str:
