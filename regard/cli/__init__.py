@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard import __version__
-from regard.cli import attend, bench, data, models, scores, train
+from regard.cli import attend, bench, data, export, labs, models, scores, train
 
 app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
@@ -44,7 +44,7 @@ def demo(
         bool, typer.Option("--decoder-only", help="The same with a decoder alone, as language models are.")
     ] = False,
 ) -> None:
-    """Watch a translator learn, then see how good it is, what is hard for it, and where it looks: some four minutes.
+    """Watch a translator learn, then see how good it is, what is hard for it, and where it looks: some three minutes.
 
     It learns from text that comes along, on a GPU if there is one, and is kept in the run's folder. There the demo goes
     on if it was interrupted, and is shown again if it is done.
@@ -64,7 +64,14 @@ def demo(
         raise typer.Exit(128 + signal)
 
 
-commands: list[Callable[..., None]] = [*train.COMMANDS, *models.COMMANDS, *attend.COMMANDS, *scores.COMMANDS]
+commands: list[Callable[..., None]] = [
+    *train.COMMANDS,
+    *models.COMMANDS,
+    *export.COMMANDS,
+    *attend.COMMANDS,
+    *scores.COMMANDS,
+    *labs.COMMANDS,
+]
 for command in commands:
     app.command()(command)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,118 @@
+"""`regard lab`: questions answered by measurement."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.labs.lab import Lab
+
+GALLERY = Path("docs/labs")
+
+
+def lab(
+    name: Annotated[str, typer.Argument(help="Which; all of them by all; without a name, they are listed.")] = "",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="size=value, to make it larger or smaller; as often as needed.")
+    ] = None,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Tell its sizes and what they mean; run nothing.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The long form of a lab that has one: ablation.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help=f"A folder for tables, picture and page; of all, {GALLERY} if not given.")
+    ] = None,
+) -> None:
+    """Ask a question about attention, and have it answered by measurement: figures, a picture, conclusions.
+
+    A conclusion that this measurement does not bear out is said to be so, and the exit status is 1. With all, the
+    folder becomes a gallery: a picture and a page of Markdown for each lab, and an index. Files that are there already
+    are written anew.
+
+    Example: regard lab scaling --set length=128 --out labs
+    """
+    if not name:
+        _list()
+        return
+    if name == "all":
+        if changes or sizes or full:
+            raise ValueError("all labs have their usual sizes: --set, --sizes and --full are for one")
+        _all(out or GALLERY)
+        return
+    from regard.labs.lab import lab as find
+
+    chosen = find(name).sized([*(changes or []), *(["full=true"] if full else [])])
+    if sizes:
+        from regard.labs.show import show_sizes
+        from regard.view.console import console
+
+        show_sizes(console(), chosen)
+        return
+    options = [part for change in changes or [] for part in ("--set", change)]
+    command = shlex.join(["regard", "lab", name, *options, *(["--full"] if full else [])])
+    _one(chosen, command, out)
+
+
+def _list() -> None:
+    """All the labs: nothing of them is imported, so that it takes no time."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from regard.labs.lab import questions
+    from regard.view.console import console
+
+    table = Table.grid(padding=(0, 2))
+    for name, question in questions().items():
+        table.add_row(Text(name, "bold"), Text(question))
+    console().print(table)
+    typer.echo("\nOne is run by its name, as in regard lab scaling; regard lab --help says more.")
+
+
+def _one(chosen: "Lab", command: str, out: Path | None) -> None:
+    folder = None if out is None else _folder(out)
+    from regard.labs.gallery import keep, run
+    from regard.labs.show import show
+    from regard.view.console import console
+
+    screen = console()
+    with screen.status("measuring ..."):
+        done = run(chosen, command)
+    show(screen, done)
+    if folder is not None:
+        for path in keep(done, folder):
+            typer.echo(str(path))
+    if not done.result.holds:
+        raise typer.Exit(1)
+
+
+def _all(out: Path) -> None:
+    from regard.labs.gallery import hang, run, write_index
+    from regard.labs.lab import NAMES
+    from regard.labs.lab import lab as find
+    from regard.labs.show import held
+    from regard.view.console import console
+    from regard.words import duration
+
+    folder, screen, labs = _folder(out), console(), []
+    for name in NAMES:
+        with screen.status(name):
+            labs.append(run(find(name), f"regard lab {name}"))
+        hang(labs[-1], folder)
+        sign = "✓" if labs[-1].result.holds else "✗"
+        screen.print(f"{sign} {name:<12} {held(labs[-1].result)}; {duration(labs[-1].seconds)}")
+    typer.echo(str(write_index(labs, folder, shlex.join(["regard", "lab", "all", "--out", str(out)]))))
+    if not all(done.result.holds for done in labs):
+        raise typer.Exit(1)
+
+
+def _folder(out: Path) -> Path:
+    """The folder, made before anything is measured: a mistake is told at once."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be a folder: {error.strerror}") from None
+    return out
+
+
+COMMANDS: list[Callable[..., None]] = [lab]

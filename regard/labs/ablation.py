@@ -1,0 +1,149 @@
+"""Which parts of a Transformer matter? The paper's Table 3 in small.
+
+A base model learns to translate Petit, and beside it models that differ from it in one thing, as in the paper: (A) the
+number of heads at equal cost, (B) the width of keys, (C) layers and widths, (D) dropout and label smoothing, (E)
+learned positions. The base has an inner width of four times the model's and label smoothing of 0.1, as in the paper,
+and no dropout: in a short run no sentence comes by often. Perplexity is that of held-out tokens, without smoothing.
+
+The quick form shows two rows, the base and one half as wide. With full=true it is the whole table, each row with three
+seeds: some ten minutes on a GPU in the size of the notes.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean, stdev
+
+import torch
+from matplotlib.figure import Figure
+
+from regard.labs.lab import Claim, Result, Table
+from regard.labs.pictures import BLUE, GREY, panel
+from regard.labs.translators import foretold, sentences, trained, translated
+from regard.train.recipes import read_recipe
+
+SEEDS, T_95 = 3, 4.303
+"""of each row in the full table; and Student's t, the standard errors on either side of their mean that hold 95 %"""
+VOCABULARY = 1_000
+BASE, NARROW = "base", "(C) half the width"
+CERTAIN, SMOOTHED = "(D) label smoothing 0.0", "(D) label smoothing 0.2"
+FULL_SIZE = "full=true width=128 layers=2 heads=4 pairs=60000 steps=1500 batch_tokens=4000 lr=0.003 sentences=1000"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The base, and how long each row learns."""
+
+    full: bool = False
+    """the whole table, with three seeds, instead of two rows with one"""
+    width: int = 64
+    """d_model of the base"""
+    layers: int = 1
+    """of its encoder, and of its decoder"""
+    heads: int = 4
+    """of each of its attentions"""
+    pairs: int = 20_000
+    """of Petit, to learn from"""
+    steps: int = 700
+    """that each model learns"""
+    batch_tokens: int = 500
+    """of a step"""
+    lr: float = 1e-2
+    """the highest learning rate"""
+    sentences: int = 200
+    """of the test text that are translated"""
+    seed: int = 0
+    """the first"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one model, with a figure for each seed."""
+
+    parameters: int
+    perplexity: tuple[float, ...]
+    bleu: tuple[float, ...]
+
+
+def run(sizes: Sizes) -> Result:
+    """Train each row with each seed."""
+    rows = changes(sizes) if sizes.full else {name: changes(sizes)[name] for name in (BASE, NARROW)}
+    seeds = range(sizes.seed, sizes.seed + (SEEDS if sizes.full else 1))
+    found = {name: measured(sizes, changed, seeds) for name, changed in rows.items()}
+    table = Table(
+        ("", "parameters", "perplexity", "BLEU"),
+        tuple((name, f"{row.parameters:,}", told(row.perplexity, 2), told(row.bleu, 1)) for name, row in found.items()),
+        f"{sizes.steps:,} steps each" + (f"; means of {SEEDS} seeds and their 95 % intervals" if sizes.full else ""),
+    )
+    size = " ".join(f"--set {each}" for each in FULL_SIZE.split())
+    notes = ("Models are small and learn for a short time.", f"In full: regard lab ablation {size}")
+    return Result((table,), conclusions(found), partial(draw, found=found), (10.0, 1.6 + 0.25 * len(found)), notes)
+
+
+def changes(sizes: Sizes) -> dict[str, list[str]]:
+    """The rows of Table 3, each by what it changes of the base."""
+    width, heads, layers = sizes.width, sizes.heads, sizes.layers
+    d_k = width // heads
+    rows: dict[str, list[str]] = {BASE: []}
+    rows |= {f"(A) {n} head{'s' * (n > 1)}": [f"model.heads={n}"] for n in (1, heads // 2, 2 * heads, 4 * heads)}
+    rows |= {f"(B) d_k = {n}": [f"model.d_k={n}"] for n in (d_k // 4, d_k // 2)}
+    depths = sorted({max(1, layers // 2), layers + 1, 2 * layers} - {layers})
+    rows |= {f"(C) {n} layer{'s' * (n > 1)}": [f"model.layers={n}"] for n in depths}
+    rows |= {NARROW: [f"model.d_model={width // 2}"], "(C) twice the width": [f"model.d_model={2 * width}"]}
+    rows |= {f"(C) d_ff = {n}": [f"model.d_ff={n}"] for n in (2 * width, 8 * width)}
+    rows |= {f"(D) dropout {p}": [f"model.dropout={p}"] for p in (0.1, 0.2)}
+    rows |= {CERTAIN: ["train.label_smoothing=0.0"], SMOOTHED: ["train.label_smoothing=0.2"]}
+    return rows | {"(E) learned positions": ["model.positions=learned"]}
+
+
+def measured(sizes: Sizes, changed: list[str], seeds: range) -> Row:
+    """One row: its models learn, and are asked."""
+    base = [
+        *(f"model.d_model={sizes.width}", f"model.d_ff={4 * sizes.width}", f"model.layers={sizes.layers}"),
+        *(f"model.heads={sizes.heads}", "model.dropout=0.0", "train.label_smoothing=0.1", f"data.petit={sizes.pairs}"),
+        *(f"train.steps={sizes.steps}", f"train.warmup={sizes.steps // 10}", "train.schedule=linear"),
+        *(f"train.batch_tokens={sizes.batch_tokens}", f"train.lr={sizes.lr}", f"tokenizer.vocab_size={VOCABULARY}"),
+    ]
+    tested, figures, parameters = sentences(sizes.sentences), [], 0
+    for seed in seeds:
+        recipe = read_recipe("petit-fr-en", [*base, *changed, f"train.seed={seed}"])
+        model, held_out = trained(recipe, "cuda" if torch.cuda.is_available() else "cpu")
+        parameters = sum(each.numel() for each in model.network.parameters())
+        figures.append((foretold(model, held_out).perplexity, translated(model, tested).bleu))
+    perplexity, bleu = zip(*figures, strict=True)
+    return Row(parameters, perplexity, bleu)
+
+
+def conclusions(found: dict[str, Row]) -> tuple[Claim, ...]:
+    """What the paper says of its table, where this one has the rows for it."""
+    wavering = {name: mean(row.perplexity) for name, row in found.items()}
+    says = (
+        f"(C) Bigger models are better: perplexity {wavering[NARROW]:.2f} at half width, {wavering[BASE]:.2f} at full"
+    )
+    claims = [Claim(says, wavering[NARROW] > 1.1 * wavering[BASE])]
+    if SMOOTHED in found:
+        says = f"(D) Label smoothing costs perplexity: {wavering[SMOOTHED]:.2f}, and {wavering[CERTAIN]:.2f} without"
+        claims.append(Claim(says, wavering[SMOOTHED] > 1.03 * wavering[CERTAIN]))
+    return tuple(claims)
+
+
+def told(figures: tuple[float, ...], digits: int) -> str:
+    """A mean and, of several, its interval."""
+    reach = f" ± {half_width(figures):.{digits}f}" if len(figures) > 1 else ""
+    return f"{mean(figures):.{digits}f}{reach}"
+
+
+def half_width(figures: tuple[float, ...]) -> float:
+    """Of the 95 % interval of the mean; none of one figure."""
+    return T_95 * stdev(figures) / len(figures) ** 0.5 if len(figures) > 1 else 0.0
+
+
+def draw(figure: Figure, found: dict[str, Row]) -> None:
+    """Perplexity and BLEU of every row beside the base's."""
+    for number, (field, title) in enumerate((("perplexity", "perplexity"), ("bleu", "BLEU")), start=1):
+        axes = panel(figure, 2, number, title)
+        figures = [getattr(row, field) for row in found.values()]
+        axes.axvline(mean(getattr(found[BASE], field)), color=GREY, linestyle=":")
+        reach = [half_width(each) for each in figures]
+        axes.errorbar([mean(each) for each in figures], range(len(found)), xerr=reach, fmt="o", color=BLUE, capsize=3)
+        axes.set_yticks(range(len(found)), list(found) if number == 1 else [""] * len(found))
+        axes.set_ylim(len(found) - 0.5, -0.5)

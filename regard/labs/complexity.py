@@ -1,0 +1,150 @@
+"""What does attention cost as sequences grow, and what would a recurrent network cost?
+
+Attention over N tokens of width d is computed both ways that Regard has: readable, with the weights, and fast, by a
+fused kernel; an RNN of width d reads the same tokens. Measured are the most memory in use at one time, the time, the
+operations in matrix products, and the longest chain of products that wait for one another, which no number of cores
+shortens. Then an encoder–decoder reads N tokens and writes M, and what its operations are made of is fitted.
+"""
+
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from regard.config import preset
+from regard.labs.lab import Claim, Result, Table
+from regard.labs.meters import cpu_seconds, curves, most_bytes, products
+from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, legend, panel
+from regard.labs.scaling import fitted_power
+from regard.model.attention import attention, fast_attention
+from regard.model.transformer import build
+
+READABLE, FAST, RNN = WAYS = ("readable", "fast", "RNN")
+COLOUR = {READABLE: BLUE, FAST: ORANGE, RNN: GREEN}
+UNITS = (2**-20, 1e3, 1e-6, 1)  # MiB, ms, millions
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured."""
+
+    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
+    """N, tokens of a sequence; exponents are fitted to the longer half"""
+    width: int = 128
+    """d, of queries, keys and values, and of the RNN"""
+    pairs: tuple[int, ...] = (16, 32, 64, 128)
+    """N and M of the encoder–decoder, each with each"""
+    seed: int = 0
+
+
+class Cost(NamedTuple):
+    """What one pass takes, or the exponents of N therein."""
+
+    bytes: float
+    seconds: float
+    operations: float
+    chain: float
+
+
+@torch.no_grad()
+def run(sizes: Sizes) -> Result:
+    """Each length by attention, both ways, and by the RNN; then each pair of lengths."""
+    torch.manual_seed(sizes.seed)
+    costs = {n: costs_of(n, sizes.width) for n in sorted(sizes.lengths)}
+    upper = tuple(costs)[len(costs) // 2 :]
+    powers = {way: Cost(*(fitted_power(upper, [costs[n][way][i] for n in upper]) for i in range(4))) for way in WAYS}
+    parts = fitted_parts({(n, m): counted_operations(n, m) for n in sizes.pairs for m in sizes.pairs})
+    rows = [row(f"{n:,}", way, cost, UNITS) for n, each in costs.items() for way, cost in each.items()]
+    rows += [row("exponent of N", way, powers[way], (1, 1, 1, 1)) for way in WAYS]
+    fitted = tuple(f"{part:,.0f}" for part in parts)
+    tables = (
+        Table(("N", "by", "MiB", "ms (one thread)", "million operations", "longest chain"), tuple(rows)),
+        Table(("N²", "M²", "N·M", "N", "M"), (fitted,), "Operations of an encoder–decoder: so many for each, fitted"),
+    )
+    claims = claims_of(costs, powers, parts, sizes.width)
+    note = "Of a fused kernel, memory is what it gives back; within, it holds a tile for each thread, of bounded size."
+    return Result(tables, claims, lambda figure: draw(figure, costs, sizes.width), (9.5, 6.0), (note,))
+
+
+def costs_of(n: int, d: int) -> dict[str, Cost]:
+    """One length, by the three ways."""
+    q, k, v = torch.randn(3, 1, 1, n, d)  # each [1, 1, N, d]
+    rnn = nn.RNN(d, d, batch_first=True)
+    works = (lambda: attention(q, k, v), lambda: fast_attention(q, k, v), lambda: rnn(q[0]))
+    found = {}
+    for way, work in zip(WAYS, works, strict=True):
+        done, memory = products(work), nan if way == RNN else most_bytes(work)
+        found[way] = Cost(memory, cpu_seconds(work), done.operations, done.chain)
+    return found
+
+
+def counted_operations(n: int, m: int) -> int:
+    """Of an encoder–decoder that reads n tokens and writes m."""
+    model = build(preset("tiny", vocab_size=33)).eval()
+    source, target = torch.zeros(1, n, dtype=torch.long), torch.zeros(1, m, dtype=torch.long)
+    return products(lambda: model(source, target)).operations
+
+
+def row(n: str, way: str, cost: Cost, units: tuple[float, ...]) -> tuple[str, ...]:
+    """A line of the table."""
+    values = [each * unit for each, unit in zip(cost, units, strict=True)]
+    return n, way, *("–" if isnan(each) else f"{each:,.2f}".removesuffix(".00") for each in values)
+
+
+def fitted_parts(counted: dict[tuple[int, int], int]) -> list[float]:
+    """How many operations there are for each N², M², N·M, N and M, by least squares."""
+    n, m = torch.tensor(list(counted), dtype=torch.float64).unbind(1)
+    terms = torch.stack([n * n, m * m, n * m, n, m], 1)  # [pairs, 5]
+    wanted = torch.tensor([*counted.values()], dtype=torch.float64)[:, None]
+    return [float(each) for each in torch.linalg.lstsq(terms, wanted).solution[:, 0]]
+
+
+def claims_of(
+    costs: dict[int, dict[str, Cost]], powers: dict[str, Cost], parts: list[float], d: int
+) -> tuple[Claim, ...]:
+    """What follows."""
+    longest, last = max(costs), costs[max(costs)]
+    readable, fast, rnn = powers.values()
+    counts = {n: [cost.operations for cost in each.values()] for n, each in costs.items()}
+    chains = {n: [cost.chain for cost in each.values()] for n, each in costs.items()}
+    return (
+        Claim(
+            f"Memory grows as N to the {readable.bytes:.2f} where the weights are formed, to the {fast.bytes:.2f} in a "
+            f"fused kernel: at N = {longest:,} it is {last[READABLE].bytes / last[FAST].bytes:.0f} times less",
+            1.6 < readable.bytes < 2.1 and 0.9 < fast.bytes < 1.1,
+        ),
+        Claim(
+            f"Time grows by either way as about N² (to the {readable.seconds:.2f} and {fast.seconds:.2f}), an RNN's as "
+            f"about N (to the {rnn.seconds:.2f})",
+            all(1.3 < each.seconds < 2.7 for each in (readable, fast)) and 0.3 < rnn.seconds < 1.7,
+        ),
+        Claim(
+            f"Counted, attention is 4·N²·d operations and the RNN 4·N·d²: attention is less work while N < d = {d}",
+            all(count == [4 * n * n * d, 4 * n * n * d, 4 * n * d * d] for n, count in counts.items()),
+        ),
+        Claim(
+            f"But the RNN's products wait for one another, {last[RNN].chain:,} of them at N = {longest:,}; "
+            f"attention's longest chain is {last[FAST].chain} at any length",
+            all(chain == [2, 2, n] for n, chain in chains.items()),
+        ),
+        Claim(
+            f"An encoder–decoder's attention costs as N² + M² + N·M: fitted, {parts[0]:.1f}, {parts[1]:.1f} and "
+            f"{parts[2]:.1f} operations for each",
+            min(parts[:3]) > 0.99 * max(parts[:3]) > 0,
+        ),
+    )
+
+
+def draw(figure: Figure, costs: dict[int, dict[str, Cost]], width: int) -> None:
+    """Each measure over N."""
+    titles = ("memory, bytes", "time of one thread, seconds", "operations", "longest chain of products")
+    for i, (title, ways) in enumerate(zip(titles, (WAYS[:2], WAYS, WAYS[1:], WAYS[1:]), strict=True)):
+        axes = panel(figure, 2, i + 1, title, "length N", rows=2)
+        lines = {way: [each[way][i] for each in costs.values()] for way in ways}
+        curves(axes, list(costs), lines, [COLOUR[way] for way in ways])
+        if title == "operations":
+            axes.axvline(width, color=GREY, linestyle=":", linewidth=1, label="N = d")
+            legend(axes)
