@@ -2,8 +2,8 @@
 
 Attention over N tokens of width d is computed both ways that Regard has: readable, with the weights, and fast, by a
 fused kernel; an RNN of width d reads the same tokens. Measured are the most memory in use at one time, the time, the
-operations in matrix products, and the longest chain of products that wait for one another, which no number of cores
-shortens. Then an encoder–decoder reads N tokens and writes M, and what its operations are made of is fitted.
+operations in matrix products, and the longest chain of products that wait for one another. Then an encoder–decoder
+reads N tokens and writes M, and what its operations are made of is fitted.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from regard.model.transformer import build
 
 READABLE, FAST, RNN = WAYS = ("readable", "fast", "RNN")
 COLOUR = {READABLE: BLUE, FAST: ORANGE, RNN: GREEN}
-UNITS = (2**-20, 1e3, 1e-6, 1)  # MiB, ms, millions
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Sizes:
     """What is measured."""
 
     lengths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
-    """N, tokens of a sequence; exponents are fitted to the longer half"""
+    """N, tokens of a sequence; exponents are fitted to the longest three"""
     width: int = 128
     """d, of queries, keys and values, and of the RNN"""
     pairs: tuple[int, ...] = (16, 32, 64, 128)
@@ -43,10 +42,13 @@ class Sizes:
 class Cost(NamedTuple):
     """What one pass takes, or the exponents of N therein."""
 
-    bytes: float
+    bytes: int | float
     seconds: float
-    operations: float
-    chain: float
+    operations: int | float
+    chain: int | float
+
+
+Costs = dict[int, dict[str, Cost]]
 
 
 @torch.no_grad()
@@ -54,17 +56,17 @@ def run(sizes: Sizes) -> Result:
     """Each length by attention, both ways, and by the RNN; then each pair of lengths."""
     torch.manual_seed(sizes.seed)
     costs = {n: costs_of(n, sizes.width) for n in sorted(sizes.lengths)}
-    upper = tuple(costs)[len(costs) // 2 :]
-    powers = {way: Cost(*(fitted_power(upper, [costs[n][way][i] for n in upper]) for i in range(4))) for way in WAYS}
+    top = tuple(costs)[-3:]
+    powers = {way: Cost(*(fitted_power(top, [float(costs[n][way][i]) for n in top]) for i in range(4))) for way in WAYS}
     parts = fitted_parts({(n, m): counted_operations(n, m) for n in sizes.pairs for m in sizes.pairs})
-    rows = [row(f"{n:,}", way, cost, UNITS) for n, each in costs.items() for way, cost in each.items()]
+    rows = [row(f"{n:,}", way, cost, (2**-20, 1e3, 1e-6, 1)) for n, each in costs.items() for way, cost in each.items()]
     rows += [row("exponent of N", way, powers[way], (1, 1, 1, 1)) for way in WAYS]
     fitted = tuple(f"{part:,.0f}" for part in parts)
+    claims = claims_of(costs, powers, parts, sizes.width)
     tables = (
         Table(("N", "by", "MiB", "ms (one thread)", "million operations", "longest chain"), tuple(rows)),
         Table(("N²", "M²", "N·M", "N", "M"), (fitted,), "Operations of an encoder–decoder: so many for each, fitted"),
     )
-    claims = claims_of(costs, powers, parts, sizes.width)
     note = "Of a fused kernel, memory is what it gives back; within, it holds a tile for each thread, of bounded size."
     return Result(tables, claims, lambda figure: draw(figure, costs, sizes.width), (9.5, 6.0), (note,))
 
@@ -74,23 +76,21 @@ def costs_of(n: int, d: int) -> dict[str, Cost]:
     q, k, v = torch.randn(3, 1, 1, n, d)  # each [1, 1, N, d]
     rnn = nn.RNN(d, d, batch_first=True)
     works = (lambda: attention(q, k, v), lambda: fast_attention(q, k, v), lambda: rnn(q[0]))
-    found = {}
-    for way, work in zip(WAYS, works, strict=True):
-        done, memory = products(work), nan if way == RNN else most_bytes(work)
-        found[way] = Cost(memory, cpu_seconds(work), done.operations, done.chain)
-    return found
+    memory = (most_bytes(works[0]), most_bytes(works[1]), nan)  # an RNN's is not asked for
+    costs = [Cost(size, cpu_seconds(work), *products(work)) for work, size in zip(works, memory, strict=True)]
+    return dict(zip(WAYS, costs, strict=True))
 
 
 def counted_operations(n: int, m: int) -> int:
     """Of an encoder–decoder that reads n tokens and writes m."""
     model = build(preset("tiny", vocab_size=33)).eval()
-    source, target = torch.zeros(1, n, dtype=torch.long), torch.zeros(1, m, dtype=torch.long)
-    return products(lambda: model(source, target)).operations
+    tokens = torch.zeros(1, max(n, m), dtype=torch.long)
+    return products(lambda: model(tokens[:, :n], tokens[:, :m])).operations
 
 
-def row(n: str, way: str, cost: Cost, units: tuple[float, ...]) -> tuple[str, ...]:
+def row(n: str, way: str, cost: Cost, units: tuple[int | float, ...]) -> tuple[str, ...]:
     """A line of the table."""
-    values = [each * unit for each, unit in zip(cost, units, strict=True)]
+    values = (each * unit for each, unit in zip(cost, units, strict=True))
     return n, way, *("–" if isnan(each) else f"{each:,.2f}".removesuffix(".00") for each in values)
 
 
@@ -102,12 +102,9 @@ def fitted_parts(counted: dict[tuple[int, int], int]) -> list[float]:
     return [float(each) for each in torch.linalg.lstsq(terms, wanted).solution[:, 0]]
 
 
-def claims_of(
-    costs: dict[int, dict[str, Cost]], powers: dict[str, Cost], parts: list[float], d: int
-) -> tuple[Claim, ...]:
+def claims_of(costs: Costs, powers: dict[str, Cost], parts: list[float], d: int) -> tuple[Claim, ...]:
     """What follows."""
-    longest, last = max(costs), costs[max(costs)]
-    readable, fast, rnn = powers.values()
+    longest, last, (readable, fast, rnn) = max(costs), costs[max(costs)], powers.values()
     counts = {n: [cost.operations for cost in each.values()] for n, each in costs.items()}
     chains = {n: [cost.chain for cost in each.values()] for n, each in costs.items()}
     return (
@@ -138,13 +135,15 @@ def claims_of(
     )
 
 
-def draw(figure: Figure, costs: dict[int, dict[str, Cost]], width: int) -> None:
+def draw(figure: Figure, costs: Costs, width: int) -> None:
     """Each measure over N."""
+    both = {"attention": FAST, RNN: RNN}  # its two ways have these in common
+    shown = ({READABLE: READABLE, FAST: FAST}, {way: way for way in WAYS}, both, both)
     titles = ("memory, bytes", "time of one thread, seconds", "operations", "longest chain of products")
-    for i, (title, ways) in enumerate(zip(titles, (WAYS[:2], WAYS, WAYS[1:], WAYS[1:]), strict=True)):
+    for i, (title, ways) in enumerate(zip(titles, shown, strict=True)):
         axes = panel(figure, 2, i + 1, title, "length N", rows=2)
-        lines = {way: [each[way][i] for each in costs.values()] for way in ways}
-        curves(axes, list(costs), lines, [COLOUR[way] for way in ways])
+        lines = {name: [each[way][i] for each in costs.values()] for name, way in ways.items()}
+        curves(axes, list(costs), lines, [COLOUR[way] for way in ways.values()])
         if title == "operations":
             axes.axvline(width, color=GREY, linestyle=":", linewidth=1, label="N = d")
             legend(axes)

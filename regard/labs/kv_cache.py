@@ -22,15 +22,10 @@ from regard.labs.scaling import fitted_power
 from regard.model.cache import Cache
 from regard.model.transformer import Decoder, build
 
-NOTES = (
-    "Times are of one thread of this machine; operations and bytes are the same on every machine.",
-    "The formula's heads are those of keys and values: where query heads share them, the cache is as much smaller.",
-)
-
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is written, and by whom."""
+    """Who writes how much."""
 
     lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
     """tokens there are, with the one to be written next"""
@@ -69,19 +64,20 @@ def run(sizes: Sizes) -> Result:
     model, tokens = decoder(sizes), torch.randint(32, (1, longest))
     found = {n: next_token(model, tokens[:, :n]) for n in sorted(sizes.lengths)}
     shapes = ((1, heads, torch.float32), (8, heads, torch.float32), (8, heads, torch.bfloat16), (8, 1, torch.float32))
-    rooms = [room(sizes, *shape) for shape in shapes]
     rows = [
         (f"{n:,}", f"{a:,}", f"{b:,}", f"{b / a:.1f}", f"{s * 1e3:.2f}", f"{t * 1e3:.2f}", f"{t / s:.1f}")
         for n, ((a, b), (s, t), _) in found.items()
     ]
     columns = ("length", "operations, cached", "anew", "ratio", "ms, cached", "anew", "ratio")
     bytes_of = ("cache", "bytes by the formula", "in its tensors", "taken from memory")
+    rooms = [room(sizes, *shape) for shape in shapes]
     caches = tuple((each.shape, *(f"{count:,}" for count in each[1:])) for each in rooms)
     tables = (
         Table(columns, tuple(rows), "To write the next token"),
         Table(bytes_of, caches, f"A cache for {longest} tokens: rows × heads"),
     )
-    return Result(tables, claims_of(found, rooms), lambda figure: draw(figure, found), (9.5, 3.6), NOTES)
+    note = "Heads here are those of keys and values: where query heads share them, the cache is as much smaller."
+    return Result(tables, claims_of(found, rooms), lambda figure: draw(figure, found), (9.5, 3.6), (note,))
 
 
 def decoder(sizes: Sizes, kv_heads: int | None = None) -> Decoder:
@@ -123,7 +119,7 @@ def room(sizes: Sizes, batch: int, kv_heads: int, dtype: torch.dtype) -> Room:
 def claims_of(found: dict[int, Token], rooms: list[Room]) -> tuple[Claim, ...]:
     """What follows."""
     longest, last, apart = max(found), found[max(found)], max(each.difference for each in found.values())
-    cached, anew = (fitted_power(tuple(found), [each.operations[way] for each in found.values()]) for way in (0, 1))
+    cached, anew = (fitted_power(tuple(found), [float(each.operations[i]) for each in found.values()]) for i in (0, 1))
     fewer = last.operations[1] / last.operations[0]
     return (
         Claim(f"Both give the same logits, to {apart:.0e}", apart < 1e-4),
@@ -146,7 +142,8 @@ def claims_of(found: dict[int, Token], rooms: list[Room]) -> tuple[Claim, ...]:
 def draw(figure: Figure, found: dict[int, Token]) -> None:
     """Operations and time of the next token."""
     operations, seconds, _ = zip(*found.values(), strict=True)
-    for i, (title, costs) in enumerate((("operations", operations), ("time, seconds", seconds)), start=1):
+    titles = ("operations of the next token", "time of the next token, seconds")
+    for i, (title, costs) in enumerate(zip(titles, (operations, seconds), strict=True), start=1):
         cached, anew = zip(*costs, strict=True)
-        axes = panel(figure, 2, i, f"{title} of the next token", "tokens so far")
+        axes = panel(figure, 2, i, title, "tokens so far")
         curves(axes, list(found), {"anew": anew, "cached": cached}, (ORANGE, BLUE))

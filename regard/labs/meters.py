@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +25,7 @@ LEFT = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.bad
 """kinds of matrix products, and which argument of theirs is the left factor"""
 
 
-@dataclass(frozen=True)
-class Products:
+class Products(NamedTuple):
     """The matrix products of what was done."""
 
     operations: int
@@ -38,7 +36,8 @@ class Products:
 
 def products(work: Work) -> Products:
     """What is done, in matrix products; those of fused attention too."""
-    with one_thread(), sdpa_kernel(SDPBackend.MATH), _Products() as seen:  # not hidden in one kernel
+    seen = _Products()
+    with one_thread(), sdpa_kernel(SDPBackend.MATH), seen:  # not hidden in one kernel
         work()
     return Products(seen.operations, seen.chain)
 
@@ -48,7 +47,8 @@ def most_bytes(work: Work) -> int:
 
     What a fused kernel needs within itself is not seen: a tile for each thread, of bounded size.
     """
-    with one_thread(), _Allocations() as seen:
+    seen = _Allocations()
+    with one_thread(), seen:
         work()
     return seen.most
 
@@ -61,7 +61,7 @@ def cpu_seconds(work: Work, repeats: int = 5) -> float:
 
 
 def curves(
-    axes: "Axes", x: Sequence[int], lines: Mapping[str, Sequence[float]], colours: Sequence[str] = COLOURS
+    axes: "Axes", x: Sequence[int], lines: Mapping[str, Sequence[int | float]], colours: Sequence[str] = COLOURS
 ) -> "Axes":
     """Lines by name over x, both axes logarithmic, so that a power is a straight line and its exponent the slope."""
     axes.set_xscale("log", base=2)
@@ -69,7 +69,8 @@ def curves(
     for (name, y), colour in zip(lines.items(), colours, strict=False):
         axes.plot(x, y, "o-", color=colour, label=name, markersize=4)
     axes.set_xticks(x, [str(each) for each in x])
-    axes.minorticks_off()
+    axes.tick_params(axis="x", which="minor", bottom=False)
+    axes.tick_params(axis="y", which="minor", labelsize=7, colors="#444444")
     legend(axes)
     return axes
 

@@ -142,7 +142,6 @@ def draw(figure: Figure, found: dict[Way, Learned], sizes: Sizes) -> None:
         if way.norm == "post":
             name = way.name.removeprefix("post-norm, ").replace("none", "no warm-up", 1)
             rates.plot(steps, [way.rate(step, sizes) for step in steps], color=way.colour, label=name)
-    losses.axhline(math.log(sizes.letters), color=GREY, linestyle=":", linewidth=1)
-    losses.annotate("without looking", (0, math.log(sizes.letters) + 0.05), fontsize=8)
+    losses.axhline(math.log(sizes.letters), color=GREY, linestyle=":", linewidth=1, label="who does not look")
     legend(rates)
     legend(losses)

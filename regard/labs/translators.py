@@ -5,6 +5,7 @@ Dimensions: N target tokens, V outputs.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -51,6 +52,17 @@ class Foretold:
         return math.exp(self.nats)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For small tensors: threads that wait for each other on a busy machine can take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def sentences(amount: int, seed: int = 0, split: str = "test") -> list[Pair]:
     """So many sentences of Petit that no training text holds."""
     return list(pairs(amount, seed, split))
@@ -62,12 +74,14 @@ def as_examples(found: Sequence[Pair]) -> Examples:
     return Examples(("French", "English"), [p.french for p in found], [[p.english for p in found]], lines, len(lines))
 
 
+@one_thread()
 def translated(model: Model, found: Sequence[Pair]) -> Translated:
     """Have sentences translated, and compare with what is right."""
     outputs, wanted = model.translate([p.french for p in found], beam=1), [p.english for p in found]
     return Translated(bleu(outputs, wanted).score, petit_score(outputs, wanted, [p.tags for p in found]))
 
 
+@one_thread()
 def trained(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
     """The model that a recipe makes at its last step, and the held-out text as batches; nothing of it is saved."""
     task, train = make_task(recipe, cache_folder(), packed=False), recipe.train
@@ -91,6 +105,7 @@ def endless(batches: Batches) -> Iterator[Batch]:
         yield from batches.epoch(epoch)
 
 
+@one_thread()
 @torch.inference_mode()
 def foretold(model: Model, batches: Batches) -> Foretold:
     """How well held-out translations are foretold, each token from the source and the tokens before it."""
