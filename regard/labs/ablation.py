@@ -3,8 +3,7 @@
 The paper's Table 3 in small. A base model learns to translate Petit, and beside it models that differ from it in one
 thing, as in the paper: (A) the number of heads at equal cost, (B) the width of keys, (C) layers and widths, (D) dropout
 and label smoothing, (E) learned positions. The base has an inner width of four times the model's and label smoothing of
-0.1, as in the paper, and no dropout: in a short run no sentence comes by often. Perplexity is that of held-out tokens,
-without smoothing.
+0.1, as in the paper, and no dropout: in a short run no sentence comes by often. Perplexity is of held-out tokens.
 
 The quick form shows two rows, the base and one half as wide. With full=true it is the whole table, each row with three
 seeds, which in the size that the notes tell is work for a GPU.
