@@ -235,7 +235,8 @@ def _real(teller: Teller, device: str) -> None:
         return
     teller.chapter(
         "Real French",
-        f"The same code, trained for longer on sentences that people wrote: {DEFAULT}, which comes with Regard.",
+        f"The same code, trained for longer on sentences that people wrote: {DEFAULT}, which comes with Regard. It is "
+        "small, and not always right.",
     )
     with teller.waiting("translating …"):
         said = load(folder_of(DEFAULT), device).translate(REAL)
@@ -272,7 +273,7 @@ def next_commands(out: Path, sentence: str) -> dict[str, list[str]]:
         ],
         "Train on your own text, mine/train.fr and mine/train.en, a sentence a line": [
             "regard data check mine/train.fr mine/train.en",
-            """regard train small-corpus --set data.folder=mine --set 'data.languages=["fr", "en"]'""",
+            "regard train small-corpus --set data.folder=mine --set data.languages=fr,en",
         ],
         "Hand it to Hugging Face's tools": [f"regard export {run} demo-huggingface"],
         "See it all on a page": ["regard serve"],
