@@ -3,6 +3,7 @@
 import math
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 JOINERS = "\u200c\u200d"
 """not seen, and part of how some scripts are written"""
@@ -71,3 +72,20 @@ def duration(seconds: int | float) -> str:
     if minutes < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02}m"
     return f"{minutes // 60 // 24}d{minutes // 60 % 24:02}h"
+
+
+def safe_whole(text: str) -> str:
+    """As `safe`, however long the text is: its words alone are cut."""
+    return " ".join(map(safe, text.split(" ")))
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:
+    """A table of cells that are Markdown already; `right` says of each column whether it holds numbers.
+
+    >>> print(markdown_table(["seed", "BLEU"], [["0", "52.7"]], [False, True]))
+    | seed | BLEU |
+    | --- | ---: |
+    | 0 | 52.7 |
+    """
+    rules = ["---:" if each else "---" for each in right or [False] * len(heads)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rules, *rows))

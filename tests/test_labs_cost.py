@@ -4,40 +4,22 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.config import preset
 from regard.labs import complexity, copying, rnn, schedule
-from regard.labs.lab import Result, lab
-from regard.labs.meters import cpu_seconds, most_bytes, one_thread, products
+from regard.labs.meters import cpu_seconds, most_bytes, products
+from regard.labs.training import one_thread
 from regard.model.attention import attention, fast_attention
 from regard.model.cache import KeyValues
 from regard.model.transformer import Decoder, build
 from regard.train.cost import Work, forward_flops
+from tests.labs import drawn, failing, measured
 
 FLOAT = 4
 """bytes of a number"""
-
-
-def found(name: str, *changes: str) -> Result:
-    chosen = lab(name).sized(changes)
-    return chosen.run(chosen.sizes)
-
-
-def failing(result: Result) -> list[int]:
-    """Which claims do not hold, by their number."""
-    return [number for number, claim in enumerate(result.claims) if not claim.holds]
-
-
-def drawn(result: Result) -> int:
-    """Panels of the picture."""
-    figure = Figure(figsize=result.size, layout="constrained")
-    result.draw(figure)
-    figure.draw_without_rendering()
-    return len(figure.axes)
 
 
 def as_labs_do_not_time(work: Callable[[], object], repeats: int = 5) -> float:
@@ -86,9 +68,9 @@ class TestComplexity:
     SIZES = ("lengths=512,1024,2048", "width=64", "pairs=8,16,32")
 
     def test_its_claims_hold(self) -> None:
-        result = found("complexity", *self.SIZES)
+        result = measured("complexity", *self.SIZES)
         assert result.holds, [result.claims[i].says for i in failing(result)]
-        assert drawn(result) == 4
+        assert len(drawn(result).axes) == 4
 
     @pytest.mark.parametrize("n", [64, 300])
     def test_its_measures_are_the_closed_forms(self, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,16 +108,16 @@ class TestComplexity:
     def test_memory_that_grows_as_the_weights_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(complexity, "fast_attention", attention)
         monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
-        assert failing(found("complexity", *self.SIZES)) == [0]
+        assert failing(measured("complexity", *self.SIZES)) == [0]
 
 
 class TestRnn:
     @pytest.mark.slow
     @pytest.mark.usefixtures("as_users_run_it")  # checked shapes would take half of the time
     def test_its_claims_hold(self) -> None:
-        result = found("rnn", "distances=2,48", "steps=150", "lengths=16,32,64", "seed=1")
+        result = measured("rnn", "distances=2,48", "steps=150", "lengths=16,32,64", "seed=1")
         assert result.holds, [result.claims[i].says for i in failing(result)]
-        assert drawn(result) == 3
+        assert len(drawn(result).axes) == 3
 
     def test_the_two_are_of_equal_size(self) -> None:
         first, second = (copying.parameters(rnn.fresh(kind, rnn.Sizes())) for kind in rnn.KINDS)
@@ -153,19 +135,19 @@ class TestRnn:
             return copying.Recurrent(24)
 
         monkeypatch.setattr(rnn, "transformer", lstm)
-        assert {1, 2} <= set(failing(found("rnn", "distances=2,48", "steps=20", "lengths=16,32")))
+        assert {1, 2} <= set(failing(measured("rnn", "distances=2,48", "steps=20", "lengths=16,32")))
 
 
 class TestKvCache:
     SIZES = ("lengths=16,128,512", "layers=2")
 
     def test_its_claims_hold(self) -> None:
-        result = found("kv-cache", *self.SIZES)
+        result = measured("kv-cache", *self.SIZES)
         assert result.holds, [result.claims[i].says for i in failing(result)]
-        assert drawn(result) == 2
+        assert len(drawn(result).axes) == 2
 
     def test_bytes_and_operations_are_the_closed_forms(self) -> None:
-        tokens, caches = found("kv-cache", "lengths=8,64", "width=32", "layers=3", "heads=2").tables
+        tokens, caches = measured("kv-cache", "lengths=8,64", "width=32", "layers=3", "heads=2").tables
         config = preset("tiny", kind="decoder", vocab_size=33, d_model=32, layers=3, heads=2)
         for length, cached, anew, *_ in tokens.rows:
             n = int(length)
@@ -178,20 +160,20 @@ class TestKvCache:
     def test_a_cache_with_a_place_too_many_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         honest = Decoder.allocate
         monkeypatch.setattr(Decoder, "allocate", lambda self, batch, length: honest(self, batch, length + 1))
-        assert 3 in failing(found("kv-cache", *self.SIZES))
+        assert 3 in failing(measured("kv-cache", *self.SIZES))
 
     def test_a_cache_that_forgets_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(KeyValues, "put", lambda self, _k, _v: (self.k, self.v))
-        assert 0 in failing(found("kv-cache", *self.SIZES))
+        assert 0 in failing(measured("kv-cache", *self.SIZES))
 
 
 class TestSchedule:
     @pytest.mark.slow
     @pytest.mark.usefixtures("as_users_run_it")
     def test_its_claims_hold(self) -> None:
-        result = found("schedule", "seed=3")
+        result = measured("schedule", "seed=3")
         assert result.holds, [result.claims[i].says for i in failing(result)]
-        assert drawn(result) == 2
+        assert len(drawn(result).axes) == 2
 
     def test_without_warm_up_the_rate_is_the_papers_from_its_top_on(self) -> None:
         sizes = schedule.Sizes(warmup=100, width=32)
@@ -203,4 +185,4 @@ class TestSchedule:
         assert cold.rate(400, sizes) == warm.rate(400, sizes)
 
     def test_models_that_learned_nothing_are_seen(self) -> None:
-        assert failing(found("schedule", "steps=10")) == [0, 2, 3]
+        assert failing(measured("schedule", "steps=10")) == [0, 2, 3]

@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Callable
-from io import BytesIO
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.labs import average, copy, nonlinear, one_head, two_heads
-from regard.labs.lab import Result, lab
+from regard.labs.lab import Result
 from regard.model.attention import MultiHeadAttention
+from tests import labs
+from tests.labs import check_whole, failing
 
 SMALL = {
     "copy": ["keys=8,128", "draws=50", "leads=0,4,6,8,10,12,14"],
@@ -25,13 +25,7 @@ SMALL = {
 
 
 def measured(name: str, *changes: str) -> Result:
-    small = lab(name).sized([*SMALL[name], *changes])
-    return small.run(small.sizes)
-
-
-def failing(result: Result) -> list[int]:
-    """Which claims the measurement does not bear out, by number."""
-    return [number for number, claim in enumerate(result.claims) if not claim.holds]
+    return labs.measured(name, *SMALL[name], *changes)
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -50,13 +44,7 @@ def test_every_claim_holds_whatever_the_seed(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_tables_and_picture_are_whole(name: str) -> None:
     result = measured(name)
-    for table in result.tables:
-        assert table.rows
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-    figure = Figure(figsize=result.size, layout="constrained")
-    result.draw(figure)
-    figure.savefig(BytesIO())
-    assert all(axes.has_data() and axes.get_title(loc="left") for axes in figure.axes)
+    check_whole(result)
 
 
 def test_a_copys_error_is_the_weight_of_the_rest() -> None:

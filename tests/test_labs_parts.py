@@ -2,22 +2,22 @@
 
 import math
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 from regard.config import ModelConfig, preset
 from regard.labs import heads, letters, linear, mask, positions, residual, tasks
-from regard.labs.lab import Result, lab
+from regard.labs.lab import Result
 from regard.labs.training import fit
 from regard.model.attention import MultiHeadAttention
 from regard.model.layers import Layer
 from regard.model.positions import sinusoids
 from regard.model.transformer import build
+from tests import labs
+from tests.labs import check_whole, failing
 
 SMALL = {
     "mask": ["steps=200", "length=16"],
@@ -29,26 +29,15 @@ SMALL = {
 
 def found(name: str, *changes: str) -> Result:
     """The result of a lab at small size."""
-    small = lab(name).sized([*SMALL[name], *changes])
-    result: Result = small.run(small.sizes)
-    return result
-
-
-def broken(result: Result) -> list[int]:
-    """Which claims do not hold."""
-    return [number for number, claim in enumerate(result.claims) if not claim.holds]
+    return labs.measured(name, *SMALL[name], *changes)
 
 
 @pytest.mark.parametrize("name", [pytest.param("mask", marks=pytest.mark.slow), "heads", "positions", "residual"])
 def test_every_claim_holds_and_a_picture_is_drawn(name: str) -> None:
     result = found(name, "seed=1")
     assert result.claims
-    assert not broken(result), [claim.says for claim in result.claims if not claim.holds]
-    figure = Figure(figsize=result.size, layout="constrained")
-    result.draw(figure)
-    figure.savefig(BytesIO())
-    assert all(axes.has_data() for axes in figure.axes)
-    assert all(len(row) == len(table.columns) for table in result.tables for row in table.rows)
+    assert not failing(result), [claim.says for claim in result.claims if not claim.holds]
+    check_whole(result)
 
 
 def test_fit_follows_the_rate_and_leaves_the_model_ready_for_use() -> None:
@@ -84,10 +73,10 @@ def test_mask_by_hand() -> None:
 
 def test_mask_says_so_when_the_mask_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mask, "learn", lambda *_: letters.Learned([1.5], 1.5, "", 0.5))
-    assert broken(found("mask")) == [2, 3, 4]  # two models that are alike
+    assert failing(found("mask")) == [2, 3, 4]  # two models that are alike
     everywhere = dict.fromkeys(mask.look(0), torch.full((3, 3, 7, 7), 1 / 7))
     monkeypatch.setattr(mask, "look", lambda _: everywhere)
-    assert broken(found("mask"))[:2] == [0, 1]
+    assert failing(found("mask"))[:2] == [0, 1]
 
 
 def test_letters_alone_are_what_is_said_without_the_future() -> None:
@@ -119,9 +108,9 @@ def test_heads_cost_what_the_formula_says() -> None:
 def test_heads_says_so_when_one_head_is_enough_or_two_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     same = tasks.Found([0.0], (1.0, 1.0), 1.0, torch.zeros(1, 8))
     monkeypatch.setattr(heads, "look_up", lambda *_: same)
-    assert broken(found("heads")) == [2]
+    assert failing(found("heads")) == [2]
     monkeypatch.setattr(heads, "look_up", lambda *_: replace(same, both=0.5))
-    assert broken(found("heads")) == [3]
+    assert failing(found("heads")) == [3]
 
 
 def test_heads_says_so_when_heads_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +120,7 @@ def test_heads_says_so_when_heads_cost_more(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         heads, "MultiHeadAttention", lambda width, n: MultiHeadAttention(width, n, d_k=width, d_v=width)
     )
-    assert broken(found("heads", "heads=1,8", "width=128"))[:1] == [0]
+    assert failing(found("heads", "heads=1,8", "width=128"))[:1] == [0]
 
 
 def test_positions_by_closed_form() -> None:
@@ -152,11 +141,11 @@ def test_positions_says_so_when_they_are_not_sinusoids(monkeypatch: pytest.Monke
         return torch.randn(len(at), width, dtype=dtype)
 
     monkeypatch.setattr(positions, "sinusoids", random)
-    assert broken(found("positions", "steps=1"))[:4] == [0, 1, 2, 3]
+    assert failing(found("positions", "steps=1"))[:4] == [0, 1, 2, 3]
 
 
 def test_positions_says_so_when_order_is_not_learned() -> None:
-    assert broken(found("positions", "steps=1")) == [5]
+    assert failing(found("positions", "steps=1")) == [5]
 
 
 def test_linear_maps() -> None:
@@ -197,10 +186,10 @@ def test_the_forms_of_a_layer() -> None:
 
 def test_residual_says_so_when_every_form_is_the_whole_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residual, "FORMS", dict.fromkeys(residual.FORMS, Layer))
-    assert broken(found("residual")) == [0, 1, 2]
+    assert failing(found("residual")) == [0, 1, 2]
 
 
 def test_residual_says_so_when_no_form_has_a_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = residual.FORMS["neither"]
     monkeypatch.setattr(residual, "FORMS", dict.fromkeys(residual.FORMS, bare))
-    assert {1, 2, 3} <= set(broken(found("residual")))
+    assert {1, 2, 3} <= set(failing(found("residual")))

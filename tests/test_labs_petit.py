@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from matplotlib.figure import Figure
 
 from regard.api import Model, load
 from regard.evaluate.alignment import Attended, piece_words
@@ -26,6 +24,8 @@ from regard.labs.translators import Foretold, Translated, foretold, one_by_one, 
 from regard.text.petit import Pair, files, pairs
 from regard.train.recipe import Recipe
 from regard.train.recipes import read_recipe
+from tests import labs
+from tests.labs import check_whole, failing
 
 HELD_OUT, MADE = 20, 40
 SMALL = {
@@ -49,8 +49,7 @@ def little_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def measured(name: str, *changes: str) -> Result:
-    small = lab(name).sized([*SMALL[name], *changes])
-    return small.run(small.sizes)
+    return labs.measured(name, *SMALL[name], *changes)
 
 
 @cache
@@ -58,22 +57,11 @@ def usual(name: str) -> Result:
     return measured(name)
 
 
-def failing(result: Result) -> list[int]:
-    """Which claims the measurement does not bear out, by number."""
-    return [number for number, claim in enumerate(result.claims) if not claim.holds]
-
-
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in SMALL])
 def test_every_claim_holds_and_all_is_told(name: str) -> None:
     result = usual(name)
     assert result.holds, [result.claims[number].says for number in failing(result)]
-    for table in result.tables:
-        assert table.rows
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-    figure = Figure(figsize=result.size, layout="constrained")
-    result.draw(figure)
-    figure.savefig(BytesIO())
-    assert all(axes.has_data() and axes.get_title(loc="left") for axes in figure.axes)
+    check_whole(result)
 
 
 # align

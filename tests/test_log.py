@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Validated
-from regard.train.log import Log, read_metrics, visible, write_whole
+from regard.train.log import Log, read_metrics, write_whole
+from regard.words import visible
 
 STARTED = Started(0, 1000, "fr-en", "translation", "runs/fr-en", "CPU, float32", 1234, 100, 2, {"empty": 3})
 STEPPED = Stepped(50, 0.5, 3.25, 1e-4, 1.5, 4000, 812.5, 4.9, None)

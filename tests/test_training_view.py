@@ -24,8 +24,9 @@ from regard.evaluate.scores import translation_scores
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.train.log import Log
 from regard.view.figures import curves_figure, curves_png
-from regard.view.report import safe, write_report
-from regard.view.training import Display, SoFar, duration, panel, sparkline
+from regard.view.report import write_report
+from regard.view.training import Display, SoFar, panel, sparkline
+from regard.words import duration, safe
 
 STARTED = Started(
     0, 1000, "petit [b]fr[/b]", "translation", "runs/fr en", "NVIDIA H200, bfloat16", 12_345_678, 100, 2, {"empty": 3}

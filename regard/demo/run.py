@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from regard.train.checkpoint import RECIPE
+from regard.store import RECIPE
 from regard.train.events import Ended, Event, Saved
 from regard.train.log import read_metrics
 from regard.train.loop import check_folder, train

@@ -25,7 +25,8 @@ from regard.train.texts import petit_files
 from regard.view.report import write_report
 from regard.view.scores import plain_table
 from regard.view.terminal import short
-from regard.view.training import argument, duration
+from regard.view.training import argument
+from regard.words import duration
 
 REAL = (
     "Il fait froid ce matin, prends ton manteau.",

@@ -13,7 +13,7 @@ from regard.labs.lab import Lab, Table
 from regard.labs.page import code_apart, page, png
 from regard.labs.show import SIGNS, Done, held, numbers, paragraphs, sizes_table, verdicts
 from regard.train.log import write_whole
-from regard.words import code_cell, safe, visible
+from regard.words import code_cell, markdown_table, safe_whole, visible
 
 THUMBNAIL = 320
 """pixels that a picture is wide in the index"""
@@ -68,7 +68,7 @@ def csv_text(table: Table) -> str:
 def markdown(done: Done, picture: str) -> str:
     """A lab's page; `picture` is the name of the file beside it."""
     result, texts = done.result, paragraphs(done.lab.set_up)
-    sections = [f"# {_plain(done.lab.question)}"]
+    sections = [f"# {safe_whole(done.lab.question)}"]
     sections += [f"- {_prose(text[2:])}" if text.startswith("- ") else _prose(text) for text in texts]
     sections += [f"![What the lab {done.lab.name} measured]({picture})", *map(_table, result.tables)]
     for heading, claims in verdicts(result.claims).items():
@@ -76,7 +76,7 @@ def markdown(done: Done, picture: str) -> str:
     notes = "\n".join(f"- {_prose(note)}" for note in result.notes)
     sections += ["## Notes", notes] if notes else []
     sections += ["## Sizes", _table(sizes_table(done.lab.sizes))]
-    sections += [f"Made by `{visible(done.command)}`: {_plain(done.circumstances)}"]
+    sections += [f"Made by `{visible(done.command)}`: {safe_whole(done.circumstances)}"]
     return "\n\n".join(sections) + "\n"
 
 
@@ -85,7 +85,7 @@ def index(labs: Sequence[Done], in_full: Sequence[str], command: str) -> str:
     rows = []
     for done in labs:
         name = done.lab.name
-        about = [f"**[{name}]({name}.md)**", _plain(done.lab.question), code_cell(done.command)]
+        about = [f"**[{name}]({name}.md)**", safe_whole(done.lab.question), code_cell(done.command)]
         about += [] if done.result.holds else [f"✗ {held(done.result)} this time"]
         about += [f"[in full]({name}{FULL}.md)"] if name in in_full else []
         picture = f'[<img src="{name}.png" width="{THUMBNAIL}" alt="What the lab {name} measured">]({name}.md)'
@@ -102,17 +102,11 @@ def _written(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _plain(text: str) -> str:
-    """A text in Markdown as it is, however long: its words alone are cut by `safe`."""
-    return " ".join(map(safe, text.split(" ")))
-
-
 def _prose(text: str) -> str:
-    return code_apart(text, _plain, lambda piece: f"`{visible(piece)}`")
+    return code_apart(text, safe_whole, lambda piece: f"`{visible(piece)}`")
 
 
 def _table(table: Table) -> str:
-    title = f"**{_plain(table.title)}**\n\n" if table.title else ""
-    rules = ["---:" if right else "---" for right in numbers(table)]
-    cells = [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]
-    return title + "\n".join(f"| {' | '.join(line)} |" for line in (cells[0], rules, *cells[1:]))
+    title = f"**{safe_whole(table.title)}**\n\n" if table.title else ""
+    heads, *rows = [[safe_whole(cell) for cell in row] for row in (table.columns, *table.rows)]
+    return title + markdown_table(heads, rows, numbers(table))

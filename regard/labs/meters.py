@@ -1,8 +1,7 @@
 """How labs measure cost: by counts, which come out the same on every machine, and by time, which does not."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.labs.pictures import COLOURS, legend
+from regard.labs.training import one_thread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,17 +73,6 @@ def curves(
     axes.tick_params(axis="y", which="minor", labelsize=7, colors="#444444")
     legend(axes)
     return axes
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For many small operations: threads that wait for a busy core at each of them take most of the time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _seconds(work: Work) -> float:

@@ -7,16 +7,15 @@ import base64
 import html
 import re
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from regard.labs.lab import Claim, Result, Table
 from regard.labs.show import HELD, SIGNS, Done, numbers, paragraphs, sizes_table, verdicts
+from regard.view import figures
 from regard.words import visible
 
-DPI = 150
 LONG = 40
 """characters from which a cell is prose, and may be broken"""
 
@@ -25,9 +24,7 @@ def png(result: Result) -> bytes:
     """The picture."""
     figure = Figure(figsize=result.size, layout="constrained", facecolor="white")
     result.draw(figure)
-    buffer = BytesIO()
-    figure.savefig(buffer, dpi=DPI, format="png", metadata={"Software": None})  # the same figures, the same bytes
-    return buffer.getvalue()
+    return figures.png(figure)
 
 
 def page(done: Done, picture: bytes) -> str:

@@ -14,9 +14,10 @@ from torch import nn
 
 from regard.labs.copying import LETTERS, learned, loss, parameters, recurrent, sequences, transformer
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.meters import cpu_seconds, curves, one_thread, products
+from regard.labs.meters import cpu_seconds, curves, products
 from regard.labs.pictures import BLUE, GREY, ORANGE, legend, panel
 from regard.labs.scaling import fitted_power
+from regard.labs.training import one_thread
 
 LSTM, TRANSFORMER = KINDS = ("LSTM", "Transformer")
 NOTES = (

@@ -5,7 +5,6 @@ Dimensions: N target tokens, V outputs.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -17,7 +16,7 @@ from regard.api import Model
 from regard.evaluate.petit import PetitScore, petit_score
 from regard.evaluate.scores import bleu
 from regard.evaluate.sets import Examples
-from regard.labs.training import fit
+from regard.labs.training import fit, one_thread
 from regard.text.batches import IGNORE, Batch, Batches
 from regard.text.petit import Pair, pairs
 from regard.train.objective import Objective, inputs
@@ -50,17 +49,6 @@ class Foretold:
     def perplexity(self) -> float:
         """e to the nats: among how many tokens, equally likely, it would waver as much."""
         return math.exp(self.nats)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For small tensors: threads that wait for each other on a busy machine can take ten times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def sentences(amount: int, seed: int = 0, split: str = "test") -> list[Pair]:

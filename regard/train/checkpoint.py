@@ -23,8 +23,7 @@ from torch import Tensor
 
 from regard import store
 from regard.files import flush, new_folder, read_json
-from regard.store import MANIFEST, Stored, as_json, check_manifest, write_json, write_manifest
-from regard.store import RECIPE as RECIPE  # beside the names below
+from regard.store import MANIFEST, RECIPE, Stored, as_json, check_manifest, write_json, write_manifest
 from regard.train.log import METRICS, SAMPLES
 from regard.weights import write_weights
 

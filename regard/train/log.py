@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 from regard.config import check_type, did_you_mean
 from regard.files import flush, is_there, shorten
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
-from regard.words import visible as visible  # for those who show what was logged
+from regard.words import visible
 
 METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Started, Stepped, Validated, Saved, Noted, Ended)}

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from regard.model.transformer import build
-from regard.store import Stored, fill, load
+from regard.store import RECIPE, Stored, fill, load
 from regard.train.average import Average, Weights
 from regard.train.checkpoint import (
-    RECIPE,
     best_model,
     check_whole,
     held,

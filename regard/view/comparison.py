@@ -13,7 +13,7 @@ from regard.evaluate.groups import ENOUGH, enough_runs
 from regard.evaluate.scores import RESAMPLES, TRIALS, Compared, Comparison, Score
 from regard.view.report import power
 from regard.view.scores import millions, plain_table, show_note, show_signatures
-from regard.words import duration, safe, visible
+from regard.words import duration, markdown_table, safe, safe_whole, visible
 
 SURE = 0.05
 """a p-value below which a difference is not laid to chance"""
@@ -311,9 +311,7 @@ def _markdown(grid: Grid) -> str:
 
 def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, of cells that are Markdown already."""
-    names = [head.removesuffix(">") for head in heads]
-    rules = ["---:" if head.endswith(">") else "---" for head in heads]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (names, rules, *rows))
+    return markdown_table([head.removesuffix(">") for head in heads], rows, [head.endswith(">") for head in heads])
 
 
 def _bullets(texts: Sequence[str]) -> str:
@@ -322,7 +320,7 @@ def _bullets(texts: Sequence[str]) -> str:
 
 def _whole(text: str) -> str:
     """A text in Markdown as it is, as `safe`, however long it is: its words alone are cut."""
-    return " ".join(map(safe, text.split(" "))).strip()
+    return safe_whole(text).strip()
 
 
 def _signed_scores(result: ComparisonResult) -> list[Score]:

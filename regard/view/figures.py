@@ -55,12 +55,12 @@ CALM, FRAME, GRID = "#388cb2", "#d5dae3", "#eceff4"
 
 def attention_png(attention: Attention, layer: int | None = None, head: int | None = None) -> bytes:
     """Every layer and head small and one of them large, for each kind: a head, or the mean of a layer's heads."""
-    return _png(attention_figure(attention, layer, head))
+    return png(attention_figure(attention, layer, head))
 
 
 def curves_png(stepped: Sequence[Stepped], validated: Sequence[Validated], title: str) -> bytes:
     """Losses, score and learning rate of a run over its steps."""
-    return _png(curves_figure(stepped, validated, title))
+    return png(curves_figure(stepped, validated, title))
 
 
 def curves_figure(stepped: Sequence[Stepped], validated: Sequence[Validated], title: str) -> Figure:
@@ -90,11 +90,12 @@ def curves_figure(stepped: Sequence[Stepped], validated: Sequence[Validated], ti
     return sheet.figure
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """A figure as a file; the same figure gives the same bytes."""
     buffer = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a script that the font lacks shows as boxes
-        figure.savefig(buffer, dpi=DPI, format="png")
+        figure.savefig(buffer, dpi=DPI, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -20,8 +20,7 @@ from regard.train.events import PASSING, Ended, Event, Noted, Saved, Started, St
 from regard.train.log import METRICS, read_metrics, write_whole
 from regard.train.recipe import Train
 from regard.view.training import NAME_SOME, UNTRIED, argument, example, plural, untried, usage
-from regard.words import code_cell, duration, visible
-from regard.words import safe as safe  # for other reports in Markdown
+from regard.words import code_cell, duration, markdown_table, safe, visible
 
 REPORT, CURVES = "report.md", "curves.png"
 SHOWN = 3
@@ -115,7 +114,7 @@ def _trained(
     rows += [*_amounts(events, last), ("device", "; then ".join(dict.fromkeys(safe(each.place) for each in started)))]
     resumed = [f"{each.step:,}" for each in started if each.step]
     rows += [("went on from step", ", ".join(resumed))]
-    return "## What was trained\n\n" + _table(["", ""], [list(row) for row in rows if row[1]])
+    return "## What was trained\n\n" + markdown_table(["", ""], [list(row) for row in rows if row[1]])
 
 
 def _amounts(events: Sequence[Event], started: Started) -> list[tuple[str, str]]:
@@ -188,7 +187,7 @@ def _best(validated: Sequence[Validated], recipe: dict[str, Any]) -> str:
         sentences = _section(recipe, "train").get("validation_sentences", Train.validation_sentences)
         of = f", of the validation text's first {sentences:,} sentences at most" if isinstance(sentences, int) else ""
         about += f" BLEU is of greedy translations here{of}."
-    return f"## The best validation\n\n{about}\n\n{_table(heads, [row])}"
+    return f"## The best validation\n\n{about}\n\n{markdown_table(heads, [row])}"
 
 
 def _scored(scores: Scores) -> str:
@@ -197,18 +196,18 @@ def _scored(scores: Scores) -> str:
         rows = [
             [f"{scores.loss:.4f}", f"{scores.perplexity:,.2f}", f"{scores.bits_per_byte:.4f}", f"{scores.tokens:,}"]
         ]
-        return _table(["loss, nats per token", "perplexity", "bits per byte", "tokens"], rows)
+        return markdown_table(["loss, nats per token", "perplexity", "bits per byte", "tokens"], rows)
     if isinstance(scores, ClassScores):
         share = scores.accuracy
         interval = f"{share.low:.1%} – {share.high:.1%}"
         row = [f"{share.value:.1%}", interval, f"{scores.macro_f1:.1%}", f"{scores.majority:.1%}", f"{share.total:,}"]
-        return _table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
+        return markdown_table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
     three = (scores.bleu, scores.bleu_lowercase, scores.chrf)
     rows = [
         [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", code_cell(each.signature)]
         for each in three
     ]
-    table = _table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
+    table = markdown_table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
     notes = [f"- {safe(each)}" for each in (*scores.note.comparable, *scores.note.warnings)]
     head = f"**{safe(scores.note.test_set.rstrip('.'))}**"
     return "\n\n".join([head, table, *(["\n".join(notes)] if notes else [])])
@@ -268,7 +267,7 @@ def _samples(validated: Sequence[Validated]) -> str:
             if other.source == sample.source
         ]
         reference = [["reference", f"*{safe(sample.reference)}*"]] if sample.reference else []
-        blocks.append(_table(["step", safe(sample.source)], said + reference))
+        blocks.append(markdown_table(["step", safe(sample.source)], said + reference))
     return "\n\n".join(["## Samples over time", *blocks])
 
 
@@ -308,8 +307,3 @@ def _end(events: Sequence[Event]) -> Ended | None:
 def _section(recipe: dict[str, Any], name: str) -> dict[str, Any]:
     found = recipe.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -20,8 +20,7 @@ from rich.text import Text
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.view.console import console as usual_console
 from regard.view.terminal import short
-from regard.words import duration as duration  # for those who show a training's
-from regard.words import visible
+from regard.words import duration, visible
 
 APART = 5.0
 """seconds between two lines about steps, where no terminal is"""
