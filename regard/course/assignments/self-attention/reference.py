@@ -1,0 +1,25 @@
+"""A right answer."""
+
+import math
+
+import torch
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    """Every token of a sequence looks at every token of it."""
+
+    def __init__(self, input_size, hidden):
+        super().__init__()
+        self.q = nn.Linear(input_size, hidden)
+        self.k = nn.Linear(input_size, hidden)
+        self.v = nn.Linear(input_size, hidden)
+
+    def forward(self, x):
+        """[batch, seq, input_size] → [batch, seq, hidden]."""
+        q, k, v = self.q(x), self.k(x), self.v(x)  # [batch, seq, hidden]
+        scores = q @ k.transpose(1, 2)  # [batch, seq, seq]
+        scores = scores / math.sqrt(k.shape[-1])
+        weights = torch.softmax(scores, dim=-1)
+        mixed = weights @ v  # [batch, seq, hidden]
+        return mixed
