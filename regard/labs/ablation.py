@@ -26,7 +26,7 @@ SEEDS, T_95 = 3, 4.303
 VOCABULARY = 1_000
 BASE, NARROW = "base", "(C) half the width"
 CERTAIN, SMOOTHED = "(D) label smoothing 0.0", "(D) label smoothing 0.2"
-FULL_SIZE = "full=true width=128 layers=2 heads=4 pairs=60000 steps=1500 batch_tokens=4000 lr=0.003 sentences=1000"
+FULL_SIZE = "full=true width=128 layers=2 heads=4 pairs=60000 steps=600 batch_tokens=4000 lr=0.003 sentences=1000"
 
 
 @dataclass(frozen=True)

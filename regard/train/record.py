@@ -48,7 +48,8 @@ class Recorder:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a graph has memory of its own
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        # Meanwhile another thread may fetch the next batches into pinned memory: that is no part of the record.
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             found = self.work(there)
         self.graphs[shape] = graph, there, found
         return self._replay(shape, batches)
