@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard import __version__
-from regard.cli import attend, bench, data, export, labs, models, scores, train
+from regard.cli import attend, bench, course, data, export, labs, models, scores, serve, train
 
 app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
@@ -71,9 +71,12 @@ commands: list[Callable[..., None]] = [
     *attend.COMMANDS,
     *scores.COMMANDS,
     *labs.COMMANDS,
+    *course.COMMANDS,
+    *serve.COMMANDS,
 ]
 for command in commands:
     app.command()(command)
+app.add_typer(course.app, name="course")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

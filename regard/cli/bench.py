@@ -56,6 +56,23 @@ def train(
     run(console(), _device(device), repeats, [name.strip() for name in work.split(",") if name.strip()], nanogpt)
 
 
+@app.command()
+def serve(
+    model: Annotated[str, typer.Option(help="A bundled translator.")] = "fr-en",
+    clients: Annotated[int, typer.Option(min=1, help="So many at once.")] = 32,
+    sentences: Annotated[int, typer.Option(min=1, help="That each way translates.")] = 128,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 5,
+) -> None:
+    """The server: many clients at once beside one at a time, and one client beside a direct call, in turns.
+
+    Example: regard bench serve --clients 32
+    """
+    from regard.bench.serve import bench as run
+    from regard.view.console import console
+
+    run(console(), model, clients, sentences, repeats)
+
+
 def _device(wanted: str) -> str:
     """The device that is asked for, or the best there is."""
     import torch

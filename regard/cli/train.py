@@ -3,9 +3,13 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.train.loop import Fit
+    from regard.train.recipe import Recipe
 
 
 def train(
@@ -20,11 +24,21 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
     ] = False,
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your own MultiHeadAttention (.py, of the course's assignment multi-head-attention) in every layer. "
+            "It is checked first, as by regard check, and then runs in this process."
+        ),
+    ] = None,
 ) -> None:
     """Train a model as a recipe says: a translator, a language model or a classifier.
 
     The run's folder holds the best model, recipe.toml, metrics.jsonl, samples.txt, checkpoints and at last report.md.
     SIGTERM and Ctrl-C finish the step and save. On several GPUs: torchrun --nproc-per-node 8 -m regard train RECIPE
+
+    With --attention two runs are made, of the same seed and first weights: one with Regard's attention, in a folder
+    OUT-reference, then one with yours, whose losses are shown side by side. What is saved is an ordinary model.
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
     """
@@ -32,6 +46,17 @@ def train(
 
     chosen = read_recipe(recipe, changes or [])
     folder = out or Path("runs") / chosen.name
+    if attention is not None:
+        _train_own(chosen, folder, resume, attention)
+        return
+    _train(chosen, folder, resume)
+
+
+def _train(
+    recipe: "Recipe", folder: Path, resume: bool, fit: "Fit | None" = None, reference: Path | None = None
+) -> None:
+    """A run, shown as it goes, beside the reference if there is one; and its report."""
+    from regard.course.beside import beside, losses_of
     from regard.train.loop import train as run
     from regard.train.parallel import speaks
     from regard.view.console import console
@@ -39,13 +64,41 @@ def train(
     from regard.view.training import Display
 
     with Display(console(), recipe=str(folder / "recipe.toml")) if speaks() else nullcontext() as display:
-        outcome = run(chosen, folder, resume, [display] if display else [])
+        watchers = [] if display is None else [beside(display, losses_of(reference)) if reference else display]
+        outcome = run(recipe, folder, resume, watchers, fit)
     if not outcome.first:
         return
     report = write_report(folder, list(outcome.scores))
     if outcome.ended.reason == "interrupted":
         raise typer.Exit(128 + (outcome.signal or 0))
     typer.echo(f"{report}")
+
+
+def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) -> None:
+    """The reference's run, then the student's; and both losses."""
+    from copy import deepcopy
+    from dataclasses import replace
+
+    from regard.course.beside import compared, losses_of
+    from regard.course.own_attention import checked_attention, put_to_work
+    from regard.train.loop import check_folder
+
+    student = checked_attention(attention)
+    precision = "float32" if recipe.train.precision == "auto" else recipe.train.precision
+    recipe = replace(recipe, train=replace(recipe.train, compile=False, precision=precision))
+    reference = folder.with_name(f"{folder.name}-reference")
+    if not resume:
+        check_folder(recipe, folder, resume)
+    typer.echo(f"{attention} is right. First a run with Regard's attention, to compare with: {reference}")
+    try:  # what cannot be is refused before the first of two runs begins
+        _train(recipe, reference, resume, lambda network: put_to_work(student, deepcopy(network)))
+        typer.echo(f"Now the same with {attention}: {folder}")
+        _train(recipe, folder, resume, lambda network: put_to_work(student, network), reference)
+    except typer.Exit:
+        typer.echo("To go on with both runs: the same command again, with --resume")
+        raise
+    typer.echo(f"\n{compared(losses_of(folder), losses_of(reference))}")
+    typer.echo(f"{folder} holds an ordinary model, with the weights that your attention learned.")
 
 
 COMMANDS: list[Callable[..., None]] = [train]

@@ -68,15 +68,15 @@ class Assignment:
     title: str
     defines: tuple[str, ...]
     """names that a solution defines at its top, by which a file is known"""
-    points: Mapping[str, float]
+    points: Mapping[str, int | float]
     """for each probe"""
     stages: tuple[str, ...]
     """the reference's variables in the order in which they come about, stage by stage"""
     sizes: Mapping[str, int]
     """the words of shape comments, and how large each is in the example"""
-    style_points: float = 0
+    style_points: int | float = 0
     """for a file without style remarks"""
-    brevity_points: float = 0
+    brevity_points: int | float = 0
     """for a right solution whose longest function has at most `brevity_lines` lines of code"""
     brevity_lines: int = 0
 

@@ -3,22 +3,34 @@
 A solution, the reference and each of its variants are looked at by the same function, so that they can be compared.
 """
 
+import ast
 import random
+import re
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.course.assignment import Assignment
+from regard.course.notebook import parsed
+from regard.course.watch import Held as Held
+from regard.course.watch import plain, watching
+from regard.files import shorten
 
 EXAMPLE = "example"
 """the probe whose lines are watched: a few tokens, small enough to be shown"""
+MODULE = "solution"
+"""what a solution is called while it runs"""
+NO_MEMORY = re.compile("not enough memory|can't allocate memory|DefaultCPUAllocator|bad_alloc|out of memory")
+
+Guard = Callable[[], AbstractContextManager[Any]]
+"""within which the file, a cell or a probe is run"""
 
 
 @dataclass(frozen=True)
@@ -32,16 +44,6 @@ class Failure:
     """of the solution, where it came from"""
 
 
-@dataclass(frozen=True)
-class Held:
-    """A tensor that a line of the solution brought about, in the example."""
-
-    line: int
-    name: str
-    """the variable, or "return" """
-    value: Tensor
-
-
 @dataclass
 class Observed:
     """All that was seen of one solution."""
@@ -51,87 +53,158 @@ class Observed:
     failures: dict[str, Failure] = field(default_factory=dict)
     """of each probe that did not; of "" when the file itself could not be run"""
     held: list[Held] = field(default_factory=list)
+    skipped: list[Failure] = field(default_factory=list)
+    """of a notebook's cells that did not run, and did not need to"""
+    notes: list[str] = field(default_factory=list)
+    """what else a person should know, in sentences"""
+    printed: str = ""
+    """what the solution printed, its beginning"""
 
 
-def observe(source: str, assignment: Assignment, filename: str = "<solution>") -> Observed:
-    """Run a solution's source, then every probe of the assignment on what it defines."""
+def observe(
+    source: str,
+    assignment: Assignment,
+    filename: str = "<solution>",
+    cells: Sequence[int] = (),
+    guard: Guard = nullcontext,
+) -> Observed:
+    """Run a solution's source, then every probe of the assignment on what it defines.
+
+    `cells` are the first lines of a notebook's cells: one that fails is skipped if what the assignment needs is there
+    without it.
+    """
     seen = Observed()
-    code = compile(source, filename, "exec")
-    names: dict[str, Any] = {"__name__": "solution", "__file__": filename}
-    try:
-        _settle()
-        exec(code, names)
-    except Exception as error:
-        seen.failures[""] = failure(error, filename)
-        return seen
-    for name, probe in assignment.probes.items():
-        try:
-            _settle()
-            with _watching(filename, seen.held if name == EXAMPLE else None):
-                told = probe(names)
-            seen.values[name] = {key: torch.as_tensor(value).detach().clone() for key, value in told.items()}
-        except Exception as error:
-            seen.failures[name] = failure(error, filename)
+    probes = assignment.probes  # read before the solution runs, so that it finds nothing left to change
+    with _as_module(filename) as names:
+        seen.failures |= _run(source, assignment.defines, filename, cells, guard, names, seen.skipped)
+        if seen.failures:
+            return seen
+        for name, probe in probes.items():
+            try:
+                _settle()
+                with guard(), watching(filename, seen.held) if name == EXAMPLE else nullcontext():
+                    told = probe(names)
+                seen.values[name] = {key: plain(torch.as_tensor(value)) for key, value in told.items()}
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # exit() in a solution ends that probe alone
+                seen.failures[name] = failure(error, filename)
     return seen
 
 
 def failure(error: BaseException, filename: str) -> Failure:
     """An error as it is told: its class, its message, and the solution's line it came from, the innermost."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    return Failure(type(error).__name__, str(error), line)
+    line = lines[-1] if lines else None
+    if isinstance(error, SyntaxError) and error.filename == filename:
+        line = error.lineno
+    kind = type(error).__name__
+    try:
+        message = error.msg if isinstance(error, SyntaxError) else "" if isinstance(error, SystemExit) else str(error)
+    except Exception:  # a solution's own class of errors may fail at this as well
+        message = "an error that cannot be told"
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY.search(message)):
+        asked = re.search(r"(\d+) bytes", message)
+        much = f"{int(asked[1]):,} bytes of memory" if asked else "more memory"
+        kind, message = "MemoryError", f"asks for {much}: that is more than a solution may have"
+    return Failure(kind, shorten(f"{message} {_advice(error)}".strip()), line)
+
+
+def _advice(error: BaseException) -> str:
+    """What to know about an error that comes from the way solutions are run."""
+    match error:
+        case SystemExit():
+            return "calls exit(), which would end the check: leave that out"
+        case ModuleNotFoundError():
+            return "(it is not available here: a solution is one file that needs torch and Python's own modules alone)"
+        case RecursionError():
+            return "(a function calls itself without end)"
+        case EOFError():
+            return "(nobody is there to answer input())"
+        case FileNotFoundError():
+            return "(a solution runs in a folder of its own, without other files)"
+    return ""
+
+
+@contextmanager
+def _as_module(filename: str) -> Iterator[dict[str, Any]]:
+    """The names of a module that can be found by its name, as dataclasses and torch.jit do."""
+    before = sys.modules.get(MODULE)
+    module = sys.modules[MODULE] = ModuleType(MODULE)
+    module.__file__ = filename
+    try:
+        yield vars(module)
+    finally:
+        sys.modules.pop(MODULE, None)
+        if before is not None:
+            sys.modules[MODULE] = before
+
+
+def _run(
+    source: str,
+    needed: Sequence[str],
+    filename: str,
+    cells: Sequence[int],
+    guard: Guard,
+    names: dict[str, Any],
+    skipped: list[Failure],
+) -> dict[str, Failure]:
+    """Run the file, or cell after cell; what failed and cannot be done without, under ""."""
+    lacking: dict[str, Failure] = {}
+    for first, text in _parts(source, cells, needed):
+        try:
+            _settle()
+            with guard():
+                exec(compile("\n" * (first - 1) + text, filename, "exec", dont_inherit=True), names)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            why = failure(error, filename)
+            if not cells:
+                return {"": why}
+            skipped.append(why)
+            lacking |= {name: why for name in needed if _binds(text, (name,))}
+    missing = [why for name, why in lacking.items() if name not in names]
+    return {"": missing[0]} if missing else {}
+
+
+def _parts(source: str, cells: Sequence[int], needed: Sequence[str]) -> list[tuple[int, str]]:
+    """The cells to run, with their first lines: all up to the last that gives something that is needed."""
+    lines = source.split("\n")
+    starts = list(cells) or [1]
+    parts = [
+        (first, "\n".join(lines[first - 1 : end - 1]))
+        for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True)
+    ]
+    giving = [place for place, (_, text) in enumerate(parts) if _binds(text, needed)]
+    return parts[: giving[-1] + 1] if cells and giving else parts
+
+
+def _binds(text: str, names: Sequence[str]) -> bool:
+    """Whether a cell defines one of these names, or gives it an attribute."""
+    wanted = set(names)
+    tree = parsed(text)
+    if tree is None:
+        return any(re.search(rf"\b(class|def)\s+{re.escape(name)}\b", text) for name in names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name in wanted:
+            return True
+        if isinstance(node, ast.alias) and (node.asname or node.name) in wanted:
+            return True
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            root = node.value if isinstance(node, ast.Attribute) else node
+            if isinstance(root, ast.Name) and root.id in wanted:
+                return True
+    return False
 
 
 def _settle() -> None:
     """The same chance for all, whatever ran before."""
     random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # of the CPU alone: to ask every device takes 10 ms
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
-
-
-@contextmanager
-def _watching(filename: str, held: list[Held] | None) -> Iterator[None]:
-    """Note each tensor that a line of the file gives to a variable or returns; nothing without a list for it."""
-    if held is None:
-        yield
-        return
-    before = sys.gettrace()
-    sys.settrace(_Watch(filename, held).called)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-class _Watch:
-    """Follows the frames of one file line by line: what changed since a line began is what that line brought about."""
-
-    def __init__(self, filename: str, held: list[Held]) -> None:
-        self.filename, self.held = filename, held
-        self.known: dict[FrameType, tuple[int, dict[str, Any]]] = {}
-
-    def called(self, frame: FrameType, event: str, _: Any) -> Any:
-        """A function is entered: its arguments are no line's work."""
-        if event != "call" or frame.f_code.co_filename != self.filename or _is_body_of_class(frame.f_code):
-            return None
-        self.known[frame] = frame.f_lineno, dict(frame.f_locals)
-        return self.stepped
-
-    def stepped(self, frame: FrameType, event: str, value: Any) -> Any:
-        """A line begins, or the function ends: the line before it is done."""
-        line, old = self.known[frame]
-        for name, new in frame.f_locals.items():
-            if isinstance(new, Tensor) and old.get(name) is not new:
-                self.held.append(Held(line, name, new.detach().clone()))
-        if event == "return":
-            if isinstance(value, Tensor):
-                self.held.append(Held(line, "return", value.detach().clone()))
-            del self.known[frame]
-        else:
-            self.known[frame] = frame.f_lineno, dict(frame.f_locals)
-        return self.stepped
-
-
-def _is_body_of_class(code: CodeType) -> bool:
-    return not code.co_flags & 0x2  # CO_NEWLOCALS: set for functions alone
+    with suppress(Exception):
+        torch.set_default_device(None)

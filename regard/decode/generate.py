@@ -7,6 +7,7 @@ Dimensions: N sentences, R rows, P prompt length, V outputs.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -51,7 +52,7 @@ def translate(
 
     Sources are ids as the model reads them (framed), of any lengths; for a decoder its separator is put behind them.
     """
-    return _search(_translation(network, special, sources, options), decode) if sources else []
+    return _search(translation(network, special, sources, options), decode) if sources else []
 
 
 def stream(
@@ -67,10 +68,30 @@ def stream(
     if options.beam > 1:
         raise ValueError(f"beam={options.beam} cannot stream: what a beam says is not known before its end")
     if isinstance(network, EncoderDecoder) or translating:
-        task = _translation(network, special, [prompt], options)
+        task = translation(network, special, [prompt], options)
     else:
         task = _generation(network, special, [prompt], options)
     return (said for latest in _walk(task, decode) for said in latest)
+
+
+def stream_all(
+    network: Decoder,
+    special: SpecialIds,
+    prompts: Inputs,
+    options: Decoding,
+    seeds: Sequence[int],
+    limits: Sequence[int],
+    decode: Decode | None = None,
+) -> Iterator[list[Said]]:
+    """The next token of each prompt at a time, as `stream`; each prompt has a seed and a greatest length of its own."""
+    longest = replace(options, max_tokens=max(limits))
+    task = _generation(network, special, prompts, longest)
+    own = [min(limit, most) for limit, most in zip(limits, task.limits, strict=True)]
+    draws = None
+    if options.temperature:
+        rows = [numbers(seed, ids, max(own)) for seed, ids in zip(seeds, prompts, strict=True)]
+        draws = torch.stack(rows).to(task.tokens.device)
+    return _walk(replace(task, limits=own, draws=draws), decode)
 
 
 def step(network: Decoder | EncoderDecoder, tokens: Int[Tensor, " R"], past: Past) -> Float[Tensor, "R V"]:
@@ -137,7 +158,8 @@ def _generation(network: Decoder, special: SpecialIds, prompts: Inputs, options:
     return _task(network, special, prompts, options, [TOKENS] * len(prompts), history=prompts)
 
 
-def _translation(network: Decoder | EncoderDecoder, special: SpecialIds, sources: Inputs, options: Decoding) -> Task:
+def translation(network: Decoder | EncoderDecoder, special: SpecialIds, sources: Inputs, options: Decoding) -> Task:
+    """All that the translation of these sources begins with."""
     apart = isinstance(network, EncoderDecoder)
     if not apart and (not isinstance(network, Decoder) or special.separator is None):
         raise ValueError(

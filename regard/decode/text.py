@@ -43,38 +43,84 @@ def stream_text(ids: Iterable[int], decode: Decode, stops: Sequence[str] = ()) -
     A character whose bytes are not all there is held back, as is what may become a stop string. At a stop string the
     text ends, and no more ids are asked for.
     """
-    held = ""
-    for piece in whole_characters(ids, decode):
-        held += piece
-        if any(stop in held for stop in stops):
-            break
-        certain = len(held) - _may_become(held, stops)
-        if certain:
-            yield held[:certain]
-            held = held[certain:]
-    rest = cut(held, stops)
-    if rest:
+    telling = Telling(decode, stops)
+    for id_ in ids:
+        if piece := telling.add(id_):
+            yield piece
+        if telling.stopped:
+            return
+    if rest := telling.end():
         yield rest
 
 
+class Telling:
+    """The same for ids that come one by one: what each makes certain, and at the end the rest."""
+
+    def __init__(self, decode: Decode, stops: Sequence[str] = ()) -> None:
+        self.characters, self.stops = Characters(decode), stops
+        self.held = ""
+        self.stopped = False
+        """whether a stop string has come: nothing is told behind it"""
+
+    def add(self, id_: int) -> str:
+        """What is certain now that this id has come."""
+        return self._tell(self.characters.add(id_))
+
+    def end(self) -> str:
+        """What is left when no more ids come."""
+        told = self._tell(self.characters.end())
+        rest, self.held = self.held, ""
+        return told + rest
+
+    def _tell(self, piece: str) -> str:
+        if self.stopped:
+            return ""
+        self.held += piece
+        if piece and any(stop in self.held for stop in self.stops):
+            self.stopped = True
+            told, self.held = cut(self.held, self.stops), ""
+            return told
+        certain = len(self.held) - _may_become(self.held, self.stops)
+        told, self.held = self.held[:certain], self.held[certain:]
+        return told
+
+
 def whole_characters(ids: Iterable[int], decode: Decode) -> Iterator[str]:
-    """The text that each id adds, of whole characters.
+    """The text that each id adds, of whole characters."""
+    characters = Characters(decode)
+    for id_ in ids:
+        if piece := characters.add(id_):
+            yield piece
+    if rest := characters.end():
+        yield rest
+
+
+class Characters:
+    """Ids to whole characters, one by one.
 
     Each time only the ids since the last but one piece are decoded: those before them give the context that some
     decoders need (one that drops the first space of a text), and the cost stays linear.
     """
-    window: list[int] = []
-    context, known = 0, ""  # how many ids of the window have been told, and their text
-    for id_ in ids:
-        window.append(id_)
-        text = decode(window)
-        if len(text) > len(known) and not text.endswith(BROKEN):
-            yield text[len(known) :]
-            window = window[context:]
-            context, known = len(window), decode(window)
-    text = decode(window)
-    if len(text) > len(known):
-        yield text[len(known) :]
+
+    def __init__(self, decode: Decode) -> None:
+        self.decode = decode
+        self.window: list[int] = []
+        self.context, self.known = 0, ""  # how many ids of the window have been told, and their text
+
+    def add(self, id_: int) -> str:
+        """The text that this id adds; none while a character is not whole."""
+        self.window.append(id_)
+        text = self.decode(self.window)
+        if len(text) <= len(self.known) or text.endswith(BROKEN):
+            return ""
+        piece = text[len(self.known) :]
+        self.window = self.window[self.context :]
+        self.context, self.known = len(self.window), self.decode(self.window)
+        return piece
+
+    def end(self) -> str:
+        """What was held back."""
+        return self.decode(self.window)[len(self.known) :]
 
 
 def _may_become(text: str, stops: Sequence[str]) -> int:

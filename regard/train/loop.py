@@ -6,7 +6,7 @@ random state by the step's number. So a run that was interrupted goes on as if n
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.model.transformer import build
+from regard.model.transformer import Network, build
 from regard.store import RECIPE, Stored, fill, load
 from regard.train.average import Average, Weights
 from regard.train.checkpoint import (
@@ -66,6 +66,8 @@ TOO_MANY, TOO_MANY_SCALED = 10, 40
 """updates in a row that are not finite: no accident, but a fault; in float16 the loss's scale is sought so, at first"""
 
 Reason = Literal["steps", "patience", "interrupted"]
+Fit = Callable[[Network], None]
+"""exchanges parts of a network"""
 
 
 @dataclass
@@ -110,19 +112,25 @@ class Outcome:
     """whether this process is the one that wrote it"""
 
 
-def train(recipe: Recipe, out: Path, resume: bool = False, watchers: Sequence[Watcher] = ()) -> Outcome:
+def train(
+    recipe: Recipe, out: Path, resume: bool = False, watchers: Sequence[Watcher] = (), fit: Fit | None = None
+) -> Outcome:
     """Train as the recipe says, into the folder `out`; with `resume`, go on from its newest checkpoint.
 
-    SIGTERM and Ctrl-C finish the step, save, and end it with the reason "interrupted".
+    SIGTERM and Ctrl-C finish the step, save, and end it with the reason "interrupted". `fit` may exchange parts of the
+    network before the first step, in one process; its parameters keep their names and meaning, so that what is
+    validated and saved is an ordinary model of these weights.
     """
     resume = resume or restarted()
     with ranks(recipe.train.device) as here, ExitStack() as until_the_end:
         with here.agreed():
             recipe = replace(recipe, data=spelled_out(recipe.data))
             check_folder(recipe, out, resume)
+            if fit is not None and here.count > 1:
+                raise ValueError("a network with parts of one's own is trained in one process: leave torchrun out")
             if here.first:
                 until_the_end.enter_context(held(out))
-        run = Run(recipe, out, resume, here, Interrupts(), watchers)
+        run = Run(recipe, out, resume, here, Interrupts(), watchers, fit)
         until_the_end.callback(run.close)
         return run.go()
 
@@ -138,6 +146,7 @@ class Run:
         here: Ranks,
         stopped: Interrupts,
         watchers: Sequence[Watcher] = (),
+        fit: Fit | None = None,
     ) -> None:
         self.recipe, self.settings, self.out, self.here, self.stopped = recipe, recipe.train, out, here, stopped
         with here.agreed():
@@ -145,6 +154,8 @@ class Run:
             self.place = find_place(self.settings, here.local)
         with here.first_alone():
             self.task = make_task(recipe, cache_folder(), self._packed(), here.rank, here.count)
+        if fit is not None:
+            fit(self.task.network)
         sharded = here.count > 1 and self.settings.parallel == "fsdp"
         self.network = self.task.network.to(self.place.device, torch.float32 if sharded else self.place.dtype).train()
         objective = Objective(
@@ -152,7 +163,7 @@ class Run:
         )
         spread = here.spread(objective, self.settings.parallel, self.place.dtype)
         self.optimizer = Optimizer(self.network, self.settings, self.place.dtype == torch.float16)
-        self.stepper = Stepper(spread, self.optimizer, self.place.device, here, record=self.task.fixed)
+        self.stepper = Stepper(spread, self.optimizer, self.place.device, here, self.task.fixed and fit is None)
         self.progress = Progress(text=self.task.digest, packed=self.task.packed)
         self.average = Average(self.settings.average)
         notes = self._resume() if resume else []

@@ -1,7 +1,8 @@
 """The page that shows attention, in one file that fetches nothing: `look.html` with its style, script and data.
 
 It takes what `Attention.to_json` gives and knows nothing else of ours, so that a model's answer can show itself in a
-notebook. `look.js` and `look.css` are ordinary files that a server can serve as they are.
+notebook. All scripts and styles here are ordinary files that a server can serve as they are: `index.html` is the page
+of `regard serve`, whose Look view is the same `look.js`.
 """
 
 import base64
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+SCRIPTS = ("parts.js", "paint.js", "look.js")
+"""what the Look view is made of, each after what it imports"""
 START = 'look(document.getElementById("look"), JSON.parse(document.getElementById("data").textContent));'
 MAX_WEIGHTS = 4_000_000
 """in one page: some 25 million bytes"""
@@ -27,7 +30,7 @@ def page(told: Mapping[str, Any]) -> str:
     count = sum(len(w) * len(w[0]) * len(w[0][0]) * len(w[0][0][0]) for w in (each["weights"] for each in told["maps"]))
     if count > MAX_WEIGHTS:
         raise ValueError(f"{count:,} weights are too many for one page ({MAX_WEIGHTS:,}): shorten the text")
-    style, script = _read("look.css"), f"{_read('look.js')}\n{START}\n"
+    style, script = _read("look.css"), f"{_script()}\n{START}\n"
     parts = {
         "title": html.escape(f"{told['model']}: {told['source']}"[:80]),
         "policy": f"default-src 'none'; img-src data:; style-src '{_sha(style)}'; script-src '{_sha(script)}'",
@@ -45,6 +48,11 @@ def frame(told: Mapping[str, Any]) -> str:
         f'<iframe title="{title}" sandbox="allow-scripts" srcdoc="{html.escape(page(told))}" '
         'style="width: 100%; height: 800px; border: 0"></iframe>'
     )
+
+
+def _script() -> str:
+    """The modules as one, in which names need no import."""
+    return re.sub(r'^import [^;]*? from "\./\w+\.js";\n', "", "\n".join(map(_read, SCRIPTS)), flags=re.MULTILINE)
 
 
 def _read(name: str) -> str:

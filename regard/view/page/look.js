@@ -1,11 +1,12 @@
 // What every head looks at: all layers and heads small, one of them large; point at a token to see where it looks and
-// who looks at it. `look(root, data)` fills `root` with what `Attention.to_json` tells; `data.open` may name a layer and
-// a head to begin with. Text is only ever set as text.
+// who looks at it. `look(root, data)` fills `root` with what `Attention.to_json` tells; `data.open` may name a kind, a
+// layer and a head to begin with, `data.gold` has the links [row, column] that cross-attention should find. Text is only
+// ever set as text. A page around it may be told what is open (`changed`), add views of its own (`more`) and have
+// its own heading (`headed`).
 
-const RAMPS = {
-  light: [[246, 247, 250], [203, 230, 221], [126, 194, 190], [56, 140, 178], [37, 84, 150], [22, 28, 80]],
-  dark: [[13, 17, 40], [36, 56, 116], [28, 112, 148], [53, 168, 140], [160, 214, 96], [253, 231, 76]],
-};
+import { canvasOf, colour, layOut, lookup, NARROW, paintCells, prepare, RAMPS, readableOn, ROOMY } from "./paint.js";
+import { capital, cut, make, moveAmong, percent, standing, within } from "./parts.js";
+
 const KINDS = {
   encoder: ["Encoder", "source looks at source", "token", "looks at"],
   decoder: ["Decoder", "target looks at target so far", "reads → writes", "looks at"],
@@ -14,21 +15,25 @@ const KINDS = {
 const MEAN = -1;
 const FAINT = 0.03; // lines below are left out while no token is chosen
 const MANY = 26; // tokens; more have less room each
-const ROOMY = 28; // pixels; a cell of the heat map that has them says its number
 const LONG = 100; // characters; more are written smaller
 const TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
 
-export function look(root, data) {
+export function look(root, data, { changed = () => {}, more = [], headed = true } = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const start = Math.max(0, data.maps.findIndex((each) => each.kind === "cross"));
-  const state = { map: data.maps[start], layer: 0, head: MEAN, chosen: NOTHING, hover: null };
-  const view = build(root, data, start);
+  const closing = new AbortController();
+  const start = indexOf(data, data.open?.kind);
+  const state = { map: data.maps[start], layer: 0, head: MEAN, chosen: NOTHING, hover: null, until: null };
+  const view = build(root, data, start, more, headed);
   const shades = () => (dark.matches ? RAMPS.dark : RAMPS.light);
   let pictures = [];
 
   function openKind(index, { layer = null, head = null } = {}) {
     const map = data.maps[index];
-    Object.assign(state, { map, chosen: NOTHING, hover: null, layer: layer ?? map.weights.length - 1, head: head ?? MEAN });
+    const known = (number, list) => (number !== null && number >= 0 && number < list.length ? number : null);
+    Object.assign(state, { map, chosen: NOTHING, hover: null, until: null });
+    Object.assign(state, { layer: known(layer, map.weights) ?? map.weights.length - 1, head: known(head, map.weights[0]) ?? MEAN });
+    view.kinds[index].checked = true;
+    view.goldChoice.hidden = !hasGold();
     fillHeads();
     fillTokens();
     paint();
@@ -40,7 +45,15 @@ export function look(root, data) {
   }
 
   function choose(place) {
-    Object.assign(state, { chosen: place, hover: null });
+    Object.assign(state, { chosen: place, hover: null, until: null });
+    show();
+  }
+
+  // As it was when this row was written: the rows behind it are veiled. Past the last row, all is open again.
+  function stepTo(row) {
+    if (!state.map.writes.length) return;
+    const last = row >= state.map.queries.length - 1;
+    Object.assign(state, { chosen: { t: within(row, state.map.queries), s: null }, hover: null, until: last ? null : row });
     show();
   }
 
@@ -51,6 +64,8 @@ export function look(root, data) {
     }
   }
 
+  const hasGold = () => Boolean(data.gold?.length) && state.map.kind === "cross";
+  const goldLinks = () => (hasGold() && view.gold.checked ? data.gold : []);
   const weights = () => pictures[state.layer][state.head === MEAN ? pictures[state.layer].length - 1 : state.head];
 
   // The small pictures: a row for each layer, a column for each head and one for their mean.
@@ -106,7 +121,7 @@ export function look(root, data) {
     return write ? `reads ${state.map.queries[t]}, writes ${write}` : state.map.queries[t];
   }
 
-  const plain = (token) => make("span", data.special.includes(token) ? { class: "look-special" } : {}, token);
+  const plain = (token) => make("bdi", data.special.includes(token) ? { class: "look-special" } : {}, standing(token));
 
   function tokenButton(place, label, name) {
     const text = make("span", { class: "look-token" }, ...label);
@@ -137,12 +152,16 @@ export function look(root, data) {
     const { values } = weights();
     const name = called(state.layer, state.head);
     view.title.textContent = capital(name);
+    view.goldTold.textContent = hasGold() ? found(values, data.gold) : "";
     view.readout.replaceChildren(...sentence(map, values, place));
     markHeads();
     markTokens(view.queries, map.queries.map((_, t) => (place.s === null ? null : values[t][place.s])), state.chosen.t, place.t);
     markTokens(view.keys, map.keys.map((_, s) => (place.t === null ? null : values[place.t][s])), state.chosen.s, place.s);
     drawMatrix(values, place, name);
     drawLinks(values, place);
+    const steps = map.writes.length > 0; // the rows of an encoder are no steps
+    const head = state.head === MEAN ? null : state.head;
+    changed({ kind: map.kind, layer: state.layer, head, row: steps ? place.t : null, chosen: steps ? state.chosen.t : null });
   }
 
   function markHeads() {
@@ -160,6 +179,7 @@ export function look(root, data) {
       const share = shares[i];
       const rgb = share === null ? null : colour(ramp, share);
       button.setAttribute("aria-pressed", i === chosen);
+      button.classList.toggle("look-later", list === view.queries && state.until !== null && i > state.until);
       button.tabIndex = i === (chosen ?? 0) ? 0 : -1;
       button.style.backgroundColor = rgb ? `rgb(${rgb})` : i === active ? "var(--edge)" : "";
       button.style.color = rgb ? readableOn(rgb) : "";
@@ -172,27 +192,35 @@ export function look(root, data) {
     const { context, width } = prepare(view.links, view.links.parentElement.clientWidth, height);
     const step = view.queries.offsetHeight / values.length;
     const idle = row === null && column === null;
-    context.strokeStyle = style("--line");
-    values.forEach((shares, t) => shares.forEach((share, s) => {
-      const wanted = idle ? share >= FAINT : (row === t && share > 0.002) || (row === null && column === s && share > 0.002);
-      if (!wanted) return;
+    const link = (t, s) => {
       const [from, to] = [(t + 0.5) * step, (s + 0.5) * step];
-      context.globalAlpha = Math.min(1, idle ? share : Math.sqrt(share));
-      context.lineWidth = 0.8 + 4 * share;
       context.beginPath();
       context.moveTo(0, from);
       context.bezierCurveTo(width / 2, from, width / 2, to, width, to);
       context.stroke();
+    };
+    context.strokeStyle = style("--line");
+    values.forEach((shares, t) => shares.forEach((share, s) => {
+      if (state.until !== null && t > state.until) return;
+      const wanted = idle ? share >= FAINT : (row === t && share > 0.002) || (row === null && column === s && share > 0.002);
+      if (!wanted) return;
+      context.globalAlpha = Math.min(1, idle ? share : Math.sqrt(share));
+      context.lineWidth = 0.8 + 4 * share;
+      link(t, s);
     }));
+    Object.assign(context, { globalAlpha: 1, lineWidth: 1.6, strokeStyle: style("--mark") });
+    context.setLineDash([5, 4]);
+    for (const [t, s] of goldLinks()) if (idle || row === t || (row === null && column === s)) link(t, s);
   }
 
-  // The heat map beside the lines or, where it would have no numbers, above; on a phone below, unless there are many.
+  // The heat map beside the lines or, where it would have no numbers that it has above, above; on a phone below, unless there are many.
   function arrange(rows, columns, family) {
     const width = view.panels.clientWidth;
     const gap = parseFloat(getComputedStyle(view.panels).columnGap);
     const room = width - parseFloat(view.panels.style.getPropertyValue("--lines")) - gap;
     const plan = layOut(room, rows, columns, family);
-    const above = width < 600 ? columns.length > MANY : plan.width > room || plan.cell < ROOMY;
+    const numbered = plan.cell >= ROOMY || (plan.cell >= NARROW && layOut(width, rows, columns, family).cell < ROOMY);
+    const above = width < 600 ? columns.length > MANY : plan.width > room || !numbered;
     const order = above ? [view.matrix, view.lines] : [view.lines, view.matrix];
     if (view.panels.firstChild !== order[0]) view.panels.replaceChildren(...order);
     view.panels.classList.toggle("look-wide", above);
@@ -200,8 +228,9 @@ export function look(root, data) {
 
   function drawMatrix(values, place, name) {
     const { map } = state;
-    const rows = map.queries.map((read, t) => cut(map.writes[t] ? `${cut(read, 10)} → ${cut(map.writes[t], 10)}` : read, 24));
-    const columns = map.keys.map((key) => cut(key, 16));
+    const label = (token, most) => `\u2068${cut(standing(token), most)}\u2069`; // apart, whichever way it is written
+    const rows = map.queries.map((read, t) => (map.writes[t] ? `${label(read, 10)} → ${label(map.writes[t], 10)}` : label(read, 24)));
+    const columns = map.keys.map((key) => label(key, 16));
     const family = style("font-family");
     arrange(rows, columns, family);
     const plan = view.plan = layOut(view.matrix.clientWidth - 8, rows, columns, family);
@@ -217,6 +246,13 @@ export function look(root, data) {
     if (cell >= ROOMY) drawNumbers(context, plan, values);
     context.strokeStyle = style("--mark");
     context.lineWidth = 2;
+    for (const [t, s] of goldLinks()) ring(context, left + (s + 0.5) * cell, top + (t + 0.5) * cell, cell / 2 - 2);
+    if (state.until !== null) {
+      context.globalAlpha = 0.8;
+      context.fillStyle = style("--card");
+      context.fillRect(0, top + (state.until + 1) * cell, plan.width, plan.height);
+      context.globalAlpha = 1;
+    }
     if (place.t !== null) context.strokeRect(left, top + place.t * cell, cell * columns.length, cell);
     if (place.s !== null) context.strokeRect(left + place.s * cell, top, cell, cell * rows.length);
     view.map.setAttribute("aria-label", `Heat map of ${name}: a row for each token that looks, a column for each it looks at; the arrow keys move from cell to cell`);
@@ -230,6 +266,16 @@ export function look(root, data) {
     context.fillStyle = style(active ? "--mark" : "--ink");
     context.fillText(label, 0, 0);
     context.restore();
+  }
+
+  // In two colours, so that it is seen on any weight.
+  function ring(context, x, y, radius) {
+    for (const [colour, width] of [["--card", 4], ["--mark", 2]]) {
+      Object.assign(context, { strokeStyle: style(colour), lineWidth: width });
+      context.beginPath();
+      context.arc(x, y, Math.max(2, radius), 0, 2 * Math.PI);
+      context.stroke();
+    }
   }
 
   function drawNumbers(context, { left, top, cell, family }, values) {
@@ -277,18 +323,23 @@ export function look(root, data) {
   view.map.addEventListener("keydown", moveInMatrix);
   view.map.addEventListener("focus", () => view.map.matches(":focus-visible") && enterMatrix());
   root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NOTHING));
-  dark.addEventListener("change", paint);
+  view.gold.addEventListener("change", show);
+  dark.addEventListener("change", paint, { signal: closing.signal });
   openKind(start, data.open);
-  new ResizeObserver(() => requestAnimationFrame(() => {
+  const resized = new ResizeObserver(() => requestAnimationFrame(() => {
+    if (closing.signal.aborted) return;
     measureLines();
     show();
-  })).observe(view.panels);
+  }));
+  resized.observe(view.panels);
+  closing.signal.addEventListener("abort", () => resized.disconnect());
+  return { stepTo, open: (kind, place) => openKind(indexOf(data, kind), place), close: () => closing.abort() };
 }
 
 const NOTHING = { t: null, s: null };
 
 // The page's skeleton, and the parts of it that change.
-function build(root, data, start) {
+function build(root, data, start, more, headed) {
   const kinds = data.maps.map(({ kind }, i) => make("input", { type: "radio", name: "look-kind", value: kind, ...(i === start && { checked: "" }) }));
   const choices = kinds.map((input) => make("label", {}, input, KINDS[input.value][0], make("small", {}, KINDS[input.value][1])));
   const heads = make("div", { class: "look-heads", role: "group", "aria-label": "Layers and heads, counted from 0: the arrow keys move" });
@@ -306,25 +357,39 @@ function build(root, data, start) {
   const map = make("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "look-readout" });
   const matrix = make("div", { class: "look-matrix" }, map);
   const panels = make("div", { class: "look-panels" }, lines, matrix);
+  const gold = make("input", { type: "checkbox", checked: "" });
+  const goldTold = make("span", { class: "look-hint" });
+  const goldChoice = make("p", { class: "look-gold" }, make("label", {}, gold, " gold alignment"), " ", goldTold);
   root.className = "look";
   root.replaceChildren(
-    make("header", { class: "look-head" },
-      make("p", { class: "look-model" }, "What every head of ", make("strong", {}, data.model), " looks at"),
-      make("h1", data.source.length > LONG ? { class: "look-long" } : {}, data.source),
-      ...(data.target === null ? [] : [make("p", { class: "look-target" }, `→ ${data.target}`)])),
+    ...(headed ? [heading(data)] : []),
     ...(data.maps.length > 1 ? [make("fieldset", { class: "look-kinds" }, make("legend", {}, "Kind of attention"), ...choices)] : []),
     make("section", { class: "look-card look-overview", "aria-label": "Overview" },
       make("h2", {}, "All layers and heads"), make("div", { class: "look-scroll" }, heads), legend),
-    make("section", { class: "look-card", "aria-label": "One head" }, title, panels, readout),
+    make("section", { class: "look-card look-large", "aria-label": "One head" }, title, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
+    ...more,
   );
-  return { kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, plan: null };
+  return { gold, goldTold, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, plan: null };
 }
 
-function make(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children); // strings become text nodes
-  return element;
+function heading({ model, source, target }) {
+  return make("header", { class: "look-head" },
+    make("p", { class: "look-model" }, "What every head of ", make("strong", {}, model), " looks at"),
+    make("h1", source.length > LONG ? { class: "look-long" } : {}, source),
+    ...(target === null ? [] : [make("p", { class: "look-target" }, `→ ${target}`)]));
+}
+
+// Which map is of this kind; the one that links source and target, or else the first, where there is none.
+function indexOf({ maps }, kind) {
+  const found = [kind, "cross"].map((each) => maps.findIndex((map) => map.kind === each));
+  return found.find((index) => index >= 0) ?? 0;
+}
+
+// How many of the tokens that have gold links look most at one of them.
+function found(values, gold) {
+  const rows = [...new Set(gold.map(([t]) => t))];
+  const right = rows.filter((t) => gold.some(([row, s]) => row === t && s === largest(values[t])));
+  return `this one looks most at the right token for ${right.length} of ${rows.length}`;
 }
 
 // What there is to say of a place: a token that looks, one that is looked at, or both.
@@ -344,25 +409,8 @@ function called(layer, head) {
   return head === MEAN ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
 }
 
-function capital(text) {
-  return `${text[0].toUpperCase()}${text.slice(1)}`;
-}
-
-function percent(share) {
-  return `${Number((100 * share).toPrecision(3))} %`;
-}
-
 function same(a, b) {
   return a === b || (a !== null && b !== null && a.t === b.t && a.s === b.s);
-}
-
-function cut(text, most) {
-  const characters = [...text];
-  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : text;
-}
-
-function within(index, list) {
-  return Math.max(0, Math.min(list.length - 1, index));
 }
 
 function largest(shares) {
@@ -371,86 +419,4 @@ function largest(shares) {
 
 function mean(heads) {
   return heads[0].map((row, t) => row.map((_, s) => heads.reduce((sum, head) => sum + head[t][s], 0) / heads.length));
-}
-
-// Arrow keys, Home and End among the buttons of a group, of which Tab reaches one; sideways to `other`, if there is one.
-function moveAmong(event, buttons, columns, other) {
-  const list = [...buttons];
-  const at = list.indexOf(event.target);
-  const steps = { ArrowUp: -columns, ArrowDown: columns, Home: -at, End: list.length - 1 - at };
-  if (columns > 1) Object.assign(steps, { ArrowLeft: -1, ArrowRight: 1 });
-  const sideways = columns === 1 && (event.key === "ArrowLeft" || event.key === "ArrowRight");
-  if (at < 0 || !(event.key in steps || sideways)) return;
-  event.preventDefault();
-  if (sideways) other.children[within(at, other.children)].focus();
-  else list[at + steps[event.key]]?.focus();
-}
-
-// A weight's colour: by its square root, so that small ones are seen beside large ones.
-function colour(ramp, share) {
-  const place = Math.sqrt(Math.max(0, Math.min(1, share))) * (ramp.length - 1);
-  const low = Math.min(Math.floor(place), ramp.length - 2);
-  return ramp[low].map((from, i) => Math.round(from + (ramp[low + 1][i] - from) * (place - low)));
-}
-
-function readableOn(rgb) {
-  const [red, green, blue] = rgb.map((c) => (c <= 10 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-  const luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  return (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) ? "#000000" : "#ffffff";
-}
-
-function lookup(ramp) {
-  return Array.from({ length: 1001 }, (_, i) => colour(ramp, (i / 1000) ** 2)); // finer where colours change fast
-}
-
-function canvasOf(values) {
-  return make("canvas", { width: values[0].length, height: values.length });
-}
-
-function paintCells(canvas, values, table) {
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(canvas.width, canvas.height);
-  let at = 0;
-  for (const row of values) {
-    for (const share of row) {
-      const rgb = table[Math.round(1000 * Math.sqrt(Math.max(0, Math.min(1, share))))];
-      image.data.set(rgb, at);
-      image.data[at + 3] = 255;
-      at += 4;
-    }
-  }
-  context.putImageData(image, 0, 0);
-}
-
-// A canvas of so many CSS pixels, sharp on any screen.
-function prepare(canvas, width, height) {
-  const scale = devicePixelRatio || 1;
-  canvas.width = Math.round(width * scale);
-  canvas.height = Math.round(height * scale);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(scale, scale);
-  return { context, width, height };
-}
-
-// Where the cells of the large map stand, and how large cells and letters are: the largest letters that leave cells room
-// for numbers or, where there is no room for those, cells as high as the letters.
-function layOut(room, rows, columns, family) {
-  const context = document.createElement("canvas").getContext("2d");
-  const widest = (labels, font) => {
-    context.font = `700 ${font}px ${family}`;
-    return Math.max(...labels.map((label) => context.measureText(label).width));
-  };
-  let plan = null;
-  for (const [font, least] of [[16, ROOMY], [14, ROOMY], [12, ROOMY], [16, 18], [14, 16], [12, 14], [11, 13], [10, 12]]) {
-    const left = Math.ceil(widest(rows, font)) + 8;
-    const slant = widest(columns, font);
-    const right = Math.ceil(slant / 2) + font / 2;
-    const cell = Math.floor(Math.min(44, Math.max(least, (room - left - right) / columns.length)));
-    const top = Math.ceil(slant * 0.87) + 10;
-    plan = { font, family, left, top, cell, width: left + cell * columns.length + right, height: top + cell * rows.length + 2 };
-    if (plan.width <= room) break;
-  }
-  return plan;
 }

@@ -1,26 +1,51 @@
-"""What is looked at in a SelfAttention: its output on three tokens, on a batch, and its gradients."""
+"""What is looked at in a SelfAttention: its output at several sizes, its gradients, and what it returns."""
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from regard.course.assignment import Names
-from regard.course.known import inputs, known
+from regard.course.known import first, gradients, inputs, known, steady, with_layers
+
+
+def _made(names: Names, input_size: int, hidden: int) -> nn.Module:
+    module: nn.Module = with_layers(names["SelfAttention"](input_size, hidden), "q", "k", "v")
+    return known(module).eval()
+
+
+def _x(*shape: int) -> Tensor:
+    return inputs(*shape) / 2  # scores of about 1: no weight is nearly all
 
 
 def example(names: Names) -> dict[str, Tensor]:
     """Two sequences of three tokens."""
-    module = known(names["SelfAttention"](5, 4))
-    return {"output": module(inputs(2, 3, 5))}
+    module = _made(names, 5, 4)
+    return {"output": steady(lambda: module(_x(2, 3, 5)))}
 
 
-def batch(names: Names) -> dict[str, Tensor]:
-    """Other sizes, some of them equal: what is mixed up by chance shows."""
-    module = known(names["SelfAttention"](8, 4).double())
-    return {"output": module(inputs(4, 4, 8).double())}
+def shapes(names: Names) -> dict[str, Tensor]:
+    """A batch of one, and more tokens than features."""
+    module = _made(names, 3, 2)
+    return {"one sequence": steady(lambda: module(_x(1, 7, 3))), "many": steady(lambda: module(_x(6, 5, 3)))}
+
+
+def square(names: Names) -> dict[str, Tensor]:
+    """All sizes equal: what is mixed up gives numbers here, and no error."""
+    module = _made(names, 4, 4)
+    return {"output": steady(lambda: module(_x(4, 4, 4)))}
 
 
 def gradient(names: Names) -> dict[str, Tensor]:
     """What reaches the input and the weights."""
-    module = known(names["SelfAttention"](5, 4))
-    x = inputs(2, 6, 5).requires_grad_()
-    module(x).square().sum().backward()
-    return {"input": x.grad, "q": module.q.weight.grad}
+    module = _made(names, 3, 4)
+    x = _x(2, 6, 3).requires_grad_()
+    layers = {name: getattr(module, name).weight for name in ("q", "k", "v")}
+    return gradients(lambda: module(x), input=x, **layers)
+
+
+def returned(names: Names) -> dict[str, Tensor]:
+    """One tensor, and in training the same as otherwise."""
+    module = _made(names, 4, 4)
+    x = _x(2, 8, 4)
+    tensor = isinstance(module(x), Tensor)
+    settled = torch.allclose(first(module(x)), first(module.train()(x)), equal_nan=True)
+    return {"one tensor": torch.tensor(tensor), "the same in training": torch.tensor(settled)}

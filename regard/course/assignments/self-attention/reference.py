@@ -17,9 +17,11 @@ class SelfAttention(nn.Module):
 
     def forward(self, x):
         """[batch, seq, input_size] → [batch, seq, hidden]."""
-        q, k, v = self.q(x), self.k(x), self.v(x)  # [batch, seq, hidden]
+        q = self.q(x)  # [batch, seq, hidden]
+        k = self.k(x)  # [batch, seq, hidden]
+        v = self.v(x)  # [batch, seq, hidden]
         scores = q @ k.transpose(1, 2)  # [batch, seq, seq]
-        scores = scores / math.sqrt(k.shape[-1])
-        weights = torch.softmax(scores, dim=-1)
+        scores = scores / math.sqrt(q.shape[-1])  # [batch, seq, seq]
+        weights = torch.softmax(scores, dim=-1)  # [batch, seq, seq]
         mixed = weights @ v  # [batch, seq, hidden]
         return mixed

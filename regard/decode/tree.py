@@ -1,0 +1,160 @@
+"""What a decoder considered: the distribution at each step, and the tree that a beam search grew.
+
+Dimensions: N sentences (1), K beam, W live hypotheses, T tokens, V outputs, M candidates.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.decode.attend import readable
+from regard.decode.beam import Beams, advance, hypotheses, one_end
+from regard.decode.generate import begin, select, step, translation
+from regard.decode.loops import Task
+from regard.decode.options import Decoding
+from regard.decode.sample import best
+from regard.decode.search import Hypothesis
+from regard.decode.translate import tokenizer_of
+from regard.model.transformer import Decoder, EncoderDecoder
+from regard.store import Stored
+
+TOP = 10
+"""tokens of a step that are told"""
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A step: what was written, and the likeliest tokens with their probabilities."""
+
+    token: str
+    top: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A hypothesis that a beam search met."""
+
+    id: int
+    parent: int | None
+    """the hypothesis that it goes on from; None for the first token"""
+    token: str
+    score: float
+    """sum of log-probabilities up to here"""
+    step: int
+    kept: bool
+    """whether it lived on, or ended among the best"""
+    best: bool
+    """whether the translation goes through it"""
+
+
+def grow(stored: Stored, source: str, beam: int = 4) -> tuple[Hypothesis, list[Node]]:
+    """The best translation, as `translate` finds it, and every candidate that the search looked at on the way."""
+    tokenizer = tokenizer_of(stored)
+    network = _writer(stored)
+    options = Decoding(beam=min(beam, stored.config.outputs))
+    task = translation(network, stored.special, [tokenizer.framed(source)], options)
+    if options.beam == 1:
+        raise ValueError("a beam of 1 grows no tree: ask for 2 or more")
+    found, met = _search(task)
+    end = task.rules.end.tolist()
+    best_ids = [*found.ids, *_end_of(met, found, end)]
+    prefixes = {tuple(best_ids[:n]) for n in range(1, len(best_ids) + 1)}
+    numbers = {ids: number for number, ids in enumerate(met)}
+    nodes = []
+    for ids, (score, kept) in met.items():
+        parent, label = numbers.get(ids[:-1]), _label(stored, ids[-1])
+        nodes.append(Node(numbers[ids], parent, label, score, len(ids) - 1, kept, ids in prefixes))
+    return found, nodes
+
+
+def _search(task: Task) -> tuple[Hypothesis, dict[tuple[int, ...], tuple[float, bool]]]:
+    """As `beam_search` for one sentence; and the score of each candidate by what it said, and whether it was kept."""
+    met: dict[tuple[int, ...], tuple[float, bool]] = {}
+    rules, ahead = task.rules, partial(step, task.network)
+    with torch.inference_mode():
+        logits, cache = begin(task)
+        beams = Beams.of(task.limits, rules.options, logits)
+        while True:
+            before = beams
+            beams, rows = advance(before, logits, rules)
+            met |= _candidates(before, logits, task, {tuple(_said(ids)) for ids in beams.said[0].tolist()})
+            if bool(beams.finished(rules.options.length_penalty)):
+                break
+            cache = select(cache, rows.flatten(), None)
+            logits = ahead(beams.said[..., -1].flatten(), cache)  # [W, V]
+    return hypotheses([beams], 1, rules, None)[0][0], met
+
+
+def _candidates(
+    beams: Beams, logits: Float[Tensor, "W V"], task: Task, live: set[tuple[int, ...]]
+) -> dict[tuple[int, ...], tuple[float, bool]]:
+    """What a step chose among, best first."""
+    rules, k, outputs = task.rules, task.rules.options.beam, logits.size(-1)
+    sentence = beams.sentence.repeat_interleave(beams.score.size(1))  # [W]
+    log_probs = rules.log_probs(logits, beams.said.flatten(0, 1), sentence, beams.tokens)  # [W, V]
+    totals = beams.score[0, :, None] + one_end(log_probs, rules.end)  # [W, V]
+    score, index = best(totals.flatten()[None], 2 * k)  # [1, M]
+    end, last = set(rules.end.tolist()), int(beams.tokens) + 1 >= task.limits[0]
+    found = {}
+    for rank, (value, place) in enumerate(zip(score[0].tolist(), index[0].tolist(), strict=True)):
+        if value > -torch.inf:
+            ids = (*_said(beams.said[0, place // outputs].tolist()), place % outputs)
+            found[ids] = (value, ids in live or (rank < k and (ids[-1] in end or last)))
+    return found
+
+
+def steps(stored: Stored, source: str, written: Sequence[int]) -> list[Considered]:
+    """What a translator thought at each step of writing these ids."""
+    network, tokenizer = _writer(stored), tokenizer_of(stored)
+    device = network.embedding.tokens.weight.device
+    ids = tokenizer.framed(source)
+    if isinstance(network, EncoderDecoder):
+        read = [stored.special.start or 0, *written[:-1]]
+        with torch.inference_mode():
+            logits = network(torch.tensor([ids], device=device), torch.tensor([read], device=device))[0]  # [T, V]
+        return _considered(stored, logits, written)
+    separator = [] if stored.special.separator is None else [stored.special.separator]
+    return continuation(stored, [*ids, *separator], written)
+
+
+def continuation(stored: Stored, given: Sequence[int], written: Sequence[int]) -> list[Considered]:
+    """What a decoder thought at each step of writing these ids behind those that were given."""
+    network = _writer(stored)
+    if not isinstance(network, Decoder):
+        raise ValueError("ids are continued by a decoder, and this is an encoder–decoder")
+    device = network.embedding.tokens.weight.device
+    prefix = {"prefix": torch.tensor([len(given)], device=device)} if stored.config.prefix else {}
+    with torch.inference_mode():
+        logits = network(torch.tensor([[*given, *written[:-1]]], device=device), **prefix)[0]  # [T, V]
+    return _considered(stored, logits[len(given) - 1 :], written)
+
+
+def _considered(stored: Stored, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
+    probabilities, ids = logits.float().softmax(-1).topk(min(TOP, logits.size(-1)))  # [T, 10]
+    return [
+        Considered(_label(stored, chosen), tuple((_label(stored, id_), p) for id_, p in zip(few, most, strict=True)))
+        for chosen, few, most in zip(written, ids.tolist(), probabilities.tolist(), strict=True)
+    ]
+
+
+def _writer(stored: Stored) -> Decoder | EncoderDecoder:
+    if not isinstance(stored.network, Decoder | EncoderDecoder) or stored.config.classes:
+        raise ValueError(f"this {stored.config.kind} writes nothing")
+    return stored.network
+
+
+def _end_of(met: dict[tuple[int, ...], tuple[float, bool]], found: Hypothesis, end: list[int]) -> list[int]:
+    """The id that ended a hypothesis, of several the one that was met."""
+    return [] if found.reason != "end" else [id_ for id_ in end if (*found.ids, id_) in met][:1]
+
+
+def _said(ids: list[int]) -> list[int]:
+    return [id_ for id_ in ids if id_ >= 0]
+
+
+def _label(stored: Stored, id_: int) -> str:
+    return readable(tokenizer_of(stored).pieces([id_])[0])

@@ -1,0 +1,153 @@
+// A language model, token by token: what might follow as bars; choose one, draw one, or let it run.
+
+import { questions } from "./api.js";
+import { bars } from "./bars.js";
+import { growing, modelChoice } from "./choice.js";
+import { make, percent, visible } from "./parts.js";
+
+const SHOWN = 40; // bars
+const ASKED = 200; // tokens to draw from
+const PAUSE = 200; // milliseconds without a key, or with a slider at rest, before we ask
+const RUN = 120; // milliseconds between tokens that are drawn by themselves
+const KNOBS = [
+  ["temperature", "Temperature", 0.1, 2, 0.05, 1, "less: surer; more: more alike"],
+  ["top_k", "Top k", 0, SHOWN, 1, 0, "keeps the k likeliest"],
+  ["top_p", "Top p", 0.05, 1, 0.01, 1, "keeps the likeliest that have p together"],
+];
+
+export function write({ models, told }) {
+  const able = models.filter((model) => model.writes);
+  if (!able.length) return none();
+  const model = modelChoice(able, () => ask(0));
+  const { field, fit } = growing({ id: "text", rows: 4, placeholder: "Begin a text" });
+  const { place, question, drop } = questions(() => ask(0));
+  const next = bars("What might follow: choose one", (item) => append(item));
+  const tokens = make("p", { class: "tokens", "aria-label": "The text's tokens" });
+  const held = make("p", { class: "look-hint" });
+  const [draw, likeliest, run, undo] = ["Draw one", "Take the likeliest", "Let it run", "Undo"].map((text) => make("button", { type: "button" }, text));
+  const knobs = Object.fromEntries(KNOBS.map((each) => [each[0], knob(each, () => ask(PAUSE / 4))]));
+  const root = make("div", { class: "view" },
+    make("div", { class: "head" }, make("h1", {}, "Write"), model.root),
+    make("div", { class: "pair writing" },
+      make("section", { class: "card", "aria-label": "Text" }, make("label", { for: "text" }, "Text"), field,
+        make("div", { class: "tools" }, draw, likeliest, run, undo), place, tokens),
+      make("section", { class: "card", "aria-label": "What might follow" }, make("h2", {}, "What might follow"),
+        make("div", { class: "knobs" }, ...Object.values(knobs).map((each) => each.root)), held, next.list)));
+  let [answer, timer, running, past] = [null, null, false, []];
+
+  const settings = () => Object.fromEntries(Object.entries(knobs).map(([name, { input }]) => [name, Number(input.value)]));
+
+  function ask(pause) {
+    fit();
+    tell();
+    clearTimeout(timer);
+    timer = setTimeout(load, pause);
+  }
+
+  function tell() {
+    const usual = Object.fromEntries(KNOBS.map(([name, , , , , value]) => [name, value]));
+    const moved = Object.entries(settings()).filter(([name, value]) => value !== usual[name]);
+    told("write", { model: model.chosen().name, text: field.value, ...Object.fromEntries(moved) });
+  }
+
+  async function load() {
+    for (const button of [draw, likeliest, run]) button.disabled = !field.value;
+    if (!field.value) return clear();
+    const now = await question("/api/next", { model: model.chosen().name, text: field.value, ...settings(), show: ASKED });
+    if (now === null) stop();
+    if (!now) return;
+    answer = now;
+    next.show(answer.tokens.slice(0, SHOWN).map((each) => ({ ...each, token: visible(each.text), kept: each.kept_p })));
+    const kept = answer.tokens.reduce((sum, each) => sum + each.kept_p, 0);
+    held.textContent = `Outlined: what the model says. Filled: after your settings. Drawn from ${answer.tokens.length} tokens that have ${percent(Math.min(1, kept))} of what is kept.`;
+    tokens.replaceChildren(...answer.text_tokens.map((token) => make("bdi", { class: "chip" }, visible(token))));
+    if (running) timer = setTimeout(drawOne, RUN);
+  }
+
+  function clear() {
+    answer = null;
+    drop();
+    next.show([]);
+    tokens.replaceChildren();
+    held.textContent = "Begin a text, and what might follow it appears here.";
+  }
+
+  function append({ text }) {
+    past.push(field.value);
+    field.value += text;
+    undo.disabled = false;
+    ask(0);
+  }
+
+  // By the probabilities that are left after the settings.
+  function drawOne() {
+    const open = (answer?.tokens ?? []).filter((each) => each.kept_p > 0);
+    let left = Math.random() * open.reduce((sum, each) => sum + each.kept_p, 0);
+    const drawn = open.find((each) => (left -= each.kept_p) <= 0) ?? open.at(-1);
+    if (drawn) append(drawn);
+    else stop();
+  }
+
+  function stop() {
+    running = false;
+    run.textContent = "Let it run";
+  }
+
+  draw.addEventListener("click", drawOne);
+  likeliest.addEventListener("click", () => answer && append([...answer.tokens].sort((a, b) => b.p - a.p)[0]));
+  run.addEventListener("click", () => {
+    if (running) return stop();
+    running = true;
+    run.textContent = "Pause";
+    drawOne();
+  });
+  undo.addEventListener("click", () => {
+    stop();
+    field.value = past.pop() ?? field.value;
+    undo.disabled = past.length === 0;
+    ask(0);
+  });
+  field.addEventListener("input", () => {
+    stop();
+    ask(PAUSE);
+  });
+  return {
+    root,
+    close: () => {
+      stop();
+      clearTimeout(timer);
+      drop();
+    },
+    update(options) {
+      stop();
+      past = [];
+      undo.disabled = true;
+      model.choose(options.get("model"));
+      field.value = options.get("text") ?? "";
+      for (const [name, , , , , usual] of KNOBS) knobs[name].set(options.get(name) ?? usual);
+      requestAnimationFrame(fit);
+      load();
+    },
+  };
+}
+
+function knob([name, title, min, max, step, value, meaning], changed) {
+  const input = make("input", { type: "range", id: `knob-${name}`, min, max, step, value, "aria-describedby": `about-${name}` });
+  const shown = make("output", { for: `knob-${name}` }, `${value}`);
+  const root = make("div", { class: "knob" }, make("label", { for: `knob-${name}` }, title), shown, input, make("small", { id: `about-${name}` }, meaning));
+  const tell = () => (shown.textContent = name === "top_k" && input.value === "0" ? "all" : input.value);
+  input.addEventListener("input", () => {
+    tell();
+    changed();
+  });
+  tell();
+  return { root, input, set: (to) => { input.value = to; tell(); } };
+}
+
+function none() {
+  const command = make("pre", {}, make("code", {}, "regard train petit-lm --out runs/petit-lm\nregard serve fr-en runs/petit-lm"));
+  const root = make("div", { class: "view" }, make("h1", {}, "Write"),
+    make("section", { class: "card empty" }, make("h2", {}, "No language model is served"),
+      make("p", {}, "Here you write with a language model token by token: what might follow as bars, and temperature, top-k and top-p moved live. The models served now translate. Train one, or name one that you have:"), command));
+  return { root, update() {} };
+}

@@ -1,0 +1,34 @@
+"""How much of anything one may ask for. Each bound has an answer that says so."""
+
+BODY = 1_000_000
+"""bytes of a request's body: 413"""
+CHARACTERS = 10_000
+"""of all texts of a request together"""
+BATCH = 64
+"""texts or prompts of a request, and of what is decoded at once"""
+BATCH_CHARACTERS = 8_000
+"""of texts that are decoded at once, unless one alone has more: so long nobody else is heard"""
+BEAM = 16
+"""width of a beam, and so alternatives too"""
+LOOKED_AT = 300
+"""characters of a text whose attention is shown"""
+WEIGHTS = 1_000_000
+"""of attention in one answer"""
+NEW_TOKENS = 1_024
+"""that a language model adds"""
+PLACES = 16_384
+"""tokens, read and written, of all that a language model writes at a time: its cache holds them"""
+STOPS, STOP_CHARACTERS = 4, 64
+"""strings to stop at, and the length of each"""
+SHOWN = 200
+"""tokens of a distribution"""
+QUEUE, QUEUE_CHARACTERS = 256, 100_000
+"""texts that wait for a model, and their length in all: 429"""
+DEADLINE = 60.0
+"""seconds that a request may take: 503"""
+SLOW = 10.0
+"""seconds for a request's head, for its body, and for a client to take what is sent: 408, or no answer at all"""
+CONNECTIONS = 1_000
+"""sockets that are open at once: 503"""
+DRAIN = 20.0
+"""seconds that are left to requests when the server is told to end"""

@@ -1,0 +1,223 @@
+"""The page's own API: translate, look into a model, and the distribution of the next token."""
+
+from typing import Annotated, Any
+
+import torch
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.decode.attend import Attention, attend, readable
+from regard.decode.options import Decoding
+from regard.decode.sample import keep_top_k, keep_top_p
+from regard.decode.translate import tokenizer_of
+from regard.decode.tree import Considered, continuation, grow, steps
+from regard.model.transformer import EncoderDecoder
+from regard.text.tokenizer import Tokenizer
+from regard.view.serve import body, bounds
+from regard.view.serve.errors import Refusal, described
+from regard.view.serve.gold import gold_links
+from regard.view.serve.served import Served, Shelf
+from regard.view.serve.waiting import while_here
+
+BEAM = 4
+"""of the tree that is shown: as `attend` translates"""
+
+
+class Strict(BaseModel):
+    """Names that are not known are refused, and numbers are finite."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+
+Name = Annotated[str | None, Field(max_length=64, description="A served model; the first that can, if not given.")]
+LookedAt = Annotated[str, Field(min_length=1, max_length=bounds.LOOKED_AT, pattern=r"\S")]
+
+
+class Translate(Strict):
+    """A text to be translated."""
+
+    model: Name = None
+    text: Annotated[str, Field(max_length=bounds.CHARACTERS)]
+    beam: Annotated[body.Whole, Field(ge=1, le=bounds.BEAM)] = 4
+    n_best: Annotated[body.Whole, Field(ge=1, le=bounds.BEAM, description="A wider beam if need be.")] = 4
+
+
+class OneTranslation(BaseModel):
+    """A translation, and the sum of its tokens' log-probabilities."""
+
+    text: str
+    score: float
+
+
+class Translations(BaseModel):
+    """Best first."""
+
+    model: str
+    translations: list[OneTranslation]
+
+
+class Attend(Strict):
+    """A text to look at; a translator that is given no target translates first."""
+
+    model: Name = None
+    source: LookedAt
+    target: LookedAt | None = None
+
+
+class Next(Strict):
+    """A text, and how the token behind it would be drawn."""
+
+    model: Name = None
+    text: Annotated[str, Field(min_length=1, max_length=bounds.CHARACTERS)]
+    temperature: Annotated[float, Field(ge=0, le=100, strict=False)] = 1.0
+    top_k: Annotated[body.Whole, Field(ge=0, le=1_000_000, description="0: all.")] = 0
+    top_p: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
+    show: Annotated[body.Whole, Field(ge=1, le=bounds.SHOWN)] = 40
+
+
+class Likely(BaseModel):
+    """A token, its probability, and what is left of it when unlikely ones are cut."""
+
+    id: int
+    text: str
+    p: float
+    kept_p: float
+
+
+class Distribution(BaseModel):
+    """The likeliest tokens behind a text, and the tokens of the text."""
+
+    model: str
+    tokens: list[Likely]
+    text_tokens: list[str]
+
+
+class Told(BaseModel):
+    """A served model."""
+
+    name: str
+    kind: str
+    translates: bool
+    writes: bool
+    source: str | None
+    target: str | None
+    parameters: int
+    layers: int
+    heads: int
+    about: str
+
+
+def routes(shelf: Shelf) -> APIRouter:
+    """The router of these models."""
+    router = APIRouter(prefix="/api", tags=["Regard"], responses=described("/api"))
+
+    @router.get("/models", summary="The served models")
+    async def models() -> list[Told]:
+        return [Told(**each.told()) for each in shelf.by_name.values()]
+
+    @router.post("/translate", summary="Translate, with alternatives", openapi_extra=_body(Translate))
+    async def translate(request: Request) -> Translations:
+        asked = await body.read(request, Translate)
+        served = shelf.translator(asked.model)
+        options = Decoding(beam=_width(served, max(asked.beam, asked.n_best)), n_best=_width(served, asked.n_best))
+        (found,) = await while_here(request, served.engine.translate([asked.text], options))
+        told = [OneTranslation(text=each.text, score=each.score) for each in found]
+        return Translations(model=served.name, translations=told)
+
+    @router.post("/attend", summary="What every head looks at", openapi_extra=_body(Attend))
+    async def look(request: Request) -> dict[str, Any]:
+        asked = await body.read(request, Attend)
+        served = shelf.choose(asked.model, lambda _: True, "can be looked into")
+        size = len(asked.source) + len(asked.target or "")
+        return await while_here(request, served.engine.call(size, lambda: looked(served, asked.source, asked.target)))
+
+    @router.post("/next", summary="The next token's distribution", openapi_extra=_body(Next))
+    async def following(request: Request) -> Distribution:
+        asked = await body.read(request, Next)
+        served = shelf.writer(asked.model)
+        return await while_here(request, served.engine.call(len(asked.text), lambda: distribution(served, asked)))
+
+    return router
+
+
+def _body(shape: type[BaseModel]) -> dict[str, Any]:
+    return body.described(shape.model_json_schema())
+
+
+def _width(served: Served, beam: int) -> int:
+    return min(beam, served.model.config.outputs)
+
+
+def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
+    """Attention as JSON, with what was considered at each step, the beam's tree, and Petit's gold links."""
+    tokenizer = tokenizer_of(served.model)
+    _check_weights(served, tokenizer, source, target)
+    tree: dict[str, Any] = {}
+    written: list[int] = []
+    end = list(served.model.special.end[:1])
+    if target is not None:
+        written = [*tokenizer.encode_target(target), *(end if served.translates else [])]
+    elif served.translates and served.model.config.outputs > 1:
+        found, nodes = grow(served.model, source, BEAM)
+        written = [*found.ids, *(end if found.reason == "end" else [])]
+        tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
+    seen = attend(served.model, source, target)
+    considered = _considered(served, tokenizer, source, written)
+    told = {**seen.to_json(), "model": served.name, "steps": [_step(each) for each in considered], **tree}
+    links = _gold(tokenizer, seen) if isinstance(served.model.network, EncoderDecoder) else None
+    return told if links is None else {**told, "gold": links}
+
+
+def _considered(served: Served, tokenizer: Tokenizer, source: str, written: list[int]) -> list[Considered]:
+    """What was thought at each step: of a translation or, in a language model, of the text itself."""
+    if served.translates:
+        return steps(served.model, source, written) if written else []
+    whole = [*tokenizer.framed(source), *written]
+    return continuation(served.model, whole[:1], whole[1:]) if len(whole) > 1 else []
+
+
+def _gold(tokenizer: Tokenizer, seen: Attention) -> list[list[int]] | None:
+    links = gold_links(tokenizer, seen.source, seen.target or "")
+    rows, columns = (len(side) for side in (seen.maps["cross"].queries, seen.maps["cross"].keys))
+    fits = links is not None and all(row < rows and column < columns for row, column in links)
+    return [list(link) for link in links] if links is not None and fits else None
+
+
+def _check_weights(served: Served, tokenizer: Tokenizer, source: str, target: str | None) -> None:
+    """A Refusal before anything is computed, if there would be too much to show."""
+    config, s = served.model.config, len(tokenizer.framed(source))
+    t = 2 * s + 10 if target is None else len(tokenizer.encode_target(target)) + 1
+    decoders = config.layers if config.decoder_layers is None else config.decoder_layers
+    apart = isinstance(served.model.network, EncoderDecoder)
+    count = config.layers * s * s + decoders * t * (t + s) if apart else config.layers * (s + t) ** 2
+    if count * config.heads > 4 * bounds.WEIGHTS:  # a translation is rarely half as long as it may be
+        raise Refusal(400, f"a text of {s} tokens has too many weights to show: shorten it")
+
+
+def _step(considered: Considered) -> dict[str, Any]:
+    top = [{"token": token, "p": round(p, 6)} for token, p in considered.top]
+    return {"token": considered.token, "top": top}
+
+
+def distribution(served: Served, asked: Next) -> Distribution:
+    """The likeliest tokens behind a text, as they are and as they would be drawn."""
+    model, tokenizer = served.model, tokenizer_of(served.model)
+    ids, _ = model._prompt(asked.text, {})
+    if len(ids) > bounds.PLACES:
+        raise Refusal(400, f"{len(ids):,} tokens are too many: {bounds.PLACES:,} are the most")
+    with torch.inference_mode():
+        logits = model.network(torch.tensor([ids], device=model.network.embedding.tokens.weight.device))[:, -1].double()
+        kept = logits if asked.temperature == 0 else (logits - logits.amax()) / asked.temperature  # [1, V]
+        kept = (
+            keep_top_k(kept, 1 if asked.temperature == 0 else asked.top_k)
+            if asked.top_k or not asked.temperature
+            else kept
+        )
+        kept = keep_top_p(kept, asked.top_p) if asked.top_p < 1 else kept
+        plain, drawn = logits.softmax(-1)[0], kept.softmax(-1)[0]
+        p, best = plain.topk(min(asked.show, len(plain)))
+    told = zip(best.tolist(), tokenizer.pieces(best.tolist()), p.tolist(), drawn[best].tolist(), strict=True)
+    tokens = [Likely(id=id_, text=piece, p=p, kept_p=kept_p) for id_, piece, p, kept_p in told]
+    return Distribution(
+        model=served.name, tokens=tokens, text_tokens=[readable(each) for each in tokenizer.pieces(ids)]
+    )

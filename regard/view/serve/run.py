@@ -1,0 +1,101 @@
+"""Listening: a socket, uvicorn, and an end that lets requests finish."""
+
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from regard.view.serve import bounds
+from regard.view.serve.guards import App
+from regard.view.serve.sockets import Patient
+
+BACKLOG = 1_024
+
+
+class Listening(uvicorn.Server):
+    """uvicorn's server, which tells when it answers."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket to listen on; a ValueError if it is taken or no place of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{host}:{port} cannot be listened on ({why}): --port 0 takes any that is free") from None
+
+
+def address(listener: socket.socket) -> str:
+    """Where to point a browser."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def server(app: App, ready: Callable[[], object] = lambda: None) -> Listening:
+    """A server that is not running yet."""
+    config = uvicorn.Config(
+        app,
+        http=Patient,
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=int(bounds.DRAIN),
+    )
+    return Listening(config, ready)
+
+
+def serve(app: App, listener: socket.socket, ready: Callable[[], object], browse: bool = False) -> None:
+    """Answer until SIGTERM or Ctrl-C, then finish what was asked, for some seconds at most."""
+
+    def begun() -> None:
+        ready()
+        if browse:
+            webbrowser.open(address(listener))
+
+    _room_for_connections()
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    sys.setswitchinterval(0.001)  # the event loop is not to wait long for a thread that computes
+    with _quiet_end():
+        server(app, begun).run(sockets=[listener])
+
+
+def _room_for_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = Patient.most + Patient.spare + 100
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+@contextlib.contextmanager
+def _quiet_end() -> Iterator[None]:
+    """uvicorn raises a signal again when it has ended: by then it has done what it should."""
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, lambda *_: None) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)

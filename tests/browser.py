@@ -1,0 +1,57 @@
+"""The page of `regard serve` in a real browser: a server to open it from, and an open page that must stay quiet."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+MISSING = [
+    name
+    for name, there in (
+        ("chromium", CHROMIUM),
+        ("playwright", find_spec("playwright")),
+        ("fastapi", find_spec("fastapi")),
+        ("uvicorn", find_spec("uvicorn")),
+    )
+    if not there
+]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@contextmanager
+def serving(models: Sequence[str] = ()) -> Iterator[str]:
+    """`regard serve` on a port of its own: its address."""
+    command = [sys.executable, "-m", "regard", "serve", *models, "--port", "0"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as ran:
+        assert ran.stdout
+        said = []
+        for line in ran.stdout:
+            said.append(line)
+            if found := re.search(r"listens on (http://\S+)", line):
+                break
+        else:
+            raise AssertionError(f"the server did not start: {''.join(said)}")
+        try:
+            yield found[1]
+        finally:
+            ran.send_signal(signal.SIGTERM)
+            ran.stdout.read()
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=ARGUMENTS)
+        yield started
+        started.close()

