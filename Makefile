@@ -38,7 +38,7 @@ format: .venv/.developer
 	@echo "Setting up .venv (torch is large: a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) torch hatchling editables
-	@$(PIP) --no-build-isolation --editable .
+	@$(PIP) --no-build-isolation --editable '.[course,serve]'
 	@touch $@
 
 .venv/.developer: .venv/.user

@@ -3,7 +3,7 @@
 Dimensions: B rows, T tokens, V outputs, K classes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, overload
@@ -117,7 +117,7 @@ class Model(Stored):
     def generate(self, prompt: str, **options: Any) -> str:
         """The prompt and what the model says behind it."""
         ids, chosen = self._prompt(prompt, options)
-        behind = self._decode_behind(ids)
+        behind = self.text_behind(ids)
         (found,) = generate(self.network, self.special, [ids], chosen, behind)  # type: ignore[arg-type]  # checked
         return prompt + cut(behind(found[0].ids), chosen.stop)
 
@@ -127,9 +127,35 @@ class Model(Stored):
         The prompt is read at once, so that a mistake does not wait for the first piece.
         """
         ids, chosen = self._prompt(prompt, options)
-        behind = self._decode_behind(ids)
+        behind = self.text_behind(ids)
         said = stream(self.network, self.special, ids, chosen, behind)  # type: ignore[arg-type]  # checked
         return stream_text((each.token for each in said if each.reason != "end"), behind, chosen.stop)
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """A prompt as the model reads it; a ValueError if it is not one that this model can go on from."""
+        tokenizer = tokenizer_of(self)
+        if not isinstance(prompt, str):
+            raise ValueError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
+        if not isinstance(self.network, Decoder):
+            raise ValueError(
+                f"text is continued by a decoder, and this is an {self.config.kind}: use translate or score"
+            )
+        ids = [*tokenizer.before, *tokenizer.encode(prompt)]
+        if not ids:
+            raise ValueError("the prompt is empty, and this model has no id that starts a text: give it some words")
+        self._check_lengths([ids])
+        return ids
+
+    def text_behind(self, prompt: Sequence[int]) -> Decode:
+        """A function from ids to the text that they add behind a prompt's: some decoders drop the space before the first
+        word of a text."""
+        decode = tokenizer_of(self).decode
+        few = 8
+        while few < len(prompt) and BROKEN in decode(prompt[-few:]):  # it begins within a character
+            few *= 2
+        tail = list(prompt[-few:])
+        told = len(decode(tail))
+        return lambda ids: decode([*tail, *ids])[told:]
 
     def score(self, sources: Iterable[str], targets: Iterable[str] | None = None) -> list[float]:
         """The log-probability of each target, its end included, given its source.
@@ -175,30 +201,10 @@ class Model(Stored):
 
     def _prompt(self, prompt: str, options: dict[str, Any]) -> tuple[list[int], Decoding]:
         """The ids of a prompt, and how to go on from it."""
-        chosen, tokenizer = decoding(**options), tokenizer_of(self)
-        if not isinstance(prompt, str):
-            raise ValueError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
-        if not isinstance(self.network, Decoder):
-            raise ValueError(
-                f"text is continued by a decoder, and this is an {self.config.kind}: use translate or score"
-            )
+        chosen = decoding(**options)
         if chosen.n_best > 1:
             raise ValueError(f"n_best={chosen.n_best}: one text is given; for others draw with another seed")
-        ids = [*tokenizer.before, *tokenizer.encode(prompt)]
-        if not ids:
-            raise ValueError("the prompt is empty, and this model has no id that starts a text: give it some words")
-        self._check_lengths([ids])
-        return ids, chosen
-
-    def _decode_behind(self, prompt: list[int]) -> Decode:
-        """The text that ids add behind a prompt: some decoders drop the space before the first word of a text."""
-        decode = tokenizer_of(self).decode
-        few = 8
-        while few < len(prompt) and BROKEN in decode(prompt[-few:]):  # it begins within a character
-            few *= 2
-        tail = prompt[-few:]
-        told = len(decode(tail))
-        return lambda ids: decode([*tail, *ids])[told:]
+        return self.prompt_ids(prompt), chosen
 
     def _texts(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
         """What a language model is given of each text, and what it must say."""

@@ -39,10 +39,9 @@ MISTAKES = [
     ("einsum", "return x + y", "return self.norm(x) + y", "residual-from-normed"),
     ("einsum", "self.act = nn.ReLU()", "self.act = nn.GELU()", "feed-forward-other-activation"),
     ("einsum", "self.act = nn.ReLU()", "self.act = nn.Identity()", "feed-forward-without-activation"),
-    ("einsum", "m = memory", "m = x", "encoder-output-unused"),
+    ("einsum", "self.src_attn(y, m, m, mask", "self.src_attn(y, y, y, mask", "encoder-output-unused"),
     ("einsum", "self.src_attn(y, m, m, mask=src_mask)", "self.src_attn(y, m, m)", "padding-attended"),
     ("builtin", "hidden = ~whole", "hidden = whole", None),  # not in attention itself
-    ("builtin", "index[None, :] <= index", "index[None, :] < index", "mask-hides-present"),
     ("builtin", "math.pi / 2 - angles", "angles", "positions-sin-cos-exchanged"),
     ("builtin", "torch.outer(torch.arange(max_len)", "torch.outer(torch.arange(max_len) + 1", "positions-start-at-one"),
     ("builtin", "requires_grad=False", "requires_grad=True", "positions-trained"),
@@ -55,7 +54,6 @@ MISTAKES = [
     ("builtin", "torch.log(torch.softmax(", "(torch.softmax(", "generator-without-log"),
     ("builtin", "copy.deepcopy(attn), ff", "attn, ff", "attentions-share-parameters"),
     ("builtin", "math.sqrt(self.d_model) * F.embedding", "F.embedding", "embeddings-not-scaled"),
-    ("loops", "query.shape[-1] ** -0.5", "(query.shape[1] * query.shape[-1]) ** -0.5", None),  # heads come one by one
     ("loops", "query.shape[-1] ** -0.5", "1", "no-scaling"),
     ("loops", "range(row + 1)", "range(row)", "mask-hides-present"),
     ("loops", "range(row + 1)", "range(min(row + 2, size))", "mask-leaks-future"),
@@ -63,7 +61,6 @@ MISTAKES = [
     ("loops", "torch.clamp(x, min=0)", "torch.tanh(x)", "feed-forward-other-activation"),
     ("loops", "vectors * self.scale", "vectors * self.scale**2", "embeddings-scaled-without-root"),
     ("loops", "torch.sqrt(variance + self.eps)", "(variance + self.eps)", "norm-by-variance"),
-    ("loops", "one = query[", "one = value[", None),
     ("loops", "*rest)\n        return self.norm(x)", "*rest)\n        return x", "final-norm-missing"),
     ("loops", "src_attn(y, memory, memory,", "src_attn(memory, y, y,", "encoder-output-as-queries"),
     ("folded", "reshape(b, -1, h, d).swapaxes(1, 2)", "reshape(b, h, -1, d)", "heads-by-reshape"),

@@ -158,6 +158,12 @@ def test_sizes_are_changed_by_name() -> None:
         ("parts=1,x", "parts=1,x: it must be numbers parted by commas"),
         ("parts=", "it must be numbers parted by commas"),
         ("full=maybe", "full=maybe: it must be such as False"),
+        ("rows=0", "rows=0: it must be a number from 1 on"),
+        ("rows=-3", "rows=-3: it must be a number from 1 on"),
+        ("seed=-1", "seed=-1: it must be a number from 0 on"),
+        ("parts=0.5,-1", "parts=-1: it must be a number from 0 on"),
+        ("parts=nan", "parts=nan: it must be a number from 0 on"),
+        ("parts=0.5,inf", "parts=inf: it must be a number from 0 on"),
     ],
 )
 def test_a_wrong_size_is_named(change: str, message: str) -> None:
@@ -170,6 +176,23 @@ def test_mistakes_in_the_command() -> None:
     assert "has no size 'widhts': did you mean 'widths'?" in refused("scaling", "--set", "widhts=8")
     assert "has no size 'full'" in refused("scaling", "--full")
     assert "for one" in refused("all", "--set", "seed=1")
+
+
+def test_sizes_that_do_not_go_together_are_named() -> None:
+    assert "scaling cannot be run with heads=7: shape" in refused("scaling", "--set", "heads=7")
+    assert "copy cannot be run with leads=1.0: " in refused("copy", "--set", "leads=1")
+    assert "keys=1: a key can only lead among two or more" in refused("copy", "--set", "keys=1,8")
+
+
+def test_a_mistake_in_a_lab_is_not_laid_on_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_sizes: Sizes) -> Result:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(module, "lab", lambda _name: replace(made_up(), run=broken))
+    assert isinstance(run("scaling").exception, RuntimeError)
+    assert "scaling cannot be run with rows=3, parts=0.5,2.0: a mistake" in refused(
+        "scaling", "--set", "rows=3", "--set", "parts=0.5,2"
+    )
 
 
 def test_sizes_are_told_without_a_run() -> None:

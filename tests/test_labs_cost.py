@@ -11,10 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.config import preset
 from regard.labs import complexity, copying, rnn, schedule
 from regard.labs.meters import cpu_seconds, most_bytes, products
-from regard.labs.training import one_thread
 from regard.model.attention import attention, fast_attention
 from regard.model.cache import KeyValues
 from regard.model.transformer import Decoder, build
+from regard.threads import one_thread
 from regard.train.cost import Work, forward_flops
 from tests.labs import drawn, failing, measured
 

@@ -237,16 +237,66 @@ def full_table(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Recipe]]:
         patch.setattr(ablation, "translated", lambda *_: Translated(50.0, petit_score(["a"], ["a"], [[]])))
         small = lab("ablation").sized([*ablation.FULL_SIZE.split(), "seed=5", "sentences=1"])
         result = small.run(small.sizes)
-    assert failing(result) == [0, 1]  # all rows are as good
+    assert failing(result) == [0, 1, 2, 3]  # all rows are as good: learned positions, too
     names = [row[0] for row in result.tables[0].rows]
     assert result.tables[0].rows[0][2:] == ("2.72 ± 0.00", "50.0 ± 0.0")
     return {name: asked[3 * i : 3 * i + 3] for i, name in enumerate(names)}
 
 
 def test_a_mean_comes_with_students_interval() -> None:
-    assert ablation.half_width((1.0, 2.0, 3.0)) == pytest.approx(4.303 / math.sqrt(3))
-    assert ablation.told((1.0, 2.0, 3.0), 2) == "2.00 ± 2.48"
-    assert ablation.told((1.25,), 1) == "1.2"
+    assert translators.half_width((1.0, 2.0, 3.0)) == pytest.approx(4.303 / math.sqrt(3))
+    assert translators.told((1.0, 2.0, 3.0), 2) == "2.00 ± 2.48"
+    assert translators.told((1.25,), 1) == "1.2"
+
+
+def test_means_are_apart_where_their_intervals_are() -> None:
+    assert translators.apart((3.0, 3.1, 3.2), (2.0, 2.1, 2.2))
+    assert not translators.apart((2.0, 2.1, 2.2), (3.0, 3.1, 3.2))
+    assert not translators.apart((2.0, 3.1, 4.2), (1.0, 2.1, 3.2))
+    assert translators.apart((2.0,), (1.9,))
+
+
+TABLE_3 = {
+    ablation.BASE: ((1.29, 1.30, 1.31), (85.5, 86.0, 86.5)),
+    ablation.SINGLE: ((1.36, 1.38, 1.40), (79.0, 80.0, 81.0)),
+    ablation.NARROW: ((1.85, 1.87, 1.89), (59.0, 60.0, 61.0)),
+    ablation.DROPPED: ((1.31, 1.33, 1.35), (76.8, 77.3, 77.8)),
+    ablation.CERTAIN: ((1.13, 1.14, 1.15), (86.3, 86.6, 86.9)),
+    ablation.SMOOTHED: ((1.49, 1.50, 1.51), (85.1, 85.3, 85.5)),
+    ablation.LEARNED: ((1.28, 1.29, 1.30), (86.1, 86.2, 86.3)),
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "fails"),
+    [
+        ({}, []),
+        ({ablation.SINGLE: ((1.25, 1.38, 1.51), (80.0, 80.0, 80.0))}, [0]),  # chance may have done it
+        ({ablation.DROPPED: ((1.3, 1.3, 1.3), (83.0, 86.0, 87.0))}, [2]),
+        ({ablation.SMOOTHED: ((1.14, 1.15, 1.16), (86.0, 86.0, 86.0))}, [3]),
+        ({ablation.LEARNED: ((1.35, 1.35, 1.35), (86.0, 86.0, 86.0))}, [4]),
+        ({ablation.LEARNED: ((1.25, 1.25, 1.25), (86.0, 86.0, 86.0))}, [4]),
+    ],
+)
+def test_what_the_full_table_bears_out(changed: dict[str, Any], fails: list[int]) -> None:
+    claims = ablation.conclusions({name: ablation.Row(1, *row) for name, row in (TABLE_3 | changed).items()})
+    assert [number for number, claim in enumerate(claims) if not claim.holds] == fails
+
+
+def test_the_full_table_in_the_gallery_has_the_conclusions_of_its_figures() -> None:
+    """The page was made on a GPU: what it concludes is what its own table says."""
+    page = Path("docs/labs/ablation-full.md").read_text(encoding="utf-8").replace("\\", "")
+    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if "±" in line]
+    found = {name: ablation.Row(1, spread(ppl), spread(bleu)) for name, _, ppl, bleu in cells}
+    claims = ablation.conclusions(found)
+    assert all(claim.holds for claim in claims)
+    assert [line for line in page.splitlines() if line.startswith("- ✓")] == [f"- ✓ {claim.says}" for claim in claims]
+
+
+def spread(told: str) -> tuple[float, ...]:
+    """Three figures of this mean and interval."""
+    middle, reach = (float(part) for part in told.split(" ± "))
+    return tuple(middle + sign * reach * math.sqrt(3) / translators.T_95 for sign in (-1, 0, 1))
 
 
 def test_a_model_that_is_not_narrower_is_not_worse(monkeypatch: pytest.MonkeyPatch) -> None:

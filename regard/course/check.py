@@ -16,6 +16,7 @@ from regard.course.observe import Failure, Observed
 from regard.course.runner import Limits, observe_apart
 from regard.course.shapes import Remark, shape_remarks
 from regard.course.style import StyleRemark, longest_function, style_remarks
+from regard.threads import one_thread
 
 ENOUGH = 0.5
 """of an assignment's names: a file that defines so many of them is meant for it"""
@@ -100,7 +101,7 @@ def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limi
     solution = read_solution(path)
     of = assignment(name, course) if name else find_assignment(solution.names, assignments(course), path)
     seen = observe_apart(path, of, limits or Limits())
-    with _ALONE:
+    with _ALONE, one_thread():
         told = diagnose(seen, of, solution.source)
         right = bench_of(of).right
     ran = "" not in seen.failures

@@ -15,7 +15,7 @@ from pathlib import Path
 from regard.course.assignment import Assignment, Variant
 from regard.course.compare import same, same_probe
 from regard.course.observe import EXAMPLE, Failure, Observed, observe
-from regard.course.places import Text, leaves_traces, line_of, stage_of
+from regard.course.places import Text, leaves_traces, line_of, line_of_topic, stage_of
 
 PAIRS_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 2.5, 1.0, 0.5
 """of this thread: for mistakes made two at a time, to find which pairs are likely, and others that show the same"""
@@ -91,7 +91,8 @@ class Bench:
         """The solution's line that most likely holds this mistake, among those that it makes."""
         others = [each for each in among if each is not made]
         without, with_it = (self._text(each) for each in (others, among))
-        return line_of(Text(source, seen.held), with_it, without)
+        solution = Text(source, seen.held)
+        return line_of(solution, with_it, without) or line_of_topic(solution, made.mistake)
 
     def _text(self, made: Sequence[Variant]) -> Text:
         """The reference with these mistakes, and what its lines hold."""

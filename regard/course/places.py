@@ -82,6 +82,13 @@ def line_of_words(source: str, texts: Sequence[str]) -> int | None:
     return best if best is not None and alike[best] >= LEAST_ALIKE else None
 
 
+def line_of_topic(solution: Text, mistake: str) -> int | None:
+    """The first line at work that speaks of what a mistake's id does: a dropout, a mask, positions."""
+    topics, lines = mistake.split("-"), solution.source.splitlines()
+    at_work = sorted({each.line for each in solution.held if each.line <= len(lines)})
+    return next((n for n in at_work if any(topic in _topical(lines[n - 1]) for topic in topics)), None)
+
+
 def leaves_traces(held: Sequence[Held], made: Sequence[Held], right: Sequence[Held]) -> bool:
     """Whether a solution held what a variant holds where it first differs from the reference."""
     first = next(_gone_wrong(made, right), None)
@@ -140,6 +147,11 @@ def _last_held(held: Sequence[Held], name: str) -> list[Tensor]:
     """What the last line that makes this variable made of it, each time."""
     line = max((each.line for each in held if each.name == name), default=0)
     return [each.value for each in held if each.name == name and each.line == line]
+
+
+def _topical(line: str) -> set[str]:
+    """The parts of a line's names, of five letters or more: no "in", no "not"."""
+    return {part for word in _words(line) for part in word.lower().split("_") if len(part) > 4}
 
 
 def _words(text: str) -> set[str]:

@@ -44,6 +44,8 @@ class Sizes:
 
 def run(sizes: Sizes) -> Result:
     """Each lead among each number of keys."""
+    if min(sizes.keys) < 2:
+        raise ValueError(f"keys={min(sizes.keys)}: a key can only lead among two or more")
     torch.manual_seed(sizes.seed)
     alike = {s: errors(sizes, s, scatter=0.0) for s in sizes.keys}
     scattered = {s: errors(sizes, s, scatter=1.0) for s in sizes.keys}

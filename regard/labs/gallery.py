@@ -6,12 +6,13 @@ Whatever the texts hold, nothing in them is markup, but for `code` between backt
 import csv
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
 from regard.labs.lab import Lab, Table
 from regard.labs.page import code_apart, page, png
-from regard.labs.show import SIGNS, Done, held, numbers, paragraphs, sizes_table, verdicts
+from regard.labs.show import SIGNS, Done, given, held, numbers, paragraphs, sizes_table, verdicts
 from regard.train.log import write_whole
 from regard.words import code_cell, markdown_table, safe_whole, visible
 
@@ -22,9 +23,17 @@ FULL = "-full"
 
 
 def run(lab: Lab, command: str) -> Done:
-    """Run a lab."""
+    """Run a lab. What goes wrong in sizes that were chosen is told of them: in its usual ones a lab runs."""
     begin = time.perf_counter()
-    result = lab.run(lab.sizes)
+    try:
+        result = lab.run(lab.sizes)
+    except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:
+        usual = type(lab.sizes)()
+        names = [each.name for each in fields(usual) if getattr(usual, each.name) != getattr(lab.sizes, each.name)]
+        if not names:
+            raise
+        chosen = ", ".join(f"{name}={given(getattr(lab.sizes, name))}" for name in names)
+        raise ValueError(f"the lab {lab.name} cannot be run with {chosen}: {visible(str(error))}") from error
     return Done(lab, result, command, time.perf_counter() - begin)
 
 

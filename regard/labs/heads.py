@@ -131,7 +131,7 @@ def draw(figure: Figure, costs: dict[int, Cost], found: dict[int, Found]) -> Non
     legend(axes)
     for number, each in zip((3, 4), found.values(), strict=False):
         heads = len(each.weights)
-        axes = panel(figure, 4, number, f"asked for boxes 3 and 6: {heads} head{'s' * (heads > 1)}", "box")
+        axes = panel(figure, 4, number, f"boxes 3 and 6, {heads} head{'s' * (heads > 1)}", "box")
         tiles(axes, each.weights, digits=1)
         axes.set_xticks(range(8), [str(box) for box in range(1, 9)])
         axes.set_yticks(range(heads), [f"head {head}" for head in range(1, heads + 1)])

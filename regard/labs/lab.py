@@ -8,6 +8,7 @@ A lab is a module of this package with the name of its file. It has
 """
 
 import ast
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -83,7 +84,7 @@ class Lab:
                 raise ValueError(f"the lab {self.name} has no size {name!r}: {did_you_mean(name, known)}")
             if not equals:
                 raise ValueError(f"{change!r}: a size is given as {name}=VALUE")
-            sizes = replace(sizes, **{name: _like(known[name], value, name)})
+            sizes = replace(sizes, **{name: _possible(_like(known[name], value, name), name)})
         return replace(self, sizes=sizes)
 
 
@@ -117,3 +118,12 @@ def _like(usual: Any, value: str, name: str) -> Any:
     except (KeyError, ValueError):
         what = "numbers parted by commas" if isinstance(usual, tuple) else f"such as {usual}"
         raise ValueError(f"{name}={value}: it must be {what}") from None
+
+
+def _possible(given: Any, name: str) -> Any:
+    """The same, if there can be so many: whole numbers begin with 1, all others and the seed with 0."""
+    for number in given if isinstance(given, tuple) else (given,):
+        least = int(isinstance(number, int) and name != "seed")
+        if isinstance(number, int | float) and not isinstance(number, bool) and not least <= number < math.inf:
+            raise ValueError(f"{name}={number:g}: it must be a number from {least} on")
+    return given

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.labs.pictures import COLOURS, legend
-from regard.labs.training import one_thread
+from regard.threads import one_thread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -94,8 +94,8 @@ def claims_of_vectors(
             bool((waves.diff() > 0).all()),
         ),
         Claim(
-            f"Like binary digits, but even: from each position to the next {flips.min()} to {flips.max()} bits change, "
-            f"and the sinusoids move by {moves.min():.2f} to {moves.max():.2f}",
+            f"Like binary digits, but in even steps: from each position to the next {flips.min()} to {flips.max()} "
+            f"bits change, and the sinusoids move by {moves.min():.2f} to {moves.max():.2f}",
             bool(flips.max() > flips.min()) and float(moves.max() - moves.min()) < 1e-9,
         ),
         Claim(

@@ -17,7 +17,7 @@ from regard.labs.lab import Claim, Result, Table
 from regard.labs.meters import cpu_seconds, curves, products
 from regard.labs.pictures import BLUE, GREY, ORANGE, legend, panel
 from regard.labs.scaling import fitted_power
-from regard.labs.training import one_thread
+from regard.threads import one_thread
 
 LSTM, TRANSFORMER = KINDS = ("LSTM", "Transformer")
 NOTES = (

@@ -19,8 +19,9 @@ from torch import Tensor
 from regard.config import preset
 from regard.labs.lab import Claim, Result, Table
 from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, RED, SKY, legend, panel
-from regard.labs.training import fit, one_thread
+from regard.labs.training import fit
 from regard.model.transformer import build
+from regard.threads import one_thread
 from regard.train.recipe import Train
 from regard.train.schedule import learning_rate
 

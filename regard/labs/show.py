@@ -111,11 +111,11 @@ def numbers(table: Table) -> list[bool]:
 def sizes_table(sizes: Any) -> Table:
     """Each size, what it is, and what that means."""
     meanings = _meanings(type(sizes))
-    rows = [(each.name, _given(getattr(sizes, each.name)), meanings.get(each.name, "")) for each in fields(sizes)]
+    rows = [(each.name, given(getattr(sizes, each.name)), meanings.get(each.name, "")) for each in fields(sizes)]
     return Table(("size", "value", "meaning"), tuple(rows))
 
 
-def _given(value: Any) -> str:
+def given(value: Any) -> str:
     """A value as it is given to --set."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))

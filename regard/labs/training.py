@@ -1,7 +1,6 @@
 """How labs train the small models they ask: one plain loop, for a model and any loss."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -29,14 +28,3 @@ def fit(
         losses.append(now.item())
     model.eval()
     return losses
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For many small operations: threads that wait for a busy core at each of them take most of the time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

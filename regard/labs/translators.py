@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from statistics import mean, stdev
 
 import torch
 from jaxtyping import Float, Int
@@ -16,13 +17,17 @@ from regard.api import Model
 from regard.evaluate.petit import PetitScore, petit_score
 from regard.evaluate.scores import bleu
 from regard.evaluate.sets import Examples
-from regard.labs.training import fit, one_thread
+from regard.labs.training import fit
 from regard.text.batches import IGNORE, Batch, Batches
 from regard.text.petit import Pair, pairs
+from regard.threads import one_thread
 from regard.train.objective import Objective, inputs
 from regard.train.recipe import Recipe
 from regard.train.schedule import learning_rate
 from regard.train.task import cache_folder, make_task
+
+T_95 = 4.303
+"""Student's t for three seeds: the standard errors on either side of their mean that hold 95 %"""
 
 
 @dataclass(frozen=True)
@@ -113,3 +118,19 @@ def one_by_one(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float
     best = log_probs.max(-1)  # [N]
     nats = -log_probs.gather(1, labels[:, None])[:, 0]
     return torch.stack([nats, best.values.exp(), (best.indices == labels).double()], -1)
+
+
+def told(figures: tuple[float, ...], digits: int) -> str:
+    """A mean and, of several, its interval."""
+    reach = f" ± {half_width(figures):.{digits}f}" if len(figures) > 1 else ""
+    return f"{mean(figures):.{digits}f}{reach}"
+
+
+def half_width(figures: tuple[float, ...]) -> float:
+    """Of the 95 % interval of the mean of three figures; none of one."""
+    return T_95 * stdev(figures) / len(figures) ** 0.5 if len(figures) > 1 else 0.0
+
+
+def apart(more: tuple[float, ...], less: tuple[float, ...]) -> bool:
+    """Whether the mean of the first is above that of the second, and their intervals do not meet."""
+    return mean(more) - half_width(more) > mean(less) + half_width(less)

@@ -179,7 +179,7 @@ class Completing:
         """The tokens of each choice's prompt, with its seed."""
         seed = secrets.randbits(48) if self.asked.seed is None else self.asked.seed
         limit = 16 if self.asked.max_tokens is None else self.asked.max_tokens
-        encoded = {text: self.served.model._prompt(text, {})[0] for text in self.asked.texts()}
+        encoded = {text: self.served.model.prompt_ids(text) for text in self.asked.texts()}
         prompts = [Prompt(encoded[text], seed + i % self.copies, limit) for i, text in enumerate(self.texts)]
         if (places := sum(len(each.ids) + limit for each in prompts)) > bounds.PLACES:
             raise Refusal(400, f"{places:,} tokens, read and written, are too many: {bounds.PLACES:,} are the most")

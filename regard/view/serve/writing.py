@@ -44,7 +44,7 @@ def write(model: Model, prompts: Sequence[Prompt], options: Decoding) -> Iterato
     """One more token of each prompt's continuation at a time."""
     assert isinstance(model.network, Decoder)
     tokenizer = tokenizer_of(model)
-    tellings = [Telling(model._decode_behind(list(prompt.ids)), options.stop) for prompt in prompts]
+    tellings = [Telling(model.text_behind(prompt.ids), options.stop) for prompt in prompts]
     rows = [list(prompt.ids) for prompt in prompts]
     seeds, limits = [prompt.seed for prompt in prompts], [prompt.limit for prompt in prompts]
     for said in stream_all(model.network, model.special, rows, options, seeds, limits, tokenizer.decode):

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002, N803
+# ruff: noqa: ARG002
 """PyTorch's own parts inside: its attention in heads, its scaled dot product, its norm; waves as complex numbers."""
 
 import copy

@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Einstein's sums, PyTorch's own norm by inheritance, waves stacked in pairs."""
 
 from copy import deepcopy

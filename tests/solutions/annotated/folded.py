@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Heads folded into the batch and multiplied by bmm; norms by hand; layers written out without SublayerConnection."""
 
 import copy

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002, N803
+# ruff: noqa: ARG002
 """One thing after the other: a loop over queries, over heads, over positions, over sublayers."""
 
 import copy

@@ -116,7 +116,7 @@ def norm(names: Names) -> dict[str, Tensor]:
     module = _fill(names["LayerNorm"](WIDTH))
     far = 5 + 3 * _inputs(4, 3, WIDTH)
     seen = {"normed": module(far), "square": module(far[:1].expand(WIDTH, -1, -1).cumsum(0).transpose(0, 1))}
-    return seen | {"level": module(torch.full((2, 3, WIDTH), 2.0))}
+    return seen | {"level": module(torch.full((2, 3, WIDTH), 2.0)).isfinite().all()}
 
 
 @_without_dropout
@@ -305,7 +305,7 @@ def _modules(module, path: str = "", met: set[int] | None = None):
         parts = module._modules | lists
     else:
         parts = {str(index): each for index, each in enumerate(module)}
-    for name, each in parts.items():
+    for name, each in sorted(parts.items(), key=lambda item: item[0] == "src_attn"):  # one for both is called self_attn
         if isinstance(each, nn.Module | list | tuple):
             yield from _modules(each, f"{path}.{name}".strip("."), met)
 
@@ -340,6 +340,8 @@ def _fill_norm(name: str, part: nn.Module, weights: list[Tensor]) -> None:
     scale makes up for the factor between them.
     """
     gain, *bias = weights
+    if isinstance(getattr(part, "eps", None), float):
+        part.eps = 1e-8  # how large it is, and whether it stands within the root, is free
     if type(part) not in _IS_OF_SAMPLE:
         _IS_OF_SAMPLE[type(part)] = _is_of_sample(part, weights)
     factor = math.sqrt(1 - 1 / gain.numel()) if _IS_OF_SAMPLE[type(part)] else 1

@@ -1,6 +1,5 @@
 """A right answer: the whole Transformer, part by part, with the norm before each sublayer."""
 
-# ruff: noqa: N803 (N is what everyone calls the number of layers)
 import copy
 import math
 

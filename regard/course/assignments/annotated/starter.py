@@ -17,7 +17,6 @@ both right.
 When all is written: regard check THIS_FILE
 """
 
-# ruff: noqa: N803 (N is what everyone calls the number of layers)
 import torch
 from torch import nn
 

@@ -61,7 +61,9 @@ def _model(names: Names, layers: int = 2) -> nn.Module:
 def _steps(names: Names, model: nn.Module, tokens: Tensor, *sizes: int) -> dict[str, Tensor]:
     """The logits of steps with so many tokens each, and how long the cache is behind them."""
     cache = names["Cache"](len(model.blocks))  # type: ignore[arg-type]
-    seen = {f"step {i}": names["step"](model, part, cache) for i, part in enumerate(torch.split(tokens, list(sizes), 1), 1)}
+    seen = {
+        f"step {i}": names["step"](model, part, cache) for i, part in enumerate(torch.split(tokens, list(sizes), 1), 1)
+    }
     return seen | {"length": torch.tensor(int(cache.length))}
 
 
