@@ -147,8 +147,7 @@ class Model(Stored):
         return ids
 
     def text_behind(self, prompt: Sequence[int]) -> Decode:
-        """A function from ids to the text that they add behind a prompt's: some decoders drop the space before the first
-        word of a text."""
+        """What ids add to a text behind a prompt's: some decoders drop the space before the first word of a text."""
         decode = tokenizer_of(self).decode
         few = 8
         while few < len(prompt) and BROKEN in decode(prompt[-few:]):  # it begins within a character

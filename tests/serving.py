@@ -64,7 +64,7 @@ def running(models: Shelf, guards: Rules | None = None) -> Iterator[Running]:
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
     app = create_app(models, guards or rules("127.0.0.1", (), (), None))
-    uvicorn = server(app, ready.set)
+    uvicorn = server(app, ready.set, models.end)
     thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

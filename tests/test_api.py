@@ -314,7 +314,7 @@ def test_the_space_behind_a_prompt_is_kept() -> None:
 
     model.tokenizer = Dropping(plain.engine, plain.settings)
     ids = plain.encode("Le chat dort bien")
-    behind = model._decode_behind(plain.encode("Le chat"))
+    behind = model.text_behind(plain.encode("Le chat"))
     assert behind(ids[len(plain.encode("Le chat")) :]) == " dort bien"
 
 

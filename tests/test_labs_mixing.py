@@ -1,4 +1,4 @@
-"""Labs on what attention can mix: copying, averaging, one head, two heads, and which of its steps are linear."""
+"""Labs on what attention can mix: scaling, copying, averaging, one head, two heads, and which steps are linear."""
 
 import math
 from collections.abc import Callable
@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.labs import average, copy, nonlinear, one_head, two_heads
+from regard.labs import average, copy, nonlinear, one_head, scaling, two_heads
 from regard.labs.lab import Result
-from regard.model.attention import MultiHeadAttention
+from regard.model.attention import MultiHeadAttention, attention
 from tests import labs
 from tests.labs import check_whole, failing
 
 SMALL = {
+    "scaling": ["widths=8,64,512", "length=32", "sequences=8"],
     "copy": ["keys=8,128", "draws=50", "leads=0,4,6,8,10,12,14"],
     "average": ["draws=50", "betas=0,3,6,9,12"],
     "one-head": ["samples=2000", "betas=5,20"],
@@ -45,6 +46,32 @@ def test_every_claim_holds_whatever_the_seed(name: str, seed: int) -> None:
 def test_tables_and_picture_are_whole(name: str) -> None:
     result = measured(name)
     check_whole(result)
+
+
+def test_what_scaling_measures_is_what_softmax_does() -> None:
+    q, k = torch.randn(2, 3, 16, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    seen = scaling.measure(q, k)
+    torch.manual_seed(1)
+    towards = torch.randn(3, 16, 16).numpy()
+    scores = (q @ k.mT).numpy() / math.sqrt(8)
+    weights = softmax(scores)
+    entropy = -(weights * np.log(weights)).sum(-1).mean() / math.log(16)
+    gradient = weights * (towards - (weights * towards).sum(-1, keepdims=True))
+    expected = (scores.var(ddof=1), entropy, np.linalg.norm(gradient, axis=-1).mean())
+    assert (seen.variance, seen.entropy, seen.gradient) == pytest.approx(expected, rel=1e-4)
+
+
+def test_without_the_division_all_depends_on_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    def undivided(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return attention(q * math.sqrt(q.size(-1)), k, v)
+
+    monkeypatch.setattr(scaling, "attention", undivided)
+    assert 3 in failing(measured("scaling"))
+
+
+def test_heads_as_wide_as_each_other_are_as_sharp() -> None:
+    assert {1, 2} <= {*failing(measured("scaling", "widths=64,72"))}
 
 
 def test_a_copys_error_is_the_weight_of_the_rest() -> None:

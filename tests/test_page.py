@@ -278,6 +278,18 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.page.get_by_role("button", name="Pause").click()
 
 
+def test_the_end_of_a_text_is_not_written(opened: Opened) -> None:
+    end = {"id": 0, "text": "", "token": "</s>", "end": True, "p": 1.0, "kept_p": 1.0}
+    opened.stub("/api/next", {"model": "writer", "tokens": [end], "text_tokens": ["the"]})
+    opened.open("#/write?model=writer&text=the", ".bars button")
+    assert opened.text(".bars button bdi") == "end of text"
+    for name in ("Draw one", "Take the likeliest", "Let it run"):
+        opened.page.get_by_role("button", name=name).click()
+        assert "ends the text here" in opened.text(".writing .look-hint")
+    assert opened.page.locator("#text").input_value() == "the"
+    assert opened.page.get_by_role("button", name="Let it run").is_visible()
+
+
 def test_without_a_language_model_it_says_how_to_serve_one(opened: Opened, address: str) -> None:
     models = opened.context.request.get(f"{address}api/models").json()
     opened.stub("/api/models", [each for each in models if not each["writes"]])
@@ -465,6 +477,7 @@ def harmless(opened: Opened, where: str) -> None:
     assert opened.page.locator("main script, main iframe, main math, main details, main img[src=x]").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
     """50 by address and 50 by hand, through a model's own tokens and translations."""

@@ -52,7 +52,8 @@ def serve(
     shown = console()
     with shown.status("loading"):
         found = shelf({name: load_model(place, device) for name, place in places.items()}, precision)
-    run.serve(create_app(found, rules), listener, lambda: _announce(shown, run.address(listener), found), open_)
+    app = create_app(found, rules)
+    run.serve(app, listener, lambda: _announce(shown, run.address(listener), found), found.end, open_)
     shown.print("Ended.")
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.decode.attend import readable
+from regard.decode.attend import _joined, readable
 from regard.decode.beam import Beams, advance, hypotheses, one_end
 from regard.decode.generate import begin, select, step, translation
 from regard.decode.loops import Task
@@ -21,6 +21,7 @@ from regard.decode.search import Hypothesis
 from regard.decode.translate import tokenizer_of
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.store import Stored
+from regard.text.tokenizer import Tokenizer
 
 TOP = 10
 """tokens of a step that are told"""
@@ -64,10 +65,10 @@ def grow(stored: Stored, source: str, beam: int = 4) -> tuple[Hypothesis, list[N
     best_ids = [*found.ids, *_end_of(met, found, end)]
     prefixes = {tuple(best_ids[:n]) for n in range(1, len(best_ids) + 1)}
     numbers = {ids: number for number, ids in enumerate(met)}
-    nodes = []
+    label, nodes = Labels.of(tokenizer, best_ids), []
     for ids, (score, kept) in met.items():
-        parent, label = numbers.get(ids[:-1]), _label(stored, ids[-1])
-        nodes.append(Node(numbers[ids], parent, label, score, len(ids) - 1, kept, ids in prefixes))
+        parent, token = numbers.get(ids[:-1]), label(ids[-1], *ids[-2:-1])
+        nodes.append(Node(numbers[ids], parent, token, score, len(ids) - 1, kept, ids in prefixes))
     return found, nodes
 
 
@@ -135,10 +136,31 @@ def continuation(stored: Stored, given: Sequence[int], written: Sequence[int]) -
 
 def _considered(stored: Stored, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
     probabilities, ids = logits.float().softmax(-1).topk(min(TOP, logits.size(-1)))  # [T, 10]
-    return [
-        Considered(_label(stored, chosen), tuple((_label(stored, id_), p) for id_, p in zip(few, most, strict=True)))
-        for chosen, few, most in zip(written, ids.tolist(), probabilities.tolist(), strict=True)
-    ]
+    label = Labels.of(tokenizer_of(stored), written)
+    steps = []
+    for i, (few, most) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
+        before = written[max(0, i - 1) : i]
+        top = tuple((label(id_, *before), p) for id_, p in zip(few, most, strict=True))
+        steps.append(Considered(label(written[i], *before), top))
+    return steps
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Tokens for people, as `attend` shows them: a dot before what goes on with a word."""
+
+    tokenizer: Tokenizer
+    dots: bool
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, ids: Sequence[int]) -> "Labels":
+        """For what stands beside these ids: no dots where all pieces are single characters."""
+        return cls(tokenizer, any(len(piece.strip()) > 1 for piece in tokenizer.pieces(ids)))
+
+    def __call__(self, id_: int, before: int | None = None) -> str:
+        """The label of an id behind another."""
+        dot = self.dots and before is not None and _joined(self.tokenizer, before, id_)
+        return "·" * dot + readable(self.tokenizer.pieces([id_])[0])
 
 
 def _writer(stored: Stored) -> Decoder | EncoderDecoder:
@@ -154,7 +176,3 @@ def _end_of(met: dict[tuple[int, ...], tuple[float, bool]], found: Hypothesis, e
 
 def _said(ids: list[int]) -> list[int]:
     return [id_ for id_ in ids if id_ >= 0]
-
-
-def _label(stored: Stored, id_: int) -> str:
-    return readable(tokenizer_of(stored).pieces([id_])[0])

@@ -5,9 +5,9 @@ word comes from which, but Petit knows. For each English word the French word wi
 origin; the alignment error rate counts how often that is wrong or missing (0 % is perfect). It is measured for every
 head of every layer, on sentences that no training text holds. The best head is chosen on others, so that no luck is
 counted. Beside it stand a diagonal, which knows nothing of the words, and the best that one link a word can reach.
-
-Dimensions: L layers, H heads, W English words, V French words.
 """
+
+# Dimensions: L layers, H heads, W English words, V French words.
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ def run(lab: Lab, command: str) -> Done:
     begin = time.perf_counter()
     try:
         result = lab.run(lab.sizes)
-    except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:
+    except (ValueError, RuntimeError, ArithmeticError, LookupError, MemoryError) as error:
         usual = type(lab.sizes)()
         names = [each.name for each in fields(usual) if getattr(usual, each.name) != getattr(lab.sizes, each.name)]
         if not names:

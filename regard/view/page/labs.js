@@ -44,7 +44,7 @@ function entry({ name, question, claims }, open) {
   return make("li", {}, link);
 }
 
-function opened({ name, question, about = [], claims, tables, notes, picture }) {
+function opened({ name, question, about = [], claims, tables, notes, picture, command }) {
   const said = claims.map(({ text, holds }) => make("li", { class: holds ? "holds" : "fails" },
     make("strong", {}, holds ? "✓ " : "✗ not borne out: "), ...prose(text)));
   return [
@@ -55,7 +55,7 @@ function opened({ name, question, about = [], claims, tables, notes, picture }) 
     make("h3", {}, "Conclusions"), make("ul", { class: "claims" }, ...said),
     ...tables.flatMap(table),
     ...(notes.length ? [make("h3", {}, "Notes"), make("ul", {}, ...notes.map((note) => make("li", {}, ...prose(note))))] : []),
-    make("p", { class: "look-hint" }, "To measure it yourself: ", make("code", {}, `regard lab ${name}`)),
+    make("p", { class: "look-hint" }, "To measure it yourself: ", make("code", {}, command || `regard lab ${name}`)),
   ];
 }
 

@@ -8,6 +8,7 @@ import { make, percent, visible } from "./parts.js";
 const SHOWN = 40; // bars
 const ASKED = 200; // tokens to draw from
 const PAUSE = 200; // milliseconds without a key, or with a slider at rest, before we ask
+const END = "end of text"; // in place of the token that says so
 const RUN = 120; // milliseconds between tokens that are drawn by themselves
 const KNOBS = [
   ["temperature", "Temperature", 0.1, 2, 0.05, 1, "less: surer; more: more alike"],
@@ -57,7 +58,7 @@ export function write({ models, told }) {
     if (now === null) stop();
     if (!now) return;
     answer = now;
-    next.show(answer.tokens.slice(0, SHOWN).map((each) => ({ ...each, token: visible(each.text), kept: each.kept_p })));
+    next.show(answer.tokens.slice(0, SHOWN).map((each) => ({ ...each, token: each.end ? END : visible(each.text || each.token), kept: each.kept_p })));
     const kept = answer.tokens.reduce((sum, each) => sum + each.kept_p, 0);
     held.textContent = `Outlined: what the model says. Filled: after your settings. Drawn from ${answer.tokens.length} tokens that have ${percent(Math.min(1, kept))} of what is kept.`;
     tokens.replaceChildren(...answer.text_tokens.map((token) => make("bdi", { class: "chip" }, visible(token))));
@@ -72,7 +73,13 @@ export function write({ models, told }) {
     held.textContent = "Begin a text, and what might follow it appears here.";
   }
 
-  function append({ text }) {
+  // A text that the model ends is left as it is.
+  function append({ text, end }) {
+    if (end) {
+      stop();
+      held.textContent = "The model ends the text here. Choose another token to go on.";
+      return;
+    }
     past.push(field.value);
     field.value += text;
     undo.disabled = false;

@@ -1,5 +1,6 @@
 """The app: the page, the three APIs and /health, behind the guards."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,11 +27,10 @@ def create_app(shelf: Shelf, rules: Rules) -> App:
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
-        for served in shelf.by_name.values():
-            served.engine.start()
+        shelf.start()
         yield
-        for served in shelf.by_name.values():
-            served.engine.stop()
+        shelf.end()
+        await asyncio.to_thread(shelf.join)
 
     app = FastAPI(
         title="Regard",

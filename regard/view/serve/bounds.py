@@ -2,6 +2,8 @@
 
 BODY = 1_000_000
 """bytes of a request's body: 413"""
+LINGER = 2
+"""seconds, and times as many bytes, that more of such a body is taken, and thrown away, so that the answer is read"""
 CHARACTERS = 10_000
 """of all texts of a request together"""
 BATCH = 64
@@ -30,5 +32,5 @@ SLOW = 10.0
 """seconds for a request's head, for its body, and for a client to take what is sent: 408, or no answer at all"""
 CONNECTIONS = 1_000
 """sockets that are open at once: 503"""
-DRAIN = 20.0
-"""seconds that are left to requests when the server is told to end"""
+DRAIN = 15.0
+"""seconds that are left to requests when the server is told to end; it has ended 5 s later"""

@@ -11,10 +11,8 @@ import logging
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,7 +24,8 @@ from regard.decode.options import Decoding
 from regard.decode.translate import Translation, Translator
 from regard.view.serve import bounds
 from regard.view.serve.errors import Refusal
-from regard.view.serve.writing import Prompt, Written, write
+from regard.view.serve.jobs import Answered, Batch, Call, Job, Texts, Waiting, Walk, Writing, gather, owners, walk
+from regard.view.serve.writing import Prompt, Written
 
 log = logging.getLogger("regard.serve")
 T = TypeVar("T")
@@ -34,58 +33,6 @@ T = TypeVar("T")
 
 class Left(Exception):  # noqa: N818  # nothing went wrong
     """Nobody waits for this any more."""
-
-
-@dataclass(eq=False)
-class Job:
-    """Work that someone waits for."""
-
-    size: int
-    """characters"""
-    gone: bool = field(default=False, init=False)
-    """whether nobody waits any more; set in the event loop, read by the thread"""
-
-
-@dataclass(eq=False)
-class Texts(Job):
-    """Texts to be translated in one way."""
-
-    texts: Sequence[str]
-    options: Decoding
-    answer: "asyncio.Future[list[list[Translation]]]"
-    taken: int = 0
-    """how many of them have been given to the model"""
-    found: dict[int, list[Translation]] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Call(Job):
-    """Anything else that needs the model, alone."""
-
-    work: Callable[[], Any]
-    answer: "asyncio.Future[Any]"
-
-
-@dataclass(eq=False)
-class Writing(Job):
-    """Prompts to be continued in one way."""
-
-    prompts: Sequence[Prompt]
-    options: Decoding
-    told: "asyncio.Queue[Written | Exception]"
-
-    @property
-    def places(self) -> int:
-        """Tokens that the cache must hold."""
-        return sum(len(prompt.ids) + prompt.limit for prompt in self.prompts)
-
-
-@dataclass(eq=False)
-class Walk:
-    """Jobs that are written together, and the tokens that come of them."""
-
-    jobs: list[Writing]
-    steps: Iterator[list[tuple[Writing, Written]]]
 
 
 class Engine:
@@ -96,8 +43,10 @@ class Engine:
         self.pace = 1_000.0
         """characters a second, as of late"""
         self._ready = threading.Condition()
-        self._waiting: deque[Texts | Call | Writing] = deque()
+        self._waiting: Waiting = Waiting()
         self._walks: list[Walk] = []
+        self._open: set[Job] = set()
+        """all that someone waits for, at work or not"""
         self._at_work: Sequence[Job] = ()
         self._ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,30 +58,33 @@ class Engine:
     @property
     def queued(self) -> int:
         """Texts and prompts that wait."""
-        return sum(_count(job) for job in list(self._waiting))
+        return sum(job.count for job in list(self._waiting))
 
     def start(self) -> None:
         """Begin to work for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def stop(self) -> None:
-        """End at the next token; what waits gets no answer but a refusal."""
+    def end(self) -> None:
+        """End at the next token; whoever waits is told at once."""
         with self._ready:
             self._ending = True
             self._ready.notify()
-        self._thread.join(5)
+        for job in list(self._open):
+            job.refuse(_ending())
+
+    def join(self) -> None:
+        """Wait for the thread that was told to end, for a moment: it may be in the middle of a long step."""
+        self._thread.join(2)
 
     async def translate(self, texts: Sequence[str], options: Decoding) -> list[list[Translation]]:
         """The best translations of each text."""
-        loop = asyncio.get_running_loop()
-        job = Texts(sum(map(len, texts)), texts, options, loop.create_future())
-        return await self._answered(job, job.answer) if texts else []
+        job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), texts, options)
+        return await self._answered(job) if texts else []
 
     async def call(self, size: int, work: Callable[[], T]) -> T:
         """What the work gives, done in the model's thread."""
-        job = Call(size, work, asyncio.get_running_loop().create_future())
-        answer: T = await self._answered(job, job.answer)
+        answer: T = await self._answered(Call(size, asyncio.get_running_loop().create_future(), work))
         return answer
 
     async def write(self, size: int, prompts: Sequence[Prompt], options: Decoding) -> AsyncIterator[Written]:
@@ -154,11 +106,11 @@ class Engine:
         finally:
             self._forget(job)
 
-    async def _answered(self, job: "Texts | Call", answer: "asyncio.Future[Any]") -> Any:
+    async def _answered(self, job: "Texts | Call") -> Any:
         self._wait_in_line(job)
         try:
             async with asyncio.timeout(self.deadline):
-                return await answer
+                return await job.answer
         except TimeoutError:
             raise self._late() from None
         finally:
@@ -174,16 +126,18 @@ class Engine:
     def _wait_in_line(self, job: "Texts | Call | Writing") -> None:
         with self._ready:
             if self._ending:
-                raise Refusal(503, "the server is ending", 5)
+                raise _ending()
             characters = sum(each.size for each in self._waiting)
-            full = self.queued + _count(job) > bounds.QUEUE or characters + job.size > bounds.QUEUE_CHARACTERS
+            full = self.queued + job.count > bounds.QUEUE or characters + job.size > bounds.QUEUE_CHARACTERS
             if self._waiting and full:
                 raise Refusal(429, "too much is waiting for this model already: ask again later", self.patience())
             self._waiting.append(job)
+            self._open.add(job)
             self._ready.notify()
 
     def _forget(self, job: "Texts | Call | Writing") -> None:
         job.gone = True
+        self._open.discard(job)
         with self._ready, suppress(ValueError):
             self._waiting.remove(job)
 
@@ -196,63 +150,40 @@ class Engine:
             with self._ready:
                 self._ready.wait_for(lambda: self._waiting or self._walks or self._ending)
                 if self._ending:
-                    break
+                    return
                 work = self._next()
             if isinstance(work, Call):
                 self._call(work)
-            elif isinstance(work, list):
+            elif work is not None:
                 self._translate(work)
             self._advance()
-        for job in [*self._waiting, *(job for walk in self._walks for job in walk.jobs)]:
-            self._refuse(job, Refusal(503, "the server is ending", 5))
+
+    def _next(self) -> "Call | Batch | None":
+        """What to do next: a call, or some texts of all jobs that ask in the same way as the first. Writing that there
+        is room for begins."""
+        for job in [job for job in self._waiting if isinstance(job, Writing)]:
+            room = bounds.PLACES - sum(each.places for each in self._walks)
+            if job in self._waiting and (not self._walks or job.places <= room):  # not begun with another
+                self._waiting.remove(job)
+                self._walks.append(walk(self.model, job, self._waiting, room))
+        first = next((job for job in self._waiting if not isinstance(job, Writing)), None)
+        if isinstance(first, Call):
+            self._waiting.remove(first)
+        return gather(first, self._waiting) if isinstance(first, Texts) else first
 
     def _call(self, job: Call) -> None:
         self._at_work = [job]
         try:
-            self._settle([(job.answer, job.work())])
+            self._settle([(job, job.work())])
         except Left:
             return
         except Exception as error:
             self._refuse(job, error)
 
-    def _next(self) -> "Call | list[tuple[Texts, int]] | None":
-        """What to do next: a call, or some texts of all jobs that ask in the same way as the first. Writing that there
-        is room for begins. Jobs of which texts are left go to the end of the line."""
-        for job in [job for job in self._waiting if isinstance(job, Writing)]:
-            room = not self._walks or self._places() + job.places <= bounds.PLACES
-            if room and job in self._waiting:  # not begun with another
-                self._waiting.remove(job)
-                self._begin(job)
-        first = next((job for job in self._waiting if not isinstance(job, Writing)), None)
-        if isinstance(first, Call):
-            self._waiting.remove(first)
-        return self._gathered(first) if isinstance(first, Texts) else first
-
-    def _gathered(self, first: Texts) -> list[tuple[Texts, int]]:
-        jobs = [job for job in self._waiting if isinstance(job, Texts) and job.options == first.options]
-        batch: list[tuple[Texts, int]] = []
-        characters = 0
-        while any(job.taken < len(job.texts) for job in jobs):
-            for job in jobs:
-                if job.taken < len(job.texts):
-                    characters += len(job.texts[job.taken])
-                    if batch and (characters > bounds.BATCH_CHARACTERS or len(batch) >= bounds.BATCH):
-                        break
-                    batch.append((job, job.taken))
-                    job.taken += 1
-            else:
-                continue
-            break
-        for job in {job: None for job, _ in batch}:
-            self._waiting.remove(job)
-            if job.taken < len(job.texts):
-                self._waiting.append(job)
-        return batch
-
-    def _translate(self, batch: list[tuple[Texts, int]]) -> None:
+    def _translate(self, batch: Batch) -> None:
         """Give each job what it waits for; where one text is at fault, it alone is refused."""
         begun = time.perf_counter()
-        self._at_work = list({job: None for job, _ in batch})
+        self._at_work = jobs = owners(batch)
         texts = [job.texts[i] for job, i in batch]
         try:
             translator = Translator(self.model, batch[0][0].options, bounds.BATCH_CHARACTERS)
@@ -267,38 +198,24 @@ class Engine:
             else:
                 self._refuse(batch[0][0], error)
             return
-        done = [job for job in self._at_work if isinstance(job, Texts) and len(job.found) == len(job.texts)]
-        self._settle([(job.answer, [job.found[i] for i in range(len(job.texts))]) for job in done])
+        done = [job for job in jobs if len(job.found) == len(job.texts)]
+        self._settle([(job, [job.found[i] for i in range(len(job.texts))]) for job in done])
         self.pace += 0.2 * (sum(map(len, texts)) / (time.perf_counter() - begun) - self.pace)
-
-    def _begin(self, job: Writing) -> None:
-        """Start writing, together with all that waits to be written in the same way."""
-        alike = [each for each in self._waiting if isinstance(each, Writing) and each.options == job.options]
-        jobs, places = [job], job.places
-        for each in alike:
-            if self._places() + places + each.places <= bounds.PLACES:
-                self._waiting.remove(each)
-                jobs.append(each)
-                places += each.places
-        self._walks.append(Walk(jobs, _steps(self.model, jobs)))
-
-    def _places(self) -> int:
-        return sum(job.places for walk in self._walks for job in walk.jobs)
 
     def _advance(self) -> None:
         """One token further in all that is being written."""
-        for walk in list(self._walks):
-            self._at_work = walk.jobs
+        for each in list(self._walks):
+            self._at_work = each.jobs
             try:
-                told = next(walk.steps, None)
+                told = next(each.steps, None)
             except Left:
                 told = None
             except Exception as error:
                 told = None
-                for job in walk.jobs:
+                for job in each.jobs:
                     self._refuse(job, error)
             if told is None:
-                self._walks.remove(walk)
+                self._walks.remove(each)
             elif told:
                 self._soon(partial(_tell, told))
 
@@ -313,14 +230,11 @@ class Engine:
         return asking
 
     def _refuse(self, job: Job, error: Exception) -> None:
-        refusal = _as_refusal(error)
-        if isinstance(job, Writing):
-            self._soon(lambda: job.told.put_nowait(refusal))
-        elif isinstance(job, Texts | Call):
-            self._soon(lambda: None if job.answer.done() else job.answer.set_exception(refusal))
+        self._soon(partial(job.refuse, _as_refusal(error)))
 
-    def _settle(self, answers: "list[tuple[asyncio.Future[Any], Any]]") -> None:
-        self._soon(partial(_answer, answers))
+    def _settle(self, answers: Sequence[tuple[Answered, Any]]) -> None:
+        for job, value in answers:  # each by itself: between them the event loop hears others
+            self._soon(partial(_answer, job, value))
 
     def _soon(self, work: Callable[[], object]) -> None:
         """Have the event loop do it, if there still is one."""
@@ -329,23 +243,18 @@ class Engine:
             self._loop.call_soon_threadsafe(work)
 
 
-def _steps(model: Model, jobs: list[Writing]) -> Iterator[list[tuple[Writing, Written]]]:
-    """What each step of writing these jobs together gives them."""
-    owners = [(job, row) for job in jobs for row in range(len(job.prompts))]
-    prompts = [job.prompts[row] for job, row in owners]
-    for pieces in write(model, prompts, jobs[0].options):
-        yield [(owners[piece.row][0], piece.of(owners[piece.row][1])) for piece in pieces]
-
-
 def _tell(told: list[tuple[Writing, Written]]) -> None:
     for job, piece in told:
         job.told.put_nowait(piece)
 
 
-def _answer(answers: "list[tuple[asyncio.Future[Any], Any]]") -> None:
-    for answer, value in answers:
-        if not answer.done():
-            answer.set_result(value)
+def _answer(job: Answered, value: Any) -> None:
+    if not job.answer.done():
+        job.answer.set_result(value)
+
+
+def _ending() -> Refusal:
+    return Refusal(503, "the server is ending", 5)
 
 
 def _as_refusal(error: Exception) -> Refusal:
@@ -356,9 +265,3 @@ def _as_refusal(error: Exception) -> Refusal:
         return Refusal(400, str(error))
     log.error("decoding went wrong", exc_info=error)
     return Refusal(500, "something went wrong here: the server's log has it")
-
-
-def _count(job: Job) -> int:
-    if isinstance(job, Texts):
-        return len(job.texts) - job.taken
-    return len(job.prompts) if isinstance(job, Writing) else 1

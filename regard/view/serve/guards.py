@@ -7,6 +7,7 @@ import asyncio
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -164,7 +165,7 @@ def with_body(app: App) -> App:
             await _refuse(scope, send, 408, f"the body did not come within {bounds.SLOW:g} s", close=True)
             return
         if body is None:
-            await _refuse(scope, send, 413, f"the body has more than {bounds.BODY:,} bytes", close=True)
+            await _refuse_the_rest(scope, receive, send)
             return
         read = False
 
@@ -224,6 +225,21 @@ async def _refuse(scope: Scope, send: Send, status: int, text: str, close: bool 
     if close:
         response.headers["connection"] = "close"
     await response(scope, _nothing, send)
+
+
+async def _refuse_the_rest(scope: Scope, receive: Receive, send: Send) -> None:
+    """413, and the connection is closed when the client has had time to read that: a close before it has sent all would
+    take the answer with it."""
+    response = answer(scope["path"], Refusal(413, f"the body has more than {bounds.BODY:,} bytes"))
+    response.headers["connection"] = "close"
+    await send({"type": "http.response.start", "status": 413, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    left = bounds.LINGER * bounds.BODY
+    with suppress(TimeoutError):
+        async with asyncio.timeout(bounds.LINGER):
+            while left > 0 and (message := await receive()).get("more_body"):
+                left -= len(message["body"])
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _nothing() -> Any:

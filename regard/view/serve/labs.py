@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 import regard
+from regard.labs.gallery import FULL
 from regard.labs.lab import NAMES
 from regard.labs.show import FAILED, HELD, SIGNS
 from regard.view.serve.errors import Refusal, described
@@ -45,6 +46,8 @@ class Lab(BaseModel):
     tables: list[Table]
     notes: list[str]
     picture: str
+    command: str
+    """what it was made by"""
 
 
 def routes(homes: tuple[Path, ...] = HOMES) -> APIRouter:
@@ -54,7 +57,8 @@ def routes(homes: tuple[Path, ...] = HOMES) -> APIRouter:
 
     @cache
     def all_of_them() -> list[Lab]:
-        return [] if gallery is None else [lab for name in NAMES if (lab := _read(gallery, name)) is not None]
+        names = [name for lab in NAMES for name in (lab, f"{lab}{FULL}")]
+        return [] if gallery is None else [lab for name in names if (lab := _read(gallery, name)) is not None]
 
     @router.get("/api/labs", summary="The labs")
     async def labs() -> list[Lab]:
@@ -105,6 +109,7 @@ def parse(text: str) -> dict[str, Any]:
         "claims": claims,
         "tables": tables,
         "notes": _items(blocks, "Notes"),
+        "command": blocks[-1].partition("`")[2].partition("`")[0],
     }
 
 

@@ -80,6 +80,11 @@ class Likely(BaseModel):
 
     id: int
     text: str
+    """what it adds to the text"""
+    token: str
+    """how it is shown"""
+    end: bool
+    """whether the model would end the text with it"""
     p: float
     kept_p: float
 
@@ -161,6 +166,9 @@ def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
         found, nodes = grow(served.model, source, BEAM)
         written = [*found.ids, *(end if found.reason == "end" else [])]
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
+        said = tokenizer.decode(found.ids)
+        if said.strip() and found.reason == "end" and tokenizer.encode_target(said) == found.ids:
+            target = said  # not to be sought again
     seen = attend(served.model, source, target)
     considered = _considered(served, tokenizer, source, written)
     told = {**seen.to_json(), "model": served.name, "steps": [_step(each) for each in considered], **tree}
@@ -202,7 +210,7 @@ def _step(considered: Considered) -> dict[str, Any]:
 def distribution(served: Served, asked: Next) -> Distribution:
     """The likeliest tokens behind a text, as they are and as they would be drawn."""
     model, tokenizer = served.model, tokenizer_of(served.model)
-    ids, _ = model._prompt(asked.text, {})
+    ids = model.prompt_ids(asked.text)
     if len(ids) > bounds.PLACES:
         raise Refusal(400, f"{len(ids):,} tokens are too many: {bounds.PLACES:,} are the most")
     with torch.inference_mode():
@@ -216,8 +224,13 @@ def distribution(served: Served, asked: Next) -> Distribution:
         kept = keep_top_p(kept, asked.top_p) if asked.top_p < 1 else kept
         plain, drawn = logits.softmax(-1)[0], kept.softmax(-1)[0]
         p, best = plain.topk(min(asked.show, len(plain)))
-    told = zip(best.tolist(), tokenizer.pieces(best.tolist()), p.tolist(), drawn[best].tolist(), strict=True)
-    tokens = [Likely(id=id_, text=piece, p=p, kept_p=kept_p) for id_, piece, p, kept_p in told]
+    text, end = model.text_behind(ids), model.special.end
+    pieces = tokenizer.pieces(best.tolist())
+    told = zip(best.tolist(), pieces, p.tolist(), drawn[best].tolist(), strict=True)
+    tokens = [
+        Likely(id=id_, text="" if id_ in end else text([id_]), token=piece, end=id_ in end, p=p, kept_p=kept_p)
+        for id_, piece, p, kept_p in told
+    ]
     return Distribution(
         model=served.name, tokens=tokens, text_tokens=[readable(each) for each in tokenizer.pieces(ids)]
     )

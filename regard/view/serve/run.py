@@ -1,5 +1,6 @@
 """Listening: a socket, uvicorn, and an end that lets requests finish."""
 
+import asyncio
 import contextlib
 import logging
 import resource
@@ -19,17 +20,22 @@ BACKLOG = 1_024
 
 
 class Listening(uvicorn.Server):
-    """uvicorn's server, which tells when it answers."""
+    """uvicorn's server, which tells when it answers, and when its patience with requests has come to an end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], object], late: Callable[[], object]) -> None:
         super().__init__(config)
-        self.ready = ready
+        self.ready, self.late = ready, late
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
         if self.started:
             self.ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests finish; those that take too long are refused, which is an answer too."""
+        asyncio.get_running_loop().call_later(bounds.DRAIN, self.late)
+        await super().shutdown(sockets)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -49,8 +55,8 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def server(app: App, ready: Callable[[], object] = lambda: None) -> Listening:
-    """A server that is not running yet."""
+def server(app: App, ready: Callable[[], object], late: Callable[[], object]) -> Listening:
+    """A server that is not running yet: what it calls when it answers, and when requests outlast its end."""
     config = uvicorn.Config(
         app,
         http=Patient,
@@ -61,12 +67,18 @@ def server(app: App, ready: Callable[[], object] = lambda: None) -> Listening:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=5,
-        timeout_graceful_shutdown=int(bounds.DRAIN),
+        timeout_graceful_shutdown=int(bounds.DRAIN) + 2,  # for answers to be sent
     )
-    return Listening(config, ready)
+    return Listening(config, ready, late)
 
 
-def serve(app: App, listener: socket.socket, ready: Callable[[], object], browse: bool = False) -> None:
+def serve(
+    app: App,
+    listener: socket.socket,
+    ready: Callable[[], object],
+    late: Callable[[], object],
+    browse: bool = False,
+) -> None:
     """Answer until SIGTERM or Ctrl-C, then finish what was asked, for some seconds at most."""
 
     def begun() -> None:
@@ -78,7 +90,7 @@ def serve(app: App, listener: socket.socket, ready: Callable[[], object], browse
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     sys.setswitchinterval(0.001)  # the event loop is not to wait long for a thread that computes
     with _quiet_end():
-        server(app, begun).run(sockets=[listener])
+        server(app, begun, late).run(sockets=[listener])
 
 
 def _room_for_connections() -> None:

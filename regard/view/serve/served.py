@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,21 @@ class Shelf:
     def __init__(self, served: Iterable[Served]) -> None:
         self.by_name: Mapping[str, Served] = {each.name: each for each in served}
 
+    def start(self) -> None:
+        """Have all threads begin."""
+        for each in self.by_name.values():
+            each.engine.start()
+
+    def end(self) -> None:
+        """Have all threads end at the next token; whoever waits for one is refused."""
+        for each in self.by_name.values():
+            each.engine.end()
+
+    def join(self) -> None:
+        """Wait for the threads' end, for a moment."""
+        for each in self.by_name.values():
+            each.engine.join()
+
     def choose(self, name: str | None, able: Callable[[Served], bool], ability: str) -> Served:
         """The model of this name or, without one, the first; a Refusal if it is not there or not able."""
         if name is None:
@@ -126,9 +142,12 @@ def named(given: Iterable[str]) -> dict[str, str]:
 
 
 def shelf(models: Mapping[str, Model], precision: Any = "auto") -> Shelf:
-    """These models, each with its engine; processors are shared among them."""
-    threads = max(1, torch.get_num_threads() // len(models))
-    return Shelf(Served(name, model, _engine(model, threads, precision)) for name, model in models.items())
+    """These models, each with its engine; a processor is left to the event loop, so that /health need not wait."""
+    threads = max(1, torch.get_num_threads() - 1)
+    found = Shelf(Served(name, model, _engine(model, threads, precision)) for name, model in models.items())
+    for model in models.values():
+        _warm(model)
+    return found
 
 
 def _engine(model: Model, threads: int, precision: Any) -> Engine:
@@ -140,6 +159,12 @@ def _engine(model: Model, threads: int, precision: Any) -> Engine:
             f"this model is an {model.config.kind} that writes nothing: regard attend shows what it looks at"
         )
     return Engine(model.quick(precision), threads)
+
+
+def _warm(model: Model) -> None:
+    """Do once what takes longer the first time: watching a network has torch import its compiler."""
+    with suppress(ValueError):  # a vocabulary that cannot spell it
+        model.attend("a", "a")
 
 
 def _about(told: Mapping[str, Any]) -> str:
