@@ -42,7 +42,10 @@ def lab(
         return
     from regard.labs.lab import lab as find
 
-    chosen = find(name).sized([*(changes or []), *(["full=true"] if full else [])])
+    found = find(name)
+    if full and not found.full:
+        raise ValueError(f"the lab {name} has no long form: leave out --full")
+    chosen = found.sized([*(found.full if full else ()), *(changes or [])])
     if sizes:
         from regard.labs.show import show_sizes
         from regard.view.console import console
