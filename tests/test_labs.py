@@ -174,7 +174,7 @@ def test_a_wrong_size_is_named(change: str, message: str) -> None:
 def test_mistakes_in_the_command() -> None:
     assert "there is no lab 'scalling': did you mean 'scaling'?" in refused("scalling")
     assert "has no size 'widhts': did you mean 'widths'?" in refused("scaling", "--set", "widhts=8")
-    assert "has no size 'full'" in refused("scaling", "--full")
+    assert "the lab scaling has no long form: leave out --full" in refused("scaling", "--full")
     assert "for one" in refused("all", "--set", "seed=1")
 
 

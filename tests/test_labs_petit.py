@@ -235,7 +235,7 @@ def full_table(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Recipe]]:
         patch.setattr(ablation, "trained", nobody)
         patch.setattr(ablation, "foretold", lambda *_: Foretold(1.0, 0.5, 0.5))
         patch.setattr(ablation, "translated", lambda *_: Translated(50.0, petit_score(["a"], ["a"], [[]])))
-        small = lab("ablation").sized([*ablation.FULL, "seed=5", "sentences=1"])
+        small = lab("ablation").sized([*ablation.FULL.split(), "seed=5", "sentences=1"])
         result = small.run(small.sizes)
     assert failing(result) == [0, 1, 2, 3]  # all rows are as good: learned positions, too
     names = [row[0] for row in result.tables[0].rows]

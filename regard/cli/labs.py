@@ -45,7 +45,7 @@ def lab(
     found = find(name)
     if full and not found.full:
         raise ValueError(f"the lab {name} has no long form: leave out --full")
-    chosen = found.sized([*(found.full if full else ()), *(changes or [])])
+    chosen = found.sized([*(found.full.split() if full else ()), *(changes or [])])
     if sizes:
         from regard.labs.show import show_sizes
         from regard.view.console import console

@@ -5,6 +5,7 @@
 
 import faulthandler
 import json
+import math
 import os
 import resource
 import signal
@@ -33,10 +34,11 @@ class Limits:
     """How much a solution may use, beyond what Python and torch take to start."""
 
     seconds: int | float = 10
-    """in all"""
+    """of the processor, in all"""
     part_seconds: int | float = 5
-    """for the file itself, a cell of it, or one probe"""
-    processor_seconds: int = 20
+    """of the processor, for the file itself, a cell of it, or one probe"""
+    patience: int | float = 3
+    """how many times as long it may take by the clock: a busy machine must not pass for an endless loop"""
     memory: int = 2_000_000_000
     """bytes"""
     output: int = 1_000_000
@@ -87,29 +89,38 @@ class _Clock:
     """Ends parts of the solution that take too long, where Python can: others are ended with the process."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self.end = limits, time.monotonic() + limits.seconds
+        self.limits = limits
+        self.ends = time.process_time() + limits.seconds, time.monotonic() + limits.patience * limits.seconds
+        signal.signal(signal.SIGPROF, self._ring)
         signal.signal(signal.SIGALRM, self._ring)
 
     @contextmanager
     def part(self) -> Iterator[None]:
         """Within this, a part of the solution runs."""
-        left = min(self.limits.part_seconds, self.end - time.monotonic())
-        if left <= 0:
+        seconds = self.limits.part_seconds
+        busy = min(seconds, self.ends[0] - time.process_time())
+        waiting = min(self.limits.patience * seconds, self.ends[1] - time.monotonic())
+        if min(busy, waiting) <= 0:
             raise Timeout(f"the {self.limits.seconds:g} s for the whole solution were over before")
-        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.setitimer(signal.ITIMER_PROF, busy)
+        signal.setitimer(signal.ITIMER_REAL, waiting)
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _ring(self, _: int, __: FrameType | None) -> None:
-        raise Timeout(f"did not end within {self.limits.part_seconds:g} s: is there an endless loop?")
+    def _ring(self, which: int, _: FrameType | None) -> None:
+        seconds = self.limits.part_seconds
+        if which == signal.SIGPROF:
+            raise Timeout(f"did not end within {seconds:g} s: is there an endless loop?")
+        raise Timeout(f"did not end within {self.limits.patience * seconds:g} s: what does it wait for?")
 
 
 def _limit(limits: Limits) -> None:
     """Have the system refuse what is too much; where it does not know a limit, the parent watches."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime) + limits.processor_seconds + 1
+    seconds = math.ceil(used.ru_utime + used.ru_stime + limits.seconds) + 1
     wanted = {
         resource.RLIMIT_CPU: (seconds, seconds + 5),
         resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),

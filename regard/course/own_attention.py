@@ -31,7 +31,7 @@ from regard.model.transformer import Network
 
 ASSIGNMENT = "multi-head-attention"
 INPUTS = ("query", "key", "value")
-PATIENT = Limits(seconds=90, part_seconds=45, processor_seconds=60)
+PATIENT = Limits(patience=20)
 """to check a file: a machine that is busy must not pass for an endless loop, where training takes longer anyway"""
 SAME = 1e-4
 """of an output about 1: what two right attentions may lie apart in float32"""

@@ -190,8 +190,8 @@ class _Child:
         if self.pid is None:
             late = seconds > STARTING
             return Failure("Timeout", f"Python and torch did not start within {STARTING:.0f} s", None) if late else None
-        if seconds > limits.seconds + GRACE:
-            return self._told("Timeout", f"did not end within {limits.seconds:g} s: is there an endless loop?")
+        if seconds > (most := limits.patience * limits.seconds) + GRACE:
+            return self._told("Timeout", f"did not end within {most:g} s: is there an endless loop?")
         if not look:
             return None
         family = self._family()
@@ -219,8 +219,8 @@ class _Child:
         if code < 0:
             return Failure("Killed", "killed the process that ran it", line)
         if died == "SIGXCPU":
-            most = self.limits.processor_seconds
-            return Failure("Timeout", f"took more than {most} s of the processor: is there an endless loop?", line)
+            most = self.limits.seconds
+            return Failure("Timeout", f"took more than {most:g} s of the processor: is there an endless loop?", line)
         if died == "SIGKILL":
             return Failure("MemoryError", "was killed by the system, most likely because it took all memory", line)
         if died is not None:

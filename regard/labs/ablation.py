@@ -26,7 +26,7 @@ SEEDS = 3
 VOCABULARY = 1_000
 BASE, SINGLE, NARROW, LEARNED = "base", "(A) 1 head", "(C) half the width", "(E) learned positions"
 DROPPED, CERTAIN, SMOOTHED = "(D) dropout 0.1", "(D) label smoothing 0.0", "(D) label smoothing 0.2"
-FULL = tuple("full=true width=128 layers=2 pairs=60000 steps=600 batch_tokens=4000 lr=0.003 sentences=1000".split())
+FULL = "full=true width=128 layers=2 pairs=60000 steps=600 batch_tokens=4000 lr=0.003 sentences=1000"
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Lab:
     sizes: Any
     """an instance of its `Sizes`"""
     run: Callable[[Any], Result]
-    full: tuple[str, ...] = ()
+    full: str = ""
     """the sizes of its long form, if it has one, each as name=value"""
 
     def sized(self, changes: Sequence[str]) -> "Lab":
@@ -102,7 +102,7 @@ def lab(name: str) -> Lab:
         raise ValueError(f"there is no lab {name!r}: {did_you_mean(name, NAMES)}")
     module = import_module(f"regard.labs.{_file(name).stem}")
     question, _, set_up = (module.__doc__ or "").strip().partition("\n")
-    return Lab(name, question, set_up.strip(), module.Sizes(), module.run, getattr(module, "FULL", ()))
+    return Lab(name, question, set_up.strip(), module.Sizes(), module.run, getattr(module, "FULL", ""))
 
 
 def _file(name: str) -> Path:

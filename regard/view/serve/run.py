@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import resource
 import signal
@@ -17,6 +18,8 @@ from regard.view.serve.guards import App
 from regard.view.serve.sockets import Patient
 
 BACKLOG = 1_024
+M_ARENA_MAX = -8
+"""by which glibc's mallopt knows the number of heaps"""
 
 
 class Listening(uvicorn.Server):
@@ -87,6 +90,7 @@ def serve(
             webbrowser.open(address(listener))
 
     _room_for_connections()
+    _one_heap()
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     sys.setswitchinterval(0.001)  # the event loop is not to wait long for a thread that computes
     with _quiet_end():
@@ -99,6 +103,12 @@ def _room_for_connections() -> None:
     if soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+def _one_heap() -> None:
+    """Have all threads share a heap, where the C library allows it: each one's own would keep the most it ever held."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 @contextlib.contextmanager
