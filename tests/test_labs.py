@@ -86,7 +86,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
     """Whatever lab is asked for, the made-up one runs, with the claims in this list; and there are but a few."""
     claims = [TRUE]
     monkeypatch.setattr(module, "NAMES", FEW)
-    monkeypatch.setattr(module, "lab", lambda name: replace(made_up(*claims), name=name))
+    monkeypatch.setattr(module, "lab", lambda name: replace(made_up(*claims), name=name, full="full=true"))
     return claims
 
 

@@ -41,15 +41,40 @@ def drawn(name: str, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator)
 
 
-def with_layers(module: Module, *names: str) -> Module:
-    """The module, if it has these layers; an AttributeError or a TypeError that says which is not there."""
-    asked = " ".join(f".{name}" for name in names)
-    for name in names:
+def known_by_layer(module: Module, needed: str, optional: str = "") -> Module:
+    """The module with weights that depend on its layers' names, as in "q k v", wherever else the layers are kept.
+
+    An AttributeError or a TypeError that says which is not there, of those that are needed.
+    """
+    asked = " ".join(f".{name}" for name in needed.split())
+    for name in needed.split():
         if not hasattr(module, name):
             raise AttributeError(f"{type(module).__name__} has no .{name}: the assignment asks for {asked}")
         if not isinstance(getattr(module, name), nn.Module):
             raise TypeError(f".{name} is no layer: the assignment asks for {asked}, each an nn.Linear")
+    known(module)
+    given: set[int] = set()  # one layer under two names has the weights of the first
+    for name in f"{needed} {optional}".split():
+        for kind, parameter in (("weight", weight_of(module, name)), ("bias", bias_of(module, name))):
+            if parameter is not None and parameter.data_ptr() not in given:
+                parameter.data.copy_(drawn(f"{name}.{kind}", *parameter.shape))
+                given.add(parameter.data_ptr())
     return module
+
+
+def weight_of(module: nn.Module, layer: str) -> Tensor | None:
+    """The matrix of a layer, which may be wrapped in others; None where there is none."""
+    return next((each for each in _weights(module, layer) if each.ndim == 2), None)
+
+
+def bias_of(module: nn.Module, layer: str) -> Tensor | None:
+    """The bias of a layer, which may be wrapped in others; None where there is none."""
+    return next((each for each in _weights(module, layer) if each.ndim == 1), None)
+
+
+def _weights(module: nn.Module, layer: str) -> list[nn.Parameter]:
+    found = getattr(module, layer, None)
+    return list(found.parameters()) if isinstance(found, nn.Module) else []
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """What is looked at in a MultiHeadSelfAttention: outputs, probabilities, gradients, and what chance does to them."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,14 +8,15 @@ from torch import Tensor, nn
 
 from regard.course.assignment import Names
 from regard.course.known import (
+    bias_of,
     first,
     gradients,
     inputs,
-    known,
+    known_by_layer,
     mask_follows_device,
     mask_follows_dtype,
     steady,
-    with_layers,
+    weight_of,
 )
 
 LENGTHS = (1, 2, 3, 5, 8, 10, 16, 32)
@@ -23,7 +25,7 @@ MIX_BIAS = 0.5
 
 def _made(names: Names, input_size: int, hidden: int, num_heads: int, **options: Any) -> nn.Module:
     module: nn.Module = names["MultiHeadSelfAttention"](input_size, hidden, num_heads, **options)
-    return known(with_layers(module, "q", "k", "v")).eval()
+    return known_by_layer(module, "q k v", optional="mix").eval()
 
 
 def _x(*shape: int) -> Tensor:
@@ -46,10 +48,14 @@ def attention(names: Names) -> dict[str, Tensor]:
     """The probabilities, with all tokens seen and with those up to each alone."""
     told = {}
     for name, causal in (("probabilities", False), ("causal probabilities", True)):
-        result = _made(names, 5, 12, 3, causal=causal)(_x(2, 4, 5), return_attention=True)
-        pair = isinstance(result, tuple | list) and len(result) == 2
-        told[name] = result[1] if pair else first(result)
+        module = _made(names, 5, 12, 3, causal=causal)
+        told[name] = steady(lambda module=module: _probabilities(module(_x(2, 4, 5), return_attention=True)))
     return told
+
+
+def _probabilities(result: Any) -> Any:
+    pair = isinstance(result, tuple | list) and len(result) == 2
+    return result[1] if pair else first(result)
 
 
 def square(names: Names) -> dict[str, Tensor]:
@@ -63,9 +69,10 @@ def gradient(names: Names) -> dict[str, Tensor]:
     """What reaches the input and the weights."""
     module = _made(names, 3, 4, 2)
     x = _x(2, 6, 3).requires_grad_()
-    mix = getattr(module, "mix", nn.Linear(4, 4))
-    layers = {name: getattr(module, name).weight for name in ("q", "k", "v")}
-    return gradients(lambda: module(x), input=x, mix=mix.weight, **layers)
+    unused = torch.zeros(4, 4)  # for who has no mix layer
+    layers = {name: weight_of(module, name) for name in ("q", "k", "v", "mix")}
+    known = {name: unused if each is None else each for name, each in layers.items()}
+    return gradients(lambda: module(x), input=x, **known)
 
 
 def refused(names: Names) -> dict[str, Tensor]:
@@ -84,7 +91,8 @@ def refused(names: Names) -> dict[str, Tensor]:
 def dropout(names: Names) -> dict[str, Tensor]:
     """Every token's value is 1 and every probability 1/2: what is dropped, and where, can be read off the output.
 
-    The heads' outputs are told as they are, but for the mix layer's bias.
+    The heads' outputs are told as they are, but for the mix layer's bias; and not at all where something is dropped
+    that nobody asked for, since then nobody knows how much.
     """
     module = _made(names, 3, 4, 2, dropout=0.2)
     x = _x(256, 2, 3)
@@ -95,14 +103,15 @@ def dropout(names: Names) -> dict[str, Tensor]:
     told = first(module(x)).detach().reshape(256, 2, -1)
     told = told if told.shape[-1] == 4 else told.mean(-1, keepdim=True).expand(-1, -1, 4)
     by_head = told.unflatten(-1, (2, 2))  # [B, T, heads, 2]
+    unknown = torch.tensor(math.nan)
     return {
         "without dropout, twice the same": torch.tensor(settled[0]),
         "in eval, twice the same": torch.tensor(settled[1]),
         "random in training": torch.tensor(random[0]),
         "random of one token": torch.tensor(random[1]),
-        "least": told.min(),
-        "most": told.max(),
-        "mean": (told.mean() * 4).round() / 4,
+        "least": told.min() if settled[0] else unknown,
+        "most": told.max() if settled[0] else unknown,
+        "mean": (told.mean() * 4).round() / 4 if settled[0] else unknown,
         "one for all features of a head": torch.tensor(torch.allclose(by_head[..., 0], by_head[..., 1])),
         "one for all queries": torch.tensor(torch.allclose(told[:, 0], told[:, 1])),
     }
@@ -111,15 +120,14 @@ def dropout(names: Names) -> dict[str, Tensor]:
 @torch.no_grad()
 def _plain_sums(module: nn.Module) -> None:
     """Scores of 0, values of 1, and a mix layer that leaves all as it is, but for its bias."""
-    for name in ("q", "k", "v", "mix"):
-        for parameter in getattr(module, name).parameters() if hasattr(module, name) else ():
-            parameter.zero_()
-    if module.v.bias is not None:
-        module.v.bias.fill_(1)
-    if hasattr(module, "mix"):
-        nn.init.eye_(module.mix.weight)
-        if module.mix.bias is not None:
-            module.mix.bias.fill_(MIX_BIAS)
+    for parameter in module.parameters():
+        parameter.zero_()
+    if (bias := bias_of(module, "v")) is not None:
+        bias.data.fill_(1)
+    if (weight := weight_of(module, "mix")) is not None:
+        nn.init.eye_(weight.data)
+    if (bias := bias_of(module, "mix")) is not None:
+        bias.data.fill_(MIX_BIAS)
 
 
 def elsewhere(names: Names) -> dict[str, Tensor]:

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.course.assignment import Names
-from regard.course.known import first, gradients, inputs, known, steady, with_layers
+from regard.course.known import first, gradients, inputs, known_by_layer, steady, weight_of
 
 
 def _made(names: Names, input_size: int, hidden: int) -> nn.Module:
-    module: nn.Module = with_layers(names["SelfAttention"](input_size, hidden), "q", "k", "v")
-    return known(module).eval()
+    module: nn.Module = names["SelfAttention"](input_size, hidden)
+    return known_by_layer(module, "q k v").eval()
 
 
 def _x(*shape: int) -> Tensor:
@@ -38,8 +38,8 @@ def gradient(names: Names) -> dict[str, Tensor]:
     """What reaches the input and the weights."""
     module = _made(names, 3, 4)
     x = _x(2, 6, 3).requires_grad_()
-    layers = {name: getattr(module, name).weight for name in ("q", "k", "v")}
-    return gradients(lambda: module(x), input=x, **layers)
+    layers = {name: weight_of(module, name) for name in ("q", "k", "v")}
+    return gradients(lambda: module(x), input=x, **{name: each for name, each in layers.items() if each is not None})
 
 
 def returned(names: Names) -> dict[str, Tensor]:
