@@ -191,6 +191,12 @@ def test_only_long_lines_are_cut() -> None:
     assert asked.count("Il dort.") == asked.count("Elle lit.") == 30
 
 
+def test_of_a_paragraph_each_sentence_is_translated() -> None:
+    shouting = Shouting.of(random_model())
+    assert first(shouting.all(["Il dort. Elle lit.  Tu ris."])) == ["IL DORT. ELLE LIT.  TU RIS."]
+    assert sorted(text for batch in shouting.asked for text in batch) == ["Elle lit.", "Il dort.", "Tu ris."]
+
+
 def test_a_line_feed_parts() -> None:
     shouting = Shouting.of(random_model())
     assert first(shouting.all(["a b\n\n c\u2028d\n"])) == ["A B\n\n C\u2028D\n"]

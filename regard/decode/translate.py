@@ -1,8 +1,9 @@
 """Text to text: any number of lines of any length through a translator, in batches whose size is bounded.
 
-A translator has learned single sentences. A line that is longer than it takes comfortably is cut at the ends of
-sentences, a sentence that still is at commas, then at spaces, and as a last resort anywhere; what is said of the pieces
-is joined again with the spacing that stood between them. A line feed always parts. Blank pieces are not translated.
+A translator has learned single sentences, now and then two: of a paragraph it would say the beginning, and leave out the
+rest. A line that has more, or is longer than it takes comfortably, is cut at the ends of sentences, a sentence that still
+is too long at commas, then at spaces, and as a last resort anywhere; what is said of the pieces is joined again with the
+spacing that stood between them. A line feed always parts. Blank pieces are not translated.
 """
 
 import re
@@ -26,6 +27,8 @@ BATCH_TOKENS = 16_384
 """places of a batch: hypotheses × the longest source"""
 COMFORTABLE = 200
 """tokens of a source, framed: the sentences that translators learn from are rarely longer"""
+TOGETHER = 2
+"""sentences that are translated as one: corpora have pairs of two, hardly any of three"""
 FIRST_LINES = 32
 """so many lines are read before the first are translated; then twice as many each time"""
 
@@ -138,7 +141,9 @@ class Translator:
                 yield from parts(piece, ways if len(pieces) > 1 else ways[1:])
 
         for line in re.findall(r"[^\n]*\n|[^\n]+", text[len(language) :]):
-            yield from parts(line, (sentences, halves))
+            found = sentences(line)
+            for piece in found if len(found) > TOGETHER else [line]:
+                yield from parts(piece, (sentences, halves))
 
 
 NOTHING = Translation("", 0.0, 0.0, True)
