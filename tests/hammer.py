@@ -20,15 +20,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from regard.text.petit import pairs
 from tests.fuzz import requests as fuzzed
+from tests.serving import language_model
 
 
 @contextmanager
 def listening() -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server of what is bundled; its port and its process."""
-    command = [sys.executable, "-m", "regard", "serve", "--port", "0"]
+    """A server of what is bundled and of a language model that says noise; its port and its process."""
+    with TemporaryDirectory() as folder:
+        language_model().save(Path(folder) / "noise")
+        with _serving(["fr-en", "petit-fr-en", f"{folder}/noise"]) as found:
+            yield found
+
+
+@contextmanager
+def _serving(models: list[str]) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    command = [sys.executable, "-m", "regard", "serve", *models, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

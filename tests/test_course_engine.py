@@ -120,7 +120,7 @@ def test_how_a_file_ends_early_is_told(apart: Apart, line: str) -> None:
         ("x = 1 +", "SyntaxError", "invalid syntax"),
         ("raise EOFError('input')", "EOFError", "nobody is there"),
         ("def f(): f()\nf()", "RecursionError", "calls itself"),
-        ("[0] * 10**17", "MemoryError", "more than a solution may have"),
+        ("[0] * 10**17", "MemoryError", "more memory than a solution may have"),
     ],
 )
 def test_why_a_file_does_not_run_is_told(doubling: Assignment, line: str, kind: str, words: str) -> None:
@@ -136,6 +136,14 @@ def test_an_endless_loop_is_ended_and_its_line_told_and_other_probes_go_on(apart
     assert seen.failures["example"].line in (2, 3)
     assert seen.values["more"]["twice"].tolist() == [2, 2]
     assert "" not in seen.failures
+
+
+def test_who_waits_on_a_busy_machine_is_waited_for(apart: Apart) -> None:
+    source = f"import time\ntime.sleep(1)\n{RIGHT}"
+    assert not apart(source, part_seconds=0.5, patience=10).failures
+    told = apart(source, part_seconds=0.5, patience=1).failures[""]
+    assert (told.kind, told.line) == ("Timeout", 2)
+    assert "what does it wait for" in told.message
 
 
 def test_a_loop_that_catches_everything_is_ended_from_outside(apart: Apart) -> None:
@@ -371,6 +379,13 @@ def test_a_notebook_becomes_source_with_the_way_back(tmp_path: Path) -> None:
     assert solution.where(line) == "cell 4, line 2"
     assert solution.where(1) == "cell 1, line 1"
     assert Solution("a = 1").where(1) == "line 1"
+
+
+def test_a_notebook_may_be_full_of_pictures(tmp_path: Path) -> None:
+    told = json.loads(notebook("x = 1"))
+    told["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["x" * 20_000_000]}]
+    (tmp_path / "mine.ipynb").write_text(json.dumps(told))
+    assert read_solution(tmp_path / "mine.ipynb").source.strip() == "x = 1"
 
 
 def test_an_older_notebook_and_a_text_of_one_piece(tmp_path: Path) -> None:

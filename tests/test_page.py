@@ -1,6 +1,7 @@
 """The page of `regard serve`, in a real browser against the real server: what people see, point at and type."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MIS
 
 SENTENCE = "Il y a trois livres sur la table."
 LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
+SCORES = {"score": -1.0, "penalised": -0.5}
 REFUSED = "Failed to load resource"
 """what Chromium says on the console of every answer that is an error"""
 
@@ -89,6 +91,10 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 
+    def notice(self) -> str:
+        """What is said of the server: not of the link's model."""
+        return self.text(".notice:not(.choice *)")
+
     def focused(self) -> str:
         script = (
             "(e => e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent)(document.activeElement)"
@@ -125,12 +131,45 @@ def test_what_is_typed_is_translated(opened: Opened) -> None:
     opened.until(lambda: opened.text(".result") == "There are three books on the table.")
     alternatives = opened.page.locator(".others li")
     assert alternatives.count() == 3
-    scores = [float(each.replace("−", "-")) for each in alternatives.locator(".score").all_text_contents()]
-    assert all(score < 0 for score in scores)
+    said = [opened.text(".tools .look-hint"), *alternatives.locator(".score").all_text_contents()]
+    assert all(re.fullmatch(r"score −\d+\.\d\d sum −\d+\.\d\d", each) for each in said)
+    scores = [-float(each.split()[1].removeprefix("−")) for each in said]
+    assert scores == sorted(scores, reverse=True)  # the order is that of the figures shown
     assert f"source={urlencode({'': SENTENCE})[1:]}" in opened.page.url
     opened.page.get_by_role("link", name="Look at this translation").click()
     opened.page.wait_for_selector(".look-heads button")
     assert opened.page.locator("#look-source").input_value() == SENTENCE
+    assert opened.page.locator(".beam").count() == 1  # it is what Look finds too
+    assert opened.text(".instead") == ""
+
+
+SEVERAL = "Je mange une pomme. Elle va au marché. Il pleut. Nous avons trois livres."
+
+
+def test_look_shows_the_translation_that_was_clicked(opened: Opened) -> None:
+    opened.open(f"#/translate?{urlencode({'source': SEVERAL, 'model': 'petit-fr-en'})}", ".others li")
+    clicked = opened.text(".result")
+    texts = [clicked, *opened.page.locator(".other-text").all_text_contents()]
+    assert len(set(texts)) == len(texts)
+    opened.page.get_by_role("link", name="Look at this translation").click()
+    opened.page.wait_for_selector(".look-heads button")
+    opened.until(lambda: opened.page.locator("#look-target").input_value() == clicked)
+    written = opened.page.locator(".look-queries .look-token > bdi").all_text_contents()
+    assert "".join(written[:-1]).replace("·", "") == clicked.replace(" ", "")
+    assert "in one piece" in opened.text(".instead")
+    assert opened.page.locator(".steps").count() == 1
+    assert "this one was given" in opened.text(".no-beam")
+    opened.until(lambda: f"target={urlencode({'': clicked})[1:]}" in opened.page.url and "said=" not in opened.page.url)
+
+
+def test_alternatives_that_read_alike_are_told_once(opened: Opened, address: str) -> None:
+    for text in (SEVERAL, SEVERAL * 3, "Oui. Non. Oui. Non. Peut-être."):
+        asked = {"text": text, "model": "fr-en", "n_best": 8}
+        answer = opened.context.request.post(f"{address}api/translate", data=asked).json()
+        texts = [each["text"] for each in answer["translations"]]
+        ranks = [each["penalised"] for each in answer["translations"]]
+        assert len(set(texts)) == len(texts)
+        assert ranks == sorted(ranks, reverse=True)
 
 
 def test_the_translation_is_copied(browser: Any, address: str) -> None:
@@ -150,7 +189,7 @@ def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
         if text == "un":
             held.append(route)
         else:
-            route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", "score": -1.0}]})
+            route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", **SCORES}]})
 
     opened.page.route("**/api/translate", answer)
     opened.open()
@@ -158,7 +197,7 @@ def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
     opened.until(lambda: bool(held))
     opened.page.locator("#source").fill("deux")
     opened.until(lambda: opened.text(".result") == "<deux>")
-    held[0].fulfill(json={"model": "fr-en", "translations": [{"text": "late", "score": -1.0}]})
+    held[0].fulfill(json={"model": "fr-en", "translations": [{"text": "late", **SCORES}]})
     opened.page.wait_for_timeout(200)
     assert opened.text(".result") == "<deux>"
 
@@ -199,8 +238,14 @@ def test_stepping_through_the_translation(opened: Opened, looked: Attention) -> 
     assert opened.text(".step-where") == f"Step 2 of {len(written)} writes {written[1]}"
     assert opened.page.locator(".look-later").count() == len(written) - 2
     assert opened.page.locator(".bar-chosen .bar-token").text_content() == written[1]
+    opened.press("Home")
     percents = [each for each in opened.page.locator(".steps .bar-share").all_text_contents() if "<" not in each]
-    assert 0 < sum(float(each.removesuffix(" %")) for each in percents) <= 100
+    others = opened.text(".steps .bar-rest").removeprefix("all others together: ")
+    assert len(percents) > 1
+    assert sum(float(each.removesuffix(" %").removeprefix("< ")) for each in [*percents, others]) == pytest.approx(
+        100, abs=1
+    )
+    opened.press("ArrowRight")
     opened.until(lambda: "step=2" in opened.page.url)
     opened.page.get_by_role("button", name="Play").click()
     opened.until(lambda: "Step 4" in opened.text(".step-where"))
@@ -255,6 +300,41 @@ def test_a_link_reproduces_the_view_and_back_goes_back(opened: Opened, browser: 
     opened.until(lambda: opened.page.get_by_role("radio", name="Decoder").is_checked())
 
 
+def test_pieces_of_words_have_a_dot_and_the_start_its_name(opened: Opened, address: str) -> None:
+    asked = {"model": "fr-en", "source": "Le chat noir dort sur le canapé."}
+    answer = opened.context.request.post(f"{address}api/attend", data=asked).json()
+    written = answer["maps"][2]["writes"]
+    assert any(each.startswith("·") for each in written)
+    for step in answer["steps"]:
+        names = [each["token"] for each in step["top"]]
+        assert len(set(names)) == len(names), names  # “I” after a full stop, with a space and without
+    opened.look(f"#/look?{urlencode(asked)}")
+    assert opened.page.locator(".beam g.beam-best text").all_text_contents()[1:] == written
+    row = opened.page.locator(".look-queries button").first
+    assert row.locator(".look-token").text_content() == f"start → {written[0]}"
+    assert row.get_attribute("title") == f"reads <pad>, writes {written[0]}"
+    opened.page.get_by_role("radio", name="Decoder").check()
+    assert opened.text(".look-keys .look-token") == "start"
+    assert "4 + 2 layers" in opened.text(".about")
+
+
+@pytest.mark.parametrize("width", [1200, 1280, 1440])
+def test_lines_and_matrix_stand_side_by_side_and_what_goes_on_fades(browser: Any, address: str, width: int) -> None:
+    opened = Opened(browser, address, viewport={"width": width, "height": 900})
+    opened.look(f"#/look?{urlencode({'model': 'fr-en', 'source': SENTENCE})}")
+    lines, matrix = (opened.page.locator(each).bounding_box() for each in (".look-lines", ".look-matrix"))
+    assert lines["x"] + lines["width"] <= matrix["x"]
+    assert abs(lines["y"] - matrix["y"]) < 10
+    beam = opened.page.locator(".beam-scroll")
+    wider = beam.evaluate("e => e.scrollWidth > e.clientWidth + 1")
+    classes = "e => [...e.classList].filter(each => each.startsWith('look-more')).join(' ')"
+    opened.until(lambda: beam.evaluate(classes) == ("look-more-right" if wider else ""))
+    if wider:
+        beam.evaluate("e => { e.scrollLeft = e.scrollWidth }")
+        opened.until(lambda: beam.evaluate(classes) == "look-more-left")
+    opened.close()
+
+
 # Write.
 
 
@@ -295,7 +375,9 @@ def test_without_a_language_model_it_says_how_to_serve_one(opened: Opened, addre
     opened.stub("/api/models", [each for each in models if not each["writes"]])
     opened.open("#/write")
     assert "No language model is served" in opened.text("main")
-    assert "regard serve" in opened.text("pre")
+    commands = opened.page.locator("pre").all_text_contents()
+    assert len(commands) == 2
+    assert all("regard serve" in command for command in commands)
 
 
 # Labs.
@@ -312,6 +394,28 @@ def test_reading_a_lab(opened: Opened) -> None:
     assert opened.page.locator(".claims li").count() == 3
     opened.page.go_back()
     opened.until(lambda: opened.page.url.endswith("#/labs"))
+
+
+def test_labs_at_a_middling_width(browser: Any, address: str) -> None:
+    """Tables within their box, no option of a command broken, and the open lab in sight in the list."""
+    opened = Opened(browser, address, viewport={"width": 1200, "height": 700})
+    names = [each["name"] for each in opened.context.request.get(f"{address}api/labs").json()]
+    opened.open(f"#/labs/{names[-1]}", ".lab h2")
+    current = """(() => {
+      const [list, link] = [".lab-pair nav", ".lab-list [aria-current]"].map(
+        each => document.querySelector(each).getBoundingClientRect());
+      return link.top >= list.top && link.bottom <= list.bottom;
+    })()"""
+    opened.until(lambda: bool(opened.page.evaluate(current)))
+    for name in names:
+        opened.page.evaluate("hash => { location.hash = hash }", f"#/labs/{name}")
+        opened.page.locator(".lab-list [aria-current]", has_text=f"{name} ·").wait_for()
+        beyond = """[...document.querySelectorAll(".lab > *, .lab .table")].filter(
+          e => e.getBoundingClientRect().right > document.querySelector(".lab").getBoundingClientRect().right).length"""
+        assert opened.page.evaluate(beyond) == 0, name
+        broken = "[...document.querySelectorAll('.lab .word')].filter(e => e.offsetHeight > 30).map(e => e.textContent)"
+        assert opened.page.evaluate(broken) == [], name
+    opened.close()
 
 
 # The keyboard, screens and readers.
@@ -403,16 +507,16 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     opened.page.route("**/api/translate", answer)
     opened.open()
     opened.page.locator("#source").fill(SENTENCE)
-    opened.until(lambda: "busy: asking again in 1 s" in opened.text(".notice"))
+    opened.until(lambda: "busy: asking again in 1 s" in opened.notice())
     opened.until(lambda: "three books" in opened.text(".result"))
-    assert opened.text(".notice") == ""
+    assert opened.notice() == ""
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
 def test_a_server_that_is_gone_and_comes_back(opened: Opened) -> None:
     opened.page.route("**/api/attend", lambda route: route.abort())
     opened.open(LOOK)
-    opened.until(lambda: "The server does not answer" in opened.text(".notice"))
+    opened.until(lambda: "The server does not answer" in opened.notice())
     opened.page.unroute("**/api/attend")
     opened.page.get_by_role("button", name="Try again").click()
     opened.page.wait_for_selector(".look-heads button")
@@ -420,13 +524,37 @@ def test_a_server_that_is_gone_and_comes_back(opened: Opened) -> None:
 
 
 def test_what_the_server_refuses_is_told(opened: Opened) -> None:
-    opened.open(f"#/look?{urlencode({'source': 'mot ' * 300})}", ".notice-wrong")
-    assert "300" in opened.text(".notice")
+    refusal = {"error": "a text of 90 tokens has too many weights to show: shorten it"}
+    opened.page.route("**/api/attend", lambda route: route.fulfill(status=400, json=refusal))
+    opened.open(LOOK)
+    opened.until(lambda: refusal["error"] in opened.notice())
+    opened.page.unroute("**/api/attend")
     opened.page.locator("#look-source").fill(SENTENCE)
     opened.press("Enter")
     opened.page.wait_for_selector(".look-heads button")
-    assert opened.text(".notice") == ""
+    assert opened.notice() == ""
     opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
+    opened.look()
+    field = opened.page.locator("#look-source")
+    assert opened.text(".count") == ""
+    field.fill("é" * 240)
+    assert opened.text(".count") == ""
+    field.fill("𝄞" * 301)  # one character each, though two units of JavaScript
+    assert opened.text(".count") == "The sentence: 301 of 300 characters"
+    opened.press("Enter")
+    opened.until(lambda: "The sentence has 301 characters, and 300 are the most" in opened.notice())
+    assert opened.page.locator(".look-heads").count() == 0
+
+
+@pytest.mark.parametrize("view", ["translate", "look", "write"])
+def test_a_model_that_is_not_served_is_told(opened: Opened, view: str) -> None:
+    opened.open(f"#/{view}?model=nosuch")
+    served = "writer" if view == "write" else "fr-en"
+    assert opened.text(".choice .notice") == f"The link’s model, “nosuch”, is not served here: this is {served}."
+    opened.open(f"#/{view}?model={served}", ".choice .notice:empty >> visible=false")
 
 
 def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
@@ -498,10 +626,10 @@ def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
 
 def test_payloads_in_what_a_model_says_stay_text(opened: Opened) -> None:
     """50 as translations, with their links; 50 as names and descriptions of models and labs."""
-    translations = [{"text": payload, "score": -float(i)} for i, payload in enumerate(PAYLOADS)]
+    translations = [{"text": payload, "score": -float(i), "penalised": -float(i)} for i, payload in enumerate(PAYLOADS)]
     opened.stub("/api/translate", {"model": "fr-en", "translations": translations})
     told = {"kind": "decoder", "translates": True, "writes": True, "source": "fr", "target": "<b>"}
-    sizes = {"parameters": 1_000, "layers": 1, "heads": 1}
+    sizes = {"parameters": 1_000, "layers": 1, "decoder_layers": None, "heads": 1, "look_at_most": 300}
     opened.stub("/api/models", [{"name": each, "about": each, **told, **sizes} for each in PAYLOADS])
     opened.open("#/translate?source=Oui", ".others li")
     assert opened.page.locator(".other-text").all_text_contents() == PAYLOADS[1:]

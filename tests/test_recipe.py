@@ -323,6 +323,7 @@ def test_a_written_recipe_goes_through_a_file(tmp_path: Path) -> None:
 
 NAMES = {
     "europarl-fr-en",
+    "finetune-corpus",
     "fr-en",
     "gpt2-small",
     "large-corpus",

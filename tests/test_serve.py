@@ -47,7 +47,8 @@ def test_health_and_models(server: Running) -> None:
 def test_translations_are_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
     for text in SENTENCES:
         status, found = server.ask("POST", "/api/translate", {"text": text, "n_best": 3})
-        (wanted,) = petit.translations([text], beam=4, n_best=3)
+        (direct,) = petit.translations([text], beam=4, n_best=3)
+        wanted = [each for i, each in enumerate(direct) if each.text not in [other.text for other in direct[:i]]]
         assert status == 200
         assert found["model"] == "petit-fr-en"
         assert [each["text"] for each in found["translations"]] == [each.text for each in wanted]
@@ -59,7 +60,7 @@ def test_many_clients_at_once_get_each_their_own(server: Running, petit: regard.
     told = petit.translations(sentences, n_best=2)
     sure = [best.penalised - second.penalised > 0.01 for best, second in told]  # other batches round differently
     texts = list(compress(sentences, sure))[:32]
-    wanted = petit.translate(texts)
+    wanted = [best.text for best, _ in compress(told, sure)][:32]
     assert len(set(wanted)) == 32
     found: dict[int, Any] = {}
 

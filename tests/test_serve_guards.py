@@ -226,7 +226,7 @@ def test_a_deadline_and_fair_turns() -> None:
             await engine.translate(texts, Decoding(beam=beam))
             order.append(name)
 
-        many = asyncio.create_task(one("many", [LONG[:400]] * 60, 4))
+        many = asyncio.create_task(one("many", [LONG[:280]] * 60, 4))
         await asyncio.sleep(0.01)
         await asyncio.gather(many, one("same way", ["Le chat dort."], 4), one("another way", ["Le chat dort."], 1))
         assert order[-1] == "many"

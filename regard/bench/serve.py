@@ -2,7 +2,8 @@
 one who comes alone.
 
 A real server in a process of its own, and clients that speak HTTP over loopback, each with a connection it keeps. In
-turn: one client after the other, so many clients at once, and the same sentences by direct calls in this process.
+turn: one client after the other, so many clients at once, and the same sentences by direct calls in this process. The
+server leaves a processor to its event loop; direct calls are made in both ways, and the quicker one counts.
 """
 
 import asyncio
@@ -14,53 +15,70 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import torch
 from rich.console import Console
 
-from regard.api import load
+from regard.api import Model, load
 from regard.bench.common import Run, Timed, circumstances, in_turns, ratios
 from regard.models import folder_of
 from regard.text.petit import pairs
 
-DIRECT, ALONE = "direct calls, one by one", "HTTP, one client"
-FEW = 16
-"""sentences of a turn where latency is measured: short turns, so that a machine's moods meet both"""
+ALONE = "HTTP, one client"
+FEW = 32
+"""sentences of a turn of one by one: short turns, so that a machine's moods meet all"""
+BEAMS = (4, 1)
 
 
 def bench(console: Console, model: str, clients: int, sentences: int, repeats: int) -> None:
-    """Measure, and print two tables: throughput beside one client's, and latency beside a direct call's."""
+    """Measure, and print for each beam: throughput beside one client's, and latency beside a direct call's."""
     texts = [pair.french for pair in pairs(sentences, split="test")]
-    together = f"HTTP, {clients} clients"
+    words = sum(len(text.split()) for text in texts) / len(texts)
     direct = load(folder_of(model)).quick()
-    few = texts[:FEW]
     with listening(model) as port:
-        console.print(f"[dim]{circumstances('cpu', repeats)}; {model}, beam 4, sentences of Petit[/]")
-        alone: dict[str, Run] = {
-            DIRECT: lambda: [direct.translate(text, beam=4) for text in few],
-            ALONE: lambda: asyncio.run(ask_all(port, few, 1)),
-        }
-        latency = _warm_in_turns(alone, 2 * repeats)
-        many: dict[str, Run] = {
-            ALONE: lambda: asyncio.run(ask_all(port, texts, 1)),
-            together: lambda: asyncio.run(ask_all(port, texts, clients)),
-        }
-        throughput = _warm_in_turns(many, repeats)
-    console.print(ratios("throughput", "sentences/s", throughput, dict.fromkeys(throughput, len(texts))))
-    console.print(_latencies(latency, len(few)))
+        console.print(f"[dim]{circumstances('cpu', repeats)}; {model}, sentences of Petit, {words:.1f} words each[/]")
+        for beam in BEAMS:
+            throughput, latency = _measured(direct, port, texts, clients, beam, repeats)
+            counts = dict(zip(throughput, (len(texts[:FEW]), len(texts)), strict=True))
+            console.print(ratios(f"throughput, beam {beam}", "sentences/s", throughput, counts))
+            console.print(_latencies(latency, len(texts[:FEW])))
 
 
-def _warm_in_turns(runs: Mapping[str, Run], repeats: int) -> dict[str, Timed]:
+def _measured(
+    direct: Model, port: int, texts: list[str], clients: int, beam: int, repeats: int
+) -> tuple[dict[str, Timed], dict[str, Timed]]:
+    """Seconds of one client and of many; and of one client and of direct calls."""
+    few = texts[:FEW]
+
+    def call(threads: int) -> Run:
+        def run() -> None:
+            torch.set_num_threads(threads)
+            for text in few:
+                direct.translate(text, beam=beam)
+
+        return run
+
+    most = torch.get_num_threads()
+    runs: dict[str, Run] = {ALONE: lambda: asyncio.run(ask_all(port, few, 1, beam))}
+    runs |= {_threads(count): call(count) for count in sorted({1, most})}
+    runs[f"HTTP, {clients} clients"] = lambda: asyncio.run(ask_all(port, texts, clients, beam))
     for run in runs.values():
         run()
-    return in_turns(runs, "cpu", repeats)
+    timed = in_turns(runs, "cpu", repeats)
+    torch.set_num_threads(most)
+    *together, last = timed
+    return {name: timed[name] for name in (ALONE, last)}, {name: timed[name] for name in together}
+
+
+def _threads(count: int) -> str:
+    return f"a direct call with {count} thread{'s' * (count > 1)}"
 
 
 def _latencies(timed: Mapping[str, Timed], count: int) -> str:
-    milliseconds = {name: 1000 * each.median / count for name, each in timed.items()}
-    return (
-        f"\nlatency of one client {milliseconds[ALONE]:.1f} ms, of a direct call {milliseconds[DIRECT]:.1f} ms: "
-        f"[bold]{milliseconds[ALONE] / milliseconds[DIRECT]:.2f} ×[/] "
-        f"(spread {timed[ALONE].spread:.2f}, {timed[DIRECT].spread:.2f})"
-    )
+    one, *others = timed
+    quickest = min(others, key=lambda name: timed[name].median)
+    told = [f"{name} {1000 * each.median / count:.1f} ms (spread {each.spread:.2f})" for name, each in timed.items()]
+    ratio = timed[one].median / timed[quickest].median
+    return f"latency: {', '.join(told)}: [bold]{ratio:.2f} ×[/] the quicker\n"
 
 
 @contextmanager
@@ -79,7 +97,7 @@ def listening(model: str) -> Iterator[int]:
             process.terminate()
 
 
-async def ask_all(port: int, texts: Sequence[str], clients: int) -> list[float]:
+async def ask_all(port: int, texts: Sequence[str], clients: int, beam: int) -> list[float]:
     """Have so many clients translate all texts, each taking the next when it has its answer; the seconds of each."""
     waiting = list(reversed(texts))
     seconds: list[float] = []
@@ -88,7 +106,7 @@ async def ask_all(port: int, texts: Sequence[str], clients: int) -> list[float]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while waiting:
             begun = time.perf_counter()
-            await _ask(reader, writer, waiting.pop())
+            await _ask(reader, writer, waiting.pop(), beam)
             seconds.append(time.perf_counter() - begun)
         writer.close()
 
@@ -96,12 +114,10 @@ async def ask_all(port: int, texts: Sequence[str], clients: int) -> list[float]:
     return seconds
 
 
-async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str) -> None:
-    body = json.dumps({"q": text, "source": "fr", "target": "en"}).encode()
-    head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
-    writer.write(head.encode() + b"\r\n\r\n" + body)
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str, beam: int) -> None:
+    body = json.dumps({"text": text, "beam": beam, "n_best": 1}).encode()
+    head = "POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = re.search(r"content-length: (\d+)", answer)
     if " 200 " not in answer.partition("\r\n")[0] or length is None:

@@ -88,3 +88,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         typer.echo(f"regard: {error}", err=True)
         sys.exit(2)
+    except SystemExit as end:
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Ctrl-C, told by nobody yet
+            typer.echo("\nregard: interrupted", err=True)
+        raise

@@ -63,17 +63,19 @@ def check(
         if languages:
             raise ValueError(f"{files[0]} is no folder: --languages is for what is sought in one")
         corpora, tests = _named(files, columns, keys, test or [], labelled)
-    refused = 0
+    refused, parted = 0, False
     for number, corpus in enumerate(corpora):
         typer.echo("\n" * (number > 0), nl=False)
         found = report(corpus, tests, labelled)
         show_report(console(), corpus, found)
         if not found.rows:
             raise ValueError(f"{corpus.files[0]}: not one row could be read")
+        parted |= "unequal lines" in found.problems.counts
         refused += sum(count for kind, count in found.problems.counts.items() if kind != "too long")
     if refused and not skip_bad:
         lines = f"{refused:,} line{'s' * (refused > 1)}"
-        typer.echo(f"\n{lines} would stop a training run; mend them, or train with --set data.skip_bad=true.", err=True)
+        instead = "" if parted else ", or train with --set data.skip_bad=true"  # which lines are pairs is not known
+        typer.echo(f"\n{lines} would stop a training run; mend them{instead}.", err=True)
         raise typer.Exit(1)
 
 

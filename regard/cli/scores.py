@@ -86,6 +86,7 @@ def evaluate(
     result: Any
     if task == "translation":
         _check_align(align, system, model)
+        _check_direction(system, model, files)
         examples = _examples(corpus, limit, skip_bad, "a source and a reference")
         gold = read_gold(examples, tags, align)
         result = _translation(system, model, examples, options, precision, gold, outputs)
@@ -97,6 +98,17 @@ def evaluate(
     _write_json(out, result)  # before it is shown: whoever reads may leave
     shown: Any = {"translation": view.show_translation, "language": view.show_language, "classes": view.show_classes}
     shown[task](console(), result)
+
+
+def _check_direction(system: str, model: Any, files: Sequence[str]) -> None:
+    """A ValueError where two files' names say that a model is asked to translate the wrong way."""
+    languages = [] if model is None else model.about.get("languages", [])
+    named = [Path(file.removesuffix(".gz").removesuffix(".xz")).suffix[1:] for file in files]
+    if len(named) == 2 and named == languages[::-1] != languages:
+        raise ValueError(
+            f"{system} translates {languages[0]} into {languages[1]}, and {files[0]} comes first: "
+            f"the source's file is named before the reference's"
+        )
 
 
 def compare(

@@ -42,9 +42,11 @@ def train(
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
     """
-    from regard.train.recipes import read_recipe
+    from regard.train.recipes import bundled_recipes, read_recipe
 
-    chosen = read_recipe(recipe, changes or [])
+    own = (out or Path("runs") / recipe) / "recipe.toml"
+    as_begun = resume and not changes and recipe in bundled_recipes() and own.is_file()  # with what was --set then
+    chosen = read_recipe(str(own) if as_begun else recipe, changes or [])
     folder = out or Path("runs") / chosen.name
     if attention is not None:
         _train_own(chosen, folder, resume, attention)

@@ -3,6 +3,7 @@
 import difflib
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +101,11 @@ def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limi
     """Check a solution; of which assignment, its names tell if nothing does. A ValueError where that cannot be told."""
     solution = read_solution(path)
     of = assignment(name, course) if name else find_assignment(solution.names, assignments(course), path)
-    seen = observe_apart(path, of, limits or Limits())
+    with ThreadPoolExecutor(1) as apart:
+        running = apart.submit(observe_apart, path, of, limits or Limits())
+        with _ALONE, one_thread():
+            bench_of(of).prepare(running.done)
+        seen = running.result()
     with _ALONE, one_thread():
         told = diagnose(seen, of, solution.source)
         right = bench_of(of).right

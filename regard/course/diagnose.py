@@ -6,7 +6,7 @@ not the reference's. Where two different mistakes show the same, neither is call
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations, permutations
@@ -17,8 +17,12 @@ from regard.course.compare import same, same_probe
 from regard.course.observe import EXAMPLE, Failure, Observed, observe
 from regard.course.places import Text, leaves_traces, line_of, line_of_topic, stage_of
 
-PAIRS_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 2.5, 1.0, 0.5
+PAIRS_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 2.0, 1.5, 0.5
 """of this thread: for mistakes made two at a time, to find which pairs are likely, and others that show the same"""
+
+
+Unlikely = tuple[bool, int, bool, int]
+"""how far a pair of mistakes is from what was seen: less comes first"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,14 @@ class Bench:
     def right(self) -> Observed:
         """What is seen of the reference."""
         return observe(self.of.reference, self.of)
+
+    def prepare(self, is_enough: Callable[[], bool]) -> None:
+        """Look at the reference, and at what most solutions are compared with, until that is enough."""
+        _ = self.right
+        for each in self.of.variants:
+            if is_enough():
+                return
+            self._glimpse(each.applied_to(self.of.reference), EXAMPLE)
 
     def explanations(self, seen: Observed) -> list[tuple[Variant, ...]]:
         """Each variant that shows all that was seen; if there is none, each pair of variants."""
@@ -140,23 +152,24 @@ class Bench:
                 nearest, until = far, time.thread_time() + TWINS_SECONDS
         return found
 
-    def _likely_pairs(
-        self, seen: Observed, wrong: Sequence[str]
-    ) -> Iterator[tuple[tuple[bool, int], tuple[Variant, Variant]]]:
+    def _likely_pairs(self, seen: Observed, wrong: Sequence[str]) -> Iterator[tuple[Unlikely, tuple[Variant, Variant]]]:
         """Pairs of mistakes by how unlikely they are here, as many as there is time for.
 
-        Of two mistakes, the numbers that the first makes are still there; and the two change what is changed here.
+        Two mistakes change what is changed here, but for a probe or so where one hides the other. Where a probe sees
+        one of them alone, it sees what that one shows; and the numbers that the first of them makes are still there.
         """
         traced = self._traced(seen)
-        changes = self._changes([*wrong, *(name for name in self.of.probes if name not in wrong)])
-        pairs = [pair for pair in combinations(self.of.variants, 2) if pair[0].mistake != pair[1].mistake]
-        far = {
-            (one, other): (
-                one not in traced and other not in traced,
-                sum((one in made or other in made) != (name in wrong) for name, made in changes.items()),
-            )
-            for one, other in pairs
+        shown = self._shown([*wrong, *(name for name in self.of.probes if name not in wrong)])
+        changes = {
+            name: {each for each in by if not same_probe(by[each], self.right, name)} for name, by in shown.items()
         }
+        alone = {name: {each for each in changes[name] if same_probe(seen, shown[name][each], name)} for name in shown}
+        pairs = [pair for pair in combinations(self.of.variants, 2) if pair[0].mistake != pair[1].mistake]
+        far = {}
+        for one, other in pairs:
+            count = sum((one in made or other in made) != (name in wrong) for name, made in changes.items())
+            unexplained = sum(one not in by and other not in by for name, by in alone.items() if name in wrong)
+            far[one, other] = count > 1, unexplained, one not in traced and other not in traced, count
         until = time.thread_time() + PAIRS_SECONDS
         for pair in sorted(pairs, key=lambda each: far[each]):
             if time.thread_time() > until:
@@ -175,15 +188,17 @@ class Bench:
                 found.add(each)
         return found
 
-    def _changes(self, probes: Sequence[str]) -> dict[str, set[Variant]]:
-        """Which variants change what a probe sees; of as many probes as there is time for."""
+    def _shown(self, probes: Sequence[str]) -> dict[str, dict[Variant, Observed]]:
+        """What a probe sees of each variant; of as many probes as there is time for."""
         until = time.thread_time() + CHANGES_SECONDS
-        found: dict[str, set[Variant]] = {}
+        found: dict[str, dict[Variant, Observed]] = {}
         for name in probes:
-            if time.thread_time() > until:
-                break
-            shown = {each: self._glimpse(each.applied_to(self.of.reference), name) for each in self.of.variants}
-            found[name] = {each for each in shown if not same_probe(shown[each], self.right, name)}
+            shown = {}
+            for each in self.of.variants:
+                if time.thread_time() > until:
+                    return found
+                shown[each] = self._glimpse(each.applied_to(self.of.reference), name)
+            found[name] = shown
         return found
 
 

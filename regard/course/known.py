@@ -103,17 +103,20 @@ class _Projection:
 
 
 @torch.no_grad()
-def known_by_role(module: Module, call: Callable[[], Any], given: dict[str, Tensor], widths: dict[str, int]) -> Module:
+def known_by_role(
+    module: Module, call: Callable[[], Any], given: dict[str, Tensor], widths: dict[str, int], turned: bool = True
+) -> Module:
     """The attention with weights that depend on its projections' roles, however they are called; its biases are 0.
 
     `call` puts it to work on what is `given` to each role, so that what a layer receives tells its role; `widths` are
-    those of queries, keys and values. One layer for all three is filled in that order.
+    those of queries, keys and values. One layer for all three is filled in that order. Bare matrices are `turned` if
+    they are [in, out], multiplied from the right.
     """
     known(module)
     for name, parameter in module.named_parameters():
         if "bias" in name:
             parameter.zero_()
-    packed, found = ["query", "key", "value"], _projections(module, call, given)
+    packed, found = ["query", "key", "value"], _projections(module, call, given, turned)
     whole = [each for each in found if len(found) < 4 and sum(w.shape[0] for w in each.weights) == sum(widths.values())]
     for each in whole:
         each.copy(*packed, widths=widths)
@@ -128,7 +131,9 @@ def known_by_role(module: Module, call: Callable[[], Any], given: dict[str, Tens
     return module
 
 
-def _projections(module: nn.Module, call: Callable[[], Any], given: dict[str, Tensor]) -> list[_Projection]:
+def _projections(
+    module: nn.Module, call: Callable[[], Any], given: dict[str, Tensor], turned: bool
+) -> list[_Projection]:
     """Its projections in the order in which they were made; those of all heads together."""
     layers = {name: each for name, each in module.named_modules() if isinstance(each, nn.Linear)}
     fed = _fed(list(layers.values()), call, given)
@@ -140,8 +145,15 @@ def _projections(module: nn.Module, call: Callable[[], Any], given: dict[str, Te
         role = fed.get(layer, "") if layer is not None else ""
         group = found.setdefault((re.sub(r"\.\d+\.", ".", name), role), _Projection(name, role))
         is_linear = layer is not None or name.endswith("proj_weight")
-        group.weights.append(parameter if is_linear else parameter.T)  # a bare matrix is multiplied from the right
+        group.weights.append(parameter if is_linear or not turned else parameter.T)
     return list(found.values())
+
+
+def is_turned(attention: Callable[[int, int, int, int], nn.Module]) -> bool:
+    """Whether the bare matrices of a MultiHeadAttention are [in, out]: one of unequal sizes tells, if there are any."""
+    module = attention(2, 11, 3, 5)
+    of_layers = {id(each) for layer in module.modules() if isinstance(layer, nn.Linear) for each in layer.parameters()}
+    return all(tuple(each.shape) != (2 * 3, 11) for each in module.parameters() if id(each) not in of_layers)
 
 
 def _fed(layers: list[nn.Linear], call: Callable[[], Any], given: dict[str, Tensor]) -> dict[nn.Module, str]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.files import MAX_JSON, read_file
+from regard.files import read_file
 
-MOST_SOURCE = 1_000_000
-"""bytes of Python; a notebook's pictures come on top"""
+MOST_SOURCE, MOST_NOTEBOOK = 1_000_000, 100_000_000
+"""bytes of Python, and of a notebook with all its pictures"""
 PYTHON_MAGICS = ("time", "timeit", "capture", "prun", "python", "python3", "pypy")
 """whose cells are Python all the same"""
 TOP_DEFINITION = re.compile(r"^(?:async\s+def|def|class)\s+(\w+)", re.MULTILINE)
@@ -59,7 +59,7 @@ def read_solution(path: Path) -> Solution:
         raise ValueError(f"{path} is a folder, and a solution is one file: .py or .ipynb")
     if path.suffix not in (".py", ".ipynb"):
         raise ValueError(f"{path} is neither a .py nor an .ipynb file")
-    content = read_file(path, MAX_JSON if path.suffix == ".ipynb" else MOST_SOURCE)
+    content = read_file(path, MOST_NOTEBOOK if path.suffix == ".ipynb" else MOST_SOURCE)
     solution = _notebook(content, path) if path.suffix == ".ipynb" else Solution(_text(content, path))
     if len(solution.source) > MOST_SOURCE:
         raise ValueError(f"{path} holds {len(solution.source):,} characters of code: {MOST_SOURCE:,} are the most")

@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from types import ModuleType
+from functools import lru_cache
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -105,8 +106,8 @@ def failure(error: BaseException, filename: str) -> Failure:
         message = "an error that cannot be told"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY.search(message)):
         asked = re.search(r"(\d+) bytes", message)
-        much = f"{int(asked[1]):,} bytes of memory" if asked else "more memory"
-        kind, message = "MemoryError", f"asks for {much}: that is more than a solution may have"
+        much = f"{int(asked[1]):,} bytes of memory: that is more" if asked else "more memory"
+        kind, message = "MemoryError", f"asks for {much} than a solution may have"
     return Failure(kind, shorten(f"{message} {_advice(error)}".strip()), line)
 
 
@@ -155,7 +156,7 @@ def _run(
         try:
             _settle()
             with guard():
-                exec(compile("\n" * (first - 1) + text, filename, "exec", dont_inherit=True), names)
+                exec(_compiled("\n" * (first - 1) + text, filename), names)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -168,16 +169,23 @@ def _run(
     return {"": missing[0]} if missing else {}
 
 
+@lru_cache(maxsize=1024)
+def _compiled(source: str, filename: str) -> CodeType:
+    """Kept, since a variant is run for one probe after the other."""
+    return compile(source, filename, "exec", dont_inherit=True)
+
+
 def _parts(source: str, cells: Sequence[int], needed: Sequence[str]) -> list[tuple[int, str]]:
     """The cells to run, with their first lines: all up to the last that gives something that is needed."""
+    if not cells:
+        return [(1, source)]
     lines = source.split("\n")
-    starts = list(cells) or [1]
     parts = [
         (first, "\n".join(lines[first - 1 : end - 1]))
-        for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True)
+        for first, end in zip(cells, [*cells[1:], len(lines) + 1], strict=True)
     ]
     giving = [place for place, (_, text) in enumerate(parts) if _binds(text, needed)]
-    return parts[: giving[-1] + 1] if cells and giving else parts
+    return parts[: giving[-1] + 1] if giving else parts
 
 
 def _binds(text: str, names: Sequence[str]) -> bool:

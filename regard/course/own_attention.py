@@ -21,7 +21,7 @@ from torch.func import functional_call
 from regard.config import ModelConfig
 from regard.course.apart import Limits
 from regard.course.check import Report, check
-from regard.course.known import drawn, known_by_role
+from regard.course.known import drawn, is_turned, known_by_role
 from regard.files import shorten
 from regard.model.attention import MultiHeadAttention
 from regard.model.cache import KeyValues
@@ -76,7 +76,9 @@ def put_to_work(student: Student, network: Network) -> None:
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is MultiHeadAttention:
-                layout = layout or Layout.of(student(child.heads, network.config.d_model, d_k, d_v), child)
+                if layout is None:
+                    made = student(child.heads, network.config.d_model, d_k, d_v)
+                    layout = Layout.of(made, child, is_turned(student))
                 setattr(parent, name, OwnAttention(child, layout))
 
 
@@ -103,14 +105,14 @@ class Layout:
     """whether it takes a mask of true and false; else one of ones and zeros"""
 
     @classmethod
-    def of(cls, module: nn.Module, like: MultiHeadAttention) -> "Layout":
+    def of(cls, module: nn.Module, like: MultiHeadAttention, turned: bool = True) -> "Layout":
         """Find it, by giving the module weights that tell which role they play; a ValueError where that cannot be."""
         module = module.eval()  # the checker looks at it so, and it has no dropout to ask for
         given = {role: drawn(role, 2, 3, like.q.in_features) for role in INPUTS}
         mask = torch.ones(3, 3, dtype=torch.bool)
         booleans = _works(lambda: module(*given.values(), mask))
         widths = {"query": like.q.out_features, "key": like.k.out_features, "value": like.v.out_features}
-        known_by_role(module, lambda: module(*given.values(), mask if booleans else mask.long()), given, widths)
+        known_by_role(module, lambda: module(*given.values(), mask if booleans else mask.long()), given, widths, turned)
         layout = cls(module, _parts(module, like), booleans)
         layout.check(like)
         return layout

@@ -91,10 +91,10 @@ def line_of_topic(solution: Text, mistake: str) -> int | None:
 
 def leaves_traces(held: Sequence[Held], made: Sequence[Held], right: Sequence[Held]) -> bool:
     """Whether a solution held what a variant holds where it first differs from the reference."""
-    first = next(_gone_wrong(made, right), None)
-    if first is None or not is_telling(first[0].value):
+    wrong = (one.value for one, _ in _gone_wrong(made, right))
+    value = next((each for each in wrong if each.is_floating_point()), None)  # a mask may be made the other way round
+    if value is None or not is_telling(value):
         return False
-    value = first[0].value
     return any(_alike_in_kind(each.value, value) and close(each.value.flatten(), value.flatten()) for each in held)
 
 

@@ -3,7 +3,7 @@
 Dimensions: N sentences (1), K beam, W live hypotheses, T tokens, V outputs, M candidates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -65,11 +65,24 @@ def grow(stored: Stored, source: str, beam: int = 4) -> tuple[Hypothesis, list[N
     best_ids = [*found.ids, *_end_of(met, found, end)]
     prefixes = {tuple(best_ids[:n]) for n in range(1, len(best_ids) + 1)}
     numbers = {ids: number for number, ids in enumerate(met)}
-    label, nodes = Labels.of(tokenizer, best_ids), []
-    for ids, (score, kept) in met.items():
-        parent, token = numbers.get(ids[:-1]), label(ids[-1], *ids[-2:-1])
-        nodes.append(Node(numbers[ids], parent, token, score, len(ids) - 1, kept, ids in prefixes))
+    names = _names(Labels.of(tokenizer, best_ids), met)
+    nodes = [
+        Node(numbers[ids], numbers.get(ids[:-1]), names[ids], score, len(ids) - 1, kept, ids in prefixes)
+        for ids, (score, kept) in met.items()
+    ]
     return found, nodes
+
+
+def _names(label: "Labels", met: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], str]:
+    """The label of the last id of each, beside all that go on from the same."""
+    onward: dict[tuple[int, ...], list[int]] = {}
+    for ids in met:
+        onward.setdefault(ids[:-1], []).append(ids[-1])
+    return {
+        (*before, id_): name
+        for before, ids in onward.items()
+        for id_, name in zip(ids, label.among(ids, *before[-1:]), strict=True)
+    }
 
 
 def _search(task: Task) -> tuple[Hypothesis, dict[tuple[int, ...], tuple[float, bool]]]:
@@ -140,8 +153,9 @@ def _considered(stored: Stored, logits: Float[Tensor, "T V"], written: Sequence[
     steps = []
     for i, (few, most) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
         before = written[max(0, i - 1) : i]
-        top = tuple((label(id_, *before), p) for id_, p in zip(few, most, strict=True))
-        steps.append(Considered(label(written[i], *before), top))
+        names = label.among(few, *before)
+        token = names[few.index(written[i])] if written[i] in few else label(written[i], *before)
+        steps.append(Considered(token, tuple(zip(names, most, strict=True))))
     return steps
 
 
@@ -161,6 +175,15 @@ class Labels:
         """The label of an id behind another."""
         dot = self.dots and before is not None and _joined(self.tokenizer, before, id_)
         return "·" * dot + readable(self.tokenizer.pieces([id_])[0])
+
+    def among(self, ids: Sequence[int], *before: int) -> list[str]:
+        """Of ids that might stand at one place: of two that look alike, a dot before the one that brings no space."""
+        labels = [self(id_, *before) for id_ in ids]
+        pieces = self.tokenizer.pieces(ids)
+        return [
+            "·" * (labels.count(label) > 1 and not piece.startswith((" ", "▁", "·"))) + label
+            for label, piece in zip(labels, pieces, strict=True)
+        ]
 
 
 def _writer(stored: Stored) -> Decoder | EncoderDecoder:

@@ -94,8 +94,9 @@ class Problems:
         if not self.skip and kind != "too long":
             told = f"{where}: {kind}{f' ({detail})' if detail else ''}"
             mend = remedy(Fault(kind, detail), where.rpartition(":")[0])
-            ways = "--skip-bad, in training --set data.skip_bad=true, in Python Problems(skip=True)"
-            raise CorpusError(f"{told}: {mend}; or go on without such lines: {ways}")
+            ways = "in training --set data.skip_bad=true, in other commands --skip-bad, in Python Problems(skip=True)"
+            without = "" if kind == "unequal lines" else f"; or go on without such lines: {ways}"
+            raise CorpusError(f"{told}: {mend}{without}")
 
 
 @dataclass(frozen=True)

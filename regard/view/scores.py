@@ -133,7 +133,7 @@ def millions(count: int) -> str:
 def _head(console: Console, system: System, files: Sequence[str], amount: str) -> None:
     told = [] if system.parameters is None else [f"{millions(system.parameters)} parameters"]
     told += [] if system.device is None else [f"on {system.device}"]
-    told += [] if system.decoding is None else [f"beam {system.decoding['beam']}"]
+    told += [] if system.decoding is None else [f"in {system.decoding['precision']}", f"beam {system.decoding['beam']}"]
     told += [] if system.speed is None else [f"{system.speed.per_second:,.1f} {system.speed.unit}/s"]
     console.print(f"[bold]{escape(system.name)}[/] on {escape(' and '.join(files))}: {amount}")
     console.print(f"[dim]{', '.join(told) or 'outputs made elsewhere'}[/]\n")

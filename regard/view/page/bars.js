@@ -4,6 +4,7 @@ import { make, moveAmong, percent } from "./parts.js";
 
 export function bars(label, pick = null) {
   const list = make("ol", { class: "bars", "aria-label": label });
+  const rest = make("li", { class: "bar-rest" });
   let rows = [];
 
   function row(i) {
@@ -18,7 +19,9 @@ export function bars(label, pick = null) {
   // `items` have a token, its probability p and, where some are cut, what is left of it: kept.
   function show(items, chosen = null) {
     while (rows.length < items.length) rows.push(row(rows.length));
-    list.replaceChildren(...rows.slice(0, items.length).map(({ element }) => element));
+    const left = 1 - items.reduce((sum, { p, kept = p }) => sum + kept, 0);
+    rest.textContent = `all others together: ${told(left)}`;
+    list.replaceChildren(...rows.slice(0, items.length).map(({ element }) => element), ...(items.length ? [rest] : []));
     const most = Math.max(...items.map(({ p, kept = p }) => Math.max(p, kept)), 1e-9);
     items.forEach((item, i) => {
       const { p, kept = p } = item;
@@ -27,7 +30,7 @@ export function bars(label, pick = null) {
       name.textContent = item.token;
       before.style.setProperty("--p", p / most);
       after.style.setProperty("--p", kept / most);
-      share.textContent = kept === 0 ? "cut" : kept < 0.001 ? "< 0.1 %" : percent(kept);
+      share.textContent = kept === 0 ? "cut" : told(kept);
       inside.classList.toggle("bar-cut", kept === 0);
       inside.classList.toggle("bar-chosen", item.token === chosen);
       if (pick) inside.tabIndex = i === 0 ? 0 : -1;
@@ -40,3 +43,5 @@ export function bars(label, pick = null) {
   }
   return { list, show };
 }
+
+const told = (share) => (share < 0.001 ? "< 0.1 %" : percent(share));

@@ -1,6 +1,6 @@
 // The beam as a tree: every hypothesis from left to right, what was pruned dim, the path that won bold.
 
-import { cut, filled, make, standing } from "./parts.js";
+import { cut, fading, filled, make, standing } from "./parts.js";
 
 const GAP = 30; // pixels between one step's tokens and the next's
 const HEIGHT = 30; // pixels of a leaf
@@ -16,7 +16,7 @@ export function beamTree({ nodes }, special) {
     make("h2", {}, "The beam"),
     make("p", { class: "look-hint" }, "Every sentence begun, from left to right: bold the one that won, dim what was given up on the way."),
     make("label", { class: "beam-all" }, all, " with what was never kept"),
-    make("div", { class: "beam-scroll" }, picture), readout);
+    fading(make("div", { class: "beam-scroll" }, picture)), readout);
   let placed = [];
 
   function draw() {
@@ -124,7 +124,7 @@ function sentence(node) {
   for (let each = node; each.up; each = each.up) words.unshift(each.token);
   if (!words.length) return "The start";
   const fate = node.best ? "on the path that won" : node.alive ? "kept to the end" : node.kept ? "kept, and given up later" : "weighed, and not kept";
-  return `${words.join(" ")}: score ${node.score.toFixed(2)}, ${fate}`;
+  return `${words.join(" ").replaceAll(" ·", "")}: score ${node.score.toFixed(2)}, ${fate}`;
 }
 
 function svg(tag, attributes, ...children) {

@@ -5,12 +5,14 @@ import { make } from "./parts.js";
 export function modelChoice(models, changed) {
   const select = make("select", {}, ...models.map(({ name }) => make("option", { value: name }, name)));
   const about = make("span", { class: "about" });
-  const root = make("div", { class: "choice" }, make("label", {}, "Model ", select), about);
+  const missing = make("span", { class: "notice notice-wrong", role: "status" });
+  const root = make("div", { class: "choice" }, make("label", {}, "Model ", select), about, missing);
   const chosen = () => models.find(({ name }) => name === select.value);
 
-  function tell() {
+  function tell(wanted) {
     const model = chosen();
     about.textContent = model ? [size(model), model.about].filter(Boolean).join(" · ") : "";
+    missing.textContent = wanted && model && model.name !== wanted ? `The link’s model, “${wanted}”, is not served here: this is ${model.name}.` : "";
   }
 
   select.addEventListener("change", () => {
@@ -23,14 +25,14 @@ export function modelChoice(models, changed) {
     chosen,
     choose(name) {
       select.value = models.some((model) => model.name === name) ? name : models[0]?.name;
-      tell();
+      tell(name);
     },
   };
 }
 
-function size({ parameters, layers, heads }) {
+function size({ parameters, layers, decoder_layers: more, heads }) {
   const count = parameters >= 1e6 ? `${(parameters / 1e6).toPrecision(3)} million` : `${Math.round(parameters / 1e3)} thousand`;
-  return `${count} parameters, ${layers} layers, ${heads} heads`;
+  return `${count} parameters, ${layers}${more ? ` + ${more}` : ""} layers, ${heads} heads`;
 }
 
 const NAMES = new Intl.DisplayNames(["en"], { type: "language", fallback: "none" });

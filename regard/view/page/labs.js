@@ -1,15 +1,16 @@
 // The labs: questions, each with its picture, its tables and the conclusions that were measured.
 
 import { questions } from "./api.js";
-import { make } from "./parts.js";
+import { fading, make, reveal } from "./parts.js";
 
 export function labs() {
   const { place, question, drop } = questions(() => load());
   const list = make("ol", { class: "lab-list" });
+  const index = fading(make("nav", { "aria-label": "Labs" }, list));
   const shown = make("article", { class: "card lab" });
   const root = make("div", { class: "view" }, make("div", { class: "head" }, make("h1", {}, "Labs"),
     make("p", { class: "about" }, "Questions that every course on the Transformer asks, answered by measurement")), place,
-  make("div", { class: "lab-pair" }, make("nav", { "aria-label": "Labs" }, list), shown));
+  make("div", { class: "lab-pair" }, index, shown));
   let [all, wanted] = [null, null];
 
   async function load() {
@@ -21,6 +22,8 @@ export function labs() {
     const lab = all.find(({ name }) => name === wanted) ?? (wanted ? null : all[0]);
     list.replaceChildren(...all.map((each) => entry(each, each === lab)));
     root.classList.toggle("lab-open", Boolean(wanted));
+    const open = list.querySelector("[aria-current]");
+    if (open) requestAnimationFrame(() => reveal(index, open));
     if (!all.length) return shown.replaceChildren(make("p", {}, "The gallery of the labs is not there. “regard lab all --out docs/labs” makes it."));
     if (!lab) return shown.replaceChildren(make("p", {}, `There is no lab “${wanted}”.`));
     shown.replaceChildren(...opened(lab));
@@ -55,7 +58,7 @@ function opened({ name, question, about = [], claims, tables, notes, picture, co
     make("h3", {}, "Conclusions"), make("ul", { class: "claims" }, ...said),
     ...tables.flatMap(table),
     ...(notes.length ? [make("h3", {}, "Notes"), make("ul", {}, ...notes.map((note) => make("li", {}, ...prose(note))))] : []),
-    make("p", { class: "look-hint" }, "To measure it yourself: ", make("code", {}, command || `regard lab ${name}`)),
+    make("p", { class: "look-hint" }, "To measure it yourself: ", code(command || `regard lab ${name}`)),
   ];
 }
 
@@ -65,10 +68,15 @@ function table({ title, head, rows }) {
   const body = rows.map((row) => make("tr", {}, ...cells("td", row)));
   const caption = title ? [make("caption", {}, ...prose(title))] : [];
   const whole = make("table", {}, ...caption, make("thead", {}, make("tr", {}, ...cells("th", head))), make("tbody", {}, ...body));
-  return [make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title || "Table" }, whole)];
+  return [fading(make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title || "Table" }, whole))];
 }
 
 // Text in which `code` stands between backticks.
 function prose(text) {
-  return text.split("`").map((piece, i) => (i % 2 ? make("code", {}, piece) : piece));
+  return text.split("`").map((piece, i) => (i % 2 ? code(piece) : piece));
+}
+
+// A command breaks between its words, never within one.
+function code(text) {
+  return make("code", {}, ...text.split(/(\s+)/).map((word, i) => (i % 2 ? word : make("span", { class: "word" }, word))));
 }

@@ -5,7 +5,7 @@
 // its own heading (`headed`).
 
 import { canvasOf, colour, layOut, lookup, NARROW, paintCells, prepare, RAMPS, readableOn, ROOMY } from "./paint.js";
-import { capital, cut, make, moveAmong, percent, standing, within } from "./parts.js";
+import { capital, cut, fading, make, moveAmong, percent, reveal, standing, within } from "./parts.js";
 
 const KINDS = {
   encoder: ["Encoder", "source looks at source", "token", "looks at"],
@@ -13,6 +13,7 @@ const KINDS = {
   cross: ["Cross", "target looks at source", "reads → writes", "looks at, in the source"],
 };
 const MEAN = -1;
+const START = "start"; // in place of the token that a translation starts from, whatever it is called
 const FAINT = 0.03; // lines below are left out while no token is chosen
 const MANY = 26; // tokens; more have less room each
 const LONG = 100; // characters; more are written smaller
@@ -22,13 +23,13 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const closing = new AbortController();
   const start = indexOf(data, data.open?.kind);
-  const state = { map: data.maps[start], layer: 0, head: MEAN, chosen: NOTHING, hover: null, until: null };
+  const state = { map: null, layer: 0, head: MEAN, chosen: NOTHING, hover: null, until: null };
   const view = build(root, data, start, more, headed);
   const shades = () => (dark.matches ? RAMPS.dark : RAMPS.light);
   let pictures = [];
 
   function openKind(index, { layer = null, head = null } = {}) {
-    const map = data.maps[index];
+    const map = named(data, data.maps[index]);
     const known = (number, list) => (number !== null && number >= 0 && number < list.length ? number : null);
     Object.assign(state, { map, chosen: NOTHING, hover: null, until: null });
     Object.assign(state, { layer: known(layer, map.weights) ?? map.weights.length - 1, head: known(head, map.weights[0]) ?? MEAN });
@@ -55,6 +56,7 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
     const last = row >= state.map.queries.length - 1;
     Object.assign(state, { chosen: { t: within(row, state.map.queries), s: null }, hover: null, until: last ? null : row });
     show();
+    reveal(view.lines, view.queries.children[state.chosen.t]);
   }
 
   function hover(place) {
@@ -99,7 +101,7 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
     view.rowCaption.textContent = map.writes.length ? rows : "token";
     view.columnCaption.textContent = columns;
     view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), queryName(t))));
-    view.keys.replaceChildren(...map.keys.map((token, s) => tokenButton({ t: null, s }, [plain(token)], token)));
+    view.keys.replaceChildren(...map.keys.map((token, s) => tokenButton({ t: null, s }, [plain(token)], map.names.keys[s])));
     measureLines();
   }
 
@@ -118,10 +120,11 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
 
   function queryName(t) {
     const write = state.map.writes[t];
-    return write ? `reads ${state.map.queries[t]}, writes ${write}` : state.map.queries[t];
+    const read = state.map.names.queries[t];
+    return write ? `reads ${read}, writes ${write}` : read;
   }
 
-  const plain = (token) => make("bdi", data.special.includes(token) ? { class: "look-special" } : {}, standing(token));
+  const plain = (token) => make("bdi", token === START || data.special.includes(token) ? { class: "look-special" } : {}, standing(token));
 
   function tokenButton(place, label, name) {
     const text = make("span", { class: "look-token" }, ...label);
@@ -213,14 +216,13 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
     for (const [t, s] of goldLinks()) if (idle || row === t || (row === null && column === s)) link(t, s);
   }
 
-  // The heat map beside the lines or, where it would have no numbers that it has above, above; on a phone below, unless there are many.
+  // The heat map beside the lines or, where its cells would be too small, above; on a phone below, unless there are many.
   function arrange(rows, columns, family) {
     const width = view.panels.clientWidth;
     const gap = parseFloat(getComputedStyle(view.panels).columnGap);
     const room = width - parseFloat(view.panels.style.getPropertyValue("--lines")) - gap;
     const plan = layOut(room, rows, columns, family);
-    const numbered = plan.cell >= ROOMY || (plan.cell >= NARROW && layOut(width, rows, columns, family).cell < ROOMY);
-    const above = width < 600 ? columns.length > MANY : plan.width > room || !numbered;
+    const above = width < 600 ? columns.length > MANY : plan.width > room || plan.cell < NARROW;
     const order = above ? [view.matrix, view.lines] : [view.lines, view.matrix];
     if (view.panels.firstChild !== order[0]) view.panels.replaceChildren(...order);
     view.panels.classList.toggle("look-wide", above);
@@ -353,9 +355,9 @@ function build(root, data, start, more, headed) {
   const keys = make("div", { class: "look-list look-keys", role: "group", "aria-label": "Tokens that are looked at" });
   const links = make("canvas", { class: "look-links", "aria-hidden": "true" });
   const [rowCaption, columnCaption] = [make("span", { class: "look-caption" }), make("span", { class: "look-caption" })];
-  const lines = make("div", { class: "look-lines" }, rowCaption, make("span", {}), columnCaption, queries, make("div", {}, links), keys);
+  const lines = fading(make("div", { class: "look-lines" }, rowCaption, make("span", {}), columnCaption, queries, make("div", {}, links), keys));
   const map = make("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "look-readout" });
-  const matrix = make("div", { class: "look-matrix" }, map);
+  const matrix = fading(make("div", { class: "look-matrix" }, map));
   const panels = make("div", { class: "look-panels" }, lines, matrix);
   const gold = make("input", { type: "checkbox", checked: "" });
   const goldTold = make("span", { class: "look-hint" });
@@ -365,7 +367,7 @@ function build(root, data, start, more, headed) {
     ...(headed ? [heading(data)] : []),
     ...(data.maps.length > 1 ? [make("fieldset", { class: "look-kinds" }, make("legend", {}, "Kind of attention"), ...choices)] : []),
     make("section", { class: "look-card look-overview", "aria-label": "Overview" },
-      make("h2", {}, "All layers and heads"), make("div", { class: "look-scroll" }, heads), legend),
+      make("h2", {}, "All layers and heads"), fading(make("div", { class: "look-scroll" }, heads)), legend),
     make("section", { class: "look-card look-large", "aria-label": "One head" }, title, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
     ...more,
   );
@@ -377,6 +379,14 @@ function heading({ model, source, target }) {
     make("p", { class: "look-model" }, "What every head of ", make("strong", {}, model), " looks at"),
     make("h1", source.length > LONG ? { class: "look-long" } : {}, source),
     ...(target === null ? [] : [make("p", { class: "look-target" }, `→ ${target}`)]));
+}
+
+// A map with its tokens as they are shown, and `names` as they are called: a translation starts from a token of no meaning.
+function named({ maps, special }, map) {
+  const starts = map.kind !== "encoder" && maps.some(({ kind }) => kind === "cross");
+  const shown = ([first, ...rest], written) => (written && starts && special.includes(first) ? [START, ...rest] : [first, ...rest]);
+  const { queries, keys } = map;
+  return { ...map, queries: shown(queries, true), keys: shown(keys, map.kind === "decoder"), names: { queries, keys } };
 }
 
 // Which map is of this kind; the one that links source and target, or else the first, where there is none.

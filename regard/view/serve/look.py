@@ -1,9 +1,11 @@
 """The page's own API: translate, look into a model, and the distribution of the next token."""
 
+import json
 from typing import Annotated, Any
 
 import torch
 from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.decode.attend import Attention, attend, readable
@@ -43,14 +45,15 @@ class Translate(Strict):
 
 
 class OneTranslation(BaseModel):
-    """A translation, and the sum of its tokens' log-probabilities."""
+    """A translation, the sum of its tokens' log-probabilities, and that sum length-penalised: what ranks it."""
 
     text: str
     score: float
+    penalised: float
 
 
 class Translations(BaseModel):
-    """Best first."""
+    """Best first, each text once."""
 
     model: str
     translations: list[OneTranslation]
@@ -108,8 +111,12 @@ class Told(BaseModel):
     target: str | None
     parameters: int
     layers: int
+    decoder_layers: int | None
+    """of an encoder–decoder, whose `layers` are its encoder's"""
     heads: int
     about: str
+    look_at_most: int = bounds.LOOKED_AT
+    """characters of a text whose attention is shown"""
 
 
 def routes(shelf: Shelf) -> APIRouter:
@@ -118,7 +125,7 @@ def routes(shelf: Shelf) -> APIRouter:
 
     @router.get("/models", summary="The served models")
     async def models() -> list[Told]:
-        return [Told(**each.told()) for each in shelf.by_name.values()]
+        return [Told(**each.told(), decoder_layers=_decoder_layers(each)) for each in shelf.by_name.values()]
 
     @router.post("/translate", summary="Translate, with alternatives", openapi_extra=_body(Translate))
     async def translate(request: Request) -> Translations:
@@ -126,15 +133,23 @@ def routes(shelf: Shelf) -> APIRouter:
         served = shelf.translator(asked.model)
         options = Decoding(beam=_width(served, max(asked.beam, asked.n_best)), n_best=_width(served, asked.n_best))
         (found,) = await while_here(request, served.engine.translate([asked.text], options))
-        told = [OneTranslation(text=each.text, score=each.score) for each in found]
-        return Translations(model=served.name, translations=told)
+        told: dict[str, OneTranslation] = {}
+        for each in found:  # other tokens, or other pieces of a long text, may come to the same text
+            told.setdefault(each.text, OneTranslation(text=each.text, score=each.score, penalised=each.penalised))
+        return Translations(model=served.name, translations=list(told.values()))
 
-    @router.post("/attend", summary="What every head looks at", openapi_extra=_body(Attend))
-    async def look(request: Request) -> dict[str, Any]:
+    @router.post(
+        "/attend",
+        summary="What every head looks at",
+        response_model=dict[str, Any],
+        openapi_extra=_body(Attend),
+    )
+    async def look(request: Request) -> Response:
         asked = await body.read(request, Attend)
         served = shelf.choose(asked.model, lambda _: True, "can be looked into")
         size = len(asked.source) + len(asked.target or "")
-        return await while_here(request, served.engine.call(size, lambda: looked(served, asked.source, asked.target)))
+        told = served.engine.call(size, lambda: json_of(looked(served, asked.source, asked.target)))
+        return Response(await while_here(request, told), media_type=body.JSON)
 
     @router.post("/next", summary="The next token's distribution", openapi_extra=_body(Next))
     async def following(request: Request) -> Distribution:
@@ -151,6 +166,13 @@ def _body(shape: type[BaseModel]) -> dict[str, Any]:
 
 def _width(served: Served, beam: int) -> int:
     return min(beam, served.model.config.outputs)
+
+
+def _decoder_layers(served: Served) -> int | None:
+    config = served.model.config
+    if not isinstance(served.model.network, EncoderDecoder):
+        return None
+    return config.layers if config.decoder_layers is None else config.decoder_layers
 
 
 def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
@@ -184,6 +206,19 @@ def _considered(served: Served, tokenizer: Tokenizer, source: str, written: list
     return continuation(served.model, whole[:1], whole[1:]) if len(whole) > 1 else []
 
 
+def json_of(told: Any) -> str:
+    """As `json.dumps`, a little at a time: all at once, a million numbers would keep every other thread waiting.
+
+    >>> json_of({"a": [[[1, 2], [3]]], "b": None})
+    '{"a": [[[1, 2], [3]]], "b": null}'
+    """
+    if isinstance(told, dict):
+        return f"{{{', '.join(f'{json.dumps(key)}: {json_of(value)}' for key, value in told.items())}}}"
+    if isinstance(told, list) and any(isinstance(each, list | dict) for each in told):
+        return f"[{', '.join(map(json_of, told))}]"
+    return json.dumps(told)
+
+
 def _gold(tokenizer: Tokenizer, seen: Attention) -> list[list[int]] | None:
     links = gold_links(tokenizer, seen.source, seen.target or "")
     rows, columns = (len(side) for side in (seen.maps["cross"].queries, seen.maps["cross"].keys))
@@ -195,9 +230,8 @@ def _check_weights(served: Served, tokenizer: Tokenizer, source: str, target: st
     """A Refusal before anything is computed, if there would be too much to show."""
     config, s = served.model.config, len(tokenizer.framed(source))
     t = 2 * s + 10 if target is None else len(tokenizer.encode_target(target)) + 1
-    decoders = config.layers if config.decoder_layers is None else config.decoder_layers
-    apart = isinstance(served.model.network, EncoderDecoder)
-    count = config.layers * s * s + decoders * t * (t + s) if apart else config.layers * (s + t) ** 2
+    decoders = _decoder_layers(served)
+    count = config.layers * (s + t) ** 2 if decoders is None else config.layers * s * s + decoders * t * (t + s)
     if count * config.heads > 4 * bounds.WEIGHTS:  # a translation is rarely half as long as it may be
         raise Refusal(400, f"a text of {s} tokens has too many weights to show: shorten it")
 

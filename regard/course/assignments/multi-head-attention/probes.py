@@ -14,6 +14,7 @@ from regard.course.known import (
     drawn,
     first,
     gradients,
+    is_turned,
     known_by_role,
     mask_follows_device,
     mask_follows_dtype,
@@ -28,7 +29,8 @@ def _made(names: Names, heads: int, embedding: int, qk: int, value: int) -> nn.M
     module: nn.Module = names["MultiHeadAttention"](heads, embedding, qk, value)
     given = _given(2, 3, 4, embedding)
     widths = {"query": heads * qk, "key": heads * qk, "value": heads * value}
-    return known_by_role(module, lambda: _run(module, given, _nearly_all(3, 4)), given, widths).eval()
+    turned = is_turned(names["MultiHeadAttention"])
+    return known_by_role(module, lambda: _run(module, given, _nearly_all(3, 4)), given, widths, turned).eval()
 
 
 def _given(batch: int, queries: int, keys: int, embedding: int) -> dict[str, Tensor]:

@@ -12,9 +12,9 @@ from torch import nn
 class MultiHeadAttention(nn.Module):
     """Scaled dot-product attention in each of several heads, and a projection of what they found.
 
-    There are four projections, called as you like, with a bias or without: of the queries, of the keys, of the values,
-    and of the heads' outputs, which brings them back to embedding_dim features. A head's queries and keys have
-    qk_length features, its values value_length.
+    There are four projections, layers or plain matrices, called as you like, with a bias or without: of the queries, of
+    the keys, of the values, and of the heads' outputs, which brings them back to embedding_dim features. A head's
+    queries and keys have qk_length features, its values value_length.
     """
 
     def __init__(self, num_heads, embedding_dim, qk_length, value_length):

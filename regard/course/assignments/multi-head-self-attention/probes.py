@@ -41,7 +41,7 @@ def example(names: Names) -> dict[str, Tensor]:
 def plain(names: Names) -> dict[str, Tensor]:
     """Every token sees every token; one head, and several."""
     several, one = _made(names, 5, 6, 3), _made(names, 4, 3, 1)
-    return {"three heads": steady(lambda: several(_x(2, 7, 5))), "one head": steady(lambda: one(_x(3, 2, 4)))}
+    return {"three heads": steady(lambda: several(_x(2, 7, 5))), "one head": steady(lambda: one(_x(16, 2, 4)))}
 
 
 def attention(names: Names) -> dict[str, Tensor]:
