@@ -1,9 +1,9 @@
 """Text to text: any number of lines of any length through a translator, in batches whose size is bounded.
 
-A translator has learned single sentences, now and then two: of a paragraph it would say the beginning, and leave out the
-rest. A line that has more, or is longer than it takes comfortably, is cut at the ends of sentences, a sentence that still
-is too long at commas, then at spaces, and as a last resort anywhere; what is said of the pieces is joined again with the
-spacing that stood between them. A line feed always parts. Blank pieces are not translated.
+A translator has learned single sentences, now and then two: of a paragraph it would say the beginning, and leave out
+the rest. A line that has more, or is longer than it takes comfortably, is cut at the ends of sentences, a sentence that
+still is too long at commas, then at spaces, and as a last resort anywhere; what is said of the pieces is joined again
+with the spacing that stood between them. A line feed always parts. Blank pieces are not translated.
 """
 
 import re
