@@ -91,10 +91,6 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 
-    def notice(self) -> str:
-        """What is said of the server: not of the link's model."""
-        return self.text(".notice:not(.choice *)")
-
     def focused(self) -> str:
         script = (
             "(e => e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent)(document.activeElement)"
@@ -507,16 +503,16 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     opened.page.route("**/api/translate", answer)
     opened.open()
     opened.page.locator("#source").fill(SENTENCE)
-    opened.until(lambda: "busy: asking again in 1 s" in opened.notice())
+    opened.until(lambda: "busy: asking again in 1 s" in opened.text(".notice"))
     opened.until(lambda: "three books" in opened.text(".result"))
-    assert opened.notice() == ""
+    assert opened.text(".notice") == ""
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
 def test_a_server_that_is_gone_and_comes_back(opened: Opened) -> None:
     opened.page.route("**/api/attend", lambda route: route.abort())
     opened.open(LOOK)
-    opened.until(lambda: "The server does not answer" in opened.notice())
+    opened.until(lambda: "The server does not answer" in opened.text(".notice"))
     opened.page.unroute("**/api/attend")
     opened.page.get_by_role("button", name="Try again").click()
     opened.page.wait_for_selector(".look-heads button")
@@ -527,12 +523,12 @@ def test_what_the_server_refuses_is_told(opened: Opened) -> None:
     refusal = {"error": "a text of 90 tokens has too many weights to show: shorten it"}
     opened.page.route("**/api/attend", lambda route: route.fulfill(status=400, json=refusal))
     opened.open(LOOK)
-    opened.until(lambda: refusal["error"] in opened.notice())
+    opened.until(lambda: refusal["error"] in opened.text(".notice"))
     opened.page.unroute("**/api/attend")
     opened.page.locator("#look-source").fill(SENTENCE)
     opened.press("Enter")
     opened.page.wait_for_selector(".look-heads button")
-    assert opened.notice() == ""
+    assert opened.text(".notice") == ""
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
@@ -545,7 +541,7 @@ def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
     field.fill("𝄞" * 301)  # one character each, though two units of JavaScript
     assert opened.text(".count") == "The sentence: 301 of 300 characters"
     opened.press("Enter")
-    opened.until(lambda: "The sentence has 301 characters, and 300 are the most" in opened.notice())
+    opened.until(lambda: "The sentence has 301 characters, and 300 are the most" in opened.text(".notice"))
     assert opened.page.locator(".look-heads").count() == 0
 
 
@@ -553,8 +549,9 @@ def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
 def test_a_model_that_is_not_served_is_told(opened: Opened, view: str) -> None:
     opened.open(f"#/{view}?model=nosuch")
     served = "writer" if view == "write" else "fr-en"
-    assert opened.text(".choice .notice") == f"The link’s model, “nosuch”, is not served here: this is {served}."
-    opened.open(f"#/{view}?model={served}", ".choice .notice:empty >> visible=false")
+    assert opened.text(".missing") == f"The link’s model, “nosuch”, is not served here: this is {served}."
+    opened.page.evaluate("hash => { location.hash = hash }", f"#/{view}?model={served}")
+    opened.until(lambda: opened.text(".missing") == "")
 
 
 def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:

@@ -5,7 +5,7 @@ import { make } from "./parts.js";
 export function modelChoice(models, changed) {
   const select = make("select", {}, ...models.map(({ name }) => make("option", { value: name }, name)));
   const about = make("span", { class: "about" });
-  const missing = make("span", { class: "notice notice-wrong", role: "status" });
+  const missing = make("span", { class: "missing", role: "status" });
   const root = make("div", { class: "choice" }, make("label", {}, "Model ", select), about, missing);
   const chosen = () => models.find(({ name }) => name === select.value);
 
