@@ -16,15 +16,17 @@ from regard.cli import app
 from regard.course.assignment import HERE, Assignment, assignment, assignments, read
 from regard.course.bank import PAGE, bank, page, where
 from regard.course.check import Report, check, find_assignment
-from regard.course.classroom import as_csv, as_html, check_class, show_class, solutions, tally
+from regard.course.classroom import NOT_BEGUN, UNRUN, as_csv, as_html, check_class, others, show_class, solutions, tally
 from regard.course.compare import same, same_numbers
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.example import shown
-from regard.course.gaps import gaps
-from regard.course.observe import observe
-from regard.course.places import edited_lines, line_of_words
-from regard.course.report import show
+from regard.course.gaps import gaps, is_same_code
+from regard.course.notebook import read_solution
+from regard.course.observe import Failure, observe
+from regard.course.places import Stage, edited_lines, line_of_words, stage_of
+from regard.course.report import STYLE_LATER, said_of, show, stage_said
 from regard.course.results import as_gradescope, as_json, as_text
+from regard.course.returns import forgotten_returns, told_of_returns
 
 ROOT = Path(__file__).parent.parent
 ATTENTION = """import torch
@@ -102,6 +104,52 @@ def test_an_unknown_mistake_is_not_given_a_name(self_attention: Assignment) -> N
     assert (found.mistakes, found.possible, found.stage) == ((), (), "scores")
 
 
+def test_how_far_all_is_right_is_known_with_its_line(self_attention: Assignment) -> None:
+    source = ATTENTION.replace("bmm(attn, gives)", "bmm(attn, gives * 1.1)")
+    right = observe(self_attention.reference, self_attention).held
+    progress = stage_of(observe(source, self_attention).held, right, self_attention.stages)
+    assert progress is not None
+    assert (progress.reached, progress.name, progress.unseen) == ("weights", "mixed", ())
+    assert source.split("\n")[(progress.line or 0) - 1].strip().startswith("attn =")
+    source = ATTENTION.replace("self.v(x)", "self.v(x) * 1.1")
+    hidden = stage_of(observe(source, self_attention).held, right, self_attention.stages)
+    assert hidden is not None
+    assert hidden.unseen == ("v",)
+
+
+def test_a_layers_mistake_is_not_told_of_the_next_layers_norm() -> None:
+    annotated = assignment("annotated")
+    source = annotated.reference.replace("math.sqrt(query.size(-1))", "query.size(-1) ** 0.7")
+    progress = stage_of(observe(source, annotated).held, observe(annotated.reference, annotated).held, annotated.stages)
+    assert progress is not None
+    assert (progress.reached, progress.name) == ("values", "scores")
+
+
+def test_every_stage_is_said_in_plain_words() -> None:
+    for each in assignments():
+        assert set(each.says) == set(each.stages)
+
+
+def test_a_flag_read_the_wrong_way_round_has_a_name() -> None:
+    heads = assignment("multi-head-self-attention")
+    found = told(heads.reference.replace("if self.causal:", "if not self.causal:"), heads)
+    assert [each.id for each in found.mistakes] == ["causal-flag-inverted"]
+
+
+def test_a_forgotten_return_is_told_with_its_function() -> None:
+    right = ATTENTION.replace("return torch.bmm", "out = torch.bmm") + "        return out\n"
+    source = right.replace("        return out\n", "")
+    line = source.split("\n").index("    def forward(self, x):") + 1
+    assert forgotten_returns(right, right) == []
+    assert forgotten_returns(source, right) == [("SelfAttention.forward", line)]
+    assert forgotten_returns("def f(x):\n    if x:\n        return x\n", "def f(x):\n    return x\n") == [("f", 1)]
+    failures = {"one": Failure("AttributeError", "'NoneType' object has no attribute 'shape'", None)}
+    failures["other"] = Failure("ValueError", "no", 3)
+    found = told_of_returns(failures, source, right)
+    assert found["one"] == Failure("NoReturn", "SelfAttention.forward returns None: is a return missing?", line)
+    assert found["other"] == failures["other"]
+
+
 def test_errors_alone_accuse_nobody(self_attention: Assignment) -> None:
     found = told(ATTENTION.replace("return torch", "return 1 / 0, torch"), self_attention)
     assert (found.mistakes, found.points) == ((), 0)
@@ -159,6 +207,19 @@ def test_an_assignment_is_found_by_its_names(tmp_path: Path) -> None:
         find_assignment(frozenset({"SelfAtention"}), among, tmp_path)
 
 
+def test_what_answers_nothing_is_told_in_short(tmp_path: Path) -> None:
+    (tmp_path / "syntax.py").write_text("def (:\n")
+    with pytest.raises(ValueError, match="line 1: SyntaxError: "):
+        check(tmp_path / "syntax.py")
+    (tmp_path / "names.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match=r"names\.py answers no assignment\. Looked for: SelfAttention") as told:
+        check(tmp_path / "names.py")
+    assert len(str(told.value)) < 240
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty holds no assignment"):
+        check(tmp_path / "names.py", course=tmp_path / "empty")
+
+
 def test_gaps_are_found() -> None:
     source = "class A:\n    def f(self):\n        '''Doc.'''\n        y = ...\n        return y\n"
     assert gaps(source) == [("A.f", 4)]
@@ -204,6 +265,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name / "solution.py").write_text(source)
     (folder / "=HYPERLINK(1).py").write_text(UNSCALED.replace("def forward", "def for ward"))
     (folder / "<b>eve<b>.py").write_text("x = 1\n")
+    (folder / "carl.py").write_text("def (:\n")
+    (folder / "dora.py").write_text(assignment("self-attention").starter)
     (folder / "zoe.py").write_text(
         UNSCALED.replace("    def forward(self, x):", "    def forward(self, x):\n        print('\\x1b[2J')")
     )
@@ -233,6 +296,24 @@ def test_the_report_tells_all_and_nothing_of_the_students_reaches_the_terminal(u
     assert "\x1b[2J" not in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_points_for_style_say_why_they_are_not_given(unscaled: Report) -> None:
+    nothing = replace(unscaled, diagnosis=replace(unscaled.diagnosis, points=0.0), style=())
+    something = replace(nothing, diagnosis=replace(unscaled.diagnosis, points=1.0))
+    assert (nothing.marks["style"][0], said_of(nothing, "style")) == (0, STYLE_LATER)
+    assert (something.marks["style"][0], said_of(something, "style")) == (1, "No remarks on style.")
+
+
+def test_how_far_all_is_right_is_told_in_plain_words(unscaled: Report) -> None:
+    assert stage_said(unscaled, Stage("weights", "scores", 15)) == (
+        "Up to line 15 (the scores, query times key and scaled) all is right; what comes behind it differs: "
+        "the weights, which sum to 1 for each query."
+    )
+    assert stage_said(unscaled, Stage("q")) == "The first that differs: the queries."
+    assert "No variable held, on the way there: the values." in stage_said(
+        unscaled, Stage("mixed", "weights", 16, ("v",))
+    )
+
+
 def test_json_and_gradescope(unscaled: Report) -> None:
     found = as_json(unscaled)
     assert {"assignment", "passed", "points", "mistakes", "shapes", "style"} <= set(found)
@@ -247,20 +328,28 @@ def test_json_and_gradescope(unscaled: Report) -> None:
 def test_a_class_is_checked_whatever_is_in_it(folder: Path) -> None:
     students = list(check_class(folder, workers=2))
     by_name = {each.name: each for each in students}
-    assert set(by_name) == {"anna", "bob", "=HYPERLINK(1)", "<b>eve<b>", "zoe"}
+    assert set(by_name) == {"anna", "bob", "=HYPERLINK(1)", "<b>eve<b>", "carl", "dora", "zoe"}
     assert by_name["bob"].passed
     assert by_name["anna"].mistakes == by_name["zoe"].mistakes == ["no-scaling"]
     assert "SyntaxError" in by_name["=HYPERLINK(1)"].told
-    assert tally(students)[0][0] == "no-scaling"
+    assert [(name, names) for name, _, names in tally(students)] == [("no-scaling", ["anna", "zoe"])]
+    assert others(students) == {NOT_BEGUN: ["dora"], UNRUN: ["<b>eve<b>", "=HYPERLINK(1)", "carl"]}
+    assert by_name["<b>eve<b>"].told == "answers no assignment"
+    broken = by_name["carl"].report
+    assert broken is not None
+    assert (broken.assignment.name, broken.status) == ("self-attention", 2)
+    assert "line 1: SyntaxError: " in by_name["carl"].told
     rows = list(csv.reader(io.StringIO(as_csv(students))))
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for row in rows for cell in row)
     written = as_html(students, "A <class>")
     assert "<b>eve<b>" not in written
     assert "{{" not in written
-    assert not re.search(r"<script|https?://", written)
+    assert not re.search(r"<script|https?://|<th></th>", written)
     screen = Console(file=io.StringIO(), width=100)
     show_class(screen, students)
-    assert "1 of 5 are right" in screen.file.getvalue()  # type: ignore[attr-defined]
+    shown_there = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "1 of 7 are right" in shown_there
+    assert "not begun: 1; could not be run: 3" in shown_there
 
 
 def test_files_that_are_nobodys_are_left_out(tmp_path: Path) -> None:
@@ -284,8 +373,28 @@ def test_a_starter_is_written_once(tmp_path: Path, average: Path) -> None:
     (tmp_path / "mine.py").write_text("hours of work")
     assert "is there already" in str(regard(*arguments).exception)
     assert (tmp_path / "mine.py").read_text() == "hours of work"
+    assert "is neither a .py nor" in str(regard(*arguments[:-1], tmp_path / "mine.txt").exception)
     listed = regard("course", "list").stdout
     assert all(each.name in listed for each in assignments(HERE))
+
+
+def test_another_course_is_named_in_what_to_type(tmp_path: Path, average: Path) -> None:
+    begun = regard("course", "start", "average", "--course", average, "--out", tmp_path / "mine.py").stdout
+    assert f"regard check {tmp_path / 'mine.py'} --course {average}" in begun
+    assert f"regard course start average --course {average}" in regard("course", "list", "--course", average).stdout
+    (tmp_path / "empty").mkdir()
+    assert "empty holds no assignment" in str(regard("course", "list", "--course", tmp_path / "empty").exception)
+
+
+@pytest.mark.parametrize("each", assignments(), ids=lambda each: each.name)
+def test_a_starter_is_a_notebook_where_that_is_asked_for(each: Assignment, tmp_path: Path) -> None:
+    path = tmp_path / "mine.ipynb"
+    assert regard("course", "start", each.name, "--out", path).exit_code == 0
+    assert json.loads(path.read_text(encoding="utf-8"))["nbformat"] == 4
+    solution = read_solution(path)
+    assert is_same_code(solution.source, each.starter)
+    assert len(solution.cells) > 1
+    assert set(each.defines) <= solution.names
 
 
 @pytest.mark.slow

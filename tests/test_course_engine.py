@@ -17,6 +17,7 @@ from regard.course.assignment import Assignment, read
 from regard.course.notebook import MOST_SOURCE, Solution, read_solution
 from regard.course.observe import Failure, Held, Observed, observe
 from regard.course.parcel import packed, unpacked
+from regard.course.report import shape_said
 from regard.course.runner import KEPT_OUTPUT, observe_apart
 from regard.course.shapes import Remark, in_words, shape_remarks
 from regard.course.style import longest_function, style_note, style_remarks
@@ -517,6 +518,18 @@ def test_a_comment_speaks_of_all_tensors_of_its_line_or_of_those_it_names() -> N
     assert remarks("q, k = x, x.mT  # q: [batch, seq, hidden]; k: [batch, seq, hidden]") == [
         ("wrong", "[batch, seq, hidden]", "[batch, hidden, seq]")
     ]
+
+
+def test_a_remark_on_a_line_of_several_tensors_says_which() -> None:
+    held = [
+        Held(1, name, torch.zeros(shape)) for name, shape in (("q", (2, 3, 20)), ("k", (2, 20, 3)), ("v", (2, 20, 3)))
+    ]
+    source = "def f(x): q, k, v = x, x.mT, x.mT  # [batch, seq, hidden]\n"
+    [remark] = shape_remarks(source, held, SIZES)
+    assert remark.of == ("k", "v")
+    assert shape_said(remark) == "says [batch, seq, hidden], but k, v are [batch, hidden, seq]"
+    [alone] = shape_remarks("def f(x): k = x.mT  # [batch, seq, hidden]\n", held[1:2], SIZES)
+    assert shape_said(alone) == "says [batch, seq, hidden], but it is [batch, hidden, seq]"
 
 
 def test_an_unknown_word_keeps_its_first_meaning_within_a_function() -> None:

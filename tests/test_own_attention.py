@@ -209,6 +209,14 @@ def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
     assert "mine holds a run already" in str(again.exception or again.output)
 
 
+def test_an_answer_to_another_assignment_is_told_so(small: Path) -> None:
+    Path("good.py").write_text((HERE / "multi-head-self-attention" / "reference.py").read_text())
+    result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "good.py"])
+    told = str(result.exception or result.output)
+    assert "takes the class MultiHeadAttention of the assignment multi-head-attention" in told
+    assert told.endswith("good.py defines MultiHeadSelfAttention")
+
+
 @pytest.mark.usefixtures("as_users_run_it")
 def test_the_command_refuses_a_mistake_before_anything_is_written(small: Path) -> None:
     Path("my_attention.py").write_text(REFERENCE.read_text().replace("mask == 0", "mask != 0"))

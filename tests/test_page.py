@@ -151,7 +151,7 @@ def test_look_shows_the_translation_that_was_clicked(opened: Opened) -> None:
     opened.page.wait_for_selector(".look-heads button")
     opened.until(lambda: opened.page.locator("#look-target").input_value() == clicked)
     written = opened.page.locator(".look-queries .look-token > bdi").all_text_contents()
-    assert "".join(written[:-1]).replace("·", "") == clicked.replace(" ", "")
+    assert re.sub("[·␣]", "", "".join(written[:-1])) == clicked.replace(" ", "")
     assert "in one piece" in opened.text(".instead")
     assert opened.page.locator(".steps").count() == 1
     assert "this one was given" in opened.text(".no-beam")
@@ -237,7 +237,6 @@ def test_stepping_through_the_translation(opened: Opened, looked: Attention) -> 
     opened.press("Home")
     percents = [each for each in opened.page.locator(".steps .bar-share").all_text_contents() if "<" not in each]
     others = opened.text(".steps .bar-rest").removeprefix("all others together: ")
-    assert len(percents) > 1
     assert sum(float(each.removesuffix(" %").removeprefix("< ")) for each in [*percents, others]) == pytest.approx(
         100, abs=1
     )
@@ -347,11 +346,16 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.until(lambda: len(field.input_value()) > len("the cat"))
     opened.page.get_by_role("button", name="Undo").click()
     assert field.input_value() == "the cat"
-    opened.page.get_by_role("button", name="Draw one").click()
-    opened.until(lambda: field.input_value() != "the cat")
-    opened.page.get_by_role("button", name="Let it run").click()
-    opened.until(lambda: opened.page.locator(".chip").count() > 5)
-    opened.page.get_by_role("button", name="Pause").click()
+    draw, run, pause = (opened.page.get_by_role("button", name=each) for each in ("Draw one", "Let it run", "Pause"))
+
+    def after(button: Any, enough: Callable[[], bool]) -> bool:
+        if button.is_visible():  # once more, if by chance the end of the text was drawn
+            button.click()
+        return enough()
+
+    opened.until(lambda: after(draw, lambda: field.input_value() != "the cat"))
+    opened.until(lambda: after(run, lambda: opened.page.locator(".chip").count() > 5))
+    opened.until(lambda: after(pause, run.is_visible))
 
 
 def test_the_end_of_a_text_is_not_written(opened: Opened) -> None:
@@ -446,8 +450,13 @@ def test_the_keyboard_alone(opened: Opened) -> None:
         opened.press("ArrowDown")
         assert "look" in opened.text(".look-readout")
         opened.press("ArrowUp")
-    opened.press("Tab", "Tab")
-    assert opened.focused() == "Step of decoding"
+    assert opened.focused().startswith("Il")
+    reached = []
+    for _ in range(3):
+        opened.press("Tab")
+        reached.append(opened.focused())
+    assert reached[0].startswith("Heat map")
+    assert reached[1:] == ["▶ Play", "Step of decoding"]
 
 
 @pytest.mark.parametrize("hash_", ["#/translate?source=Oui", LOOK, "#/write?model=writer&text=the", "#/labs/align"])

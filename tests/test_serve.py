@@ -287,6 +287,13 @@ def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
 
 def test_openapi_describes_all(server: Running) -> None:
     status, told = server.ask("GET", "/openapi.json")
+    asked = {
+        path: told["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        for path in ("/translate", "/v1/completions", "/api/next")
+    }
+    assert asked["/translate"]["alternatives"]["exclusiveMaximum"] == 16
+    assert {"minimum": 1, "maximum": 64, "type": "integer"} in asked["/v1/completions"]["n"]["anyOf"]
+    assert asked["/api/next"]["show"]["maximum"] == 200
     assert status == 200
     assert set(told["paths"]) == {
         *("/health", "/api/models", "/api/translate", "/api/attend", "/api/next", "/api/labs", "/labs/{name}.png"),

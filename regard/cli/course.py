@@ -1,6 +1,7 @@
 """`regard check` and `regard course`: a student's attention checked, and the assignments."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,19 +135,25 @@ def list_(course: Course = None) -> None:
     from regard.course.assignment import HERE, assignments
     from regard.view.console import console
 
+    known = assignments(course or HERE)
     table = Table.grid(padding=(0, 2))
-    for each in assignments(course or HERE):
+    for each in known:
         points = sum(each.points.values()) + each.style_points + each.brevity_points
         written = Text.assemble(each.title, (f"\n{', '.join(each.defines)}", "dim"))
         table.add_row(Text(each.name, "bold"), Text(f"{points:g} points", "cyan"), written)
     console().print(table)
-    typer.echo("\nBegin one by its name, as in regard course start self-attention.")
+    typer.echo(f"\nBegin one by its name: regard course start {known[0].name}{_of(course)}")
+
+
+def _of(course: Path | None) -> str:
+    """The option that names another course, as it is typed."""
+    return f" --course {shlex.quote(str(course))}" if course else ""
 
 
 @app.command()
 def start(
     name: Annotated[str, typer.Argument(help="The assignment, as regard course list names it.")],
-    out: Annotated[Path | None, typer.Option(help="The file to write; NAME.py here if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The .py or .ipynb to write; NAME.py here if not given.")] = None,
     course: Course = None,
 ) -> None:
     """Write an assignment's starter: docstrings that say what is wanted, and gaps. A file that is there stays.
@@ -154,15 +161,18 @@ def start(
     Example: regard course start self-attention --out my_attention.py
     """
     from regard.course.assignment import HERE, assignment
+    from regard.course.notebook import as_notebook
 
     chosen = assignment(name, course or HERE)
     path = out or Path(f"{name.replace('-', '_')}.py")
+    if path.suffix not in (".py", ".ipynb"):
+        raise ValueError(f"{path} is neither a .py nor an .ipynb file: name one of these by --out")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(chosen.starter)
+            file.write(as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter)
     except FileExistsError:
         raise ValueError(f"{path} is there already, and stays as it is: name another file by --out") from None
-    typer.echo(f"{path}: write what is missing, then run regard check {path}")
+    typer.echo(f"{path}: write what is missing, then run regard check {shlex.quote(str(path))}{_of(course)}")
 
 
 COMMANDS: list[Callable[..., None]] = [check]

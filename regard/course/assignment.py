@@ -11,7 +11,7 @@ import importlib.util
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +42,7 @@ class Mistake:
     """what to ask oneself: it leads to the mistake without giving the answer away"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # told apart by what they are, not by their texts: pairs of them are looked up often
 class Variant:
     """The reference with one mistake made on purpose."""
 
@@ -74,11 +74,17 @@ class Assignment:
     """the reference's variables in the order in which they come about, stage by stage"""
     sizes: Mapping[str, int]
     """the words of shape comments, and how large each is in the example"""
+    says: Mapping[str, str] = field(default_factory=dict)
+    """the stages in plain words, for who does not know the reference's variables"""
     style_points: int | float = 0
     """for a file without style remarks"""
     brevity_points: int | float = 0
     """for a right solution whose longest function has at most `brevity_lines` lines of code"""
     brevity_lines: int = 0
+
+    def said(self, stage: str) -> str:
+        """A stage in plain words; its name where there are none."""
+        return self.says.get(stage, stage)
 
     @property
     def name(self) -> str:
@@ -112,7 +118,9 @@ class Assignment:
 
 
 def assignments(folder: Path = HERE) -> list[Assignment]:
-    """All assignments of a course, in its order."""
+    """All assignments of a course, in its order; a ValueError where there is none."""
+    if not folder.is_dir() or not any(folder.glob("*/assignment.toml")):
+        raise ValueError(f"{folder} holds no assignment: each is a folder in it, with an assignment.toml")
     found = sorted(folder.glob("*/assignment.toml"), key=lambda path: (_toml(path).get("order", 0), path.parent.name))
     return [read(path.parent) for path in found]
 

@@ -4,7 +4,7 @@ import difflib
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regard.course.assignment import HERE, Assignment, Mistake, assignment, assignments
@@ -14,6 +14,7 @@ from regard.course.example import wrong_shapes
 from regard.course.gaps import gaps, is_same_code
 from regard.course.notebook import Solution, read_solution
 from regard.course.observe import Failure, Observed
+from regard.course.returns import KIND, told_of_returns
 from regard.course.runner import Limits, observe_apart
 from regard.course.shapes import Remark, shape_remarks
 from regard.course.style import StyleRemark, longest_function, style_remarks
@@ -21,6 +22,8 @@ from regard.threads import one_thread
 
 ENOUGH = 0.5
 """of an assignment's names: a file that defines so many of them is meant for it"""
+MOST_NEAR = 2
+"""names that are nearly right, of those that are told"""
 _ALONE = threading.Lock()
 """the reference and its variants run in this process, where chance is common to all"""
 
@@ -66,15 +69,17 @@ class Report:
         """Points got and points to get: of each probe, then of style and of brevity where they carry some."""
         of, right = self.assignment, self.diagnosis.right
         marks = {name: (float(points) if name in right else 0.0, float(points)) for name, points in of.points.items()}
-        worth_a_look = self.diagnosis.points > 0 and not self.gaps
         if of.style_points:
-            marks["style"] = (
-                float(of.style_points) if worth_a_look and not self.style else 0.0,
-                float(of.style_points),
-            )
+            has_style = self.style_counts and not self.style
+            marks["style"] = (float(of.style_points) if has_style else 0.0, float(of.style_points))
         if of.brevity_points:
             marks["brevity"] = (float(of.brevity_points) if self.is_brief else 0.0, float(of.brevity_points))
         return marks
+
+    @property
+    def style_counts(self) -> bool:
+        """Whether there is enough to have a style: some probe is right, and nothing is left to be written."""
+        return self.diagnosis.points > 0 and not self.gaps
 
     @property
     def is_brief(self) -> bool:
@@ -100,7 +105,7 @@ class Report:
 def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limits | None = None) -> Report:
     """Check a solution; of which assignment, its names tell if nothing does. A ValueError where that cannot be told."""
     solution = read_solution(path)
-    of = assignment(name, course) if name else find_assignment(solution.names, assignments(course), path)
+    of = assignment(name, course) if name else answered(solution, path, course)
     with ThreadPoolExecutor(1) as apart:
         running = apart.submit(observe_apart, path, of, limits or Limits())
         with _ALONE, one_thread():
@@ -108,6 +113,7 @@ def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limi
         seen = running.result()
     with _ALONE, one_thread():
         told = diagnose(seen, of, solution.source)
+        told = replace(told, failures=told_of_returns(told.failures, solution.source, of.reference))
         right = bench_of(of).right
     ran = "" not in seen.failures
     return Report(
@@ -126,6 +132,25 @@ def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limi
     )
 
 
+class UnknownAssignmentError(ValueError):
+    """A file that answers no assignment; `why` says so without the names that were looked for."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
+def answered(solution: Solution, path: Path, course: Path = HERE) -> Assignment:
+    """The assignment that a solution answers; where nothing tells, what it lacks to be Python comes first."""
+    try:
+        return find_assignment(solution.names, assignments(course), path)
+    except UnknownAssignmentError:
+        if (broken := solution.syntax_error) is None:
+            raise
+        said = f"{solution.where(broken[0])}: SyntaxError: {broken[1]}"
+        raise UnknownAssignmentError(f"{path}, {said}", said) from None
+
+
 def find_assignment(names: frozenset[str], among: Sequence[Assignment], path: Path) -> Assignment:
     """The assignment whose names a file defines: all of them, else the most, if those are enough."""
     shares = [(len(names.intersection(each.defines)) / len(each.defines), len(each.defines), each) for each in among]
@@ -136,21 +161,17 @@ def find_assignment(names: frozenset[str], among: Sequence[Assignment], path: Pa
     near = [
         f"{name} is near {close[0]}" for name in sorted(names) if (close := difflib.get_close_matches(name, wanted))
     ]
-    looked = "; ".join(f"{each.name}: {_few(each.defines)}" for each in among)
-    hint = f" ({'; '.join(near)})" if near else ""
-    raise ValueError(
-        f"{path} answers no assignment that is known{hint}. A solution defines, at its top, the names of {looked}. "
-        "Name the assignment by --assignment if that is not so."
-    )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    looked = ", ".join(each.defines[0] + (" …" if len(each.defines) > 1 else "") for each in among)
+    hint = f" ({'; '.join(near[:MOST_NEAR])})" if near else ""
+    why = f"answers no assignment{hint}"
+    raise UnknownAssignmentError(f"{path.name} {why}. Looked for: {looked}; or name one by --assignment.", why)
 
 
 def explained(failure: Failure) -> str:
     """An error in words that say what the checker wanted, where its class tells that."""
     message = failure.message
+    if failure.kind == KIND:
+        return message
     if failure.kind == "KeyError" and failure.line is None:
         return f"{message} is not defined at the top of the file"
     if failure.kind == "AttributeError" and failure.line is None:

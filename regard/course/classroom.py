@@ -5,9 +5,11 @@ import html
 import io
 import os
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,18 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.course.assignment import HERE, Mistake
-from regard.course.check import Report, check
+from regard.course.check import Report, UnknownAssignmentError, answered, check
+from regard.course.notebook import read_solution
 from regard.course.report import verdict
 from regard.words import visible
 
 SUFFIXES = (".py", ".ipynb")
 LEFT_OUT = re.compile(r"^[._]|\.ipynb_checkpoints|__pycache__|__MACOSX")
-WRONG, UNRUN = "something else", "could not be run"
+FOUND, TEACH = "what was found", "what to teach again"
+NOT_BEGUN, UNFINISHED, NAMELESS, UNRUN = "not begun", "not done yet", "a mistake without a name", "could not be run"
+"""what else there is to say of solutions that are not right"""
+LONGEST = 200
+"""characters of a verdict in the terminal"""
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,20 @@ class Student:
             return ", ".join(
                 self.report.bank[each].title if each in self.report.bank else each for each in self.mistakes
             )
-        failures = [each for name, each in self.report.seen.failures.items() if not name]
-        more = [f"{each.kind}: {each.message}" for each in failures]
-        return " ".join([verdict(self.report).plain[2:], *more])
+        said = verdict(self.report).plain[2:]
+        if (failure := self.report.seen.failures.get("")) is None:
+            return said
+        at = f"{self.report.solution.where(failure.line)}: " if failure.line else ""
+        return f"{said} {at}{failure.kind}: {failure.message}"
+
+    @property
+    def state(self) -> str:
+        """Why it is not right, where that is no mistake that has a name; nothing if it is right or has one."""
+        if self.passed or self.mistakes:
+            return ""
+        if self.report is None or not self.report.ran:
+            return UNRUN
+        return UNFINISHED if self.report.begun and self.report.gaps else NAMELESS if self.report.begun else NOT_BEGUN
 
     @property
     def points(self) -> str:
@@ -91,15 +109,33 @@ def check_class(
     files = solutions(folder)
     if not files:
         raise ValueError(f"{folder} holds no solution: neither a .py nor an .ipynb file")
-    one = partial(_checked, assignment=assignment, course=course)
+    usual = None if assignment else _usual([path for _, path in files], course)
+    one = partial(_checked, assignment=assignment, course=course, usual=usual)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         yield from pool.map(one, files)
 
 
-def _checked(file: tuple[str, Path], assignment: str | None, course: Path) -> Student:
+def _usual(paths: Iterable[Path], course: Path) -> str | None:
+    """The assignment that most of a class answer, as far as their names tell."""
+    found: Counter[str] = Counter()
+    for path in paths:
+        with suppress(ValueError, OSError):
+            found[answered(read_solution(path), path, course).name] += 1
+    return found.most_common(1)[0][0] if found else None
+
+
+def _checked(file: tuple[str, Path], assignment: str | None, course: Path, usual: str | None) -> Student:
+    """One of a class; a file that is no Python, and so hides its names, is taken to answer what is usual there."""
     name, path = file
     try:
-        return Student(name, path, check(path, assignment, course))
+        try:
+            return Student(name, path, check(path, assignment, course))
+        except UnknownAssignmentError:
+            if usual is None or read_solution(path).syntax_error is None:
+                raise
+            return Student(name, path, check(path, usual, course))
+    except UnknownAssignmentError as error:
+        return Student(name, path, None, error.why)
     except Exception as error:  # whatever it is, the others are still to be checked
         return Student(
             name, path, None, f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -112,7 +148,7 @@ def _name(path: Path, own: Mapping[str, int]) -> str:
 
 
 def tally(students: Sequence[Student]) -> list[tuple[str, Mistake | None, list[str]]]:
-    """Each mistake that was made, and who made it, the most frequent first; then what has no name."""
+    """Each mistake that was made, what is known of it, and who made it; the most frequent first."""
     known: dict[str, Mistake] = {}
     made: dict[str, list[str]] = {}
     for student in students:
@@ -121,11 +157,16 @@ def tally(students: Sequence[Student]) -> list[tuple[str, Mistake | None, list[s
             if student.report is not None and each in student.report.bank:
                 known[each] = student.report.bank[each]
     named = sorted(made.items(), key=lambda each: (-len(each[1]), each[0]))
-    others = [each for each in students if not each.passed and not each.mistakes]
-    unrun = [each.name for each in others if each.report is None or not each.report.ran]
-    wrong = [each.name for each in others if each.name not in unrun]
-    rest = [(name, None, names) for name, names in ((WRONG, wrong), (UNRUN, unrun)) if names]
-    return [*((name, known.get(name), names) for name, names in named), *rest]
+    return [(name, known.get(name), names) for name, names in named]
+
+
+def others(students: Sequence[Student]) -> dict[str, list[str]]:
+    """Who is not right for another reason than a mistake that has a name, by that reason."""
+    found = {state: [each.name for each in students if each.state == state] for state in _STATES}
+    return {state: names for state, names in found.items() if names}
+
+
+_STATES = (NAMELESS, UNFINISHED, NOT_BEGUN, UNRUN)
 
 
 def show_class(console: Console, students: Sequence[Student]) -> None:
@@ -133,22 +174,29 @@ def show_class(console: Console, students: Sequence[Student]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
     table.add_column("student")
     table.add_column("points", justify="right")
-    table.add_column("")
+    table.add_column(FOUND)
     for each in students:
         sign = ("✓ ", "green") if each.passed else ("✗ ", "red")
-        table.add_row(Text.assemble(sign, visible(each.name)), each.points, Text(visible(each.told)[:200]))
+        table.add_row(Text.assemble(sign, visible(each.name)), each.points, Text(visible(_cut(each.told))))
     console.print(table)
     console.print()
     console.print(Text(f"{sum(each.passed for each in students)} of {len(students)} are right.", "bold"))
     if made := tally(students):
         console.print()
         console.print(_by_mistake(made, len(students)))
+    if rest := others(students):
+        console.print()
+        console.print(Text("; ".join(f"{state}: {len(names)}" for state, names in rest.items())))
+
+
+def _cut(text: str) -> str:
+    return textwrap.shorten(text, LONGEST, placeholder=" …")
 
 
 def _by_mistake(made: Sequence[tuple[str, Mistake | None, list[str]]], count: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("what to teach again")
-    table.add_column("who", justify="right")
+    table.add_column(TEACH)
+    table.add_column("students", justify="right")
     table.add_column("")
     for name, told, names in made:
         bar = "█" * max(1, round(20 * len(names) / count))
@@ -180,14 +228,16 @@ def _defused(cell: str) -> str:
 
 def as_html(students: Sequence[Student], title: str) -> str:
     """The class as a page in one file, for light and dark: it runs no script and fetches nothing."""
-    made = tally(students)
-    columns = [name for name, told, _ in made if told is not None]
+    made, rest = tally(students), others(students)
+    columns = [name for name, _, _ in made]
     parts = {
         "title": _escaped(title),
         "count": str(len(students)),
         "right": str(sum(each.passed for each in students)),
-        "bars": "\n".join(_bar(*each, len(students)) for each in made),
-        "heads": "".join(f'<th class="turned"><span>{_escaped(name)}</span></th>' for name in columns),
+        "bars": "\n".join(_bar(*each, len(students)) for each in made) or "<p>No mistake that has a name.</p>",
+        "others": "".join(f"<li><b>{_escaped(state)}</b>: {_names(names)}</li>" for state, names in rest.items()),
+        "heads": "".join(f'<th class="mistake">{_escaped(name)}</th>' for name in columns),
+        "found": FOUND,
         "rows": "\n".join(_row(each, columns) for each in students),
     }
     template = Path(__file__).with_name("class.html").read_text(encoding="utf-8")
@@ -196,13 +246,17 @@ def as_html(students: Sequence[Student], title: str) -> str:
 
 def _bar(name: str, told: Mistake | None, names: Sequence[str], count: int) -> str:
     title, question = (told.title, told.question) if told else (name, "")
-    who = ", ".join(map(_escaped, names))
+    who = _names(names)
     share = 100 * len(names) / count
     return (
         f"<section><h3>{_escaped(title)} <small>{_escaped(name) if told else ''}</small></h3>"
         f'<div class="bar"><i style="width:{share:.0f}%"></i></div><p class="who"><b>{len(names)}</b> {who}</p>'
         f"<p>{_escaped(question)}</p></section>"
     )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(_escaped, names))
 
 
 def _row(student: Student, columns: Iterable[str]) -> str:

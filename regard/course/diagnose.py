@@ -15,10 +15,11 @@ from pathlib import Path
 from regard.course.assignment import Assignment, Variant
 from regard.course.compare import same, same_probe
 from regard.course.observe import EXAMPLE, Failure, Observed, observe
-from regard.course.places import Text, leaves_traces, line_of, line_of_topic, stage_of
+from regard.course.places import Stage, Text, leaves_traces, line_of, line_of_topic, stage_of
 
-PAIRS_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 2.0, 1.5, 0.5
-"""of this thread: for mistakes made two at a time, to find which pairs are likely, and others that show the same"""
+PAIRS_SECONDS, TRACES_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 1.0, 0.5, 0.8, 0.4
+"""of this thread: for mistakes made two at a time, to find which pairs are likely by the numbers that they leave and by
+what they change, and for others that show the same"""
 
 
 Unlikely = tuple[bool, int, bool, int]
@@ -43,13 +44,18 @@ class Diagnosis:
     mistakes: tuple[Found, ...]
     possible: tuple[str, ...]
     """ids of which one is made, where the numbers cannot tell which"""
-    stage: str | None
-    """the first that differs, when no mistake was found"""
+    progress: Stage | None
+    """how far the numbers are right, when no mistake was found"""
     right: tuple[str, ...]
     """the probes that show what the reference shows"""
     points: float
     """of those probes"""
     failures: dict[str, Failure]
+
+    @property
+    def stage(self) -> str | None:
+        """The first that differs, when no mistake was found."""
+        return None if self.progress is None else self.progress.name
 
 
 def diagnose(seen: Observed, of: Assignment, source: str = "") -> Diagnosis:
@@ -65,8 +71,8 @@ def diagnose(seen: Observed, of: Assignment, source: str = "") -> Diagnosis:
     first = {variant.mistake: (variant, each) for each in reversed(sets) for variant in each}
     found = tuple(Found(each, bench.line(seen, *first[each], source)) for each in first if each in certain)
     possible = tuple(sorted(set(first) - certain))
-    stage = None if sets else bench.stage(seen)
-    return Diagnosis(False, found, possible, stage, right, points, failures)
+    progress = None if sets else bench.stage(seen)
+    return Diagnosis(False, found, possible, progress, right, points, failures)
 
 
 class Bench:
@@ -111,7 +117,7 @@ class Bench:
         source = _with(made, self.of.reference) if made else self.of.reference
         return Text(source or "", self._glimpse(source or "", EXAMPLE).held)
 
-    def stage(self, seen: Observed) -> str | None:
+    def stage(self, seen: Observed) -> Stage | None:
         """The first stage that differs in the example."""
         if same_probe(seen, self.right, EXAMPLE):
             return None
@@ -178,7 +184,7 @@ class Bench:
 
     def _traced(self, seen: Observed) -> set[Variant]:
         """The variants whose first wrong numbers a solution held too; of as many as there is time for."""
-        until = time.thread_time() + CHANGES_SECONDS
+        until = time.thread_time() + TRACES_SECONDS
         found = set()
         for each in self.of.variants:
             if time.thread_time() > until:

@@ -15,16 +15,10 @@ def gaps(source: str) -> list[tuple[str, int]]:
     """
     if (tree := parsed(source)) is None:
         return []
-    return [(name, line) for name, each in _functions(tree) for line in _gaps_of(each)]
+    return [(name, line) for name, each in functions(tree) for line in _gaps_of(each)]
 
 
-def is_same_code(source: str, starter: str) -> bool:
-    """Whether two files say the same to Python, whatever their comments and blank lines."""
-    one, other = parsed(source), parsed(starter)
-    return one is not None and other is not None and ast.dump(one) == ast.dump(other)
-
-
-def _functions(tree: ast.Module) -> list[tuple[str, Function]]:
+def functions(tree: ast.Module) -> list[tuple[str, Function]]:
     """The functions at the top of a file, and those of its classes."""
     found: list[tuple[str, Function]] = []
     for node in tree.body:
@@ -33,6 +27,12 @@ def _functions(tree: ast.Module) -> list[tuple[str, Function]]:
         elif isinstance(node, ast.ClassDef):
             found += [(f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, Function)]
     return found
+
+
+def is_same_code(source: str, starter: str) -> bool:
+    """Whether two files say the same to Python, whatever their comments and blank lines."""
+    one, other = parsed(source), parsed(starter)
+    return one is not None and other is not None and ast.dump(one) == ast.dump(other)
 
 
 def _gaps_of(function: Function) -> list[int]:

@@ -8,6 +8,7 @@ import tokenize
 import warnings
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ MOST_SOURCE, MOST_NOTEBOOK = 1_000_000, 100_000_000
 """bytes of Python, and of a notebook with all its pictures"""
 PYTHON_MAGICS = ("time", "timeit", "capture", "prun", "python", "python3", "pypy")
 """whose cells are Python all the same"""
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 TOP_DEFINITION = re.compile(r"^(?:async\s+def|def|class)\s+(\w+)", re.MULTILINE)
 MAGIC = re.compile(r"^(\s*)(?:([\w, ]+?)\s*=\s*)?([%!?].*|[\w.]+\?{1,2}\s*)$")
 """`%time`, `!pip`, `files = !ls`, `torch.bmm?`: indentation, what it is given to, the magic"""
@@ -47,10 +49,31 @@ class Solution:
         >>> sorted(Solution("import math\\nhalf = 0.5\\nclass A:\\n    b = 1").names)
         ['A', 'half', 'math']
         """
-        ends = [*self.cells[1:], self.source.count("\n") + 2]
-        lines = self.source.split("\n")
-        parts = ["\n".join(lines[first - 1 : end - 1]) for first, end in zip(self.cells or (1,), ends, strict=True)]
-        return frozenset(name for part in parts for name in _names(part))
+        return frozenset(name for _, part in self._parts for name in _names(part))
+
+    @property
+    def syntax_error(self) -> tuple[int, str] | None:
+        """The first line that is no Python, and why; None if all is.
+
+        >>> Solution("x = 1\\ndef (:\\n").syntax_error
+        (2, 'invalid syntax')
+        """
+        for first, part in self._parts:
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    ast.parse(part)
+            except SyntaxError as error:
+                return first - 1 + (error.lineno or 1), error.msg
+            except (ValueError, MemoryError, RecursionError) as error:
+                return first, str(error) or type(error).__name__
+        return None
+
+    @property
+    def _parts(self) -> list[tuple[int, str]]:
+        """The cells, or the file as a whole, with their first lines."""
+        starts, lines = self.cells or (1,), self.source.split("\n")
+        ends = [*starts[1:], len(lines) + 1]
+        return [(first, "\n".join(lines[first - 1 : end - 1])) for first, end in zip(starts, ends, strict=True)]
 
 
 def read_solution(path: Path) -> Solution:
@@ -66,6 +89,29 @@ def read_solution(path: Path) -> Solution:
     if not solution.source.strip():
         raise ValueError(f"{path} is empty: was it saved?")
     return solution
+
+
+def as_notebook(source: str) -> str:
+    """A Python source as a notebook: a code cell for each function or class at its top, and for what is between."""
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text.splitlines(True)}
+        for text in _blocks(source)
+    ]
+    metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    told = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+
+
+def _blocks(source: str) -> list[str]:
+    """The parts of a source around its top definitions; comments belong to what they stand above."""
+    nodes = ast.parse(source).body
+    ends = [0]  # the lines behind which a new part begins
+    for node, behind in pairwise(nodes):
+        if isinstance(node, Definition) or isinstance(behind, Definition):
+            ends.append(node.end_lineno or node.lineno)
+    lines = source.split("\n")
+    parts = ["\n".join(lines[first:end]).strip("\n") for first, end in pairwise([*ends, len(lines)])]
+    return [part for part in parts if part.strip()]
 
 
 def parsed(source: str) -> ast.Module | None:

@@ -20,8 +20,10 @@ from torch.func import functional_call
 
 from regard.config import ModelConfig
 from regard.course.apart import Limits
-from regard.course.check import Report, check
+from regard.course.assignment import assignments
+from regard.course.check import Report, check, explained
 from regard.course.known import drawn, is_turned, known_by_role
+from regard.course.notebook import read_solution
 from regard.files import shorten
 from regard.model.attention import MultiHeadAttention
 from regard.model.cache import KeyValues
@@ -44,6 +46,7 @@ def checked_attention(path: Path) -> Student:
 
     The file then runs in this process: it has passed, and it is the user's own.
     """
+    _demand_class(path)
     report = check(path, ASSIGNMENT, limits=PATIENT)
     if not report.passed:
         raise ValueError(f"{path} is not right yet: {_why(report)}; more by regard check {path}")
@@ -51,6 +54,18 @@ def checked_attention(path: Path) -> Student:
     exec(compile(report.solution.source, str(path), "exec"), names)
     student: Student = names["MultiHeadAttention"]
     return student
+
+
+def _demand_class(path: Path) -> None:
+    """A ValueError if a file is no answer to the assignment; one that is no Python is told of by the checker."""
+    solution = read_solution(path)
+    if "MultiHeadAttention" in solution.names or solution.syntax_error is not None:
+        return
+    others = [name for each in assignments() for name in each.defines if name in solution.names]
+    raise ValueError(
+        f"--attention takes the class MultiHeadAttention of the assignment {ASSIGNMENT} "
+        f"(regard course start {ASSIGNMENT}); {path} defines {', '.join(others) or 'nothing of that name'}"
+    )
 
 
 def check_config(config: ModelConfig) -> None:
@@ -252,7 +267,7 @@ def _why(report: Report) -> str:
         return "one of " + ", ".join(told.possible)
     for name, failure in told.failures.items():
         at = f", {report.solution.where(failure.line)}" if failure.line else ""
-        return shorten(f"{failure.kind} in {name or 'the file'}{at}: {failure.message}")
+        return shorten(f"{explained(failure)} (in {name or 'the file'}{at})")
     return f"the first that differs is {told.stage}" if told.stage else "its numbers are not the reference's"
 
 

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -98,18 +98,50 @@ def leaves_traces(held: Sequence[Held], made: Sequence[Held], right: Sequence[He
     return any(_alike_in_kind(each.value, value) and close(each.value.flatten(), value.flatten()) for each in held)
 
 
-def stage_of(held: Sequence[Held], right: Sequence[Held], stages: Sequence[str]) -> str | None:
-    """The first stage whose numbers no line held, after all those that were; None where that cannot be told."""
+@dataclass(frozen=True)
+class Stage:
+    """How far a solution's numbers are the reference's."""
+
+    name: str
+    """the first that differs, behind all those that do not"""
+    reached: str = ""
+    """the last that does not"""
+    line: int | None = None
+    """of the solution, that held it"""
+    unseen: tuple[str, ...] = ()
+    """those before it that no variable held: they may be wrong, or written otherwise"""
+
+
+def stage_of(held: Sequence[Held], right: Sequence[Held], stages: Sequence[str]) -> Stage | None:
+    """The first stage whose numbers no line held, after all those that were; None where that cannot be told.
+
+    What a layer gives wrong makes the next layer's numbers wrong too: so the first turn of each stage tells more than
+    all of them, which tell where the first ones are right.
+    """
     parts = {name: found for name in stages if (found := _last_held(right, name))}
-    are_held = [all(any(same_numbers(each.value, part) for each in held) for part in parts[name]) for name in parts]
+    return _stage(held, {name: each[:1] for name, each in parts.items()}) or _stage(held, parts)
+
+
+def _stage(held: Sequence[Held], parts: Mapping[str, Sequence[Tensor]]) -> Stage | None:
+    names = list(parts)
+    are_held = [all(any(same_numbers(each.value, part) for each in held) for part in parts[name]) for name in names]
     after = max((index + 1 for index, each in enumerate(are_held) if each), default=0)
-    if after == len(parts):
+    if after == len(names):
         return None
-    sizes = {each.value.numel() for each in held if each.name != "return"}
-    first = list(parts)[after]
-    if not after and not sizes & {part.numel() for part in parts[first]}:
-        return None  # nothing of its kind is held: it may be written otherwise
-    return first
+    if not after:
+        sizes = {each.value.numel() for each in held if each.name != "return"}
+        is_of_its_kind = sizes & {part.numel() for part in parts[names[0]]}
+        return Stage(names[0]) if is_of_its_kind else None  # else it may be written otherwise
+    named = [each for each in held if each.name]
+    unseen = tuple(name for name in names[: after - 1] if _line_with(named, parts[name][0]) is None)
+    reached = names[after - 1]
+    return Stage(names[after], reached, _line_with(held, parts[reached][-1]), unseen)
+
+
+def _line_with(held: Sequence[Held], numbers: Tensor) -> int | None:
+    """The first line that held these numbers; one that gives them to a variable rather than others."""
+    found = [each for each in held if same_numbers(each.value, numbers)]
+    return min(found, key=lambda each: each.name in ("", "return")).line if found else None
 
 
 def _gone_wrong(wrong: Sequence[Held], right: Sequence[Held]) -> Iterator[tuple[Held, Tensor]]:

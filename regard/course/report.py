@@ -12,6 +12,8 @@ from regard.course.check import Report, explained
 from regard.course.diagnose import Found
 from regard.course.example import Shown, shown
 from regard.course.observe import Failure
+from regard.course.places import Stage
+from regard.course.returns import KIND
 from regard.course.shapes import Remark
 from regard.course.style import style_note
 from regard.words import visible
@@ -20,6 +22,7 @@ WIDEST = 88
 """columns of prose"""
 MOST_PRINTED, MOST_REMARKS, MOST_FAILURES = 12, 12, 5
 """lines of what a solution printed, remarks of a kind, and errors that are shown"""
+STYLE_LATER = "Style counts once some other part is right and nothing is left to be written."
 INDENT = (0, 0, 0, 2)
 
 
@@ -76,6 +79,8 @@ def _verdict(report: Report) -> tuple[str, str, str]:
         return "·", "bold yellow", "Not done yet: some parts are still to be written."
     if report.diagnosis.failures and not report.seen.values:
         return "✗", "bold red", "It cannot be used as the assignment asks."
+    if any(each.kind == KIND for each in report.diagnosis.failures.values()):
+        return "✗", "bold red", "Nothing comes back where a tensor is wanted."
     if report.diagnosis.possible:
         return "✗", "bold red", "Something is not right: one of the mistakes below, and the numbers cannot tell which."
     return "✗", "bold red", "Something is not right, and it is none of the mistakes that are known."
@@ -91,9 +96,10 @@ def line_shown(report: Report, line: int | None) -> Text | None:
 
 def shape_said(remark: Remark) -> str:
     """A remark on a shape comment, in words."""
+    it = f"{', '.join(remark.of)} {'is' if len(remark.of) == 1 else 'are'}" if remark.of else "it is"
     if remark.kind == "missing":
-        return f"says no shape; it is {remark.was}"
-    return f"says {remark.said}, but it is {remark.was}"
+        return f"says no shape; {it} {remark.was}"
+    return f"says {remark.said}, but {it} {remark.was}"
 
 
 def _show_mistake(console: Console, report: Report, found: Found) -> None:
@@ -188,10 +194,20 @@ def _matrix(cells: Sequence[Sequence[Text]]) -> Table:
 
 
 def _show_stage(console: Console, report: Report) -> None:
-    if stage := report.diagnosis.stage:
-        before = stage != report.assignment.stages[0]
-        said = Text("The first stage that differs: ").append(stage, "bold").append(".")
-        _print_block(console, [said.append(" What comes before it is right: look between the two." if before else "")])
+    if report.diagnosis.progress is not None:
+        _print_block(console, [Text(visible(stage_said(report, report.diagnosis.progress)))])
+
+
+def stage_said(report: Report, stage: Stage) -> str:
+    """How far all is right, in words that need not be looked up in the reference."""
+    said = report.assignment.said
+    if not stage.reached:
+        return f"The first that differs: {said(stage.name)}."
+    at = f"{report.solution.where(stage.line)} ({said(stage.reached)})" if stage.line else said(stage.reached)
+    if not stage.unseen:
+        return f"Up to {at} all is right; what comes behind it differs: {said(stage.name)}."
+    unseen = f"No variable held, on the way there: {'; '.join(map(said, stage.unseen))}."
+    return f"Right is {at}; what comes behind it differs: {said(stage.name)}. {unseen}"
 
 
 def _show_remarks(
@@ -239,7 +255,9 @@ def said_of(report: Report, name: str) -> str:
     if name in report.assignment.probes:
         return (report.assignment.probes[name].__doc__ or "").strip().split("\n")[0]
     if name == "style":
-        return "No remarks on style."
+        if report.style:
+            return f"Remarks on style: {len(report.style)}."
+        return "No remarks on style." if report.style_counts else STYLE_LATER
     return f"Right, and no function longer than {report.assignment.brevity_lines} lines."
 
 

@@ -27,7 +27,7 @@ def as_json(report: Report) -> dict[str, Any]:
         ],
         "missing": list(report.missing),
         "gaps": [{"name": name, "line": line} for name, line in report.gaps],
-        "shapes": [asdict(each) for each in report.shapes],
+        "shapes": [asdict(each) | {"of": list(each.of)} for each in report.shapes],
         "style": [asdict(each) for each in report.style],
     }
 

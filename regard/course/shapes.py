@@ -43,6 +43,8 @@ class Remark:
     """the comment's shape; nothing of one that is missing"""
     was: str
     """the shape that the tensor had, in the assignment's words where they fit"""
+    of: tuple[str, ...] = ()
+    """the variables that it is said of, where the line gives several"""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,28 @@ def shape_remarks(source: str, held: Sequence[Held], sizes: Mapping[str, int]) -
         words = bound.setdefault(statement.function, {})
         said = [(line, each) for line in lines for each in comments.get(line, ())]
         for line, each in said:
-            if (was := _refuted(each, here, sizes, words)) is not None:
-                remarks.append(Remark(line, "wrong", each.text, in_words(was, sizes)))
-        if not said and not statement.documented and statement.first - 1 not in above:
-            changed = next((each for each in here if _changes(each, statement)), None)
-            if changed is not None:
-                remarks.append(Remark(statement.first, "missing", "", in_words(tuple(changed.value.shape), sizes)))
+            if wrong := _refuted(each, here, sizes, words):
+                remarks.append(_remark(line, "wrong", each.text, wrong, here, sizes))
+        changed = {each.name: tuple(each.value.shape) for each in here if _changes(each, statement)}
+        if changed and not said and not statement.documented and statement.first - 1 not in above:
+            remarks.append(_remark(statement.first, "missing", "", changed, here, sizes))
     return sorted(remarks, key=lambda each: each.line)
+
+
+def _remark(
+    line: int,
+    kind: Literal["wrong", "missing"],
+    said: str,
+    shapes: Mapping[str, Shape],
+    held: Sequence[Held],
+    sizes: Mapping[str, int],
+) -> Remark:
+    """A remark on the first of these tensors, and on those of its shape."""
+    was = next(iter(shapes.values()))
+    several = len({each.name for each in held}) > 1
+    return Remark(
+        line, kind, said, in_words(was, sizes), tuple(name for name in shapes if shapes[name] == was) if several else ()
+    )
 
 
 def in_words(shape: Shape, sizes: Mapping[str, int]) -> str:
@@ -105,8 +122,9 @@ def in_words(shape: Shape, sizes: Mapping[str, int]) -> str:
     return f"[{', '.join(words.get(size, str(size)) for size in shape)}]"
 
 
-def _refuted(said: _Said, held: Sequence[Held], sizes: Mapping[str, int], bound: dict[str, int]) -> Shape | None:
-    """The shape that a tensor of this line had on every turn instead of what is said of it; None if it is right."""
+def _refuted(said: _Said, held: Sequence[Held], sizes: Mapping[str, int], bound: dict[str, int]) -> dict[str, Shape]:
+    """The tensors of this line that never had the shape that is said of them, and the shape they had instead."""
+    wrong: dict[str, Shape] = {}
     found: dict[str, list[Shape]] = {}
     for each in held:
         found.setdefault(each.name, []).append(tuple(each.value.shape))
@@ -118,9 +136,10 @@ def _refuted(said: _Said, held: Sequence[Held], sizes: Mapping[str, int], bound:
         tries = [_fits(dims, shape, sizes, bound) for shape in shapes for dims in said.options]
         fitting = next((words for words in tries if words is not None), None)
         if fitting is None:
-            return shapes[0]
-        bound |= fitting
-    return None
+            wrong[name] = shapes[0]
+        else:
+            bound |= fitting
+    return wrong
 
 
 def _fits(

@@ -76,7 +76,8 @@ function prose(text) {
   return text.split("`").map((piece, i) => (i % 2 ? code(piece) : piece));
 }
 
-// A command breaks between its words, never within one.
+// A command breaks between its words, never within one, nor between an option and its value.
 function code(text) {
-  return make("code", {}, ...text.split(/(\s+)/).map((word, i) => (i % 2 ? word : make("span", { class: "word" }, word))));
+  const words = text.match(/--\S+ (?!-)\S+|\S+/g) ?? [];
+  return make("code", {}, ...words.flatMap((word, i) => [i ? " " : "", make("span", { class: "word" }, word)]));
 }

@@ -3,7 +3,7 @@
 import { questions } from "./api.js";
 import { bars } from "./bars.js";
 import { growing, modelChoice } from "./choice.js";
-import { make, percent, visible } from "./parts.js";
+import { fading, make, percent, visible } from "./parts.js";
 
 const SHOWN = 40; // bars
 const ASKED = 200; // tokens to draw from
@@ -33,7 +33,7 @@ export function write({ models, told }) {
       make("section", { class: "card", "aria-label": "Text" }, make("label", { for: "text" }, "Text"), field,
         make("div", { class: "tools" }, draw, likeliest, run, undo), place, tokens),
       make("section", { class: "card", "aria-label": "What might follow" }, make("h2", {}, "What might follow"),
-        make("div", { class: "knobs" }, ...Object.values(knobs).map((each) => each.root)), held, next.list)));
+        make("div", { class: "knobs" }, ...Object.values(knobs).map((each) => each.root)), held, fading(next.list))));
   let [answer, timer, running, past] = [null, null, false, []];
 
   const settings = () => Object.fromEntries(Object.entries(knobs).map(([name, { input }]) => [name, Number(input.value)]));

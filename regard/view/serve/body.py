@@ -3,7 +3,7 @@
 from email.parser import BytesParser
 from email.policy import HTTP
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
@@ -19,12 +19,23 @@ FIELDS = 100
 """of a form"""
 
 
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted, and this is true or false")
+    return value
+
+
+NUMBER = BeforeValidator(_no_truth)
+"""what is meant as a number, be it in a form's text; true is none"""
+
+
 def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
-"""an integer as JSON means it: 5.0 is one, "5" and true are not"""
+WHOLE = Strict(), BeforeValidator(_whole)
+"""an integer as JSON means it: 5.0 is one, "5" and true are not; to stand behind a field's bounds, or the schema would
+not tell them"""
 
 
 async def read(request: Request, shape: type[Shape], forms: bool = False) -> Shape:

@@ -38,12 +38,12 @@ class Complete(BaseModel):
     prompt: Annotated[
         Text | Annotated[list[Text], Field(min_length=1, max_length=bounds.BATCH)], Field(union_mode="smart")
     ]
-    max_tokens: Annotated[body.Whole, Field(ge=1, le=bounds.NEW_TOKENS)] | None = 16
+    max_tokens: Annotated[int, Field(ge=1, le=bounds.NEW_TOKENS), *body.WHOLE] | None = 16
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    n: Annotated[body.Whole, Field(ge=1, le=bounds.BATCH)] | None = 1
+    n: Annotated[int, Field(ge=1, le=bounds.BATCH), *body.WHOLE] | None = 1
     stop: Stop | Annotated[list[Stop], Field(max_length=bounds.STOPS)] | None = None
-    seed: Annotated[body.Whole, Field(ge=0, le=2**53)] | None = None
+    seed: Annotated[int, Field(ge=0, le=2**53), *body.WHOLE] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     echo: bool | None = False

@@ -40,7 +40,7 @@ class Translate(BaseModel):
     source: Annotated[Code, Field(description="Its language; auto: the one that is translated from.")]
     target: Code
     format: Literal["text", "html"] = "text"
-    alternatives: Annotated[int, Field(ge=0, lt=bounds.BEAM)] = 0
+    alternatives: Annotated[int, Field(ge=0, lt=bounds.BEAM), body.NUMBER] = 0
 
 
 class Detected(BaseModel):

@@ -40,8 +40,8 @@ class Translate(Strict):
 
     model: Name = None
     text: Annotated[str, Field(max_length=bounds.CHARACTERS)]
-    beam: Annotated[body.Whole, Field(ge=1, le=bounds.BEAM)] = 4
-    n_best: Annotated[body.Whole, Field(ge=1, le=bounds.BEAM, description="A wider beam if need be.")] = 4
+    beam: Annotated[int, Field(ge=1, le=bounds.BEAM), *body.WHOLE] = 4
+    n_best: Annotated[int, Field(ge=1, le=bounds.BEAM, description="A wider beam if need be."), *body.WHOLE] = 4
 
 
 class OneTranslation(BaseModel):
@@ -73,9 +73,9 @@ class Next(Strict):
     model: Name = None
     text: Annotated[str, Field(min_length=1, max_length=bounds.CHARACTERS)]
     temperature: Annotated[float, Field(ge=0, le=100, strict=False)] = 1.0
-    top_k: Annotated[body.Whole, Field(ge=0, le=1_000_000, description="0: all.")] = 0
+    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: all."), *body.WHOLE] = 0
     top_p: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
-    show: Annotated[body.Whole, Field(ge=1, le=bounds.SHOWN)] = 40
+    show: Annotated[int, Field(ge=1, le=bounds.SHOWN), *body.WHOLE] = 40
 
 
 class Likely(BaseModel):
