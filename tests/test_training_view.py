@@ -479,7 +479,7 @@ def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
 
 
 def test_the_report_counts_what_it_is_about(tmp_path: Path) -> None:
-    notes = [Noted(200, "the best model, on 1,000 validation examples …"), Noted(200, "stops behind this step, and")]
+    notes = [Noted(200, "the best model, on 1,000 validation examples …"), Noted(200, "stops after this step, and")]
     started = replace(STARTED, task="classification", examples=1, left_out=0)
     write_run(tmp_path, [started, stepped(200), replace(validated(200), measure="accuracy"), *notes, ENDED])
     text = write_report(tmp_path).read_text()

@@ -95,7 +95,7 @@ class Saved:
     seconds: float
 
 
-STOPS = "stops behind this step, and saves; a second Ctrl-C ends it at once"
+STOPS = "stops after this step, and saves; a second Ctrl-C ends it at once"
 SCORES = "the best model, on {} validation examples …"
 PASSING = (STOPS.partition(",")[0], SCORES.partition("{}")[0])
 """how notes begin that matter while a run goes, and not behind it"""

@@ -70,7 +70,7 @@ class DecoderLM(nn.Module):
         self.tokens      an nn.Embedding of `vocab` tokens
         self.positions   an nn.Embedding of `max_length` positions, the first of which is 0
         self.blocks      an nn.ModuleList of `layers` Blocks
-        self.norm        an nn.LayerNorm, behind the last Block
+        self.norm        an nn.LayerNorm, after the last Block
         self.out         an nn.Linear from `width` to `vocab`
         """
         raise NotImplementedError("DecoderLM.__init__ is yours to write")
