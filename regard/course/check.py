@@ -18,7 +18,6 @@ from regard.course.returns import KIND, told_of_returns
 from regard.course.runner import Limits, observe_apart
 from regard.course.shapes import Remark, shape_remarks
 from regard.course.style import StyleRemark, longest_function, style_remarks
-from regard.threads import one_thread
 
 ENOUGH = 0.5
 """of an assignment's names: a file that defines so many of them is meant for it"""
@@ -108,10 +107,10 @@ def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limi
     of = assignment(name, course) if name else answered(solution, path, course)
     with ThreadPoolExecutor(1) as apart:
         running = apart.submit(observe_apart, path, of, limits or Limits())
-        with _ALONE, one_thread():
+        with _ALONE:
             bench_of(of).prepare(running.done)
         seen = running.result()
-    with _ALONE, one_thread():
+    with _ALONE:
         told = diagnose(seen, of, solution.source)
         told = replace(told, failures=told_of_returns(told.failures, solution.source, of.reference))
         right = bench_of(of).right

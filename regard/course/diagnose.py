@@ -16,6 +16,7 @@ from regard.course.assignment import Assignment, Variant
 from regard.course.compare import same, same_probe
 from regard.course.observe import EXAMPLE, Failure, Observed, observe
 from regard.course.places import Stage, Text, leaves_traces, line_of, line_of_topic, stage_of
+from regard.threads import one_thread
 
 PAIRS_SECONDS, TRACES_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 1.0, 0.5, 0.8, 0.4
 """of this thread: for mistakes made two at a time, to find which pairs are likely by the numbers that they leave and by
@@ -58,6 +59,7 @@ class Diagnosis:
         return None if self.progress is None else self.progress.name
 
 
+@one_thread()
 def diagnose(seen: Observed, of: Assignment, source: str = "") -> Diagnosis:
     """Name the mistakes of a solution; with its source, its lines can be pointed at by their words too."""
     bench = bench_of(of)

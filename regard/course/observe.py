@@ -23,6 +23,7 @@ from regard.course.notebook import parsed
 from regard.course.watch import Held as Held
 from regard.course.watch import plain, watching
 from regard.files import shorten
+from regard.threads import one_thread
 
 EXAMPLE = "example"
 """the probe whose lines are watched: a few tokens, small enough to be shown"""
@@ -62,6 +63,7 @@ class Observed:
     """what the solution printed, its beginning"""
 
 
+@one_thread()
 def observe(
     source: str,
     assignment: Assignment,
