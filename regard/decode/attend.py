@@ -223,11 +223,11 @@ def _labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     """Each id for people; a dot before what goes on with a word, unless pieces are single characters anyway."""
     pieces = tokenizer.pieces(ids)
     letters = all(len(piece.strip()) <= 1 for piece in pieces)
-    joined = [False, *(not letters and _joined(tokenizer, *pair) for pair in pairwise(ids))]
+    joined = [False, *(not letters and in_one_word(tokenizer, *pair) for pair in pairwise(ids))]
     return tuple("·" * dot + readable(piece) for dot, piece in zip(joined, pieces, strict=False))  # no ids, no pieces
 
 
-def _joined(tokenizer: Tokenizer, before: int, id_: int) -> bool:
+def in_one_word(tokenizer: Tokenizer, before: int, id_: int) -> bool:
     """Whether two pieces stand in one word: together they are their texts with nothing between."""
     left, right = tokenizer.decode([before]), tokenizer.decode([id_])
     within = left[-1:].isalnum() and right[:1].isalnum()

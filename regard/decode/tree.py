@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.decode.attend import _joined, readable
+from regard.decode.attend import in_one_word, readable
 from regard.decode.beam import Beams, advance, hypotheses, one_end
 from regard.decode.generate import begin, select, step, translation
 from regard.decode.loops import Task
@@ -173,7 +173,7 @@ class Labels:
 
     def __call__(self, id_: int, before: int | None = None) -> str:
         """The label of an id behind another."""
-        dot = self.dots and before is not None and _joined(self.tokenizer, before, id_)
+        dot = self.dots and before is not None and in_one_word(self.tokenizer, before, id_)
         return "·" * dot + readable(self.tokenizer.pieces([id_])[0])
 
     def among(self, ids: Sequence[int], *before: int) -> list[str]:

@@ -1,5 +1,6 @@
 """See every attention's weights without a flag in every layer."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -26,7 +27,8 @@ def watch(model: nn.Module) -> Iterator[Seen]:
     """
     seen: Seen = {}
     with ExitStack() as undo:
-        undo.enter_context(torch.compiler.set_stance("force_eager"))  # a compiled model would not see the hooks
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and to import it takes seconds
+            undo.enter_context(torch.compiler.set_stance("force_eager"))  # a compiled model would not see the hooks
         for name, module in model.named_modules():
             if isinstance(module, MultiHeadAttention):
                 watcher = _Watcher(seen.setdefault(name.replace("_orig_mod.", ""), []))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,10 +143,7 @@ def named(given: Iterable[str]) -> dict[str, str]:
 def shelf(models: Mapping[str, Model], precision: Any = "auto") -> Shelf:
     """These models, each with its engine; a processor is left to the event loop, so that /health need not wait."""
     threads = max(1, torch.get_num_threads() - 1)
-    found = Shelf(Served(name, model, _engine(model, threads, precision)) for name, model in models.items())
-    for model in models.values():
-        _warm(model)
-    return found
+    return Shelf(Served(name, model, _engine(model, threads, precision)) for name, model in models.items())
 
 
 def _engine(model: Model, threads: int, precision: Any) -> Engine:
@@ -159,12 +155,6 @@ def _engine(model: Model, threads: int, precision: Any) -> Engine:
             f"this model is an {model.config.kind} that writes nothing: regard attend shows what it looks at"
         )
     return Engine(model.quick(precision), threads)
-
-
-def _warm(model: Model) -> None:
-    """Do once what takes longer the first time: watching a network has torch import its compiler."""
-    with suppress(ValueError):  # a vocabulary that cannot spell it
-        model.attend("a", "a")
 
 
 def _about(told: Mapping[str, Any]) -> str:
