@@ -411,9 +411,11 @@ def test_an_epochs_length_is_known_without_planning_twice() -> None:
 
 def test_pinning_changes_no_value() -> None:
     batch = next(TASKS["packed rows"]().epoch(0))
-    pinned = batch.pinned()
-    assert same(batch, pinned)
-    assert pinned.tokens.is_pinned() if torch.cuda.is_available() else pinned is batch
+    assert batch.pinned_for(torch.device("cpu")) is batch
+    if torch.cuda.is_available():
+        pinned = batch.pinned_for(torch.device("cuda"))
+        assert pinned.tokens.is_pinned()
+        assert same(batch, pinned)
 
 
 # Preparation: files to memory-mapped integers.

@@ -3,9 +3,15 @@
 CI has no such device; run these where there is one: `pytest -m gpu`.
 """
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random, randrange
+from threading import Event
 
 import pytest
 import torch
@@ -13,7 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
+import regard
 from regard.config import PRESETS, preset
+from regard.decode.loops import Loops
 from regard.model.attention import attention, fast_attention
 from regard.model.masks import SHORT, Mask, Sentences, dense, packed_mask
 from regard.model.transformer import Network, build
@@ -21,7 +29,8 @@ from regard.text import batches as lay
 from regard.text.batches import IGNORE, Batch, Batches
 from regard.text.petit import files
 from regard.train import loss as loss_module
-from regard.train.events import Event, Stepped
+from regard.train.events import Event as TrainingEvent
+from regard.train.events import Stepped
 from regard.train.loop import train
 from regard.train.loss import loss_sum, losses_and_gradients
 from regard.train.objective import Objective
@@ -448,6 +457,77 @@ def test_running_out_while_a_step_is_recorded(little_memory: Callable[[int], Non
     assert steps == {WARM + 2}
 
 
+# Threads
+
+TEXTS = [f"Le {animal} dort sur {place}." for animal in ("chat", "chien", "cheval") for place in ("le lit", "la table")]
+
+
+def translations(model: regard.Model, seed: int, calls: int) -> list[list[str]]:
+    """Translations of batches whose shapes keep changing, so that many graphs are captured."""
+    random = Random(seed)
+    found = []
+    for _ in range(calls):
+        texts = [" ".join(random.choices(TEXTS, k=random.randint(1, 4))) for _ in range(random.randint(1, 9))]
+        found.append(model.translate(texts, beam=random.choice([1, 4])))
+    return found
+
+
+@pytest.mark.parametrize("names", [("fr-en", "petit-fr-en"), ("fr-en",)], ids=["two models", "one model"])
+def test_threads_decode_on_one_gpu(names: tuple[str, ...]) -> None:
+    """Four threads translate while others allocate and pin memory: no capture fails, and no text changes."""
+    models = [regard.load(name).to("cuda").quick() for name in names]
+    jobs = [(models[i % len(models)], i) for i in range(4)]
+    over = Event()
+
+    def disturb() -> None:
+        kept: list[Tensor] = []
+        while not over.is_set():
+            kept = [*kept[-3:], torch.empty(randrange(1, 2**24), device="cuda"), torch.empty(999).pin_memory()]
+            torch.randn(randrange(1, 500), 300, device="cpu").to("cuda").matmul(
+                torch.ones(300, 3, device="cuda")
+            ).tolist()
+
+    with ThreadPoolExecutor(6) as pool:
+        others = [pool.submit(disturb) for _ in range(2)]
+        threads = [pool.submit(translations, model, seed, 20) for model, seed in jobs]
+        try:
+            together = [thread.result() for thread in threads]
+        finally:
+            over.set()
+        for other in others:
+            other.result()
+    alone = [translations(model, seed, 20) for model, seed in jobs]
+    assert together == alone
+
+
+def test_a_loop_is_recorded_once_for_every_seed() -> None:
+    model = regard.load("fr-en").to("cuda").quick()
+    for seed in range(4):
+        model.translate(TEXTS, temperature=1.0, seed=seed, max_tokens=20 + seed)
+    assert isinstance(model.network.loops, Loops)
+    assert len(model.network.loops.recorded) == 1
+
+
+def test_a_cpu_run_does_not_open_a_cuda_context(tmp_path: Path) -> None:
+    """On a machine with a GPU: a run, a translation and a score on the CPU."""
+    code = """
+import torch, regard
+regard.load("petit-fr-en").quick().translate("Le chat dort.")
+from regard.cli import main
+import sys
+sys.argv = ["regard", "train", "petit-fr-en", "--out", sys.argv[1], "--set", "train.steps=3", "--set",
+            "train.device=cpu", "--set", "train.validate_every=3", "--set", "train.validation_sentences=4"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+assert not torch.cuda.is_initialized()
+assert not torch._C._cuda_hasPrimaryContext(0)
+"""
+    environment = {**os.environ, "REGARD_CACHE": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True, env=environment)
+
+
 # A run
 
 
@@ -475,7 +555,7 @@ def test_a_run_learns(precision: str, tmp_path: Path, monkeypatch: pytest.Monkey
             compile=False,
         ),
     )
-    events: list[Event] = []
+    events: list[TrainingEvent] = []
     outcome = train(recipe, tmp_path / "run", watchers=[events.append])
     first, *_, last = (event.loss for event in events if isinstance(event, Stepped))
     assert last < first - 0.7

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.model.masks import (
+    Sentences,
     cached_mask,
     causal_mask,
     choose_mask,
+    dense,
     packed_mask,
     padding_mask,
     places,
@@ -31,6 +33,16 @@ def test_causal_padding_both_and_prefix(t: int, data: st.DataObject) -> None:
                 assert bool(causal[i, j]) == (j <= i)
                 assert bool(both[b, 0, i, j]) == (j <= i and j < length)
                 assert bool(prefix[b, 0, i, j]) == (j <= i or j < length)
+
+
+@pytest.mark.filterwarnings("default")  # torch's own
+def test_flex_attention_takes_packed_sentences() -> None:
+    """Its mask is checked by create_block_mask, which refuses a bound method; and it is the dense one."""
+    sides = torch.randint(-1, 4, (4, 2, 200), dtype=torch.int32)
+    packed = Sentences(*sides)
+    block = packed.block_mask()
+    assert block.seq_lengths == (200, 200)
+    assert torch.equal(dense(block, torch.empty(2, 1, 200, 200)), packed.dense())  # type: ignore[arg-type]
 
 
 three_lengths = st.tuples(*[st.integers(0, 4)] * 3)

@@ -1,7 +1,9 @@
 """The copy made for decoding, and the loop over tensors that stay where they are: the same text as the network."""
 
 from collections.abc import Callable  # noqa: TC003
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -155,6 +157,45 @@ def test_no_run_is_said_twice_across_the_end_of_a_prompt(beam: int, looped: bool
         before, new = pairs[: len(prompt) - 1], pairs[len(prompt) - 1 :]
         assert len(set(new)) == len(new)
         assert not set(new) & set(before)
+
+
+CHANGES = {
+    "greedy": [{"max_tokens": 5}, {"max_tokens": 26}, {"seed": 4}],
+    "beam": [{"n_best": 1}, {"n_best": 4}, {"max_tokens": 20, "n_best": 2}],
+    "drawn": [{"seed": 8}, {"seed": 9, "max_tokens": 3}, {"max_tokens": 26}],
+    "without repetition": [{"max_tokens": 26}, {"n_best": 3}],
+}
+"""options that a graph does not depend on"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["paper", "gpt2", "prefix"])
+def test_a_loop_is_recorded_once_for_all_that_it_can_serve(kind: str, way: str) -> None:
+    """A new seed, n_best, max_tokens or prompt length takes effect without costing a new graph."""
+    network = network_of(kind)
+    looped = deepcopy(network)
+    looped.loops = Loops()
+    search = generate if kind == "gpt2" else translate
+    for change in [{}, *CHANGES[way]]:
+        options = replace(WAYS[way], **change)  # type: ignore[arg-type]
+        for inputs in (INPUTS, [ids[:3] for ids in INPUTS]):
+            ours, theirs = (search(each, SPECIAL, inputs, options) for each in (looped, network))  # type: ignore[arg-type]
+            assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
+    assert len(looped.loops.recorded) == 1
+
+
+@pytest.mark.parametrize("way", ["greedy", "beam"])
+def test_threads_can_share_a_loop(way: str) -> None:
+    """Its tensors hold one batch at a time: without turns, threads would read one another's texts."""
+    network = network_of("paper")
+    looped = deepcopy(network)
+    looped.loops = Loops()
+    batches = [[[3 + i, 4, 5 + i % 7], [6, 7 + i]] for i in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda batch: translate(looped, SPECIAL, batch, WAYS[way]), batches))
+    for batch, ours in zip(batches, found, strict=True):
+        theirs = translate(network, SPECIAL, batch, WAYS[way])
+        assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
 
 
 def test_another_start_is_another_loop() -> None:

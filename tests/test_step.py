@@ -201,7 +201,7 @@ def test_batches_come_in_order_over_epochs(name: str) -> None:
         (batch, epoch, index) for epoch in range(3) for index, batch in enumerate(TASKS[name]().epoch(epoch), start=1)
     ]
     assert len(wanted) > 3 * 3
-    with Feed(batches, 0, 0) as feed:
+    with Feed(batches, 0, 0, CPU) as feed:
         found = take(feed, len(wanted))
     assert [(fed.epoch, fed.index) for fed in found] == [(epoch, index) for _, epoch, index in wanted]
     assert all(same_batch(fed.batch, batch) for fed, (batch, _, _) in zip(found, wanted, strict=True))
@@ -209,12 +209,12 @@ def test_batches_come_in_order_over_epochs(name: str) -> None:
 
 def test_from_any_place_on_they_are_the_same() -> None:
     """Each place that was told is one to go on from: the first, within an epoch, and the end of one."""
-    with Feed(TASKS["translation"](), 0, 0) as feed:
+    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
         whole = take(feed, 2 * len(list(TASKS["translation"]().epoch(0))) + 2)
     length = len(list(TASKS["translation"]().epoch(0)))
     for cut in (1, length // 2, length - 1, length, length + 1):
         place = whole[cut - 1]
-        with Feed(TASKS["translation"](), place.epoch, place.index) as feed:
+        with Feed(TASKS["translation"](), place.epoch, place.index, CPU) as feed:
             rest = take(feed, len(whole) - cut)
         assert [(fed.epoch, fed.index) for fed in rest] == [(fed.epoch, fed.index) for fed in whole[cut:]]
         assert all(same_batch(one.batch, two.batch) for one, two in zip(rest, whole[cut:], strict=True))
@@ -238,7 +238,7 @@ def ended(thread: threading.Thread) -> bool:
 
 
 def test_what_goes_wrong_there_is_told_here() -> None:
-    with Feed(failing(after=2), 0, 0) as feed:
+    with Feed(failing(after=2), 0, 0, CPU) as feed:
         batches = iter(feed)
         assert [next(batches).index for _ in range(2)] == [1, 2]
         with pytest.raises(OSError, match="the disk has gone"):
@@ -248,7 +248,7 @@ def test_what_goes_wrong_there_is_told_here() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1])
 def test_the_thread_ends_while_batches_wait(taken: int) -> None:
-    with Feed(TASKS["translation"](), 0, 0) as feed:
+    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
         take(feed, taken)
         until = time.monotonic() + 5
         while not feed.queue.full() and time.monotonic() < until:
@@ -260,7 +260,7 @@ def test_the_thread_ends_while_batches_wait(taken: int) -> None:
 
 
 def test_the_thread_ends_when_its_user_fails() -> None:
-    with pytest.raises(KeyboardInterrupt), Feed(TASKS["translation"](), 0, 0) as feed:
+    with pytest.raises(KeyboardInterrupt), Feed(TASKS["translation"](), 0, 0, CPU) as feed:
         raise KeyboardInterrupt
     assert ended(feed.thread)
 
@@ -268,7 +268,7 @@ def test_the_thread_ends_when_its_user_fails() -> None:
 def test_an_error_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is full when making a batch fails, and nobody takes from it any more."""
     monkeypatch.setattr(feed_module, "AHEAD", 1)
-    with Feed(failing(after=1), 0, 0) as feed:
+    with Feed(failing(after=1), 0, 0, CPU) as feed:
         time.sleep(0.2)
     assert ended(feed.thread)
 
@@ -282,7 +282,7 @@ def test_no_more_batches_wait_than_are_wanted() -> None:
         made += 1
         return good.make(items)
 
-    with Feed(Batches(good.plan, make), 0, 0) as feed:
+    with Feed(Batches(good.plan, make), 0, 0, CPU) as feed:
         time.sleep(0.4)
         assert made == feed_module.AHEAD + 1  # and one in its hands
         take(feed, 2)

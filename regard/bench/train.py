@@ -190,7 +190,7 @@ def _rows(work: Work) -> list[Batch]:
     length = work.train.max_length
     shape = (work.steps, work.train.batch_tokens // length, length + 1)
     ids = torch.randint(work.config.outputs, shape)
-    return [Batch(each[:, :-1].contiguous(), each[:, 1:].contiguous()).pinned() for each in ids]
+    return [Batch(each[:, :-1].contiguous(), each[:, 1:].contiguous()) for each in ids]
 
 
 def sentences(count: int, median: int, outputs: int) -> Prepared:
@@ -210,10 +210,10 @@ def _pairs(work: Work, packed: bool) -> list[Batch]:
     options = {"end": 0, "pad": outputs, "batch_tokens": train.batch_tokens, "max_length": train.max_length}
     data = sentences(count, work.sentence, outputs)
     if not packed:
-        return [batch.pinned() for batch in islice(translation(data, **options).epoch(0), work.steps)]
+        return list(islice(translation(data, **options).epoch(0), work.steps))
     batches = packed_translation(data, **options, row=-(-train.max_length // 64) * 64).epoch(0)
     full = (batch for batch in batches if batch.lengths is not None and bool(batch.lengths[:, 0].all()))
-    return [batch.pinned() for batch in islice(full, work.steps)]
+    return list(islice(full, work.steps))
 
 
 def _rounded(batch: Batch, pad: int) -> Batch:
@@ -224,7 +224,11 @@ def _rounded(batch: Batch, pad: int) -> Batch:
         return F.pad(rows, (0, -rows.size(1) % MULTIPLE), value=fill)
 
     labels = longer(batch.labels, IGNORE)
-    return replace(batch, tokens=longer(batch.tokens, pad), labels=labels, source=longer(batch.source, pad)).pinned()
+    return replace(batch, tokens=longer(batch.tokens, pad), labels=labels, source=longer(batch.source, pad))
+
+
+def _pinned(batches: Sequence[Batch], device: str) -> list[Batch]:
+    return [batch.pinned_for(torch.device(device)) for batch in batches]
 
 
 # Who trains
@@ -233,9 +237,10 @@ def _rounded(batch: Batch, pad: int) -> Batch:
 def _engines(work: Work, device: str, nanogpt: Path | None) -> Iterator[Engine]:
     """Each with weights of its own; the last is the one that others are held against."""
     translates = work.config.kind == "encoder-decoder"
-    padded = _pairs(work, packed=False) if translates else _rows(work)
+    padded = _pinned(_pairs(work, packed=False) if translates else _rows(work), device)
     if translates:
-        theirs = padded if device == "cpu" else [_rounded(batch, work.config.outputs) for batch in padded]
+        rounded = [_rounded(batch, work.config.outputs) for batch in padded]
+        theirs = padded if device == "cpu" else _pinned(rounded, device)
         yield _peer("Hugging Face Marian", _Marian(work), work, device, theirs, compiled=device != "cpu")
         yield _peer("torch.nn.Transformer", _TorchTransformer(work), work, device, theirs, compiled=device != "cpu")
     else:
@@ -246,7 +251,7 @@ def _engines(work: Work, device: str, nanogpt: Path | None) -> Iterator[Engine]:
     plain = replace(chosen, dtype=torch.float32, compiled=False)
     for place in [chosen] if device != "cpu" or chosen == plain else [plain, chosen]:
         packs = translates and device != "cpu"
-        yield _ours(work, place, _pairs(work, packed=True) if packs else padded, packs)
+        yield _ours(work, place, _pinned(_pairs(work, packed=True), device) if packs else padded, packs)
 
 
 def _ours(work: Work, place: Place, batches: Sequence[Batch], packed: bool) -> Engine:

@@ -60,14 +60,15 @@ class Beams:
         of_each = {field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "tokens"}
         return replace(self, **of_each)
 
-    def finished(self, alpha: float) -> Bool[Tensor, " N"]:
-        """Whether no live hypothesis can come to be among the best.
+    def finished(self, alpha: float, n_best: Int[Tensor, ""] | None = None) -> Bool[Tensor, " N"]:
+        """Whether no live hypothesis can come to be among the best: the best `n_best`, or all that are kept.
 
         Its log-probability can only fall from here, and the penalty that divides it is largest at the greatest length:
         what it has now, divided by that, is the most it can come to.
         """
         hope: Tensor = self.score.amax(1) / penalty(self.limit.to(self.score), alpha)  # [N]
-        return (hope <= self.ended_rank[:, -1]) | (self.tokens >= self.limit)
+        last = self.ended_rank[:, -1] if n_best is None else self.ended_rank.index_select(1, n_best[None] - 1)[:, 0]
+        return (hope <= last) | (self.tokens >= self.limit)
 
 
 def beam_search(

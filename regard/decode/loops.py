@@ -2,10 +2,13 @@
 
 Shapes must stay the same, so that sentences which have ended go on being computed with the others; the state of a
 search (`Beams`) is made so that this changes nothing. Batches are brought to a few sizes, so that few graphs serve all.
+A graph is reused for every batch that needs the same kernels: only the shapes and the options that are compiled into it
+are part of its key.
 
 Dimensions: N sentences, R rows, V outputs, S source length, T places for tokens.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -13,10 +16,13 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.beam import Beams, advance, hypotheses
+from regard.decode.cuda_graphs import warmed_up_capture
+from regard.decode.options import Decoding
 from regard.decode.search import Hypothesis, Rules
 from regard.model.cache import Cache
 from regard.model.masks import padding_mask
@@ -61,31 +67,48 @@ class Task:
     """places for tokens in each row of the cache"""
 
     def padded(self) -> "Task":
-        """The same with more sentences, so that few sizes come up: the last one comes again."""
+        """The same search in one of few sizes: the last sentence is repeated, histories and draws are lengthened."""
         n = len(self.limits)
         size = n if n <= 4 else -(-n // 16) * 16
         rows = torch.arange(size, device=self.tokens.device).clamp(max=n - 1)
+        options, prompts, draws = self.rules.options, self.rules.prompts, self.draws
+        if options.repetition_penalty == 1 and not options.no_repeat_ngram:
+            prompts = prompts[:, :0]  # nothing reads them
+        history, places = rounded(prompts.size(1)), rounded(max(self.limits))
+        prompts = F.pad(prompts, (history - prompts.size(1), 0), value=-1)
+        draws = None if draws is None else F.pad(draws, (0, places - draws.size(1)))
         return replace(
             self,
             tokens=self.tokens[rows],
             lengths=self.lengths[rows],
             limits=self.limits + self.limits[-1:] * (size - n),
-            rules=replace(self.rules, prompts=self.rules.prompts[rows]),
-            draws=None if self.draws is None else self.draws[rows],
+            rules=replace(self.rules, prompts=prompts[rows], options=graph_options(options)),
+            draws=None if draws is None else draws[rows],
         )
 
 
+def graph_options(options: Decoding) -> Decoding:
+    """The options that a graph depends on. The others are inputs of a search (seed, max_tokens) or chosen from its
+    result (n_best): they must not cost a new graph."""
+    return replace(options, seed=0, max_tokens=None, n_best=options.beam)
+
+
 class Loops:
-    """The recorded loops of one network, for the shapes it has met."""
+    """The recorded loops of one network, for the shapes it has met. Threads take turns."""
 
     def __init__(self, compiled: bool = False) -> None:
         self.compiled = compiled
         self.recorded: OrderedDict[Any, Loop] = OrderedDict()
+        self._turn = threading.Lock()  # a loop's tensors hold one batch at a time
 
     @torch.inference_mode()
     def search(self, task: Task) -> list[list[Hypothesis]]:
         """As `beam_search`, for a beam of any width; a beam of 1 may draw."""
-        sentences, task = len(task.limits), task.padded()
+        with self._turn:
+            return self._search(task)
+
+    def _search(self, task: Task) -> list[list[Hypothesis]]:
+        sentences, n_best, task = len(task.limits), task.rules.options.n_best, task.padded()
         rules = task.rules
         shapes = [None if x is None else tuple(x.shape) for x in (task.tokens, rules.prompts, task.draws)]
         ids = (*rules.end.tolist(), -1, *rules.suppressed.tolist())
@@ -95,8 +118,8 @@ class Loops:
             if len(self.recorded) > KEPT:
                 self.recorded.popitem(last=False)
         self.recorded.move_to_end(key)
-        beams = self.recorded[key].run(task)
-        return hypotheses([beams.at(torch.arange(sentences, device=task.tokens.device))], sentences, rules, None)
+        beams = self.recorded[key].run(task, n_best).at(torch.arange(sentences, device=task.tokens.device))
+        return [best[:n_best] for best in hypotheses([beams], sentences, rules, None)]
 
 
 class Loop:
@@ -112,6 +135,7 @@ class Loop:
         rows = len(task.limits) * self.width
         self.fed, self.places = (self.tokens.new_zeros(rows) for _ in range(2))
         self.finished = torch.zeros_like(self.beams.sentence, dtype=torch.bool)
+        self.n_best = torch.ones_like(self.beams.tokens)
         self.prefix = self.lengths.repeat_interleave(self.width) if task.network.config.prefix else None
         if isinstance(self.network, EncoderDecoder):
             encoded = self.network.start(self.tokens, 1, self.lengths)
@@ -131,8 +155,8 @@ class Loop:
         like = task.tokens.new_empty(0, dtype=torch.float32)
         return Beams.of(task.limits, options, like, options.beam, places)
 
-    def run(self, task: Task) -> Beams:
-        """One batch, until all of its sentences have ended."""
+    def run(self, task: Task, n_best: int) -> Beams:
+        """One batch, until the `n_best` hypotheses of each of its sentences are known."""
         pairs = [(self.tokens, task.tokens), (self.lengths, task.lengths), (self.rules.prompts, task.rules.prompts)]
         fresh = self._fresh(task)
         pairs += [(getattr(self.beams, name), getattr(fresh, name)) for name in FIELDS]
@@ -140,6 +164,7 @@ class Loop:
             pairs.append((self.draws, task.draws))
         for mine, other in pairs:
             mine.copy_(other)
+        self.n_best.fill_(n_best)
         self.read_graph() if self.read_graph is not None else self.read()
         before = 0 if isinstance(self.network, EncoderDecoder) else int(self.lengths.max()) - 1
         for token in range(max(task.limits)):
@@ -188,7 +213,7 @@ class Loop:
                 x.copy_(x[rows.flatten()])
         self.fed.copy_(beams.said[..., -1].flatten())
         self.places.add_(1)
-        self.finished.copy_(beams.finished(self.rules.options.length_penalty))
+        self.finished.copy_(beams.finished(self.rules.options.length_penalty, self.n_best))
         for name in FIELDS:
             getattr(self.beams, name).copy_(getattr(beams, name))
 
@@ -199,16 +224,7 @@ def _as_it_is(body: Callable[[], None]) -> Callable[[], None]:
 
 def recorded(body: Callable[[], None]) -> Callable[[], None]:
     """The body as a CUDA graph."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # libraries set themselves up in a first run, which cannot be recorded
-        for _ in range(2):
-            body()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        body()
-    return graph.replay
+    return warmed_up_capture(body).replay
 
 
 def stages(room: int, most: int) -> list[int]:

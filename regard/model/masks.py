@@ -36,9 +36,16 @@ class Sentences(NamedTuple):
     key_rank: Int[Tensor, "B S"]
     """its place in its sentence; 0 within a prefix, which all of the sentence sees"""
 
-    def may_attend(self, b: Tensor, _head: object, i: Tensor, j: Tensor) -> Tensor:
-        """FlexAttention's kind of mask: a predicate of row, head, query and key."""
-        return (self.sentence[b, i] == self.key_sentence[b, j]) & (self.key_rank[b, j] <= self.limit[b, i])
+    def block_mask(self) -> BlockMask:
+        """The same mask for FlexAttention."""
+        sentence, limit, key_sentence, key_rank = self
+
+        # A plain function: FlexAttention counts the arguments of its code, and would take a method's `self` for one.
+        def may_attend(b: Tensor, _head: object, i: Tensor, j: Tensor) -> Tensor:
+            return (sentence[b, i] == key_sentence[b, j]) & (key_rank[b, j] <= limit[b, i])
+
+        (rows, t), s = sentence.shape, key_sentence.size(1)
+        return create_block_mask(may_attend, rows, None, t, s, device=sentence.device)
 
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
         """The predicate, asked for every query and key at once."""
@@ -125,9 +132,7 @@ def packed_mask(
     found = Sentences(*(each.int() for each in sides))
     if not queries.is_cuda:
         return found.dense()
-    if max(t, s) <= SHORT:
-        return found
-    return create_block_mask(found.may_attend, queries.size(0), None, t, s, device=queries.device)
+    return found if max(t, s) <= SHORT else found.block_mask()
 
 
 def choose_mask(

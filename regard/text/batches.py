@@ -46,9 +46,12 @@ class Batch:
         """The same on another device."""
         return self._each(lambda x: x.to(device, non_blocking=True))
 
-    def pinned(self) -> "Batch":
-        """The same in memory that a GPU can copy from while others compute; without a GPU, this very batch."""
-        return self._each(Tensor.pin_memory) if torch.cuda.is_available() else self
+    def pinned_for(self, device: torch.device) -> "Batch":
+        """The same in page-locked memory, which a GPU copies from asynchronously; for any other device, this batch.
+
+        The device of the run decides, not whether the machine has a GPU: pinning memory opens a CUDA context.
+        """
+        return self._each(Tensor.pin_memory) if device.type == "cuda" else self
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = {each.name: getattr(self, each.name) for each in fields(self)}

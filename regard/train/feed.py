@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from queue import Full, Queue
 from threading import Event, Thread
 
+import torch
+
 from regard.text.batches import Batch, Batches
 
 AHEAD = 4
@@ -26,8 +28,8 @@ class Fed:
 class Feed:
     """The batches from a place on; use as a context, so that the thread ends."""
 
-    def __init__(self, batches: Batches, epoch: int, index: int) -> None:
-        self.batches, self.epoch, self.index = batches, epoch, index
+    def __init__(self, batches: Batches, epoch: int, index: int, device: torch.device) -> None:
+        self.batches, self.epoch, self.index, self.device = batches, epoch, index, device
         self.queue: Queue[Fed | BaseException] = Queue(AHEAD)
         self.over = Event()
         self.thread = Thread(target=self._work, daemon=True, name="batches")
@@ -54,7 +56,7 @@ class Feed:
                 length = self.batches.length(epoch)
                 for batch in self.batches.epoch(epoch, index):
                     index += 1
-                    if not self._put(Fed(batch.pinned(), epoch, index, length)):
+                    if not self._put(Fed(batch.pinned_for(self.device), epoch, index, length)):
                         return
                 epoch, index = epoch + 1, 0
         except BaseException as error:

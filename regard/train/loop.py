@@ -183,7 +183,7 @@ class Run:
         self.meter = Meter(self.place.device, p.seconds, p.loss, p.counted)
         if self.here.first and p.step < s.steps:
             withdraw(self.out)
-        feed = Feed(self.task.batches, p.epoch, p.index)
+        feed = Feed(self.task.batches, p.epoch, p.index, self.place.device)
         with interrupts(self.stopped), kernels(self.place.device, self.task.fixed), feed:
             batches = iter(feed)
             while p.step < s.steps and reason == "steps":

@@ -11,6 +11,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
+from regard.decode.cuda_graphs import capture
 from regard.text.batches import Batch
 
 WARM = 3
@@ -45,13 +46,9 @@ class Recorder:
                 found = self.work(there)
             torch.cuda.current_stream().wait_stream(self.stream)
             return found
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # a graph has memory of its own
-        graph = torch.cuda.CUDAGraph()
-        # Meanwhile another thread may fetch the next batches into pinned memory: that is no part of the record.
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            found = self.work(there)
-        self.graphs[shape] = graph, there, found
+        results: list[Tensor] = []
+        graph = capture(lambda: results.append(self.work(there)), self.pool, self.stream)
+        self.graphs[shape] = graph, there, results[0]
         return self._replay(shape, batches)
 
     def _replay(self, shape: Shape, batches: Sequence[Batch]) -> Tensor:
