@@ -22,7 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask
 import regard
 from regard.config import PRESETS, preset
 from regard.decode.loops import Loops
-from regard.model.attention import attention, fast_attention
+from regard.model.attention import attention, fast_attention, tiles_fit
 from regard.model.masks import SHORT, Mask, Sentences, dense, packed_mask
 from regard.model.transformer import Network, build
 from regard.text import batches as lay
@@ -163,10 +163,10 @@ def test_packed_batches_of_many_sizes_stay_on_the_fused_kernel() -> None:
 # Tiles
 
 
-def close(found: Tensor, right: Tensor, yardstick: Tensor) -> None:
-    """As near to the truth in float64 as the readable path in the same type, within a few units of its last place."""
+def close(found: Tensor, right: Tensor, yardstick: Tensor, units: int) -> None:
+    """As near to the truth in float64 as the readable path in the same type, within some units of its last place."""
     unit, error = torch.finfo(found.dtype).eps, (found.double().cpu() - right).abs().max()
-    allowed = 2 * (yardstick.double().cpu() - right).abs().max() + 8 * unit * right.abs().max().clamp(min=1)
+    allowed = 2 * (yardstick.double().cpu() - right).abs().max() + units * unit * right.abs().max().clamp(min=1)
     assert error <= allowed, f"{error:.2e} > {allowed:.2e}"
 
 
@@ -201,8 +201,10 @@ def test_tiles_are_the_readable_attention(width: int, dtype: torch.dtype, kind: 
     exact = output_and_gradients(attention, [x.double() for x in inputs], exact_mask, towards.double())
     readable = output_and_gradients(attention, [x.cuda() for x in inputs], mask, towards.cuda())
     tiles = output_and_gradients(fast_attention, [x.cuda() for x in inputs], mask, towards.cuda())
+    # Heads too wide for a tile go through PyTorch's own kernel, whose float32 gradients are up to 26 units off.
+    units = 8 if tiles_fit(inputs[0].cuda(), inputs[2].cuda()) else 64
     for right, slow, quick in zip(exact, readable, tiles, strict=True):
-        close(quick, right, slow)
+        close(quick, right, slow, units)
     blind = ~exact_mask.any(-1).expand(3, 2, t)
     assert blind.any()
     assert (tiles[0].cpu()[blind] == 0).all()
@@ -415,23 +417,32 @@ def little_memory() -> Iterator[Callable[[int], None]]:
 
 
 def a_large_batch() -> Batch:
-    """65,536 tokens: some gigabytes on the way through a small model."""
+    """65,536 tokens: hundreds of megabytes on the way through a small model."""
     tokens = torch.randint(2, 90, (512, 128))
     return Batch(tokens, tokens.roll(-1, 1))
+
+
+def bytes_of_a_step(stepper: Stepper, batch: Batch, lr: float) -> tuple[int, Tensor]:
+    """The most memory that a step takes beyond what is held before it, and what the step gives."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    found = stepper.step([batch], lr, float(batch.targets)).cpu()
+    return torch.cuda.max_memory_allocated() - before, found
 
 
 def test_a_batch_that_does_not_fit_is_split(little_memory: Callable[[int], None]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     batch = a_large_batch()
     results = []
+    needed = 0
     for tight in (False, True):
         network = a_network(kind="decoder")
         stepper = a_stepper(network)
         if tight:
-            little_memory(2**29)
-        found = stepper.step([batch], 0.1, float(batch.targets))
-        results.append((stepper.pieces, found.cpu(), [x.detach().cpu() for x in network.parameters()]))
-        del stepper, network, found
+            little_memory(needed // 2)
+        needed, found = bytes_of_a_step(stepper, batch, 0.1)
+        results.append((stepper.pieces, found, [x.detach().cpu() for x in network.parameters()]))
+        del stepper, network
     (whole, right, weights), (pieces, found, others) = results
     assert whole == 1
     assert 1 < pieces <= 512
@@ -445,10 +456,9 @@ def test_running_out_while_a_step_is_recorded(little_memory: Callable[[int], Non
     batch = a_large_batch()
     network = a_network(kind="decoder")
     stepper = a_stepper(network)
-    for _ in range(WARM):
-        stepper.step([batch], 1e-3, float(batch.targets))
+    needed = max(bytes_of_a_step(stepper, batch, 1e-3)[0] for _ in range(WARM))
     assert stepper.pieces == 1
-    little_memory(2**29)
+    little_memory(needed // 2)
     found = [stepper.step([batch], 1e-3, float(batch.targets)).cpu() for _ in range(2)]
     assert stepper.pieces > 1
     assert stepper.recorder is None

@@ -220,6 +220,16 @@ def test_from_any_place_on_they_are_the_same() -> None:
         assert all(same_batch(one.batch, two.batch) for one, two in zip(rest, whole[cut:], strict=True))
 
 
+def test_a_cpu_run_pins_no_memory_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Tensor) -> Tensor:
+        raise AssertionError("pinning memory opens a CUDA context")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(Tensor, "pin_memory", refuse)
+    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+        take(feed, 2)
+
+
 def failing(after: int) -> Batches:
     """Batches of which one cannot be made."""
     good = TASKS["translation"]()

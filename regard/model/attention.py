@@ -20,6 +20,8 @@ from regard.model.cache import KeyValues
 from regard.model.masks import Mask, Sentences, check_mask, dense
 from regard.model.positions import Rotary, rotate
 
+HAS_TRITON = find_spec("triton") is not None
+"""Whether Triton is installed, as with PyTorch's CUDA builds for Linux. Looked up once: torch 2.11 cannot trace it."""
 WIDEST, LARGE = 64, {(8, 0), (9, 0), (10, 0)}
 """a head's width for which a row of 128 places is one tile, on a chip with room for it: A100, H100 and H200, B200"""
 
@@ -198,7 +200,7 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
 def tiles_fit(q: Tensor, v: Tensor) -> bool:
     """Whether the tiles of short rows can be computed here."""
     fits = max(q.size(-1), v.size(-1)) <= WIDEST and torch.cuda.get_device_capability(q.device) in LARGE
-    return fits and find_spec("triton") is not None
+    return fits and HAS_TRITON
 
 
 def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool) -> Tensor:

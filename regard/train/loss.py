@@ -8,7 +8,6 @@ gradient; what is kept is the gradient of the vectors and of the weights. On a G
 Dimensions: N tokens, n tokens of a piece, C model width, V outputs.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,10 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.model.attention import HAS_TRITON
 from regard.text.batches import IGNORE
 
-HAS_TRITON = find_spec("triton") is not None
-"""it comes with PyTorch for CUDA on Linux"""
 SHARE = 32
 """logits may take this part of a GPU's memory at one time"""
 ON_CPU = 2**24
