@@ -130,6 +130,9 @@ class ModelConfig(Strict):
     """the feed-forward network's non-linearity; swiglu adds a gate"""
     bias: bool = True
     """whether the linear layers of attention and feed-forward have biases"""
+    attention_bias: bool | None = None
+    """whether attention's four projections have biases; as `bias` if not given. The paper's formulas have biases in
+    the feed-forward network only: bias = true, attention_bias = false"""
     norm: Literal["post", "pre"] = "post"
     """normalise after each residual sum (the paper), or before each sub-layer with one more norm at the end"""
     norm_kind: Literal["layer", "rms"] = "layer"
@@ -199,6 +202,11 @@ class ModelConfig(Strict):
         return head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
 
     @property
+    def projection_bias(self) -> bool:
+        """Whether attention's four projections have biases: `attention_bias`, or `bias` where that is not given."""
+        return self.bias if self.attention_bias is None else self.attention_bias
+
+    @property
     def pad_id(self) -> int | None:
         """The id of <pad>, counted from the start."""
         return None if self.pad is None else self.pad % self.vocab_size
@@ -243,7 +251,7 @@ _PAPER: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to 
 PRESETS: dict[str, dict[str, Any]] = {
     # Small enough for any test, with every part of the paper's model.
     "tiny": {"vocab_size": 513, "d_model": 64, "heads": 4, "layers": 2, "d_ff": 256},
-    # Vaswani et al. 2017, Table 3: 65 and 213 million parameters.
+    # Vaswani et al. 2017, Table 3: 65 and 213 million parameters. attention_bias=False is what its formulas have.
     "paper-base": _PAPER,
     "paper-big": _PAPER | {"d_model": 1024, "heads": 16, "d_ff": 4096, "dropout": 0.3},
     # Radford et al. 2019, the smallest: 124 million parameters.

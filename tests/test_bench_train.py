@@ -17,7 +17,8 @@ from regard.bench import train as bench_train
 from regard.bench.common import Timed, ratios
 from regard.bench.train import WORKS, Engine, Work, bench, check_alike, measure, prepared, sentences
 from regard.config import ModelConfig, preset
-from regard.text.batches import IGNORE, translation
+from regard.text.batches import IGNORE, Batch, translation
+from regard.train.place import Place
 from regard.train.recipe import Train
 from regard.train.recipes import read_recipe
 
@@ -135,7 +136,7 @@ def test_the_table_has_a_row_for_each_engine(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(bench_train, "WORKS", {"cpu": {"tiny": lambda: TRANSLATOR}})
     printed = io.StringIO()
     bench(Console(file=printed, width=200), "cpu", 1, ["tiny"])
-    *_, head, marian, torchs, ours = printed.getvalue().splitlines()
+    *_, head, marian, torchs, ours, strongest = printed.getvalue().splitlines()
     assert head.split() == ["tiny", "tokens/s", "spread", "weights", "first", "loss", "float32", "÷", "this"]
     rows = [re.split(r"  +", row.strip()) for row in (marian, torchs, ours)]
     assert [row[0] for row in rows] == [
@@ -145,6 +146,8 @@ def test_the_table_has_a_row_for_each_engine(monkeypatch: pytest.MonkeyPatch) ->
     ]
     rates = [float(row[1].replace(",", "")) for row in rows]
     assert [float(row[-1]) for row in rows[:2]] == pytest.approx([rates[2] / rate for rate in rates[:2]], abs=0.01)
+    best = rows[0] if rates[0] > rates[1] else rows[1]
+    assert strongest.strip() == f"strongest peer: {best[0]}; Regard, float32 is {best[-1]} × as fast"
 
 
 def test_a_ratio_is_that_of_the_rates() -> None:
@@ -152,6 +155,35 @@ def test_a_ratio_is_that_of_the_rates() -> None:
     table = ratios("work", "tokens/s", timed, {"other": 30, "Regard, float32": 20})
     cells = [list(column.cells) for column in table.columns]
     assert cells == [["other", "Regard, float32"], ["10.0", "20.0"], ["2.00", "1.00"], ["2.00", ""]]
+
+
+def test_the_strongest_peer_is_named_whatever_the_order() -> None:
+    seconds = {"slow": 4.0, "strong": 2.0, "weak": 3.0, "Regard, float32": 1.5, "Regard, bfloat16": 1.0}
+    timed = {name: Timed([each]) for name, each in seconds.items()}
+    told = "strongest peer: strong; Regard, bfloat16 is 2.00 × as fast"
+    assert ratios("work", "tokens/s", timed, dict.fromkeys(timed, 60)).caption == told
+    alone = {name: each for name, each in timed.items() if name.startswith("Regard")}
+    assert ratios("work", "tokens/s", alone, dict.fromkeys(alone, 60)).caption is None
+    served = {name: Timed([1.0]) for name in ("HTTP, one client", "HTTP, 8 clients")}
+    assert ratios("work", "tokens/s", served, dict.fromkeys(served, 60)).caption is None
+
+
+def test_every_peer_is_compiled_where_regard_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU no peer runs eagerly beside a compiled Regard; here the engines are only listed."""
+    asked = {}
+
+    def peer(name: str, *_arguments: object, compiled: bool, **_options: object) -> Engine:
+        asked[name] = compiled
+        return Engine(name, 1, [], lambda batch: batch.tokens)
+
+    monkeypatch.setattr(bench_train, "_peer", peer)
+    place = Place(torch.device("cpu"), torch.bfloat16, compiled=True)
+    monkeypatch.setattr(bench_train, "find_place", lambda _train: place)
+    monkeypatch.setattr(bench_train, "_ours", lambda *_: Engine("Regard", 1, [], lambda batch: batch.tokens))
+    monkeypatch.setattr(Batch, "pinned", lambda self: self)
+    for work in (TRANSLATOR, WRITER):
+        list(bench_train._engines(replace(work, train=replace(work.train, max_length=64)), "cuda", None))
+    assert asked == dict.fromkeys(("Hugging Face Marian", "torch.nn.Transformer", "Hugging Face GPT-2"), True)
 
 
 def test_models_of_unlike_size_are_refused() -> None:

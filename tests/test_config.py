@@ -1,9 +1,12 @@
 """Configs: strict, checked, documented where they are declared."""
 
+import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
+import regard
 from regard import config
 from regard.config import PRESETS, ModelConfig, check_type, preset
 from tests.oracles import documented_fields, small
@@ -69,6 +72,19 @@ def test_the_last_id_is_pad_unless_said_otherwise() -> None:
     assert replace(small(), vocab_size=100).outputs == 99
     assert small(pad=None).outputs == 31
     assert small(pad=0).outputs == 31
+
+
+def test_attention_has_the_biases_of_the_model_unless_said_otherwise() -> None:
+    assert [small(bias=bias).projection_bias for bias in (True, False)] == [True, False]
+    assert small(attention_bias=False).projection_bias is False
+    assert small(bias=False, attention_bias=True).projection_bias is True
+
+
+def test_configs_that_were_saved_before_attention_bias_load_as_they_were() -> None:
+    for path in (Path(regard.__file__).parent / "models").glob("*/config.json"):
+        saved = json.loads(path.read_text())["model"]
+        saved.pop("attention_bias", None)
+        assert ModelConfig(**saved).projection_bias is saved["bias"]
 
 
 def test_configs_are_values() -> None:

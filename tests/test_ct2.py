@@ -57,7 +57,8 @@ def some_config(kind: str, seed: int) -> ModelConfig:
         "pad": deal(-1, 0, None),
     }
     decoder_layers = {"decoder_layers": deal(None, 1, 3)} if kind == "encoder-decoder" else {}
-    return small(kind=kind, **shape | widths | heads | decoder_layers)
+    attention_bias = {"attention_bias": deal(None, True, False)}
+    return small(kind=kind, **shape | widths | heads | decoder_layers | attention_bias)
 
 
 def random_network(config: ModelConfig) -> Any:
@@ -209,6 +210,12 @@ CHECKS = {"encoder-decoder": check_translator, "decoder": check_generator, "enco
 def test_any_architecture_says_the_same(kind: str, tmp_path: Path) -> None:
     ended = sum(CHECKS[kind](some_config(kind, seed), tmp_path / str(seed)) for seed in range(12))
     assert ended > 0 or kind == "encoder"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", CHECKS)
+def test_attention_may_have_other_biases_than_the_feed_forward_network(kind: str, bias: bool, tmp_path: Path) -> None:
+    CHECKS[kind](small(kind=kind, bias=bias, attention_bias=not bias), tmp_path / "biases")
 
 
 @pytest.mark.long

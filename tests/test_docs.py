@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.labs.lab import NAMES
-from regard.model.attention import attention
+from regard.config import PRESETS, ModelConfig, preset
+from regard.labs import ablation
+from regard.labs.lab import NAMES, lab
+from regard.model.attention import MultiHeadAttention, attention, combine_heads, split_heads
+from regard.model.layers import Layer
 from regard.model.transformer import build
+from regard.train.recipes import read_recipe
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = ("paper.md", "questions.md")
@@ -135,13 +139,123 @@ def test_two_tokens_by_hand() -> None:
         torch.testing.assert_close(ours, torch.tensor(theirs, dtype=torch.float64))
 
 
+def parameters(config: ModelConfig) -> int:
+    """How many a model has, counted without memory for them."""
+    with torch.device("meta"):
+        return sum(each.numel() for each in build(config).parameters())
+
+
+def flat(text: str) -> str:
+    """The text as one line."""
+    return " ".join(text.split())
+
+
 def test_the_sizes_of_the_papers_models() -> None:
-    told = re.search(r"([\d.]+) and ([\d.]+) million parameters", page("paper.md"))
-    assert told
-    for name, millions in zip(("paper-base", "paper-big"), told.groups(), strict=True):
+    """As the presets have them, and by the paper's formulas, without biases in attention."""
+    text = flat(page("paper.md"))
+    names = ("paper-base", "paper-big")
+    base, big = (f"{parameters(preset(name)) / 1e6:.1f}" for name in names)
+    assert f"biases in both: {base} and {big} million parameters" in text
+    base, big = (f"{parameters(preset(name, attention_bias=False)) / 1e6:.1f}" for name in names)
+    assert f"`attention_bias=False`, with {base} and {big} million" in text
+
+
+def test_the_vocabulary_of_the_papers_models() -> None:
+    pieces, ids = re.findall(
+        r"is ([\d,]+) pieces rounded up to a multiple of 64, and `<pad>`: ([\d,]+) ids", page("paper.md")
+    )[0]
+    rounded = math.ceil(int(pieces.replace(",", "")) / 64) * 64
+    assert rounded + 1 == int(ids.replace(",", "")) == preset("paper-base").vocab_size
+
+
+def test_the_sizes_of_the_presets_in_the_readme() -> None:
+    text = flat((DOCS.parent / "README.md").read_text(encoding="utf-8"))
+    told = re.findall(
+        r"`([\w-]+)` \(([\d.]+) M(?: parameters)?\)", text.partition("Presets: ")[2].partition("none of them")[0]
+    )
+    assert dict(told) == {name: f"{parameters(preset(name)) / 1e6:.1f}" for name in PRESETS if name != "tiny"}
+
+
+def test_the_shapes_of_queries_keys_and_values() -> None:
+    """Each row of the table, with widths of keys and values that differ."""
+    sizes = {"B": 2, "T": 3, "S": 5, "C": 24, "H": 4, "D_k": 6, "D_v": 7}
+    section = page("questions.md").partition("what shapes do they have")[2].partition("\n## ")[0]
+    told = [
+        [[math.prod(sizes[letter] for letter in size.split("·")) for size in shape.split(", ")] for shape in shapes]
+        for shapes in (re.findall(r"\[(.+?)\]", cell) for cell in re.findall(r"^\| .+ \| (\[.+\]) \|$", section, re.M))
+    ]
+    mha = MultiHeadAttention(sizes["C"], sizes["H"], sizes["D_k"], sizes["D_v"])
+    x, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+    projected = [mha.q(x), mha.k(memory), mha.v(memory)]
+    heads = [split_heads(each, 4) for each in projected]
+    output, weights = attention(heads[0], heads[1], heads[2])
+    combined = combine_heads(output)
+    computed = [[x], projected, heads, [weights], [output], [combined], [mha.out(combined)]]
+    assert told == [[list(each.shape) for each in step] for step in computed]
+    torch.testing.assert_close(mha(x, memory, memory), mha.out(combined))
+
+
+def test_what_part_of_a_layer_the_feed_forward_network_is() -> None:
+    """With d_ff = 4·C: two thirds of an encoder's layer, half of a decoder's."""
+    config = preset("paper-base", bias=False)
+    for cross, share in ((False, 2 / 3), (True, 1 / 2)):
         with torch.device("meta"):
-            count = sum(each.numel() for each in build(name).parameters())
-        assert f"{count / 1e6:.1f}" == millions
+            layer = Layer(config, cross)
+        matrices = {name: each.numel() for name, each in layer.named_parameters() if each.dim() == 2}
+        own = sum(count for name, count in matrices.items() if name.startswith("feed_forward."))
+        assert own == 8 * config.d_model**2
+        assert own / sum(matrices.values()) == share
+
+
+def ablation_rows() -> dict[str, list[str]]:
+    text = (DOCS / "labs/ablation-full.md").read_text(encoding="utf-8").replace("\\", "")
+    table = text.partition("| parameters |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {name: cells for name, *cells in rows}
+
+
+def test_which_choices_matter_is_what_the_ablation_found() -> None:
+    bleu = {name: float(cells[2].split(" ± ")[0]) for name, cells in ablation_rows().items()}
+    cost = {name: f"{bleu['base'] - each:.1f}" for name, each in bleu.items()}
+    text = flat(page("questions.md"))
+    assert f"half the width costs {cost['(C) half the width']} BLEU" in text
+    assert f"one layer instead of two {cost['(C) 1 layer']}, and one head instead of four {cost['(A) 1 head']}" in text
+    assert f"A dropout of 0.1, which the paper needs, costs {cost['(D) dropout 0.1']}" in text
+
+
+def test_the_models_of_the_ablation_have_as_many_parameters_as_it_says() -> None:
+    chosen = lab("ablation")
+    sizes = chosen.sized(chosen.full.split()).sizes
+    base = [f"model.d_model={sizes.width}", f"model.d_ff={4 * sizes.width}", f"model.layers={sizes.layers}"]
+    base += [f"model.heads={sizes.heads}"]
+    ids = math.ceil(ablation.VOCABULARY / 64) * 64 + 1
+    told = {name: int(cells[0].replace(",", "")) for name, cells in ablation_rows().items()}
+    assert told == {
+        name: parameters(read_recipe("petit-fr-en", [*base, *changed]).config(ids))
+        for name, changed in ablation.changes(sizes).items()
+    }
+
+
+def test_two_heads_are_as_steady_as_the_lab_found() -> None:
+    text, found = flat(page("questions.md")), (DOCS / "labs/two-heads.md").read_text(encoding="utf-8")
+    near, one, missed = re.findall(r"([\d.]+) % of the samples then come .+? manages ([\d.]+) %; in ([\d.]+) %", text)[
+        0
+    ]
+    assert f"{near}% of the samples come close to the average, not {one}%" in found
+    assert f"in {missed}% k\\_a is so short" in found
+
+
+def test_the_readme_compares_training_with_every_peer() -> None:
+    """Each ratio is that of the rates beside it, one for each peer, so that none is left out."""
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| | peers | Regard | ÷ |\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+    assert len(rows) == 4
+    for what, peers, ours, ratios in rows:
+        rates = [int(rate.replace(",", "")) for rate in re.findall(r"([\d,]+) \(", peers)]
+        wanted = [f"{int(ours.replace(',', '')) / rate:.2f}" for rate in rates]
+        assert ratios.split(", ") == wanted, what
+        assert "nn.Transformer" in peers or "GPT-2" in what
 
 
 if __name__ == "__main__":

@@ -170,7 +170,8 @@ def test_a_model_of_theirs_is_ours(shape: str, tmp_path: Path) -> None:
     torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-5)
     config = stored.config
     assert (config.kind, config.norm, config.norm_kind, config.activation) == ("decoder", "pre", "rms", "swiglu")
-    assert (config.tied, config.bias) == (shape == "tied", "bias" in shape)
+    assert (config.tied, config.bias) == (shape == "tied", shape == "biases")
+    assert config.projection_bias == ("biases" in shape)
     assert config.max_length == 64
     assert stored.tokenizer is None
     assert not stored.network.training

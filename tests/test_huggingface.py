@@ -95,7 +95,7 @@ def their_config(shape: str, seed: int) -> transformers.PreTrainedConfig:
             max_position_embeddings=40,
             rms_norm_eps=pick.choice([1e-5, 1e-3]),
             attention_bias=bias,
-            mlp_bias=bias,
+            mlp_bias=pick.choice([True, False]),
             tie_word_embeddings=pick.choice([True, False]),
             rope_parameters={"rope_type": "default", "rope_theta": pick.choice([100.0, 10_000.0])},
             eos_token_id=end,
@@ -236,9 +236,9 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(texts * 3, 300)
 
 
-def our_model(kind: str, seed: int, tokenizer: Tokenizer) -> Stored:
+def our_model(kind: str, seed: int, tokenizer: Tokenizer, **changes: Any) -> Stored:
     torch.manual_seed(seed)
-    config = our_config(kind, seed, tokenizer)
+    config = replace(our_config(kind, seed, tokenizer), **changes)
     network = build(config).eval()
     randomise([network])
     with torch.no_grad():
@@ -284,8 +284,9 @@ def greedy(stored: Stored, source: list[int], count: int) -> list[int]:
     return said
 
 
-def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path) -> None:
-    stored = our_model(kind, seed, tokenizer)
+def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path, **changes: Any) -> Stored:
+    """Export a model, compare it there and loaded again; the model as it was loaded."""
+    stored = our_model(kind, seed, tokenizer, **changes)
     export(stored, folder)
     theirs = AUTO[kind].from_pretrained(folder).eval()
     left, right = both(theirs, stored.network)
@@ -312,12 +313,28 @@ def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path) -> N
         assert their_tokenizer.bos_token == "</s>"
     if pair:
         assert theirs.generation_config.max_length == 48
+    return again
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", AUTO)
 def test_our_models_run_there_and_come_back(kind: str, seed: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
     check_writing(kind, seed, tokenizer, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", AUTO)
+def test_attention_may_have_other_biases_than_the_feed_forward_network(
+    kind: str, bias: bool, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The paper's formulas are bias=True with attention_bias=False; engines that always have biases get zeros."""
+    again = check_writing(kind, 0, tokenizer, tmp_path / "ours", bias=bias, attention_bias=not bias)
+    if kind == "llama":
+        told = json.loads((tmp_path / "ours" / "config.json").read_text())
+        assert (told["mlp_bias"], told["attention_bias"]) == (bias, not bias)
+        assert (again.config.bias, again.config.attention_bias) == (bias, not bias)
+    else:
+        assert (again.config.bias, again.config.attention_bias) == (True, None)
 
 
 @pytest.mark.long
@@ -453,7 +470,6 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type='linear'"),
         ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type='linear'"),
         ({"rope_theta": 500.0}, r"several values of rope_theta: \[500.0, 10000.0\]"),
-        ({"attention_bias": True, "mlp_bias": False}, "attention_bias and mlp_bias differ"),
         ({"num_key_value_heads": 3}, "kv_heads=3 does not divide"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
     ],

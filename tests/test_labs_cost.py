@@ -1,6 +1,7 @@
 """The labs on cost and training: complexity, rnn, kv-cache, schedule, and the meters they measure by."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.autograd.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.config import preset
-from regard.labs import complexity, copying, rnn, schedule
+from regard.labs import complexity, copying, kv_cache, paths, rnn, schedule
 from regard.labs.meters import cpu_seconds, most_bytes, products
 from regard.model.attention import attention, fast_attention
 from regard.model.cache import KeyValues
@@ -65,9 +66,10 @@ class TestMeters:
 
 
 class TestComplexity:
-    SIZES = ("lengths=512,1024,2048", "width=64", "pairs=8,16,32")
+    SIZES = ("lengths=128,256,512", "width=16", "paths=5,9", "pairs=4,8,12")
 
-    def test_its_claims_hold(self) -> None:
+    def test_its_claims_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
         result = measured("complexity", *self.SIZES)
         assert result.holds, [result.claims[i].says for i in failing(result)]
         assert len(drawn(result).axes) == 4
@@ -78,10 +80,41 @@ class TestComplexity:
         d = 32
         with torch.no_grad():
             costs = complexity.costs_of(n, d)
-        assert costs["readable"].bytes == FLOAT * (2 * n * n + n * d)  # scores, weights, output
-        assert costs["fast"].bytes == FLOAT * (n * d + n)  # output, and what the way back would need
-        assert [each.operations for each in costs.values()] == [4 * n * n * d, 4 * n * n * d, 4 * n * d * d]
-        assert [each.chain for each in costs.values()] == [2, 2, n]
+        assert costs[complexity.READABLE].bytes == FLOAT * (2 * n * n + n * d)  # scores, weights, output
+        assert costs[complexity.FAST].bytes == FLOAT * (n * d + n)  # output, and what the way back would need
+        alone, layers = 4 * n * n * d, (8 * n * d * d + 4 * n * n * d, 4 * n * d * d)
+        assert [each.operations for each in costs.values()] == [alone, alone, 2 * n * d * d, *layers]
+        assert [each.chain for each in costs.values()] == [2, 2, n, 4, n]
+
+    def test_attention_and_the_rnn_are_counted_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without projections on either side attention is less work up to N = d / 2; with them it never is."""
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        d = 32
+        with torch.no_grad():
+            costs = {n: complexity.costs_of(n, d) for n in (1, d // 4, d // 2, d, 2 * d)}
+        work = {n: {way: cost.operations for way, cost in each.items()} for n, each in costs.items()}
+        less = [n for n, each in work.items() if each[complexity.FAST] < each[complexity.RECURRENCE]]
+        assert less == [1, d // 4]
+        assert work[d // 2][complexity.FAST] == work[d // 2][complexity.RECURRENCE]
+        for n, each in work.items():
+            assert each[complexity.LAYER] / each[complexity.RNN] == 2 + n / d
+
+    def test_the_recurrence_is_that_of_an_rnn(self) -> None:
+        rnn = nn.RNN(6, 6, bias=False)
+        x = torch.randn(9, 6)
+        with torch.no_grad():
+            projected = x @ rnn.get_parameter("weight_ih_l0").T
+            last = complexity.recurrence(projected, rnn.get_parameter("weight_hh_l0"))
+            torch.testing.assert_close(last, rnn(x)[1])
+
+    def test_what_the_documents_say_of_its_operations(self) -> None:
+        d, n = 128, 32
+        with torch.no_grad():
+            costs = complexity.costs_of(n, d)
+        layer, rnn = (costs[way].operations / 1e6 for way in (complexity.LAYER, complexity.RNN))
+        page = Path("docs/labs/complexity.md").read_text(encoding="utf-8")
+        assert f"at N = {n} it is {layer:.1f} M against {rnn:.1f} M" in page
+        assert (f"{layer:.1f}", f"{rnn:.1f}") == ("4.7", "2.1")
 
     def test_a_fused_kernel_holds_no_weights_within(self) -> None:
         """As PyTorch's own profiler sees its memory."""
@@ -109,6 +142,29 @@ class TestComplexity:
         monkeypatch.setattr(complexity, "fast_attention", attention)
         monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
         assert failing(measured("complexity", *self.SIZES)) == [0]
+
+    def test_a_layer_without_its_projections_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        monkeypatch.setattr(complexity, "MultiHeadAttention", lambda *_, **__: fast_attention)
+        assert 3 in failing(measured("complexity", "lengths=8,16,32", "width=16", "paths=4", "pairs=2,4,6"))
+
+
+class TestPaths:
+    @pytest.mark.parametrize("n", [2, 7])
+    def test_rounds_until_the_last_depends_on_the_first(self, n: int) -> None:
+        assert paths.path_length(paths.attending(4), n, 4) == 1
+        assert paths.path_length(paths.recurrent(4), n, 4) == n
+        nearby = [paths.path_length(paths.attending(4, reach), n, 4) for reach in (1, 2, 6)]
+        assert nearby == [n - 1, n // 2, 1]
+
+    def test_a_network_of_positions_apart_has_no_path(self) -> None:
+        with pytest.raises(ValueError, match="does not depend on the first input"):
+            paths.path_length(lambda states, inputs: states + inputs, 3, 4)
+
+    def test_attention_that_does_not_see_far_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        near = paths.attending
+        monkeypatch.setattr(paths, "attending", lambda width, _reach=None: near(width, 2))
+        assert not paths.measured_paths((4, 8), 3)[1].holds
 
 
 class TestRnn:
@@ -141,7 +197,8 @@ class TestRnn:
 class TestKvCache:
     SIZES = ("lengths=16,128,512", "layers=2")
 
-    def test_its_claims_hold(self) -> None:
+    def test_its_claims_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kv_cache, "cpu_seconds", as_labs_do_not_time)
         result = measured("kv-cache", *self.SIZES)
         assert result.holds, [result.claims[i].says for i in failing(result)]
         assert len(drawn(result).axes) == 2

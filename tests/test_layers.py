@@ -171,3 +171,22 @@ def test_dropout_drops_the_share_it_should_and_keeps_the_mean(p: float) -> None:
     torch.manual_seed(0)
     assert torch.equal(dropout(x), again)
     assert dropout.eval()(x) is x
+
+
+def test_the_papers_formulas_have_biases_in_the_feed_forward_network_only() -> None:
+    """Section 3.2.2 and equation 2, written out: MultiHead has four matrices, and FFN(x) = max(0, xW₁ + b₁)W₂ + b₂."""
+    layer = Layer(small(attention_bias=False)).double()
+    randomise([layer])
+    names = {name.rsplit(".", 1)[0] for name, _ in layer.named_parameters() if name.endswith(".bias")}
+    assert names == {"attention_norm", "feed_forward.up", "feed_forward.down", "feed_forward_norm"}
+    x = torch.randn(5, 24, dtype=torch.float64)
+    mha, network, width = layer.attention, layer.feed_forward, 24 // 4
+    heads = []
+    for i in range(4):
+        rows = slice(i * width, (i + 1) * width)
+        q, k, v = (x @ each.weight[rows].T for each in (mha.q, mha.k, mha.v))
+        heads.append((q @ k.T / width**0.5).softmax(-1) @ v)
+    y = layer.attention_norm(x + torch.cat(heads, -1) @ mha.out.weight.T)
+    inner = (y @ network.up.weight.T + network.up.bias).clamp(min=0)
+    wanted = layer.feed_forward_norm(y + inner @ network.down.weight.T + network.down.bias)
+    torch.testing.assert_close(layer.eval()(x[None])[0], wanted)

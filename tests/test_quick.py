@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,15 +16,17 @@ from regard.config import SpecialIds, preset
 from regard.decode.generate import generate, translate
 from regard.decode.loops import Loops
 from regard.decode.options import Decoding
-from regard.decode.quick import Packed, Precision, quick
+from regard.decode.quick import Joined, Packed, Precision, quick
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.text.tokenizer import Tokenizer
 from tests.oracles import randomise, small
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre-norm, grouped, no bias": {"norm": "pre", "kv_heads": 2, "bias": False, "activation": "gelu"},
+    "the paper's biases": {"attention_bias": False},
+    "biases in attention only": {"bias": False, "attention_bias": True, "activation": "gelu-tanh"},
     "untied, output bias": {"tied": False, "output_bias": True, "activation": "silu"},
     "gpt2": {"kind": "decoder", "norm": "pre", "positions": "learned", "scale_embeddings": False},
     "llama": {
@@ -114,6 +117,15 @@ def test_side_by_side_layers_are_one_product() -> None:
     x = torch.randn(5, 6)
     packed = Packed([(a.weight, a.bias), (b.weight, b.bias)], torch.float32)
     torch.testing.assert_close(packed(x), torch.cat([a(x), b(x)], 1).detach())
+
+
+def test_side_by_side_layers_may_have_a_bias_or_not() -> None:
+    a, b, c = torch.nn.Linear(6, 4, bias=False), torch.nn.Linear(6, 3), torch.nn.Linear(6, 4, bias=False)
+    x = torch.randn(5, 6)
+    layers = [(each.weight, each.bias) for each in (a, b, c)]
+    wanted = torch.cat([a(x), b(x), c(x)], 1).detach()
+    torch.testing.assert_close(Packed(layers, torch.float32)(x), wanted)
+    torch.testing.assert_close(Joined(layers, torch.float32)(x), wanted)
 
 
 @pytest.mark.usefixtures("as_users_run_it")

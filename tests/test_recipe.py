@@ -378,6 +378,19 @@ def test_the_papers_recipes_are_the_papers() -> None:
         assert (decode.beam, decode.length_penalty) == (4, 0.6)
 
 
+@pytest.mark.parametrize("name", ["paper-base", "paper-big"])
+def test_the_papers_formulas_are_the_line_that_its_recipes_leave_out(name: str, tmp_path: Path) -> None:
+    recipe = read_recipe(name)
+    assert recipe.config(37_057).projection_bias
+    text = (ROOT / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    uncommented = text.replace("# attention_bias = false", "attention_bias = false")
+    assert uncommented != text
+    formulas = read_recipe(written(tmp_path, uncommented, name))
+    assert formulas == read_recipe(name, ["model.attention_bias=false"])
+    assert formulas.config(37_057) == replace(recipe.config(37_057), attention_bias=False)
+    assert read_recipe(written(tmp_path, as_toml(formulas), name)) == formulas
+
+
 def test_shakespeare_is_nanogpts() -> None:
     recipe = read_recipe("shakespeare-char")
     config, train = recipe.config(385), recipe.train

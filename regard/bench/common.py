@@ -50,7 +50,10 @@ def ratios(
     counts: Mapping[str, int | float],
     more: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """A row for each engine: how many `counts` a second, the spread, `more` columns, and how the last one compares."""
+    """A row for each engine: how many `counts` a second, the spread, `more` columns, and how the last one compares.
+
+    Below it stands the strongest peer, which is the one to quote: the fastest engine that is not Regard's.
+    """
     *_, last = timed
     told = f"{last.removeprefix('Regard, ')} ÷ this"
     columns = more or {}
@@ -60,7 +63,16 @@ def ratios(
         ratio = "" if name == last else f"{rates[last] / rates[name]:.2f}"
         others = [column[name] for column in columns.values()]
         table.add_row(name, f"{rates[name]:,.1f}", f"{each.spread:.2f}", *others, ratio)
+    if last.startswith("Regard") and (peer := strongest_peer(rates)):  # a bench of the server has no peers
+        table.caption = f"strongest peer: {peer}; {last} is {rates[last] / rates[peer]:.2f} × as fast"
+        table.caption_justify = "left"
     return table
+
+
+def strongest_peer(rates: Mapping[str, float]) -> str | None:
+    """The name of the fastest engine that is not Regard's, if there is one."""
+    peers = [name for name in rates if not name.startswith("Regard")]
+    return max(peers, key=lambda name: rates[name], default=None)
 
 
 def circumstances(device: str, repeats: int) -> str:

@@ -246,7 +246,7 @@ def _engines(work: Work, device: str, nanogpt: Path | None) -> Iterator[Engine]:
     else:
         if nanogpt is not None:
             yield _nanogpt(nanogpt, work, device, padded)
-        yield _peer("Hugging Face GPT-2", _Gpt2(work), work, device, padded, compiled=False)
+        yield _peer("Hugging Face GPT-2", _Gpt2(work), work, device, padded, compiled=device != "cpu")
     chosen = find_place(replace(work.train, device=device))
     plain = replace(chosen, dtype=torch.float32, compiled=False)
     for place in [chosen] if device != "cpu" or chosen == plain else [plain, chosen]:

@@ -154,9 +154,12 @@ class PackedFeedForward(nn.Module):
 
 
 def _joined(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
-    weight = torch.cat([weight.detach() for weight, _ in layers])
-    biases = [bias.detach() for _, bias in layers if bias is not None]
-    return weight, torch.cat(biases) if biases else None
+    """One matrix and one bias for all; zeros stand for a bias that one of them lacks and another has."""
+    joined = torch.cat([weight.detach() for weight, _ in layers])
+    if all(bias is None for _, bias in layers):
+        return joined, None
+    biases = [weight.new_zeros(len(weight)) if bias is None else bias.detach() for weight, bias in layers]
+    return joined, torch.cat(biases)
 
 
 class Joined(nn.Module):

@@ -182,7 +182,7 @@ def fill_attention(spec: Any, ours: MultiHeadAttention, norm: nn.Module | None, 
     width = max(d_k, ours.v.out_features // ours.kv_heads)
     linears = ((ours.q, ours.heads), (ours.k, ours.kv_heads), (ours.v, ours.kv_heads))
     weights = [widen(linear.weight, heads, width) for linear, heads in linears]  # [H·D, C] each
-    biases = [widen(linear.bias, heads, width) for linear, heads in linears if linear.bias is not None]  # [H·D] each
+    biases = [widen(linear.bias, heads, width) for linear, heads in linears if linear.bias is not None]  # three or none
     for i, part in enumerate((slice(0, 1), slice(1, 3)) if cross else (slice(0, 3),)):
         spec.linear[i].weight = numbers(torch.cat(weights[part]))
         if biases:

@@ -65,7 +65,7 @@ def load_gguf(path: Path) -> Stored:
     weights = Weights(path, {name: Entry(path, "F32", each.shape) for name, each in file.tensors.items()})
     network = empty(config, weights)
     shapes = {_theirs(name): tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    # Their models may have some biases and not others; ours has all or none, and a bias of zeros is none.
+    # A file may hold some biases of attention (or of the feed-forward network) and not others: zeros stand for those.
     check_names(weights, {name: shapes[name] for name in shapes if name in file.tensors or not name.endswith("bias")})
     with _named(path):
         tokenizer, special = read_tokenizer(file, config.vocab_size), _special_ids(file)
@@ -94,6 +94,8 @@ def _config(file: GgufFile) -> ModelConfig:
         raise ValueError(f"llama.vocab_size is {told}, and there are {vocab_size} embeddings")
     pad = token_id(file, "padding")
     base = file.get("llama.rope.freq_base", float)
+    biases = [name for name in file.tensors if name.endswith(".bias")]
+    bias, attention_bias = (any(part in name for name in biases) for part in (".ffn_", ".attn_"))
     config = ModelConfig(
         kind="decoder",
         vocab_size=vocab_size,
@@ -106,7 +108,8 @@ def _config(file: GgufFile) -> ModelConfig:
         layers=file.need("llama.block_count", int),
         d_ff=file.need("llama.feed_forward_length", int),
         activation="swiglu",
-        bias=any(name.endswith(".bias") for name in file.tensors),
+        bias=bias,
+        attention_bias=None if attention_bias is bias else attention_bias,
         norm="pre",
         norm_kind="rms",
         norm_eps=file.need("llama.attention.layer_norm_rms_epsilon", float),

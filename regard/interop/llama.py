@@ -1,4 +1,4 @@
-"""The shape of Llama: pre-norm decoder, RMSNorm, rotary positions, SwiGLU, grouped heads, no biases."""
+"""The shape of Llama: pre-norm decoder, RMSNorm, rotary positions, SwiGLU, grouped heads, biases only if asked for."""
 
 from typing import Any
 
@@ -10,8 +10,7 @@ from regard.interop.shape import Shape
 def read_config(told: dict[str, Any], where: str) -> ModelConfig:
     """What its `config.json` tells."""
     require(told, where, hidden_act="silu", architectures=["LlamaForCausalLM"])
-    if told.get("attention_bias", False) != told.get("mlp_bias", False):
-        raise ValueError(f"{where}: attention_bias and mlp_bias differ, and Regard's model has both or neither")
+    attention_bias, bias = (told.get(name, False) for name in ("attention_bias", "mlp_bias"))
     return ModelConfig(
         kind="decoder",
         vocab_size=told["vocab_size"],
@@ -24,7 +23,8 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
         layers=told["num_hidden_layers"],
         d_ff=told["intermediate_size"],
         activation="swiglu",
-        bias=told.get("attention_bias", False),
+        bias=bias,
+        attention_bias=None if attention_bias is bias else attention_bias,
         norm="pre",
         norm_kind="rms",
         norm_eps=told.get("rms_norm_eps", 1e-6),
@@ -79,7 +79,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "num_hidden_layers": config.layers,
         "intermediate_size": config.d_ff,
         "hidden_act": "silu",
-        "attention_bias": config.bias,
+        "attention_bias": config.projection_bias,
         "mlp_bias": config.bias,
         "rms_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_length,
@@ -91,14 +91,15 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 
 def rules(config: ModelConfig) -> list[Rule]:
     """Which tensor is which."""
-    parts = ("weight", "bias") if config.bias else ("weight",)
+    feed_forward_parts = ("weight", "bias") if config.bias else ("weight",)
+    attention_parts = ("weight", "bias") if config.projection_bias else ("weight",)
     found = same("embedding.tokens", "model.embed_tokens", ["weight"]) + same("decoder.norm", "model.norm", ["weight"])
     for i in range(config.layers):
         ours, theirs = f"decoder.layers.{i}", f"model.layers.{i}"
         for mine, other in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "o_proj"}.items():
-            found += same(f"{ours}.attention.{mine}", f"{theirs}.self_attn.{other}", parts)
+            found += same(f"{ours}.attention.{mine}", f"{theirs}.self_attn.{other}", attention_parts)
         for mine, other in {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}.items():
-            found += same(f"{ours}.feed_forward.{mine}", f"{theirs}.mlp.{other}", parts)
+            found += same(f"{ours}.feed_forward.{mine}", f"{theirs}.mlp.{other}", feed_forward_parts)
         found += same(f"{ours}.attention_norm", f"{theirs}.input_layernorm", ["weight"])
         found += same(f"{ours}.feed_forward_norm", f"{theirs}.post_attention_layernorm", ["weight"])
     return found if config.tied else found + same("output", "lm_head", ["weight"])

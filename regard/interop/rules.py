@@ -92,7 +92,7 @@ def plain(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
         for name in [name for name in state if re.search(r"attention\.[kv]\.(weight|bias)$", name)]:
             heads = state[name].view(groups, d_k if ".k." in name else d_v, *state[name].shape[1:])  # [G, D, ...]
             state[name] = heads.repeat_interleave(config.heads // groups, 0).flatten(0, 1)
-    return replace(config, bias=True, kv_heads=None), state
+    return replace(config, bias=True, attention_bias=None, kv_heads=None), state
 
 
 def unscaled(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:

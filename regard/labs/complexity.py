@@ -1,9 +1,11 @@
 """What does attention cost as sequences grow, and what would a recurrent network cost?
 
 Attention over N tokens of width d is computed both ways that Regard has: readable, with the weights, and fast, by a
-fused kernel; an RNN of width d reads the same tokens. Measured are the most memory in use at one time, the time, the
-operations in matrix products, and the longest chain of products that wait for one another. Then an encoder–decoder
-reads N tokens and writes M, and what its operations are made of is fitted.
+fused kernel. It is compared with the recurrence of an RNN of width d. Neither has projections here, as in the paper's
+Table 1. Then both are measured as complete layers: attention with its four projections, the RNN with its input
+projection. Measured are the most memory in use at one time, the time, the operations in matrix products, and the
+longest chain of products that wait for one another; then the path length: the rounds of computation until the last
+position depends on the first. Last, an encoder–decoder reads N tokens and writes M, and its operations are fitted.
 """
 
 from dataclasses import dataclass
@@ -12,28 +14,35 @@ from typing import NamedTuple
 
 import torch
 from matplotlib.figure import Figure
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import preset
 from regard.labs.lab import Claim, Result, Table
 from regard.labs.meters import cpu_seconds, curves, most_bytes, products
-from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, legend, panel
+from regard.labs.paths import measured_paths
+from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, legend, panel
 from regard.labs.scaling import fitted_power
-from regard.model.attention import attention, fast_attention
+from regard.model.attention import MultiHeadAttention, attention, fast_attention
 from regard.model.transformer import build
 
-READABLE, FAST, RNN = WAYS = ("readable", "fast", "RNN")
-COLOUR = {READABLE: BLUE, FAST: ORANGE, RNN: GREEN}
+READABLE, FAST, RECURRENCE = "attention, readable", "attention, fast", "recurrence"
+LAYER, RNN = "attention layer", "RNN layer"
+WAYS = (READABLE, FAST, RECURRENCE, LAYER, RNN)
+COLOUR = dict(zip(WAYS, (BLUE, ORANGE, PURPLE, RED, GREEN), strict=True))
 
 
 @dataclass(frozen=True)
 class Sizes:
     """What is measured."""
 
-    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
+    lengths: tuple[int, ...] = (32, 64, 128, 512, 1024, 2048)
     """N, tokens of a sequence; exponents are fitted to the longest three"""
     width: int = 128
     """d, of queries, keys and values, and of the RNN"""
+    paths: tuple[int, ...] = (8, 16, 32)
+    """N for which the path length is measured"""
+    reach: int = 4
+    """how many positions away restricted attention sees, in either direction"""
     pairs: tuple[int, ...] = (16, 32, 64, 128)
     """N and M of the encoder–decoder, each with each"""
     seed: int = 0
@@ -53,7 +62,7 @@ Costs = dict[int, dict[str, Cost]]
 
 @torch.no_grad()
 def run(sizes: Sizes) -> Result:
-    """Each length by attention, both ways, and by the RNN; then each pair of lengths."""
+    """Each length in every way; path lengths; each pair of lengths."""
     torch.manual_seed(sizes.seed)
     costs = {n: costs_of(n, sizes.width) for n in sorted(sizes.lengths)}
     top = tuple(costs)[-3:]
@@ -62,23 +71,39 @@ def run(sizes: Sizes) -> Result:
     rows = [row(f"{n:,}", way, cost, (2**-20, 1e3, 1e-6, 1)) for n, each in costs.items() for way, cost in each.items()]
     rows += [row("exponent of N", way, powers[way], (1, 1, 1, 1)) for way in WAYS]
     fitted = tuple(f"{part:,.0f}" for part in parts)
-    claims = claims_of(costs, powers, parts, sizes.width)
+    paths, shortest = measured_paths(sizes.paths, sizes.reach)
     tables = (
         Table(("N", "by", "MiB", "ms (one thread)", "million operations", "longest chain"), tuple(rows)),
+        paths,
         Table(("N²", "M²", "N·M", "N", "M"), (fitted,), "Operations of an encoder–decoder: so many for each, fitted"),
     )
     note = "Of a fused kernel, memory is what it gives back; within, it holds a tile for each thread, of bounded size."
+    claims = (*claims_of(costs, powers, parts, sizes.width), shortest)
     return Result(tables, claims, lambda figure: draw(figure, costs, sizes.width), (9.5, 6.0), (note,))
 
 
 def costs_of(n: int, d: int) -> dict[str, Cost]:
-    """One length, by the three ways."""
+    """One length, in every way; the memory of recurrent networks is not measured."""
     q, k, v = torch.randn(3, 1, 1, n, d)  # each [1, 1, N, d]
-    rnn = nn.RNN(d, d, batch_first=True)
-    works = (lambda: attention(q, k, v), lambda: fast_attention(q, k, v), lambda: rnn(q[0]))
-    memory = (most_bytes(works[0]), most_bytes(works[1]), nan)  # an RNN's is not asked for
+    x, layer, rnn = q[0], MultiHeadAttention(d, heads=1), nn.RNN(d, d, batch_first=True)
+    works = (
+        lambda: attention(q, k, v),
+        lambda: fast_attention(q, k, v),
+        lambda: recurrence(x[0], rnn.get_parameter("weight_hh_l0")),
+        lambda: layer(x, x, x),
+        lambda: rnn(x),
+    )
+    memory = (most_bytes(works[0]), most_bytes(works[1]), nan, most_bytes(works[3]), nan)
     costs = [Cost(size, cpu_seconds(work), *products(work)) for work, size in zip(works, memory, strict=True)]
     return dict(zip(WAYS, costs, strict=True))
+
+
+def recurrence(inputs: Tensor, weight: Tensor) -> Tensor:
+    """The last state of an RNN, from inputs [N, d] that are projected already and its matrix [d, d]."""
+    state = torch.zeros_like(inputs[:1])
+    for each in inputs:
+        state = torch.tanh(each + state @ weight.T)
+    return state
 
 
 def counted_operations(n: int, m: int) -> int:
@@ -104,9 +129,10 @@ def fitted_parts(counted: dict[tuple[int, int], int]) -> list[float]:
 
 def claims_of(costs: Costs, powers: dict[str, Cost], parts: list[float], d: int) -> tuple[Claim, ...]:
     """What follows."""
-    longest, last, (readable, fast, rnn) = max(costs), costs[max(costs)], powers.values()
+    shortest, longest, last, (readable, fast, _, _, rnn) = min(costs), max(costs), costs[max(costs)], powers.values()
     counts = {n: [cost.operations for cost in each.values()] for n, each in costs.items()}
     chains = {n: [cost.chain for cost in each.values()] for n, each in costs.items()}
+    layer, recurrent = costs[shortest][LAYER].operations, costs[shortest][RNN].operations
     return (
         Claim(
             f"Memory grows as N to the {readable.bytes:.2f} where the weights are formed, to the {fast.bytes:.2f} in a "
@@ -119,13 +145,20 @@ def claims_of(costs: Costs, powers: dict[str, Cost], parts: list[float], d: int)
             all(1.3 < each.seconds < 2.7 for each in (readable, fast)) and 0.3 < rnn.seconds < 1.7,
         ),
         Claim(
-            f"Counted, attention is 4·N²·d operations and the RNN 4·N·d²: attention is less work while N < d = {d}",
-            all(count == [4 * n * n * d, 4 * n * n * d, 4 * n * d * d] for n, count in counts.items()),
+            f"Without projections, attention is 4·N²·d operations and a recurrence 2·N·d²: attention is less work "
+            f"while N < d / 2 = {d / 2:g}",
+            all(c[:3] == [4 * n * n * d, 4 * n * n * d, 2 * n * d * d] for n, c in counts.items()),
         ),
         Claim(
-            f"But the RNN's products wait for one another, {last[RNN].chain:,} of them at N = {longest:,}; "
-            f"attention's longest chain is {last[FAST].chain} at any length",
-            all(chain == [2, 2, n] for n, chain in chains.items()),
+            "As complete layers, attention is 8·N·d² + 4·N²·d operations and an RNN 4·N·d²: attention is more work at "
+            f"every length, 2 + N / d times as much; at N = {shortest} it is {layer / 1e6:.1f} M against "
+            f"{recurrent / 1e6:.1f} M",
+            all(c[3:] == [8 * n * d * d + 4 * n * n * d, 4 * n * d * d] for n, c in counts.items()),
+        ),
+        Claim(
+            f"But the RNN's products wait for one another, {last[RNN].chain:,} of them at N = {longest:,}; the longest "
+            f"chain of attention is {last[FAST].chain} at any length, with its projections {last[LAYER].chain}",
+            all(chain == [2, 2, n, 4, n] for n, chain in chains.items()),
         ),
         Claim(
             f"An encoder–decoder's attention costs as N² + M² + N·M: fitted, {parts[0]:.1f}, {parts[1]:.1f} and "
@@ -137,13 +170,13 @@ def claims_of(costs: Costs, powers: dict[str, Cost], parts: list[float], d: int)
 
 def draw(figure: Figure, costs: Costs, width: int) -> None:
     """Each measure over N."""
-    both = {"attention": FAST, RNN: RNN}  # its two ways have these in common
-    shown = ({READABLE: READABLE, FAST: FAST}, {way: way for way in WAYS}, both, both)
+    both = {"attention": FAST, RECURRENCE: RECURRENCE, LAYER: LAYER, RNN: RNN}  # attention's two ways count the same
+    shown = ({READABLE: READABLE, FAST: FAST, LAYER: LAYER}, {way: way for way in WAYS}, both, both)
     titles = ("memory, bytes", "time of one thread, seconds", "operations", "longest chain of products")
     for i, (title, ways) in enumerate(zip(titles, shown, strict=True)):
         axes = panel(figure, 2, i + 1, title, "length N", rows=2)
         lines = {name: [each[way][i] for each in costs.values()] for name, way in ways.items()}
         curves(axes, list(costs), lines, [COLOUR[way] for way in ways.values()])
         if title == "operations":
-            axes.axvline(width, color=GREY, linestyle=":", linewidth=1, label="N = d")
+            axes.axvline(width / 2, color=GREY, linestyle=":", linewidth=1, label="N = d / 2")
             legend(axes)

@@ -76,8 +76,11 @@ def run(sizes: Sizes) -> Result:
         Table(columns, tuple(rows), "To write the next token"),
         Table(bytes_of, caches, f"A cache for {longest} tokens: rows × heads"),
     )
-    note = "Heads here are those of keys and values: where query heads share them, the cache is as much smaller."
-    return Result(tables, claims_of(found, rooms), lambda figure: draw(figure, found), (9.5, 3.6), (note,))
+    notes = (
+        "Heads here are those of keys and values: where query heads share them, the cache is as much smaller.",
+        "An encoder–decoder keeps keys and values of its source too, by the same formula with the source's length.",
+    )
+    return Result(tables, claims_of(found, rooms), lambda figure: draw(figure, found), (9.5, 3.6), notes)
 
 
 def decoder(sizes: Sizes, kv_heads: int | None = None) -> Decoder:

@@ -134,7 +134,7 @@ def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
         config.d_v,
         config.kv_heads,
         config.attention_dropout,
-        config.bias,
+        config.projection_bias,
     )
 
 
