@@ -317,11 +317,11 @@ def test_mistakes_are_told() -> None:
         (lambda: pair.translate(["a"], beam=10_000), "beam=10000 is wider than"),
         (lambda: pair.translate(["a"], batch_tokens=0), "batch_tokens=0 is too small"),
         (lambda: pair.translate(["a", 3]), "text 1 is a int"),  # type: ignore[list-item]
-        (lambda: pair.generate("a"), "continued by a decoder, and this is an encoder-decoder"),
-        (lambda: pair.stream("a"), "continued by a decoder"),
-        (lambda: pair.score(["a"]), "give sources and targets"),
+        (lambda: pair.generate("a"), "generate(prompt) needs a decoder with a head over the vocabulary, and this is"),
+        (lambda: pair.stream("a"), "this model can translate(texts) or score(sources, targets) or attend(text)"),
+        (lambda: pair.score(["a"]), "this model can translate(texts) or score(sources, targets)"),
         (lambda: pair.score(["a"], ["b", "c"]), "1 sources but 2 targets"),
-        (lambda: pair.classify(["a"]), "no head over classes"),
+        (lambda: pair.classify(["a"]), "classify(texts) needs a model with a classification head"),
         (lambda: language.generate(""), "the prompt is empty"),
         (lambda: language.generate(["a"]), "a prompt is one text"),  # type: ignore[arg-type]
         (lambda: language.generate("a", temperature=math.nan), "temperature=nan"),
