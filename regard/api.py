@@ -49,12 +49,12 @@ class Model(Stored):
         config, count = self.config, sum(parameter.numel() for parameter in self.network.parameters())
         return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
 
-    def save(self, folder: Path | str, dtype: str | None = None) -> None:
-        """Write it as a folder that `load` reads; one that is there already is not overwritten.
+    def save(self, folder: Path | str, dtype: str | None = None, force: bool = False) -> None:
+        """Write it as a folder that `load` reads: a new or an empty one, or with `force` in place of another model.
 
         `dtype`, float32, float16 or bfloat16, is what weights are rounded to in the files; else they stay as they are.
         """
-        store.save(self, Path(folder), dtype)
+        store.save(self, Path(folder), dtype, force)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move it to another device or precision."""
