@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard import store
+from regard.capabilities import require
 from regard.config import did_you_mean
 from regard.decode.attend import Attention, attend
 from regard.decode.generate import generate, padded, stream
@@ -41,18 +42,19 @@ class Model(Stored):
 
     def attend(self, source: str, target: str | None = None) -> Attention:
         """What every head of every layer looks at; without a `target` a translator translates first."""
+        require(self, "attend")
         return attend(self, source, target)
 
     def __repr__(self) -> str:
         config, count = self.config, sum(parameter.numel() for parameter in self.network.parameters())
         return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
 
-    def save(self, folder: Path | str, dtype: str | None = None) -> None:
-        """Write it as a folder that `load` reads; one that is there already is not overwritten.
+    def save(self, folder: Path | str, dtype: str | None = None, force: bool = False) -> None:
+        """Write it as a folder that `load` reads: a new or an empty one, or with `force` in place of another model.
 
         `dtype`, float32, float16 or bfloat16, is what weights are rounded to in the files; else they stay as they are.
         """
-        store.save(self, Path(folder), dtype)
+        store.save(self, Path(folder), dtype, force)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move it to another device or precision."""
@@ -66,8 +68,10 @@ class Model(Stored):
 
         `compiled`, on a GPU, takes a while for each shape of batch and pays for long inputs.
         """
-        if not isinstance(self.network, Decoder | EncoderDecoder):
-            raise ValueError("decoding needs an encoder-decoder or a decoder, and this is an encoder")
+        if not isinstance(self.network, Decoder | EncoderDecoder) or self.config.classes:
+            raise ValueError(
+                f"quick() copies models that write text, and this {self.config.kind} does not: use it as it is"
+            )
         return Model(quick(self.network, precision, compiled), self.tokenizer, self.special, self.about)
 
     @overload
@@ -133,13 +137,10 @@ class Model(Stored):
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """A prompt as the model reads it; a ValueError if it is not one that this model can go on from."""
+        require(self, "generate")
         tokenizer = tokenizer_of(self)
         if not isinstance(prompt, str):
             raise ValueError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
-        if not isinstance(self.network, Decoder):
-            raise ValueError(
-                f"text is continued by a decoder, and this is an {self.config.kind}: use translate or score"
-            )
         ids = [*tokenizer.before, *tokenizer.encode(prompt)]
         if not ids:
             raise ValueError("the prompt is empty, and this model has no id that starts a text: give it some words")
@@ -176,8 +177,7 @@ class Model(Stored):
 
     def classify(self, texts: Iterable[str]) -> list[tuple[str, float]]:
         """The likeliest class of each text, and its probability; a class without a name is called by its number."""
-        if not self.config.classes:
-            raise ValueError(f"this {self.config.kind} has no head over classes: it says tokens")
+        require(self, "classify")
         tokenizer = tokenizer_of(self)
         ids = {(i, 0): tokenizer.framed(text) for i, text in enumerate(_listed(texts))}
         self._check_lengths(list(ids.values()))
@@ -193,6 +193,7 @@ class Model(Stored):
 
     def _translator(self, batch_tokens: int, options: dict[str, Any]) -> Translator:
         """The options, with the paper's beam where none is given and none would be wrong."""
+        require(self, "translate")
         drawn = bool(options.get("temperature"))
         wide = 1 if drawn else max(4, n if isinstance(n := options.get("n_best", 1), int) else 1)
         beam = min(wide, self.config.outputs)
@@ -207,9 +208,8 @@ class Model(Stored):
 
     def _texts(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
         """What a language model is given of each text, and what it must say."""
+        require(self, "score texts")
         tokenizer = tokenizer_of(self)
-        if not isinstance(self.network, Decoder) or self.config.prefix or self.config.classes:
-            raise ValueError(f"this {self.config.kind} is no language model: give sources and targets")
         rows = [[*tokenizer.before, *tokenizer.encode(text)] for text in texts]
         self._check_lengths(rows)
         start = max(1, len(tokenizer.before))
@@ -217,10 +217,9 @@ class Model(Stored):
 
     def _pairs(self, sources: list[str], targets: list[str]) -> list[tuple[list[int], list[int]]]:
         """What a translator is given of each pair, and what it must say."""
+        require(self, "score pairs")
         tokenizer, separator = tokenizer_of(self), self.special.separator
         pair = isinstance(self.network, EncoderDecoder)
-        if not pair and (not isinstance(self.network, Decoder) or separator is None or self.config.classes):
-            raise ValueError(f"this {self.config.kind} does not translate: score(texts) takes no targets")
         encode = tokenizer.encode_target
         between = [] if pair or separator is None else [separator]
         rows = [[*tokenizer.framed(source), *between] for source in sources]

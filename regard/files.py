@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,14 +28,33 @@ LAST = ("config.json", "manifest.json")
 """what makes a folder a model's: where files are moved one by one, these come behind all others"""
 
 
+def check_new_folder(path: Path, force: bool = False) -> None:
+    """Raise a ValueError unless a folder can be written here: nothing is there, or an empty folder.
+
+    With `force` the folder may hold files: those of the same names are replaced, and all others stay.
+    """
+    if (path.exists() or path.is_symlink()) and not path.is_dir():
+        raise ValueError(f"{path} is there already, and is not a folder: choose another name")
+    if not force and path.is_dir() and any(path.iterdir()):
+        raise ValueError(
+            f"{path} is there already, and is not empty: choose another folder, or write into it with --force "
+            "(in Python, force=True)"
+        )
+
+
 @contextmanager
-def new_folder(path: Path, keep_other: bool = False) -> Iterator[Path]:
+def new_folder(
+    path: Path, keep_other: bool = False, force: bool = False, obsolete: Collection[str] = ()
+) -> Iterator[Path]:
     """A temporary folder to write into, which becomes `path` when all went well and vanishes otherwise.
 
     Its files are flushed to disk before the rename and the parent after it, so that a crash leaves either nothing
     or everything. Into a folder that is there and empty (the current one, a mount point, what a link leads to) they are
     moved one by one instead, since whoever stands in it would be left in a folder without a name. If another has come
     to be meanwhile, it stays, and this is a ValueError, or with `keep_other` no mistake: then either will do.
+
+    With `force`, a folder that holds files gets the new ones too: files of the same names are replaced, those named in
+    `obsolete` are removed, and all others stay.
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +67,9 @@ def new_folder(path: Path, keep_other: bool = False) -> Iterator[Path]:
             file.chmod(0o755 if file.is_dir() else 0o644)  # some writers leave them private
             flush(file)
         flush(temporary)
-        if not _take_place(temporary, path, there) and not (keep_other and path.is_dir()):
+        if force and path.is_dir():
+            _replace_each(temporary, path, obsolete)
+        elif not _take_place(temporary, path, there) and not (keep_other and path.is_dir()):
             raise ValueError(f"{path} has come to be meanwhile, and was left as it is: choose another name")
         flush(path.parent)
     finally:
@@ -83,6 +104,33 @@ def _move_each(source: Path, target: Path) -> None:
         for file in moved:
             shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
         raise
+
+
+def _replace_each(source: Path, target: Path, obsolete: Collection[str]) -> None:
+    """Move all files of one folder into another, in place of those of the same names; remove what is obsolete.
+
+    What makes a folder a model's goes first and comes last, so that a mixture of two is never taken for a model.
+    """
+    files = [file for file in source.rglob("*") if not file.is_dir()]
+    names = sorted((file.relative_to(source) for file in files), key=lambda name: (name.name in LAST, str(name)))
+    for name in names:
+        parents = [target / parent for parent in name.parents if (target / parent).exists()]
+        in_the_way = [parent for parent in parents if not parent.is_dir()]
+        if (target / name).is_dir():
+            in_the_way.append(target / name)
+        if in_the_way:
+            raise ValueError(f"{in_the_way[0]} is in the way of {target / name}: remove it, or choose another folder")
+    for first in LAST:
+        if Path(first) in names or first in obsolete:
+            (target / first).unlink(missing_ok=True)
+    flush(target)
+    for old in obsolete:
+        if Path(old) not in names and (target / old).is_file():
+            (target / old).unlink()
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).replace(target / name)
+    flush(target)
 
 
 def flush(path: Path) -> None:

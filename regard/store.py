@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from regard.config import ModelConfig, SpecialIds, did_you_mean
-from regard.files import digest, is_there, new_folder, quoted, read_json, shorten, stays_within
+from regard.files import check_new_folder, digest, is_there, new_folder, quoted, read_json, shorten, stays_within
 from regard.model.transformer import Network, build
 from regard.text.opus import FILES as OPUS_FILES
 from regard.text.opus import OpusTokenizer
@@ -53,14 +53,15 @@ class Stored:
         return self.network.config
 
 
-def save(stored: Stored, folder: Path, dtype: str | None = None) -> None:
-    """Write a model's folder, which must not be there yet, or be empty: nothing is ever overwritten.
+def save(stored: Stored, folder: Path, dtype: str | None = None, force: bool = False) -> None:
+    """Write a model's folder, which must not be there yet, or be empty: nothing is overwritten without `force`.
 
-    Weights are written as they are, or rounded to `dtype`, one of `regard.weights.FLOATS`.
+    Weights are written as they are, or rounded to `dtype`, one of `regard.weights.FLOATS`. With `force` a model that is
+    there is replaced; files that are not part of it stay.
     """
     check_float(dtype)
-    check_writable(stored, folder)
-    with new_folder(folder) as temporary:
+    check_writable(stored, folder, force)
+    with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
         write(as_rounded(stored, dtype), temporary, dtype)
         write_manifest(temporary)
 
@@ -83,12 +84,20 @@ def check_float(dtype: str | None) -> None:
         raise ValueError(f"dtype={dtype!r} is not a choice: {did_you_mean(dtype, FLOATS)}")
 
 
-def check_writable(stored: Stored, folder: Path) -> None:
+def check_writable(stored: Stored, folder: Path, force: bool = False) -> None:
     """A ValueError if there is something at `folder` that could be lost, or if what was written could not be read."""
-    if (folder.exists() and not folder.is_dir()) or (folder.is_dir() and any(folder.iterdir())):
-        raise ValueError(f"{folder} is there already: choose another name, or remove it first")
+    check_new_folder(folder, force)
     stored.special.check(stored.config)
     stored.network.check_whole("save or export")
+
+
+def model_files(folder: Path) -> list[str]:
+    """The files of the model that a folder holds, by its manifest; none if it has no manifest that can be read."""
+    try:
+        files = read_json(folder / MANIFEST)["files"]
+    except (ValueError, OSError, KeyError):
+        return []
+    return [MANIFEST, *(name for name in files if stays_within(name))] if isinstance(files, dict) else []
 
 
 def write(stored: Stored, folder: Path, dtype: str | None = None) -> None:

@@ -143,7 +143,7 @@ def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch
     assert "temperature=nan" in refused("generate", "a", "-m", language, "--temperature", "nan")
     assert "top_p=0.0" in refused("generate", "a", "-m", language, "--top-p", "0")
     assert "the prompt is empty" in refused("generate", "", "-m", language)
-    assert "continued by a decoder" in refused("generate", "a", "-m", pair)
+    assert "needs a decoder" in refused("generate", "a", "-m", pair)
     if not torch.cuda.is_available():
         assert "finds no GPU" in refused("verify", pair, "--device", "cuda")
     assert (tmp_path / "in").read_text() == "a\n"

@@ -24,6 +24,7 @@ ORDER: list[set[str]] = [
     {"regard.text", "regard.model", "regard.models"},
     {"regard.weights"},
     {"regard.store"},
+    {"regard.capabilities"},
     {"regard.interop", "regard.decode"},
     {"regard.evaluate"},
     {"regard.api"},

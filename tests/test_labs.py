@@ -354,7 +354,8 @@ def test_several_tables_are_several_files(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_gallery(tmp_path: Path, pretend: list[Claim]) -> None:
     assert run("ablation", "--full", "--out", str(tmp_path)).exit_code == 0
     assert "regard lab ablation --full" in (tmp_path / "ablation-full.md").read_text()
-    given = run("all", "--out", str(tmp_path))
+    assert "is not empty" in refused("all", "--out", str(tmp_path))
+    given = run("all", "--out", str(tmp_path), "--force")
     assert given.exit_code == 0, given.output
     told = (tmp_path / "README.md").read_text()
     for name in FEW:

@@ -190,7 +190,7 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
         target.mkdir()
         (target / "precious").write_text("precious")
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match="is there already: choose another name, or remove it first"):
+    with pytest.raises(ValueError, match="is there already, and is not"):
         save(model(d_ff=8), target)
     assert contents(tmp_path) == before
 

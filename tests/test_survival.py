@@ -333,6 +333,58 @@ def test_a_damaged_log_does_not_stop_a_run(place: Path, whole: Path, run: Path) 
     assert losses(run) == losses(whole)
 
 
+def test_what_other_versions_add_does_not_stop_a_run(place: Path, whole: Path, run: Path) -> None:
+    """Fields and events that are unknown, in every JSON file of a run: it is resumed, and ends as if nothing was."""
+    extra = {"added_later": {"a": [1]}}
+    for folder in (run / "checkpoints").iterdir():
+        for path in (folder / name for name in ("config.json", "generation_config.json", "training.json")):
+            if path.exists():
+                path.write_text(json.dumps(json.loads(path.read_text()) | extra))
+        config = json.loads((folder / "config.json").read_text())
+        config["about"] |= extra
+        (folder / "config.json").write_text(json.dumps(config))
+        store.write_manifest(folder)
+        manifest = json.loads((folder / "manifest.json").read_text()) | extra
+        for entry in manifest["files"].values():
+            entry |= extra
+        store.write_json(folder / "manifest.json", manifest)
+    lines = (run / "metrics.jsonl").read_bytes().splitlines()
+    kept = json.dumps({"event": "Cooled", "step": 3, "degrees": 21.5})
+    changed = [json.dumps(json.loads(line) | extra) for line in lines]
+    (run / "metrics.jsonl").write_text("\n".join([changed[0], kept, *changed[1:], ""]))
+    assert notes(place, run)[0].startswith("goes on behind step 12")
+    after = (run / "metrics.jsonl").read_text().split("\n")
+    until = [line for line in changed if json.loads(line)["step"] <= 12 and json.loads(line)["event"] != "Ended"]
+    assert after[: len(until) + 1] == [until[0], kept, *until[1:]]
+    assert losses(run) == losses(whole)
+    assert state(run) | {"folders": 0} == state(whole) | {"folders": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"step": "12"}, "step='12' is a str"),
+        ({"step": None}, "step=None is a NoneType"),
+        ({"kept": 3}, "kept=3"),
+        ({"kept": [1, "2"]}, "kept='2'"),
+        ({"tokens": [1]}, r"tokens=\[1\]"),
+    ],
+)
+def test_progress_of_another_type_is_named(place: Path, run: Path, change: dict[str, Any], told: str) -> None:
+    folder = run / "checkpoints" / "step-00000012"
+    progress = json.loads((folder / "training.json").read_text()) | change
+    store.write_json(folder / "training.json", progress)
+    store.write_manifest(folder)
+    with pytest.raises(ValueError, match=rf"training.json cannot be resumed from: {told}"):
+        notes(place, run)
+
+
+def test_progress_that_lacks_a_field_has_its_default(tmp_path: Path) -> None:
+    assert loop.Progress.read({"step": 3, "added_later": 1}, tmp_path) == loop.Progress(step=3)
+    with pytest.raises(ValueError, match="step=None"):
+        loop.Progress.read({}, tmp_path)
+
+
 # Disks
 
 

@@ -155,6 +155,7 @@ def start(
     name: Annotated[str, typer.Argument(help="The assignment, as regard course list names it.")],
     out: Annotated[Path | None, typer.Option(help="The .py or .ipynb to write; NAME.py here if not given.")] = None,
     course: Course = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write an assignment's starter: docstrings that say what is wanted, and gaps. A file that is there stays.
 
@@ -168,10 +169,12 @@ def start(
     if path.suffix not in (".py", ".ipynb"):
         raise ValueError(f"{path} is neither a .py nor an .ipynb file: name one of these by --out")
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter)
     except FileExistsError:
-        raise ValueError(f"{path} is there already, and stays as it is: name another file by --out") from None
+        raise ValueError(
+            f"{path} is there already, and stays as it is: name another file with --out, or replace it with --force"
+        ) from None
     typer.echo(f"{path}: write what is missing, then run regard check {shlex.quote(str(path))}{_of(course)}")
 
 

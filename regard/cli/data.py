@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Force
 from regard.text.corpus import Corpus
 from regard.train.found import find, languages_of
 
@@ -14,8 +15,9 @@ app = typer.Typer(help="Text: the bundled bilingual world, and a look at your ow
 @app.command()
 def petit(
     pairs: Annotated[int, typer.Option(min=1, help="Training pairs to write; the other splits have 1,000.")] = 50_000,
-    out: Annotated[Path, typer.Option(help="A folder, which is made.")] = Path("petit"),
+    out: Annotated[Path, typer.Option(help="The folder to write: a new or an empty one.")] = Path("petit"),
     seed: Annotated[int, typer.Option(help="Another seed, other pairs.")] = 0,
+    force: Force = False,
 ) -> None:
     """Write Petit, the bundled French–English world, as ordinary files.
 
@@ -25,7 +27,7 @@ def petit(
     """
     from regard.text.petit.files import write_petit
 
-    for name, count in write_petit(pairs, out, seed).items():
+    for name, count in write_petit(pairs, out, seed, force).items():
         typer.echo(f"{out / name}.fr  {out / name}.en  {count:,} pairs")
 
 

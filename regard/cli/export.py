@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.models import MODEL
+from regard.cli.options import Force
 
 MAX_TEXT = 1_000_000
 """bytes of a card, or of a recipe"""
@@ -14,7 +15,7 @@ MAX_TEXT = 1_000_000
 
 def export(
     model: Annotated[str, typer.Argument(help=MODEL)],
-    folder: Annotated[Path, typer.Argument(help="A folder, which is made.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write: a new or an empty one.")],
     to: Annotated[str, typer.Option(help="huggingface, ctranslate2 or regard.")] = "huggingface",
     dtype: Annotated[
         str, typer.Option(help="float32, float16, bfloat16; for ctranslate2 also int8, int16, int8_float16 …")
@@ -26,6 +27,7 @@ def export(
     card: Annotated[
         Path | None, typer.Option(help="Markdown for the card: licences of the data, limits, what only you know.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write a model for Hugging Face's transformers (and what reads its folders), CTranslate2, or Regard itself.
 
@@ -37,6 +39,7 @@ def export(
     """
     from regard.api import find, load
     from regard.config import check_type
+    from regard.files import check_new_folder
     from regard.interop.export import Engine, check_dtype
     from regard.interop.export import export as write
     from regard.interop.results import check_results
@@ -44,14 +47,15 @@ def export(
 
     check_type("--to", to, Engine)  # a mistake does not wait for the model
     check_dtype(dtype, to)  # type: ignore[arg-type]  # checked
+    check_new_folder(folder, force)
     results, said = [_result(path) for path in scores or []], None if card is None else _card(card)
     place = find(model)
     recipe = _text(place / RECIPE) if (place / RECIPE).is_file() else None
     loaded = load(model)
     check_results(results, loaded)
     loaded.about |= _told(place, name, [each.scored for each in results], said)
-    write(loaded, folder, to, dtype, recipe)  # type: ignore[arg-type]  # checked
-    size = sum(file.stat().st_size for file in folder.iterdir())
+    write(loaded, folder, to, dtype, recipe, force)  # type: ignore[arg-type]  # checked
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     typer.echo(f"{folder}: {size / 1e6:,.1f} MB for {to}, {dtype}; README.md in it says how it is loaded")
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.options import Force
+
 if TYPE_CHECKING:
     from regard.labs.lab import Lab
 
@@ -21,14 +23,16 @@ def lab(
     sizes: Annotated[bool, typer.Option("--sizes", help="Tell its sizes and what they mean; run nothing.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The long form of a lab that has one: ablation.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help=f"A folder for tables, picture and page; of all, {GALLERY} if not given.")
+        Path | None,
+        typer.Option(help=f"A new or empty folder for tables, picture and page; of all, {GALLERY} if not given."),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Ask a question about attention, and have it answered by measurement: figures, a picture, conclusions.
 
     A conclusion that this measurement does not bear out is said to be so, and the exit status is 1. With all, the
-    folder becomes a gallery: a picture and a page of Markdown for each lab, and an index. Files that are there already
-    are written anew.
+    folder becomes a gallery: a picture and a page of Markdown for each lab, and an index. To add to a gallery, or to
+    write it again, use --force.
 
     Example: regard lab scaling --set length=128 --out labs
     """
@@ -38,7 +42,7 @@ def lab(
     if name == "all":
         if changes or sizes or full:
             raise ValueError("all labs have their usual sizes: --set, --sizes and --full are for one")
-        _all(out or GALLERY)
+        _all(out or GALLERY, force)
         return
     from regard.labs.lab import lab as find
 
@@ -54,7 +58,7 @@ def lab(
         return
     options = [part for change in changes or [] for part in ("--set", change)]
     command = shlex.join(["regard", "lab", name, *options, *(["--full"] if full else [])])
-    _one(chosen, command, out)
+    _one(chosen, command, out, force)
 
 
 def _list() -> None:
@@ -72,8 +76,8 @@ def _list() -> None:
     typer.echo("\nOne is run by its name, as in regard lab scaling; regard lab --help says more.")
 
 
-def _one(chosen: "Lab", command: str, out: Path | None) -> None:
-    folder = None if out is None else _folder(out)
+def _one(chosen: "Lab", command: str, out: Path | None, force: bool) -> None:
+    folder = None if out is None else _folder(out, force)
     from regard.labs.gallery import keep, run
     from regard.labs.show import show
     from regard.view.console import console
@@ -89,7 +93,7 @@ def _one(chosen: "Lab", command: str, out: Path | None) -> None:
         raise typer.Exit(1)
 
 
-def _all(out: Path) -> None:
+def _all(out: Path, force: bool) -> None:
     from regard.labs.gallery import hang, run, write_index
     from regard.labs.lab import NAMES
     from regard.labs.lab import lab as find
@@ -97,7 +101,7 @@ def _all(out: Path) -> None:
     from regard.view.console import console
     from regard.words import duration
 
-    folder, screen, labs = _folder(out), console(), []
+    folder, screen, labs = _folder(out, force), console(), []
     for name in NAMES:
         with screen.status(name):
             labs.append(run(find(name), f"regard lab {name}"))
@@ -109,8 +113,11 @@ def _all(out: Path) -> None:
         raise typer.Exit(1)
 
 
-def _folder(out: Path) -> Path:
-    """The folder, made before anything is measured: a mistake is told at once."""
+def _folder(out: Path, force: bool) -> Path:
+    """The folder, made before anything is measured, so that a mistake is reported at once."""
+    from regard.files import check_new_folder
+
+    check_new_folder(out, force)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

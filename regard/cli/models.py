@@ -50,6 +50,7 @@ def translate(
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
     """
+    from regard.capabilities import require
     from regard.decode.options import Decoding
     from regard.decode.translate import BATCH_TOKENS, FIRST_LINES, Translator
 
@@ -64,6 +65,7 @@ def translate(
     lines = _said(text) if text else _lines(source)
     typing = not text and source is None and sys.stdin.isatty()
     loaded = load_model(model or default_model(), device)
+    require(loaded, "translate")
     precise = "float32" if scores and precision == "auto" else precision  # its digits are then all right
     translator = Translator(loaded.quick(precise), options, batch_tokens or BATCH_TOKENS)
     if typing:

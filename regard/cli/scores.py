@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, zip_longest
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.models import MODEL, Device
+from regard.cli.options import Force
 
 SYSTEM = f"{MODEL[:-1]}; or a text file with a translator's outputs, a line each."
 
@@ -120,7 +121,10 @@ def compare(
     sentences: Annotated[int, typer.Option(min=0, help="Sentences to show where they differ most.")] = 5,
     out: Out = None,
     report: Annotated[Path | None, typer.Option(help="Write all that is shown as Markdown.")] = None,
-    outputs: Annotated[Path | None, typer.Option(help="A folder for all translations: a file each run.")] = None,
+    outputs: Annotated[
+        Path | None, typer.Option(help="A new or empty folder for all translations: a file each run.")
+    ] = None,
+    force: Force = False,
     beam: Beam = 4,
     length_penalty: Penalty = 0.6,
     precision: Precision = "float32",
@@ -152,13 +156,15 @@ def compare(
     options = _options(beam, length_penalty)
     examples = _examples(_corpus([source], reference, columns, keys), limit, skip_bad, "--source and --reference")
     _check_paths(out=out, report=report)
-    _make_folder(outputs)
-    runs = []
+    _make_folder(outputs, force)
+    runs, written = [], set[Path]()
     for (label, path), name in zip(named, names, strict=True):
         recipe, made = _run(name, path, examples, options, precision, device)
         runs.append((label, recipe, made))
         if outputs is not None:  # at once: whatever happens to the others, it is kept
-            _write_lines(_new_file(outputs, name if label is None else f"{label}-{name}"), made.translated.outputs)
+            file = _new_file(outputs, name if label is None else f"{label}-{name}", written)
+            _write_lines(file, made.translated.outputs)
+            written.add(file)
     result = run(in_groups(runs), examples, sentences)
     _write_json(out, result)
     if report is not None:
@@ -308,12 +314,13 @@ def _check_paths(**paths: Path | None) -> None:
             raise ValueError(f"--{name} {path} {what}")
 
 
-def _make_folder(outputs: Path | None) -> None:
-    """The folder of all translations; a ValueError where there is something already."""
+def _make_folder(outputs: Path | None, force: bool) -> None:
+    """The folder of all translations; a ValueError where there is something already, unless with `force`."""
+    from regard.files import check_new_folder
+
     if outputs is None:
         return
-    if outputs.exists() and not (outputs.is_dir() and not any(outputs.iterdir())):
-        raise ValueError(f"--outputs {outputs} is there already: name a new folder")
+    check_new_folder(outputs, force)
     outputs.mkdir(parents=True, exist_ok=True)
 
 
@@ -335,11 +342,11 @@ def _short(systems: Sequence[str]) -> list[str]:
     return [str(Path(*each[:told][::-1])) if told else system for each, system in zip(parts, systems, strict=True)]
 
 
-def _new_file(folder: Path, name: str) -> Path:
-    """A file for the outputs of a run of this name, that is not there yet."""
+def _new_file(folder: Path, name: str, written: Collection[Path]) -> Path:
+    """A file for the outputs of a run of this name, that this command has not written yet."""
     plain = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "outputs"
     paths = (folder / f"{plain}{f'-{i}' * (i > 1)}.txt" for i in count(1))
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if path not in written)
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:

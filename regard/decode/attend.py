@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.capabilities import is_able
 from regard.config import did_you_mean
 from regard.decode.generate import translate
 from regard.decode.options import Decoding
@@ -181,19 +182,20 @@ def _decoder(stored: Stored, network: Decoder, tokenizer: Tokenizer, source: str
     """A translator, whose source is followed by a separator and the target; or a language model."""
     ids, text = tokenizer.framed(source), target
     writes: tuple[str, ...]
-    if stored.special.separator is None:
+    separator = stored.special.separator if is_able(stored, "translate") else None
+    if separator is None:
         read = [*ids, *([] if target is None else tokenizer.encode_target(target))]
         prefix, writes = len(ids), _labels(tokenizer, read[1:])
     else:
         text, written = _written(stored, network, tokenizer, ids, target)
-        read = [*ids, stored.special.separator, *written[:-1]]
+        read = [*ids, separator, *written[:-1]]
         prefix, writes = len(ids) + 1, ("",) * len(ids) + _labels(tokenizer, written)
     lengths = {"prefix": torch.tensor([prefix], device=_device(stored))} if network.config.prefix else {}
     with torch.inference_mode(), watch(network) as seen:
         logits = network(_row(stored, read), **lengths)  # [1, T, V], or [1, classes]
     if network.config.classes:
         writes = ()
-    elif stored.special.separator is None:
+    elif separator is None:
         writes = (*writes, *_labels(tokenizer, [int(logits[0, -1].argmax())]))  # behind the text: what it would say
     tokens = _labels(tokenizer, read)
     return _attention(stored, source, text, {"decoder": Map(_weights(seen, "decoder"), tokens, tokens, writes)})

@@ -1,23 +1,25 @@
 """Text to text: any number of lines of any length through a translator, in batches whose size is bounded.
 
-A translator has learned single sentences, now and then two: of a paragraph it would say the beginning, and leave out
-the rest. A line that has more, or is longer than it takes comfortably, is cut at the ends of sentences, a sentence that
-still is too long at commas, then at spaces, and as a last resort anywhere; what is said of the pieces is joined again
-with the spacing that stood between them. A line feed always parts. Blank pieces are not translated.
+A translator has learned single sentences: of a paragraph, and often of two sentences, it would translate some and drop
+the rest. So each sentence is translated by itself (see `regard.decode.sentence_splitter`). A sentence that is too long
+for the model is cut at commas, then at spaces, and as a last resort between any two characters. The translations are
+joined with the white space that separated their sources. A part without a letter or a digit is copied.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from heapq import nlargest
-from itertools import islice, product
+from itertools import islice, pairwise, product
+from unicodedata import category
 
 from regard.config import require_at_least
 from regard.decode.generate import Inputs
 from regard.decode.generate import translate as translate_ids
 from regard.decode.options import Decoding
 from regard.decode.search import Hypothesis
+from regard.decode.sentence_splitter import has_words, needs_space_after, sentences
 from regard.decode.text import cut
 from regard.store import Stored
 from regard.text.opus import OpusTokenizer
@@ -27,8 +29,6 @@ BATCH_TOKENS = 16_384
 """places of a batch: hypotheses × the longest source"""
 COMFORTABLE = 200
 """tokens of a source, framed: the sentences that translators learn from are rarely longer"""
-TOGETHER = 2
-"""sentences that are translated as one: corpora have pairs of two, hardly any of three"""
 FIRST_LINES = 32
 """so many lines are read before the first are translated; then twice as many each time"""
 
@@ -54,9 +54,13 @@ class Piece:
     """A part of a text that is translated as one, and the spacing around it."""
 
     before: str
-    ids: list[int]
-    """as the model reads it; none if there is nothing to read"""
-    after: str
+    """white space, or all of a part without a letter or digit: such a part is copied"""
+    core: str = ""
+    ids: list[int] = field(default_factory=list)
+    """the core as the model reads it; none if there is nothing to read"""
+    after: str = ""
+    unspaced: bool = False
+    """whether no space follows because the script has none: a translation into one that has spaces needs one"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Translator:
     def all(self, texts: Sequence[str], progress: Progress | None = None) -> list[list[Translation]]:
         """The best translations of each text, in the order of the texts."""
         longest = comfortable(self.model)
-        texts_in_pieces = [list(self._pieces(text, longest)) for text in texts]
+        texts_in_pieces = [self._pieces(text, longest) for text in texts]
         sources = {(t, p): piece.ids for t, pieces in enumerate(texts_in_pieces) for p, piece in enumerate(pieces)}
         sources = {place: ids for place, ids in sources.items() if ids}
         waiting = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
@@ -124,26 +128,34 @@ class Translator:
 
         return reduce(join, pieces) if pieces else [NOTHING]
 
-    def _pieces(self, text: str, longest: int) -> Iterator[Piece]:
-        """The text in parts that the model takes comfortably; joined, they are the text."""
+    def _pieces(self, text: str, longest: int) -> list[Piece]:
+        """The text in parts that the model takes comfortably; joined, they are the text.
+
+        Each sentence is a part of its own. One that is too long is halved until its parts are not.
+        """
         code = re.match(r">>\S+?<<\s*", text) if isinstance(self.tokenizer, OpusTokenizer) else None
         language = code[0] if code else ""  # which every piece must say
 
-        def parts(text: str, ways: Sequence[Callable[[str], list[str]]]) -> Iterator[Piece]:
+        def parts(text: str) -> Iterator[Piece]:
             core = text.strip()
-            ids = self.tokenizer.framed(language + core) if core else []
+            if not has_words(core):
+                yield Piece(text)
+                return
+            ids = self.tokenizer.framed(language + core)
             if len(ids) <= longest or len(core) == 1:
                 start = text.index(core)
-                yield Piece(text[:start], ids, text[start + len(core) :])
+                yield Piece(text[:start], core, ids, text[start + len(core) :])
                 return
-            pieces = ways[0](text)
-            for piece in pieces:
-                yield from parts(piece, ways if len(pieces) > 1 else ways[1:])
+            for half in halves(text):
+                yield from parts(half)
 
-        for line in re.findall(r"[^\n]*\n|[^\n]+", text[len(language) :]):
-            found = sentences(line)
-            for piece in found if len(found) > TOGETHER else [line]:
-                yield from parts(piece, (sentences, halves))
+        found = [
+            piece for each in sentences(text[len(language) :], source_language(self.model)) for piece in parts(each)
+        ]
+        return [
+            replace(piece, unspaced=not piece.after and not following.before and needs_space_after(piece.core))
+            for piece, following in pairwise(found)
+        ] + found[-1:]
 
 
 NOTHING = Translation("", 0.0, 0.0, True)
@@ -155,6 +167,13 @@ def tokenizer_of(model: Stored) -> Tokenizer:
         why = model.about.get("tokenizer", "save one in its folder (tokenizer.json)")
         raise ValueError(f"this model has no tokenizer, and so reads ids alone: {why}")
     return model.tokenizer
+
+
+def source_language(model: Stored) -> str | None:
+    """The language that a model translates from, if it says so (`about["languages"]`)."""
+    languages = model.about.get("languages")
+    first = languages[0] if isinstance(languages, list) and languages else None
+    return first if isinstance(first, str) else None
 
 
 def comfortable(model: Stored) -> int:
@@ -185,9 +204,15 @@ def in_batches(sources: dict[tuple[int, int], list[int]], places: int) -> Iterat
 
 def _between(piece: Piece, found: list[Translation] | None) -> list[Translation]:
     """A piece's translations within its spacing."""
-    nothing = [NOTHING] if found is None else found
-    around = (Translation(piece.before, 0.0, 0.0, True), Translation(piece.after, 0.0, 0.0, True))
-    return [_beside(_beside(around[0], each), around[1]) for each in nothing]
+    if found is None:
+        return [replace(NOTHING, text=piece.before + piece.after)]
+    return [replace(each, text=piece.before + each.text + _after(piece, each.text)) for each in found]
+
+
+def _after(piece: Piece, translated: str) -> str:
+    """The white space after a piece's translation."""
+    missing = piece.unspaced and translated and not needs_space_after(translated)
+    return " " if missing else piece.after
 
 
 def _beside(head: Translation, tail: Translation) -> Translation:
@@ -196,56 +221,34 @@ def _beside(head: Translation, tail: Translation) -> Translation:
     )
 
 
-# What may look like the end of a sentence: marks, what closes a quotation, and space. Only where a run of marks begins:
-# a line of a hundred thousand dots is looked at once.
-_END = re.compile(r"(?<![.!?…])(?P<marks>[.!?…]++)(?:[ \u00a0\u202f]?»|[\"'”’)\]])*+\s++")
-_OPENING = re.compile(r"[\"'“‘«(\[¿¡—–-]*+[ \u00a0\u202f]?")
-_INITIALS = re.compile(r"(?:[^\W\d][.-]{1,2})*[^\W\d]")
-_SHORT = re.compile(
-    "mm|mmes?|mlles?|mgr|drs?|pr|prof|ste?|cf|ex|[eé]ds?|env|av|apr|t[eé]l|bd|boul|hab|mrs?|ms|messrs|[js]r|rev|hon|g[eé]n"
-    "|capt|cpt|lt|sgt|gov|sen|rep|dept|vs|viz|approx|janv|f[eé]vr?|avr|sept|oct|nov|d[eé]c"
-)
-_SHORT_BEFORE_A_NUMBER = re.compile("nos?|nº|art|vol|chap|fig|pp|jan|feb|mar|aug")  # otherwise these are words
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a French or English text, each with the space behind it; joined, they are the text.
-
-    A full stop ends none after an abbreviation, an initial or a number that opens a list, nor where a small letter
-    follows. In doubt nothing is parted.
-
-    >>> sentences("M. Dupont a payé 3.50 €, p. ex. hier. « Vraiment ? » dit-elle. Oui !")
-    ['M. Dupont a payé 3.50 €, p. ex. hier. ', '« Vraiment ? » dit-elle. ', 'Oui !']
-    """
-    found, start = [], 0
-    for end in _END.finditer(text):
-        if end.end() < len(text) and _ends_here(text, start, end):
-            found.append(text[start : end.end()])
-            start = end.end()
-    return [*found, text[start:]]
-
-
-def _ends_here(text: str, start: int, end: re.Match[str]) -> bool:
-    opening = _OPENING.match(text, end.end())
-    place = opening.end() if opening else end.end()
-    following = text[place : place + 1]
-    if not (following.isupper() or following.isdigit()):
-        return False
-    if end["marks"] != ".":
-        return True
-    words = text[max(start, end.start() - 40) : end.start()].split()
-    word = re.sub(r"^[\"'“‘«(\[]+|^[dl][’']", "", words[-1].casefold()) if words else ""
-    opens_a_list = text[start : end.start()].strip().isdigit()
-    short = (_INITIALS, _SHORT, _SHORT_BEFORE_A_NUMBER) if following.isdigit() else (_INITIALS, _SHORT)
-    return not (opens_a_list or any(pattern.fullmatch(word) for pattern in short))
-
-
 def halves(text: str) -> list[str]:
-    """A text in two, near its middle: behind a comma or the like, or else at a space, or else anywhere."""
+    """A text in two, near its middle: after a comma or the like, else at a space, else between any two characters.
+
+    >>> halves("le chat noir, le chien")
+    ['le chat noir, ', 'le chien']
+    """
     middle, quarter = len(text) / 2, len(text) / 4
-    for boundary in (r"[,;:]\s+", r"\s+", ""):
-        cuts = [match.end() for match in re.finditer(boundary, text) if abs(match.end() - middle) <= quarter]
+    for boundary in (_COMMA, _SPACE):
+        cuts = [match.end() for match in boundary.finditer(text) if abs(match.end() - middle) <= quarter]
         if cuts:
             place = min(cuts, key=lambda place: abs(place - middle))
             return [text[:place], text[place:]]
-    return [text]
+    place = _between_characters(text, len(text) // 2)
+    return [text[:place], text[place:]] if place else [text]
+
+
+def _between_characters(text: str, place: int) -> int:
+    """A place near this one where no accent, joiner or modifier is separated from its letter; else the place itself."""
+    for near in range(place, max(0, place - MAX_CHARACTER), -1):
+        joins = text[near - 1] == ZERO_WIDTH_JOINER or text[near] in SKIN_TONES or category(text[near])[0] in "MC"
+        if not joins:
+            return near
+    return place
+
+
+_COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
+_SPACE = re.compile(r"\s++")
+MAX_CHARACTER = 32
+"""code points of what is one character to a reader, an emoji of a family being among the longest"""
+ZERO_WIDTH_JOINER = "\u200d"
+SKIN_TONES = frozenset("🏻🏼🏽🏾🏿")

@@ -138,7 +138,7 @@ def _learn(teller: Teller, recipe: Recipe, out: Path, state: State, what: str) -
 
 def _better(teller: Teller, out: Path) -> None:
     """One sentence of the validation text, as the model said it at several moments."""
-    validated = [event for event in read_metrics(out) if isinstance(event, Validated) and event.samples]
+    validated = [event for event in read_metrics(out, strict=False) if isinstance(event, Validated) and event.samples]
     if not validated:
         return
     place = max(range(len(validated[-1].samples)), key=lambda i: _change(validated, i))

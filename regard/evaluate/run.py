@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 
+from regard.capabilities import is_able
 from regard.config import did_you_mean
 from regard.decode.generate import padded
 from regard.decode.options import Decoding
@@ -139,13 +140,11 @@ class ClassesResult:
 
 def task_of(model: Stored) -> Task:
     """What a model is scored by; a ValueError for an encoder that only fills in masks."""
-    if model.config.classes:
+    if is_able(model, "classify"):
         return "classes"
-    if isinstance(model.network, EncoderDecoder):
+    if is_able(model, "translate"):
         return "translation"
-    if isinstance(model.network, Decoder) and model.special.separator is not None:
-        return "translation"
-    if isinstance(model.network, Decoder) and not model.config.prefix:
+    if is_able(model, "score texts"):
         return "language"
     raise ValueError(
         f"this {model.config.kind} neither translates, nor continues text, nor classifies: there is no score for it"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.capabilities import is_able
 from regard.config import ModelConfig
 from regard.store import Stored
 from regard.text.opus import OpusTokenizer
@@ -145,8 +146,7 @@ def _limits(stored: Stored) -> list[str]:
 
 def translates(stored: Stored) -> bool:
     """Whether a model is a translator."""
-    kind = stored.config.kind
-    return kind == "encoder-decoder" or (kind == "decoder" and stored.special.separator is not None)
+    return is_able(stored, "translate")
 
 
 def _beware(notes: dict[str, None]) -> str:

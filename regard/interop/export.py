@@ -8,7 +8,7 @@ from regard.files import new_folder
 from regard.interop.card import write_card
 from regard.interop.ct2 import DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
-from regard.store import RECIPE, Stored, as_rounded, check_writable, write, write_manifest
+from regard.store import RECIPE, Stored, as_rounded, check_writable, model_files, write, write_manifest
 from regard.weights import FLOATS
 
 Engine = Literal["huggingface", "ctranslate2", "regard"]
@@ -21,20 +21,26 @@ SHORT = {
 
 
 def export(
-    m: Stored, folder: Path | str, to: Engine = "huggingface", dtype: str = "float32", recipe: str | None = None
+    m: Stored,
+    folder: Path | str,
+    to: Engine = "huggingface",
+    dtype: str = "float32",
+    recipe: str | None = None,
+    force: bool = False,
 ) -> None:
     """Write the model `m` with its card for Hugging Face's `transformers` (and what reads its folders), for
     CTranslate2, or for Regard.
 
     `dtype` is float32, float16 or bfloat16, and for CTranslate2 also one of its quantisations, such as int8. `recipe`
-    is the text of a recipe to lie beside it.
+    is the text of a recipe to lie beside it. The folder must be new or empty; with `force` a model that is there is
+    replaced, and files of other names stay.
     """
     check_type("to", to, Engine)
     check_dtype(dtype, to)
     folder = Path(folder)
-    check_writable(m, folder)
+    check_writable(m, folder, force)
     m = as_rounded(m, dtype)
-    with new_folder(folder) as temporary:
+    with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
         if recipe is not None:
             (temporary / RECIPE).write_text(recipe, encoding="utf-8")
         if to == "huggingface":

@@ -44,9 +44,14 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
         self.transform = OutputTransform(config) if config.output_transform else nn.Identity()
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is a copy made for decoding (`regard.decode.quick`)."""
+        return self.quick_output is not None or self.loops is not None
+
     def check_whole(self, wish: str) -> None:
         """A ValueError if this is a copy made for decoding, which cannot do what is wished."""
-        if self.quick_output is not None or self.loops is not None:
+        if self.is_copy:
             raise ValueError(f"this is a copy made for decoding: {wish} the model that it was made from")
 
     @property

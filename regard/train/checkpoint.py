@@ -229,10 +229,10 @@ def _prune(run: Path, step: int) -> None:
 
 def _unknown_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
     """The best models that none of these checkpoints knows of."""
-    known = set()
+    known = []
     for folder in checkpoints:
         with suppress(ValueError, OSError):  # if it is damaged, that is said when it is needed
-            known.add(read_json(folder / PROGRESS).get("best_step"))
+            known.append(read_json(folder / PROGRESS).get("best_step"))
     return [folder for folder in _numbered(run, "best") if _number(folder) not in known]
 
 

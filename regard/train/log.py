@@ -1,23 +1,31 @@
 """A run's log: `metrics.jsonl`, an event a line; `samples.txt`, to be read; TensorBoard where that is installed.
 
 JSON has no NaN and no infinity: they are written as the texts "NaN", "Infinity" and "-Infinity", and read back.
+
+Other versions of Regard, and other programs, may write events and fields that this one does not know. They are ignored
+when the log is read, and kept as they are when a run is resumed.
 """
 
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from regard.config import check_type, did_you_mean
+from regard.config import check_type
 from regard.files import flush, is_there, shorten
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.words import visible
 
 METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
+DAMAGED = f"{METRICS}.damaged"
+SAMPLES_OF_STEP = re.compile(rb"^step ([\d,]+): loss [^\n]*\n(?:(?:  [^\n]*)?\n)*+", re.MULTILINE)
+"""what `_samples` writes of a validation"""
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Started, Stepped, Validated, Saved, Noted, Ended)}
 ONCE = (Stepped, Validated, Saved)
 """what happens once at a step, however often a run goes on from it"""
@@ -28,15 +36,24 @@ class Log:
     """A watcher that writes what happens into a run's folder.
 
     At step 0 it begins anew. Otherwise a run goes on from `step`: what an interrupted process left of later steps is
-    dropped, and its end too, so that the log reads as that of one run.
+    dropped, and its end too, so that the log reads as that of one run. All other lines stay byte for byte; those that
+    are no JSON objects are moved to `metrics.jsonl.damaged`.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [event for event in read_metrics(folder, strict=False) if _stays(event, step)] if step else []
-        self.told = {(type(event), event.step) for event in kept}
-        write_whole(folder / METRICS, "".join(map(_line, kept)))
-        write_whole(folder / SAMPLES, "".join(_samples(event) for event in kept if isinstance(event, Validated)))
+        *lines, rest = _read_lines(folder / METRICS)
+        lines += [rest] if _object(rest) is not None else []  # otherwise it was cut short
+        kept = [(line, found) for line in lines if (found := _object(line)) is not None and _stays(found, step)]
+        if damaged := [line for line in lines if line and _object(line) is None]:
+            write_whole(
+                folder / DAMAGED, b"".join(line + b"\n" for line in [*_read_lines(folder / DAMAGED)[:-1], *damaged])
+            )
+        self.told = {
+            (found["event"], found["step"]) for _, found in kept if _is_known(found) and _step(found) is not None
+        }
+        write_whole(folder / METRICS, b"".join(line + b"\n" for line, _ in kept))
+        write_whole(folder / SAMPLES, _kept_samples(folder / SAMPLES, [found for _, found in kept], step))
         self.folder = folder
         self.board = _Board.open(folder / TENSORBOARD, step)
 
@@ -44,9 +61,9 @@ class Log:
         """Write an event. Files are closed behind it, so that nothing is lost however the process ends."""
         if isinstance(event, Ticked):
             return
-        if isinstance(event, ONCE) and (type(event), event.step) in self.told:
+        if isinstance(event, ONCE) and (type(event).__name__, event.step) in self.told:
             return
-        self.told.add((type(event), event.step))
+        self.told.add((type(event).__name__, event.step))
         _append(self.folder / METRICS, _line(event))
         if isinstance(event, Validated):
             _append(self.folder / SAMPLES, _samples(event))
@@ -69,25 +86,49 @@ class Log:
 
 
 def read_metrics(folder: Path, strict: bool = True) -> list[Event]:
-    """What a run's log tells, in order; nothing where there is none. A last line that was cut short is left out.
+    """The events of a run's log, in order; none where there is no log. A last line that was cut short is left out.
 
-    Any other line that cannot be read is a ValueError or, if not `strict`, left out too.
+    Events and fields of other versions are left out. Any other line that cannot be read is a ValueError or, if not
+    `strict`, left out too.
     """
     path = folder / METRICS
-    if not is_there(path):
-        return []
-    *whole, rest = path.read_bytes().split(b"\n")
-    events = []
+    *whole, rest = _read_lines(path)
+    events: list[Event] = []
     for number, line in enumerate(whole, start=1):
         try:
-            events.append(_event(json.loads(line)))
+            found = _object(line, strict=True)
+            events += [_event(found)] if found is not None and _is_known(found) else []
         except (ValueError, RecursionError) as error:
             if strict:
                 raise ValueError(f"{path}:{number}: {shorten(str(error))}") from None
     try:  # the process may have been ended within a line, or just before its end
-        return [*events, _event(json.loads(rest))]
+        found = _object(rest)
+        return [*events, _event(found)] if found is not None and _is_known(found) else events
     except (ValueError, RecursionError):
         return events
+
+
+def _read_lines(path: Path) -> list[bytes]:
+    """The lines of a file, the last of which is what follows the last line feed; one that is empty if there is none."""
+    return path.read_bytes().split(b"\n") if is_there(path) else [b""]
+
+
+def _object(line: bytes, strict: bool = False) -> dict[str, Any] | None:
+    """The JSON object of a line; if it is none, an error or, if not `strict`, None."""
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            raise ValueError("each line must be a JSON object")
+    except (ValueError, RecursionError):
+        if strict:
+            raise
+        return None
+    return found
+
+
+def _is_known(found: dict[str, Any]) -> bool:
+    """Whether an object of the log is an event of this version's."""
+    return isinstance(found.get("event"), str) and found["event"] in KINDS
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -106,11 +147,34 @@ def write_whole(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _stays(event: Event, step: int) -> bool:
-    """Whether an event belongs to a run that goes on from a step: where that begins and that it ended is told anew."""
-    if isinstance(event, Ended):
+def _step(found: dict[str, Any]) -> int | None:
+    """The step of an object of the log, if it has one."""
+    step = found.get("step")
+    return step if isinstance(step, int) else None
+
+
+def _stays(found: dict[str, Any], step: int) -> bool:
+    """Whether a line belongs to a run that is resumed at a step, which writes its own start and end."""
+    at = _step(found)
+    if at is None:
+        return True  # not one of ours
+    if not _is_known(found):
+        return at <= step
+    if found["event"] == Ended.__name__ or not step:
         return False
-    return event.step < step if isinstance(event, Started) else event.step <= step
+    return at < step if found["event"] == Started.__name__ else at <= step
+
+
+def _kept_samples(path: Path, kept: list[dict[str, Any]], step: int) -> bytes:
+    """The samples of all validations up to a step: from the log or, of those that cannot be read, as they are there."""
+    text = path.read_bytes() if is_there(path) else b""
+    there = {int(block[1].replace(b",", b"")): block[0] for block in SAMPLES_OF_STEP.finditer(text)}
+    for found in kept:
+        if found.get("event") == Validated.__name__:
+            with suppress(ValueError):
+                event = _event(found)
+                there[event.step] = _samples(event).encode("utf-8", "backslashreplace")  # type: ignore[arg-type]
+    return b"".join(there[each] for each in sorted(there) if step and each <= step)
 
 
 def _append(path: Path, text: str) -> None:
@@ -140,24 +204,22 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _event(told: Any) -> Event:
-    if not isinstance(told, dict) or not isinstance(told.get("event"), str):
-        raise ValueError('each line must be an object with its "event"')
-    name = told.pop("event")
-    if name not in KINDS:
-        raise ValueError(f"no event {name!r}: {did_you_mean(name, KINDS)}")
-    event: Event = _made(KINDS[name], told)
+def _event(found: dict[str, Any]) -> Event:
+    """The event of an object that has the name of one."""
+    event: Event = _made(KINDS[found["event"]], found)
     return event
 
 
 def _made(kind: type[Any], told: Any) -> Any:
-    """A dataclass of events from the names and values of all its fields."""
+    """A dataclass of events from the names and values of its fields; others are ignored."""
     if not isinstance(told, dict):
         raise ValueError(f"{kind.__name__} must be an object, and is {told!r}")
     hints = get_type_hints(kind)
-    if odd := sorted(hints.keys() ^ told.keys()):
-        raise ValueError(f"{kind.__name__}: {odd[0]!r} is {'missing' if odd[0] in hints else 'unknown'}")
-    return kind(**{name: _value(f"{kind.__name__}.{name}", told[name], hint) for name, hint in hints.items()})
+    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    if missing := sorted(needed - told.keys()):
+        raise ValueError(f"{kind.__name__}: {missing[0]!r} is missing")
+    values = {name: _value(f"{kind.__name__}.{name}", told[name], hint) for name, hint in hints.items() if name in told}
+    return kind(**values)
 
 
 def _value(name: str, value: Any, hint: Any) -> Any:

@@ -11,15 +11,17 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
 
+from regard.config import check_type
 from regard.model.transformer import Network, build
 from regard.store import RECIPE, Stored, fill, load
 from regard.train.average import Average, Weights
 from regard.train.checkpoint import (
+    PROGRESS,
     best_model,
     check_whole,
     held,
@@ -97,6 +99,23 @@ class Progress:
     """the digest of what is learned from"""
     packed: bool = False
     """whether sentences share rows: epoch and index count batches of one kind"""
+
+    @classmethod
+    def read(cls, found: dict[str, Any], where: Path) -> "Progress":
+        """The progress of a checkpoint; fields of other versions are ignored, and missing ones have their defaults.
+
+        Raises a ValueError if there is no step, or a field is not of its type; `where` is for the message.
+        """
+        hints = get_type_hints(cls)
+        known = {name: value for name, value in found.items() if name in hints}
+        try:
+            for name, value in ({"step": None} | known).items():
+                check_type(name, value, list if name == "kept" else hints[name])
+            for each in known.get("kept", ()):
+                check_type("kept", each, int)
+        except ValueError as error:
+            raise ValueError(f"{where} cannot be resumed from: {error}") from None
+        return cls(**known)
 
 
 @dataclass(frozen=True)
@@ -375,7 +394,7 @@ class Run:
                 raise ValueError(f"{self.out} holds {here}, and for the first rank {first}: it must be one for all")
         if found is None:
             return [*damaged, "there is no checkpoint to go on from: this run begins anew"]
-        self.progress = Progress(**found.progress)
+        self.progress = Progress.read(found.progress, found.folder / PROGRESS)
         if self.here.first:
             set_aside(self.out, self.progress.step)
         self.optimizer.load(dict(found.model.network.named_parameters()), found.tensors)

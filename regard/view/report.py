@@ -36,7 +36,7 @@ Scores = TranslationScores | LanguageScore | ClassScores
 
 def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
     """Write the report of a run into its folder; `scores` are those of the finished model on test sets."""
-    events = read_metrics(folder)
+    events = read_metrics(folder, strict=False)
     started = [event for event in events if isinstance(event, Started)]
     if not started:
         raise ValueError(f"{folder / METRICS} tells of no run: name a folder that regard train wrote")

@@ -2,23 +2,24 @@
 
 from pathlib import Path
 
-from regard.files import new_folder
+from regard.files import check_new_folder, new_folder
 from regard.text.petit import SPLITS, pairs
 
 HELD_OUT = 1_000
 """pairs in each of the other splits, however many there are to train on: figures on them can be compared"""
 
 
-def write_petit(count: int, folder: Path, seed: int = 0) -> dict[str, int]:
-    """Write `count` training pairs and the held-out splits into a new folder, and say how many each has.
+def write_petit(count: int, folder: Path, seed: int = 0, force: bool = False) -> dict[str, int]:
+    """Write `count` training pairs and the held-out splits into a new or empty folder, and say how many each has.
+
+    With `force` the folder may hold files; those of the same names are replaced.
 
     `NAME.fr` and `NAME.en` hold the sentences, `NAME.align` word alignments as `0-0 1-2` (French, English, counted as
     `words` does), `NAME.tags` the names of each pair's phenomena.
     """
-    if folder.exists():
-        raise ValueError(f"{folder} is there already: name a folder that is not")
+    check_new_folder(folder, force)
     sizes = {split: count if split == "train" else HELD_OUT for split in SPLITS}
-    with new_folder(folder) as temporary:
+    with new_folder(folder, force=force) as temporary:
         for split, size in sizes.items():
             suffixes = ("fr", "en", "align", "tags")
             files = [(temporary / f"{split}.{suffix}").open("w", encoding="utf-8", newline="\n") for suffix in suffixes]

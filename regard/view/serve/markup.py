@@ -11,12 +11,19 @@ from dataclasses import dataclass
 
 WHOLE = ("script", "style", "pre", "code", "textarea", "template")
 """elements whose content is no prose"""
+RAW = ("script", "style", "textarea")
+"""those whose content lasts to the end of the page if they are not closed"""
 INLINE = re.compile(
     "a|abbr|b|bdi|bdo|cite|code|data|dfn|em|font|i|img|input|kbd|label|mark|q|s|samp|small|span|strong|sub|sup|time|tt|u"
     "|var|wbr"
 )
 """elements that stand within a sentence"""
+OPENING = re.compile(r"<!--|<(?=[a-zA-Z/!?])")
+"""where markup may begin: any other `<` is text"""
 TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*)")
+COMPLETE_TAG = re.compile(r"</?[a-zA-Z](?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>]){0,4096}+>")
+"""a tag, in whose quoted values a `>` may stand"""
+CLOSING = {name: re.compile(f"</{name}(?=[\\s/>]|$)", re.ASCII | re.IGNORECASE) for name in WHOLE}
 
 
 @dataclass(frozen=True)
@@ -57,15 +64,16 @@ def escape(text: str) -> str:
 
 
 def _parts(page: str) -> Iterator[Part]:
-    place = 0
-    while place < len(page):
-        opening = page.find("<", place)
-        opening = len(page) if opening < 0 else opening
-        yield from _said(page[place:opening])
-        end = _end(page, opening)
-        if end > opening:
-            yield Part(page[opening:end], False)
-        place = end
+    """The page in parts, of which none is lost: every character is in one of them, those of entities as one."""
+    place, last = 0, page.rfind(">")
+    for opening in OPENING.finditer(page):
+        start = opening.start()
+        if start < place or (start > last and opening[0] != "<!--"):  # within what was taken, or never closed: text
+            continue
+        yield from _said(page[place:start])
+        place = _end(page, start)
+        yield Part(page[start:place], False)
+    yield from _said(page[place:])
 
 
 def _said(text: str) -> Iterator[Part]:
@@ -79,14 +87,19 @@ def _said(text: str) -> Iterator[Part]:
 
 
 def _end(page: str, opening: int) -> int:
-    """Where the markup that begins here ends; the end of the page if it never does."""
+    """Where the markup that begins here ends."""
     if page.startswith("<!--", opening):
         return _behind(page, "-->", opening)
-    name = TAG.match(page, opening)
-    if name and page[opening + 1] != "/" and name[1].lower() in WHOLE:
-        closing = page.lower().find(f"</{name[1].lower()}", opening)
-        return _behind(page, ">", closing) if closing >= 0 else len(page)
-    return _behind(page, ">", opening)
+    tag = TAG.match(page, opening)
+    complete = COMPLETE_TAG.match(page, opening)
+    end = complete.end() if complete else _behind(page, ">", opening)
+    if tag and page[opening + 1] != "/" and (name := tag[1].lower()) in WHOLE:
+        # Found in the page itself: in lower case a text can be longer or shorter, as "İ" is.
+        closing = CLOSING[name].search(page, end)
+        if closing:
+            return _behind(page, ">", closing.start())
+        return len(page) if name in RAW else end
+    return end
 
 
 def _behind(page: str, mark: str, start: int) -> int:
