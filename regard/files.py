@@ -33,7 +33,7 @@ def check_new_folder(path: Path, force: bool = False) -> None:
 
     With `force` the folder may hold files: those of the same names are replaced, and all others stay.
     """
-    if (path.exists() or path.is_symlink()) and not path.is_dir():
+    if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is there already, and is not a folder: choose another name")
     if not force and path.is_dir() and any(path.iterdir()):
         raise ValueError(

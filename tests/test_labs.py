@@ -220,7 +220,7 @@ def test_a_lab_as_people_run_it(tmp_path: Path) -> None:
 
 def test_out_must_be_a_folder_and_is_tried_first(tmp_path: Path, pretend: list[Claim]) -> None:
     (tmp_path / "file").write_text("years of work")
-    assert "cannot be a folder" in refused("scaling", "--out", str(tmp_path / "file"))
+    assert "is not a folder" in refused("scaling", "--out", str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "years of work"
 
 
