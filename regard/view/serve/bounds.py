@@ -15,7 +15,9 @@ BEAM = 16
 LOOKED_AT = 300
 """characters of a text whose attention is shown"""
 WEIGHTS = 1_000_000
-"""of attention in one answer"""
+"""of attention in one answer: at most 8 bytes each"""
+LOOK_COST = 5
+"""How many times as much as a character to translate a character counts whose attention is shown."""
 NEW_TOKENS = 1_024
 """that a language model adds"""
 PLACES = 16_384
