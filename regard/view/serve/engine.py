@@ -28,6 +28,7 @@ from regard.decode.translate import Translation, Translator
 from regard.view.serve import bounds
 from regard.view.serve.errors import Refusal
 from regard.view.serve.jobs import Answered, Batch, Call, Job, Texts, Waiting, Walk, Writing, gather, owners, walk
+from regard.view.serve.memory import RELEASE_AFTER_IDLE, RELEASE_EVERY, release_freed_memory
 from regard.view.serve.writing import Prompt, Written
 
 log = logging.getLogger("regard.serve")
@@ -98,7 +99,14 @@ class Engine:
         self._thread.join(2)
 
     async def translate(self, texts: Sequence[str], options: Decoding) -> list[list[Translation]]:
-        """The best translations of each text."""
+        """The best translations of each text; a Refusal if the texts are too long for so wide a beam."""
+        if (cost := sum(map(len, texts)) * options.beam) > bounds.SEARCHED:
+            raise Refusal(
+                400,
+                f"{cost // options.beam:,} characters with a beam of {options.beam} are too much work for one request: "
+                f"{bounds.SEARCHED // options.beam:,} are the most for this beam: send less, or ask for a narrower "
+                "beam or fewer alternatives",
+            )
         job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), texts, options)
         return await self._answered(job) if texts else []
 
@@ -203,13 +211,19 @@ class Engine:
                 self._soon(self._replace_thread)
 
     def _run(self) -> None:
+        released, used = time.monotonic(), True  # when memory was last given back; whether there was work since
         while True:
             with self._ready:
-                self._ready.wait_for(lambda: self._waiting or self._walks or self._ending)
+                patience = RELEASE_AFTER_IDLE if used else None
+                woken = self._ready.wait_for(lambda: self._waiting or self._walks or self._ending, patience)
                 if self._ending:
                     return
                 self._progress = time.monotonic()
-                work = self._next()
+                work = self._next() if woken else None
+            used = bool(woken)
+            if not woken or self._progress - released > RELEASE_EVERY:
+                release_freed_memory()
+                released = time.monotonic()
             if isinstance(work, Call):
                 self._call(work)
             elif work is not None:
