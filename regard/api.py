@@ -16,6 +16,7 @@ from regard import store
 from regard.capabilities import require
 from regard.config import did_you_mean
 from regard.decode.attend import Attention, attend
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.generate import generate, padded, stream
 from regard.decode.options import Decoding
 from regard.decode.quick import Precision, quick
@@ -170,6 +171,7 @@ class Model(Stored):
         rows_of = {(i, 0): source + target for i, (source, target) in enumerate(texts)}
         found: dict[int, float] = {}
         for batch in in_batches(rows_of, SCORE_TOKENS):
+            raise_if_cancelled()
             rows = [i for i, _ in batch]
             sums = self._log_probs([texts[i] for i in rows], ends=wanted is not None)
             found |= dict(zip(rows, sums, strict=True))
@@ -184,6 +186,7 @@ class Model(Stored):
         names = self.about.get("classes") or range(self.config.classes)
         found: dict[int, tuple[str, float]] = {}
         for batch in in_batches(ids, BATCH_TOKENS):
+            raise_if_cancelled()
             tokens, lengths = padded(self.network, [ids[place] for place in batch])
             with torch.inference_mode():
                 best = self.network(tokens, lengths).float().softmax(-1).max(-1)  # [B]

@@ -26,7 +26,8 @@ from regard.weights import FLOATS, REAL, Weights, open_weights, rounded, rounds,
 FORMAT = 1
 """raised when the layout changes"""
 MANIFEST, RECIPE = "manifest.json", "recipe.toml"
-FILES = ("config.json", "model.safetensors", "generation_config.json")
+WEIGHTS = "model.safetensors"
+FILES = ("config.json", WEIGHTS, "generation_config.json")
 TOKENIZER_FILES = (*ENGINE_FILES, *OPUS_FILES)
 MAX_LAYERS = 1_000
 """layers that are built: ten times more than the deepest model in use"""
@@ -112,8 +113,8 @@ def write(stored: Stored, folder: Path, dtype: str | None = None) -> None:
 
 
 def load(folder: Path) -> Stored:
-    """What `save` wrote, after every file has been held against the manifest."""
-    check_manifest(folder)
+    """What `save` wrote, after every file has been compared with the manifest."""
+    digests = check_manifest(folder, WEIGHTS)
     path = folder / "config.json"
     told = read_json(path)
     _check_format(told, path)
@@ -124,11 +125,14 @@ def load(folder: Path) -> Stored:
         config = ModelConfig(**model)
     except (ValueError, TypeError) as error:
         raise ValueError(shorten(f"{path}: {error}")) from None
-    weights = open_weights(folder)
-    network = empty(config, weights)
-    state = network.state_dict()
-    check_names(weights, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    fill(network, {name: weights.read(name) for name in state})
+    try:
+        weights = open_weights(folder)
+        network = empty(config, weights)
+        check_names(weights, {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()})
+        fill(network, weights.read_all(digests[WEIGHTS]))
+    except ValueError:
+        check_digest(folder / WEIGHTS, digests[WEIGHTS])  # if the file is damaged, that is what is wrong
+        raise
     special = special_ids(read_json(folder / "generation_config.json"), config, folder)
     return Stored(network, load_tokenizer(folder), special, about)
 
@@ -282,8 +286,11 @@ def _check_format(told: dict[str, Any], path: Path) -> None:
         )
 
 
-def check_manifest(folder: Path) -> None:
-    """A ValueError that names the first file which is missing, cut short or not what it was."""
+def check_manifest(folder: Path, later: str | None = None) -> dict[str, str]:
+    """The SHA-256 of each file; a ValueError that names the first which is missing, cut short or not what it was.
+
+    The content of the file `later` is not read: its reader compares the digest of what it reads.
+    """
     manifest = read_json(folder / MANIFEST)
     _check_format(manifest, folder / MANIFEST)
     files = manifest.get("files")
@@ -300,5 +307,12 @@ def check_manifest(folder: Path) -> None:
             raise ValueError(f"{path} is missing: the manifest names it")
         if (size := path.stat().st_size) != told.get("bytes"):
             raise ValueError(f"{path} has {size:,} bytes, and the manifest says {quoted(told.get('bytes'))}")
-        if digest(path) != told.get("sha256"):
-            raise ValueError(f"{path} is damaged: its SHA-256 is not the manifest's")
+        if name != later:
+            check_digest(path, told.get("sha256"))
+    return {name: str(told.get("sha256")) for name, told in files.items()}
+
+
+def check_digest(path: Path, sha256: object) -> None:
+    """A ValueError unless the file's content has this SHA-256."""
+    if digest(path) != sha256:
+        raise ValueError(f"{path} is damaged: its SHA-256 is not the manifest's")

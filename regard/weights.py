@@ -1,7 +1,8 @@
 """Weights in safetensors files, read with suspicion: every size is checked before anything is allocated.
 
 A file of this kind is a length, a JSON header that names each tensor with its type, shape and place, and the bytes.
-The library that reads it trusts the header's numbers to fit each other; here they are made to.
+The library for such files trusts the header's numbers to fit each other, and maps the file into memory; here the
+numbers are checked, and the bytes are read.
 """
 
 import hashlib
@@ -9,40 +10,38 @@ import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.files import MAX_JSON, is_there, parse_json, quoted, shorten, stays_within
+from regard.files import MAX_JSON, is_there, parse_json, quoted, stays_within
 from regard.files import is_pickle as is_pickle  # for those who read weights
 from regard.files import read_json as read_json
 
 MAX_HEADER = MAX_JSON
 """bytes of a header: far more than any model of our shapes needs"""
 
-BYTES = {
-    "F64": 8,
-    "F32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U8": 1,
-    "BOOL": 1,
-    "U16": 2,
-    "U32": 4,
-    "U64": 8,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }
-"""bytes of one number of each type"""
+"""Types of numbers by the names that a header gives them."""
 REAL = {"F64", "F32", "F16", "BF16"}
 """types that weights may have"""
 FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -56,29 +55,63 @@ class Entry:
     file: Path
     dtype: str
     shape: tuple[int, ...]
+    offset: int = 0
+    """Position of its first byte in the file."""
+
+    @property
+    def size(self) -> int:
+        """Its number of bytes in the file."""
+        return math.prod(self.shape) * TYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The tensors of a folder or file, by name; read one at a time."""
+    """The tensors of a folder or file, by name.
+
+    Tensors are read into memory of their own and never mapped: a file that is changed or cut later changes nothing, and
+    one that is cut meanwhile is an error. (A process that touches a mapped page which is no longer there is killed.)
+    """
 
     where: Path
     entries: Mapping[str, Entry]
 
-    @cached_property
-    def _open(self) -> dict[Path, Any]:
-        return {}
-
     def read(self, name: str) -> Tensor:
         """The tensor, in float32 whatever the file holds: a model has one type."""
         entry = self.entries[name]
-        try:
-            if entry.file not in self._open:
-                self._open[entry.file] = safe_open(entry.file, framework="pt")
-            tensor: Tensor = self._open[entry.file].get_tensor(name)
-        except SafetensorError as error:
-            raise ValueError(f"{entry.file} cannot be read: {shorten(str(error))}") from None
-        return tensor.float()
+        with entry.file.open("rb") as file:
+            file.seek(entry.offset)
+            return _as_tensor(entry, _read(file, entry.size, entry.file))
+
+    def read_all(self, sha256: str) -> dict[str, Tensor]:
+        """All tensors of a single file, as `read`; a ValueError unless the bytes that were read have this digest.
+
+        What is used is what was verified: a file that changes between two readings is noticed.
+        """
+        entries = sorted(self.entries.items(), key=lambda item: item[1].offset)
+        (path,) = {entry.file for entry in self.entries.values()}
+        found, tensors = hashlib.sha256(), {}
+        with path.open("rb") as file:
+            found.update(file.read(entries[0][1].offset))
+            for name, entry in entries:  # without holes between them, or the header would have been refused
+                content = _read(file, entry.size, path)
+                found.update(content.numpy().data)
+                tensors[name] = _as_tensor(entry, content)
+            found.update(file.read(1))
+        if found.hexdigest() != sha256:
+            raise ValueError(f"{path} is damaged: its SHA-256 is not the manifest's")
+        return tensors
+
+
+def _read(file: BinaryIO, size: int, path: Path) -> Tensor:
+    """The next bytes of a file, in memory that a tensor can own: [size]."""
+    content = torch.empty(size, dtype=torch.uint8)
+    if size and file.readinto(content.numpy()) != size:  # type: ignore[attr-defined]  # a file has it
+        raise ValueError(f"{path} is cut short: it was changed while it was read")
+    return content
+
+
+def _as_tensor(entry: Entry, content: Tensor) -> Tensor:
+    return content.view(TYPES[entry.dtype]).view(entry.shape).float()
 
 
 def open_weights(folder: Path) -> Weights:
@@ -125,7 +158,7 @@ def read_header(path: Path) -> dict[str, Entry]:
         raise ValueError(f"{path}: its __metadata__ must be texts by name")
     entries, spans = {}, []
     for name, told in header.items():
-        entry, begin, end = _entry(path, name, told, size - 8 - length)
+        entry, begin, end = _entry(path, name, told, 8 + length, size - 8 - length)
         entries[name] = entry
         spans.append((begin, end, name))
     reached = 0
@@ -141,22 +174,23 @@ def read_header(path: Path) -> dict[str, Entry]:
     return entries
 
 
-def _entry(path: Path, name: str, told: object, room: int) -> tuple[Entry, int, int]:
-    """One line of a header: its type known, its shape and place whole numbers that fit each other and the file."""
+def _entry(path: Path, name: str, told: object, start: int, room: int) -> tuple[Entry, int, int]:
+    """One line of a header: its type known, its shape and place whole numbers that fit each other and the file, whose
+    tensors lie in `room` bytes from `start` on."""
     what = f"{path}: {quoted(name)}"
     if not isinstance(told, dict) or set(told) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{what} must have a dtype, a shape and data_offsets, and nothing else")
     dtype, shape, offsets = told["dtype"], told["shape"], told["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in BYTES:
+    if not isinstance(dtype, str) or dtype not in TYPES:
         raise ValueError(f"{what} has the unknown type {quoted(dtype)}")
     if not _whole_numbers(shape) or len(shape) > 8:
         raise ValueError(f"{what} has no possible shape: {quoted(shape)}")
     if not _whole_numbers(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= room:
         raise ValueError(f"{what} lies outside the file: {quoted(offsets)} of {room:,} bytes")
     held = offsets[1] - offsets[0]
-    if math.prod(shape) * BYTES[dtype] != held:
+    if math.prod(shape) * TYPES[dtype].itemsize != held:
         raise ValueError(f"{what} is {dtype} of shape {shape}, which does not take {held:,} bytes")
-    return Entry(path, dtype, tuple(shape)), offsets[0], offsets[1]
+    return Entry(path, dtype, tuple(shape), start + offsets[0]), offsets[0], offsets[1]
 
 
 def _whole_numbers(value: object) -> bool:

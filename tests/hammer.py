@@ -2,6 +2,7 @@
 
 python -m tests.hammer                 # all of it: some minutes
 python -m tests.hammer --seconds 10 --fuzzed 2000
+python -m tests.hammer --memory 180    # memory alone, under requests of all shapes
 """
 
 import argparse
@@ -121,6 +122,42 @@ async def flood(port: int, process: subprocess.Popen[str], clients: int, seconds
     )
 
 
+def varied(draw: random.Random, texts: list[str]) -> tuple[str, bytes]:
+    """A request of a shape that hardly comes twice: lengths, beams, lengths of what is written."""
+    text = " ".join(draw.choices(texts, k=draw.randint(1, 8)))[: draw.randint(1, 300)].strip() or "a"
+    kind = draw.random()
+    if kind < 0.7:
+        told = {"text": text, "beam": draw.randint(1, 16), "n_best": 1, "model": draw.choice(["fr-en", "petit-fr-en"])}
+        return "/api/translate", json.dumps(told).encode()
+    if kind < 0.8:
+        return "/api/attend", json.dumps({"source": text[:60].strip() or "a", "model": "fr-en"}).encode()
+    if kind < 0.9:
+        return "/api/next", json.dumps({"text": text}).encode()
+    told = {"model": "noise", "prompt": text, "max_tokens": draw.randint(1, 60), "n": draw.randint(1, 4)}
+    return "/v1/completions", json.dumps(told).encode()
+
+
+async def memory(port: int, process: subprocess.Popen[str], clients: int, seconds: float) -> str:
+    """Resident memory twelve times while so many clients send requests of all shapes, and 15 s after the last."""
+    texts = [pair.french for pair in pairs(500, split="test")]
+    begun, statuses = time.monotonic(), Counter[int]()
+    found = [megabytes(process)]
+
+    async def client(draw: random.Random) -> None:
+        while time.monotonic() < begun + seconds:
+            statuses[await ask(port, "POST", *varied(draw, texts))] += 1
+
+    async def look() -> None:
+        for n in range(1, 13):
+            await asyncio.sleep(max(0.0, begun + n * seconds / 12 - time.monotonic()))
+            found.append(megabytes(process))
+
+    await asyncio.gather(look(), *(client(random.Random(n)) for n in range(clients)))
+    await asyncio.sleep(15)
+    told = " ".join(f"{each:.0f}" for each in found)
+    return f"{clients} clients, {seconds:g} s: {dict(statuses)}; MB: {told}; 15 s later {megabytes(process):.0f}"
+
+
 async def trickle(port: int, sockets: int, seconds: float) -> str:
     """So many connections that send a byte now and then, and come again when they are cut off; and one real client."""
     until, cut = time.monotonic() + seconds, 0
@@ -195,8 +232,12 @@ def main() -> None:
     told.add_argument("--sockets", type=int, default=500)
     told.add_argument("--fuzzed", type=int, default=100_000)
     told.add_argument("--examples", type=int, default=200)
+    told.add_argument("--memory", type=float, default=0.0)
     asked = told.parse_args()
     with listening() as (port, process):
+        if asked.memory:
+            print(asyncio.run(memory(port, process, min(asked.clients, 20), asked.memory)), flush=True)
+            return
         print(asyncio.run(flood(port, process, asked.clients, asked.seconds)), flush=True)
         print(asyncio.run(trickle(port, asked.sockets, asked.seconds / 2)), flush=True)
         print(asyncio.run(fuzz(port, asked.fuzzed)), flush=True)

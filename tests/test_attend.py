@@ -230,6 +230,8 @@ def test_json_has_three_digits() -> None:
         numbers = re.findall(r"[\d.e-]+", json.dumps(each["weights"]))
         assert max(len(number.replace("0.", "").lstrip("0")) for number in numbers) <= 3
     assert told["maps"][1]["weights"][0][0][0] == [1, 0, 0]
+    looked.weights["cross"][0, 0, 0] = torch.tensor([torch.nan, 0.99999, 0.999951])
+    assert looked.to_json()["maps"][2]["weights"][0][0][0] == [None, 1, 1]
     assert (told["model"], told["target"]) == ("made", "target")
 
 

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import threading
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import PRESETS, ModelConfig, preset
+from regard.model.checks import check_range, trusted
 from regard.model.layers import Stack
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build, initialise
 from regard.model.watch import watch
@@ -433,3 +435,30 @@ def test_what_would_leak_or_mean_nothing() -> None:
         classifier(ids(2, 6), torch.tensor([4, 0]))
     with pytest.raises(ValueError, match="packed rows need the lengths of both sides"):
         build(small())(ids(1, 6), ids(1, 6), None, torch.tensor([[3, 3]]))
+
+
+def test_trust_belongs_to_one_thread() -> None:
+    """Two threads whose trusted blocks overlap leave nothing behind, and neither switches off the other's checks."""
+    entered, left = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    def other() -> None:
+        with trusted():
+            entered.set()
+            assert left.wait(10)
+        with pytest.raises(ValueError, match="token id 31 is outside"):
+            check_range("token id", torch.tensor([31]), 31, "")
+        found.append("checked")
+
+    thread = threading.Thread(target=other)
+    with trusted():
+        thread.start()
+        assert entered.wait(10)
+        check_range("token id", torch.tensor([31]), 31, "")  # trusted here
+    with pytest.raises(ValueError, match="token id 31 is outside"):
+        check_range("token id", torch.tensor([31]), 31, "")  # while the other thread is still inside
+    left.set()
+    thread.join()
+    assert found == ["checked"]
+    with pytest.raises(ValueError, match="token id 31 is outside"):
+        check_range("token id", torch.tensor([31]), 31, "")

@@ -34,7 +34,7 @@ def petit() -> regard.Model:
 def test_health_and_models(server: Running) -> None:
     assert server.ask("GET", "/health") == (
         200,
-        {"status": "ok", "models": ["petit-fr-en", "fr-en", "noise"], "queued": 0},
+        {"status": "ok", "models": {"petit-fr-en": "ok", "fr-en": "ok", "noise": "ok"}, "queued": 0},
     )
     status, models = server.ask("GET", "/api/models")
     assert status == 200

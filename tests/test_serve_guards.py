@@ -193,7 +193,7 @@ def test_whoever_leaves_is_forgotten(server: Running) -> None:
             _until(lambda: bool(engine._walks))
         _until(lambda: not engine._walks)
     translator = server.shelf.by_name["petit-fr-en"].engine
-    sent = b'{"text": "%s", "beam": 16}' % LONG.encode()
+    sent = b'{"text": "%s", "beam": 4}' % LONG.encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(request.replace(b"/v1/completions", b"/api/translate") % (len(sent), sent))
         time.sleep(0.3)
@@ -215,7 +215,7 @@ def test_a_deadline_and_fair_turns() -> None:
         hurried = Engine(regard.load("petit-fr-en").quick("float32"), deadline=0.05)
         hurried.start()
         with pytest.raises(Refusal, match="took longer"):
-            await hurried.translate([LONG], Decoding(beam=8))
+            await hurried.translate([LONG], Decoding(beam=4))
         assert hurried.queued == 0
         hurried.end()
         engine = Engine(regard.load("petit-fr-en").quick("float32"))
@@ -226,7 +226,7 @@ def test_a_deadline_and_fair_turns() -> None:
             await engine.translate(texts, Decoding(beam=beam))
             order.append(name)
 
-        many = asyncio.create_task(one("many", [LONG[:280]] * 60, 4))
+        many = asyncio.create_task(one("many", [LONG[:40]] * 200, 4))
         await asyncio.sleep(0.01)
         await asyncio.gather(many, one("same way", ["Le chat dort."], 4), one("another way", ["Le chat dort."], 1))
         assert order[-1] == "many"

@@ -8,6 +8,8 @@ import random
 import shutil
 import stat
 import struct
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from regard.files import new_folder
 from regard.model.transformer import build
 from regard.store import Stored, load, save
 from regard.text.tokenizer import Tokenizer
-from regard.weights import weights_digest, write_weights
+from regard.weights import open_weights, weights_digest, write_weights
 from tests.oracles import small
 
 TOKENIZER = Tokenizer.train(["Le chat noir dort.", "The black cat sleeps."], 259)
@@ -415,3 +417,82 @@ def test_all_is_on_disk_before_the_rename_and_the_name_after_it(
     assert temporary.startswith(".model.")
     assert set(done[: len(NAMES)]) == {("sync", f"{temporary}/{name}") for name in NAMES}
     assert done[len(NAMES) :] == [("sync", temporary), ("rename", "model"), ("sync", ".")]
+
+
+CHANGED_LATER = """
+import os, sys
+from pathlib import Path
+import torch
+from regard.api import load
+
+path, file = Path(sys.argv[1]), Path(sys.argv[2])
+ids = torch.tensor([[1, 2, 3, 4]])
+content = file.read_bytes()
+for change in ("cut", "overwritten"):
+    network = load(path).network
+    if change == "cut":
+        os.truncate(file, 0)
+    else:
+        with file.open("r+b") as opened:
+            opened.write(bytes(len(content)))
+    with torch.inference_mode():
+        print(change, float(network(ids).double().square().sum()))
+    file.write_bytes(content)
+with torch.inference_mode():
+    print("unchanged", float(load(path).network(ids).double().square().sum()))
+"""
+
+
+def outputs(path: Path, file: Path) -> dict[str, str]:
+    """What a process of its own computes with a model whose file changes after it was loaded."""
+    command = [sys.executable, "-c", CHANGED_LATER, str(path), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2_000:])  # -7: SIGBUS
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("kind", ["regard", "huggingface", "gguf"])
+def test_a_file_that_changes_after_loading_changes_nothing(tmp_path: Path, kind: str) -> None:
+    """It was mapped into memory: cut, it ended the process, and overwritten it changed the weights."""
+    torch.manual_seed(0)
+    path = tmp_path / "model"
+    file = path / "model.safetensors"
+    if kind == "regard":
+        save(Stored(build(small(kind="decoder"))), path)
+    elif kind == "huggingface":
+        transformers = pytest.importorskip("transformers")
+        config = transformers.GPT2Config(
+            vocab_size=31, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+        )
+        transformers.GPT2LMHeadModel(config).save_pretrained(path)
+    else:
+        pytest.importorskip("gguf")
+        from tests.test_gguf import llama, write
+
+        file = path = write(tmp_path / "model.gguf", llama())
+    found = outputs(path, file)
+    assert found["cut"] == found["overwritten"] == found["unchanged"]
+
+
+def test_what_is_verified_is_what_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changes behind the first look at it is noticed."""
+    path, whole = folder / "model.safetensors", store.check_manifest
+
+    def then_changed(*arguments: Any) -> Any:
+        found = whole(*arguments)
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+        return found
+
+    monkeypatch.setattr(store, "check_manifest", then_changed)
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged: its SHA-256"):
+        load(folder)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(folder: Path) -> None:
+    weights = open_weights(folder)
+    os.truncate(folder / "model.safetensors", 2_000)
+    last = max(weights.entries, key=lambda name: weights.entries[name].offset)
+    with pytest.raises(ValueError, match="cut short"):
+        weights.read(last)

@@ -37,6 +37,9 @@ def serve(
 
     Example: regard serve fr-en stories=runs/stories --port 8000
     """
+    from regard.view.serve.memory import bound_kernel_caches
+
+    bound_kernel_caches()  # before torch is imported
     try:
         from regard.view.serve import guards, run
     except ImportError as error:

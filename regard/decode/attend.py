@@ -1,10 +1,11 @@
 """What every head looks at: a model and a text give weights with the tokens they are between.
 
-Dimensions: L layers, H heads, T queries (rows), S keys (columns).
+Dimensions: L layers, H heads, T queries (rows), S keys (columns), V outputs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from regard.capabilities import is_able
 from regard.config import did_you_mean
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.generate import translate
 from regard.decode.options import Decoding
 from regard.decode.translate import tokenizer_of
@@ -32,6 +34,8 @@ STACKS: dict[Kind, tuple[str, str]] = {
     "cross": ("decoder.", ".cross_attention"),
 }
 """how the names of each kind's attentions begin and end"""
+DECIMALS = 5
+"""Decimal places of the weights in JSON: a thousandth of a per cent, and no more than a page shows."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Attention:
                 "queries": list(each.queries),
                 "keys": list(each.keys),
                 "writes": list(each.writes),
-                "weights": _rounded(each.weights.tolist()),
+                "weights": _rounded(each.weights),
             }
             for kind, each in self.maps.items()
         ]
@@ -118,25 +122,48 @@ class Attention:
         return frame(self.to_json())
 
 
+@dataclass(frozen=True)
+class Observation:
+    """One pass of a model over a text: its attention, and its logits for the tokens it writes."""
+
+    attention: Attention
+    written: tuple[int, ...]
+    """Ids that the model writes: a translation with its end, or all tokens of a language model's text but the first."""
+    logits: Float[Tensor, "T V"] | None
+    """Logits at the position of each written id; None for a model that writes nothing."""
+
+
 def attend(stored: Stored, source: str, target: str | None = None) -> Attention:
     """What every layer and head looks at as the model reads `source` and writes `target`.
 
     A translator that is given no target translates first. To a language model the target is a continuation; an
     encoder takes none.
     """
+    return observe(stored, source, target).attention
+
+
+def observe(
+    stored: Stored, source: str, target: str | None = None, written: Sequence[int] | None = None
+) -> Observation:
+    """As `attend`, with the logits of the same pass.
+
+    A caller that has already translated the source passes the ids, the end included, as `written`, together with
+    their text as `target`: they are used as they are, and nothing is decoded again.
+    """
     tokenizer = tokenizer_of(stored)
     stored.network.check_whole("look at")
     for name, text in (("text", source), ("target", target)):
-        if text is not None and not text.strip():
+        if text is not None and not text.strip() and (name == "text" or written is None):
             raise ValueError(f"the {name} is empty: there is nothing to look at")
         if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError(f"the {name} is no Unicode: were its bytes UTF-8?")
     if stored.network.training:
         raise ValueError("this network is being trained, and would drop values at random: call its .eval() first")
+    raise_if_cancelled()
     if isinstance(stored.network, EncoderDecoder):
-        return _encoder_decoder(stored, stored.network, tokenizer, source, target)
+        return _encoder_decoder(stored, stored.network, tokenizer, source, target, written)
     if isinstance(stored.network, Decoder):
-        return _decoder(stored, stored.network, tokenizer, source, target)
+        return _decoder(stored, stored.network, tokenizer, source, target, written)
     if target is not None:
         raise ValueError("this model is an encoder, which reads one text: leave the target out")
     return _encoder(stored, stored.network, tokenizer, source)
@@ -152,60 +179,84 @@ def readable(piece: str) -> str:
     return "".join(c if c.isprintable() else "⏎" if c == "\n" else repr(c)[1:-1] for c in shown)
 
 
-def _encoder(stored: Stored, network: Encoder, tokenizer: Tokenizer, source: str) -> Attention:
+def _encoder(stored: Stored, network: Encoder, tokenizer: Tokenizer, source: str) -> Observation:
     ids = tokenizer.framed(source)
     with torch.inference_mode(), watch(network) as seen:
         network(_row(stored, ids))
     tokens = _labels(tokenizer, ids)
-    return _attention(stored, source, None, {"encoder": Map(_weights(seen, "encoder"), tokens, tokens)})
+    attention = _attention(stored, source, None, {"encoder": Map(_weights(seen, "encoder"), tokens, tokens)})
+    return Observation(attention, (), None)
 
 
 def _encoder_decoder(
-    stored: Stored, network: EncoderDecoder, tokenizer: Tokenizer, source: str, target: str | None
-) -> Attention:
+    stored: Stored,
+    network: EncoderDecoder,
+    tokenizer: Tokenizer,
+    source: str,
+    target: str | None,
+    known: Sequence[int] | None,
+) -> Observation:
     ids = tokenizer.framed(source)
-    text, written = _written(stored, network, tokenizer, ids, target)
+    text, written = _written(stored, network, tokenizer, ids, target, known)
     assert stored.special.start is not None  # else it could not have been loaded
     read = [stored.special.start, *written[:-1]]
     with torch.inference_mode(), watch(network) as seen:
-        network(_row(stored, ids), _row(stored, read))
+        logits = network(_row(stored, ids), _row(stored, read))[0]  # [T, V]
     sources, reads, writes = (_labels(tokenizer, each) for each in (ids, read, written))
     maps: dict[Kind, Map] = {
         "encoder": Map(_weights(seen, "encoder"), sources, sources),
         "decoder": Map(_weights(seen, "decoder"), reads, reads, writes),
         "cross": Map(_weights(seen, "cross"), reads, sources, writes),
     }
-    return _attention(stored, source, text, maps)
+    return Observation(_attention(stored, source, text, maps), tuple(written), logits)
 
 
-def _decoder(stored: Stored, network: Decoder, tokenizer: Tokenizer, source: str, target: str | None) -> Attention:
+def _decoder(
+    stored: Stored,
+    network: Decoder,
+    tokenizer: Tokenizer,
+    source: str,
+    target: str | None,
+    known: Sequence[int] | None,
+) -> Observation:
     """A translator, whose source is followed by a separator and the target; or a language model."""
     ids, text = tokenizer.framed(source), target
     writes: tuple[str, ...]
     separator = stored.special.separator if is_able(stored, "translate") else None
     if separator is None:
         read = [*ids, *([] if target is None else tokenizer.encode_target(target))]
-        prefix, writes = len(ids), _labels(tokenizer, read[1:])
+        prefix, writes, written = len(ids), _labels(tokenizer, read[1:]), read[1:]
     else:
-        text, written = _written(stored, network, tokenizer, ids, target)
+        text, written = _written(stored, network, tokenizer, ids, target, known)
         read = [*ids, separator, *written[:-1]]
         prefix, writes = len(ids) + 1, ("",) * len(ids) + _labels(tokenizer, written)
     lengths = {"prefix": torch.tensor([prefix], device=_device(stored))} if network.config.prefix else {}
     with torch.inference_mode(), watch(network) as seen:
         logits = network(_row(stored, read), **lengths)  # [1, T, V], or [1, classes]
     if network.config.classes:
-        writes = ()
+        writes, written = (), []
     elif separator is None:
         writes = (*writes, *_labels(tokenizer, [int(logits[0, -1].argmax())]))  # behind the text: what it would say
     tokens = _labels(tokenizer, read)
-    return _attention(stored, source, text, {"decoder": Map(_weights(seen, "decoder"), tokens, tokens, writes)})
+    attention = _attention(stored, source, text, {"decoder": Map(_weights(seen, "decoder"), tokens, tokens, writes)})
+    if network.config.classes:
+        return Observation(attention, (), None)
+    first = 0 if separator is None else len(ids)  # the position that writes the first id
+    return Observation(attention, tuple(written), logits[0, first : first + len(written)])
 
 
 def _written(
-    stored: Stored, network: Decoder | EncoderDecoder, tokenizer: Tokenizer, source: list[int], target: str | None
+    stored: Stored,
+    network: Decoder | EncoderDecoder,
+    tokenizer: Tokenizer,
+    source: list[int],
+    target: str | None,
+    known: Sequence[int] | None,
 ) -> tuple[str, list[int]]:
     """The target's text, and all the ids that are written for it: its end too, unless it never came to one."""
     end = stored.special.end[:1]
+    if known is not None:
+        return target or "", list(known)
     if target is not None:
         return target, [*tokenizer.encode_target(target), *end]
     beam = Decoding(beam=min(4, stored.config.outputs))
@@ -257,9 +308,17 @@ def _device(stored: Stored) -> torch.device:
     return stored.network.embedding.tokens.weight.device
 
 
-def _rounded(weights: list[Any]) -> list[Any]:
-    """Three significant digits, and no more than five behind the point: a thousandth of a per cent is nothing."""
-    if isinstance(weights[0], list):
-        return [_rounded(each) for each in weights]
-    short = (round(float(f"{weight:.3g}"), 5) for weight in weights)
-    return [int(weight) if weight in (0, 1) else weight for weight in short]
+def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int | None]]]]:
+    """The weights with three significant digits and at most `DECIMALS` places; None where they are not numbers."""
+    whole = 10**DECIMALS
+    scaled = (weights.double() * whole).round().nan_to_num(-1, -1, -1).clamp(-1, whole)  # [L, H, T, S]
+    short = (*_short_numbers(), None)  # -1 is the last
+    return [[[[short[n] for n in row] for row in head] for head in layer] for layer in scaled.long().tolist()]
+
+
+@cache
+def _short_numbers() -> tuple[float | int, ...]:
+    """0, 0.00001, 0.00002, … 1, each with three significant digits: to look a number up is quicker than to round it."""
+    whole = 10**DECIMALS
+    few = (round(n, 3 - len(str(n))) if n >= 1000 else n for n in range(whole))
+    return (0, *(n / whole if n < whole else 1 for n in few if n), 1)

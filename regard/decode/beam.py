@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.options import Decoding
 from regard.decode.sample import best, choose
 from regard.decode.search import C, Hypothesis, Rules, Select, Step, Stops, hypothesis, penalty, reason
@@ -89,6 +90,7 @@ def beam_search(
     with torch.inference_mode():
         beams = Beams.of(limits, rules.options, logits)
         while len(beams.sentence):
+            raise_if_cancelled()
             beams, rows = advance(beams, logits, rules, stops)
             finished = beams.finished(rules.options.length_penalty).tolist()  # the one wait
             going = None

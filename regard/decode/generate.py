@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard.config import SpecialIds
 from regard.decode.beam import beam_search
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.loops import Loops, Past, Task, rounded
 from regard.decode.options import Decoding
 from regard.decode.sample import numbers
@@ -27,6 +28,10 @@ from regard.model.transformer import Decoder, EncoderDecoder, Network
 
 TOKENS = 200
 """how much is generated when nothing is said about it"""
+
+PREFILL_TOKENS = 512
+"""Tokens of each prompt that are read at once: the mask over a long prompt grows with its square, and whoever asked
+may leave meanwhile."""
 
 Inputs = Sequence[Sequence[int]]
 
@@ -94,6 +99,11 @@ def stream_all(
     return _walk(replace(task, limits=own, draws=draws), decode)
 
 
+def next_logits(network: Decoder, special: SpecialIds, prompt: Sequence[int]) -> Float[Tensor, " V"]:
+    """The logits behind a prompt."""
+    return begin(_generation(network, special, [prompt], Decoding(max_tokens=1)))[0][0]
+
+
 def step(network: Decoder | EncoderDecoder, tokens: Int[Tensor, " R"], past: Past) -> Float[Tensor, "R V"]:
     """Logits behind one more token in each row, which the past takes in; what lies ahead of all rows is not read."""
     cache = past.cache.upto(past.longest + 1)
@@ -142,8 +152,17 @@ def begin(task: Task) -> tuple[Float[Tensor, "N V"], Past]:
         return step(network, torch.full_like(lengths, task.start), past), past
     n, longest = tokens.shape
     past = Past(network.start(n, task.room), lengths, longest, lengths if network.config.prefix else None)
-    hidden = network.extend(tokens, _places(tokens), past.cache.upto(longest), past.prefix)  # [N, P, C]
-    last = hidden[torch.arange(n, device=tokens.device), lengths - 1]  # [N, C]
+    # A prefix sees itself whole, and so is read whole.
+    together = longest if network.config.prefix else PREFILL_TOKENS
+    rows, last = torch.arange(n, device=tokens.device), torch.empty(0)
+    for first in range(0, longest, together):
+        raise_if_cancelled()
+        some, places = (each[:, first : first + together] for each in (tokens, _places(tokens)))  # [N, p]
+        end = first + some.size(1)
+        hidden = network.extend(some, places, past.cache.upto(end), past.prefix)  # [N, p, C]
+        place = lengths - 1 - first  # [N]: of each row's last token; negative once it has been read
+        found = hidden[rows, place.clamp(0, end - first - 1)]  # [N, C]
+        last = found if first == 0 else torch.where((place >= 0)[:, None], found, last)
     return network.head(last[:, None])[:, 0], past  # of the last token alone, for V is large
 
 

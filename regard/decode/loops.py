@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.beam import Beams, advance, hypotheses
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.cuda_graphs import warmed_up_capture
 from regard.decode.options import Decoding
 from regard.decode.search import Hypothesis, Rules
@@ -168,6 +169,7 @@ class Loop:
         self.read_graph() if self.read_graph is not None else self.read()
         before = 0 if isinstance(self.network, EncoderDecoder) else int(self.lengths.max()) - 1
         for token in range(max(task.limits)):
+            raise_if_cancelled()
             upto = next((upto for upto in self.turns if upto > before + token), self.cache.length)
             self.turns[upto]()
             if token % TOGETHER == TOGETHER - 1 and bool(self.finished.all()):

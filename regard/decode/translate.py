@@ -15,6 +15,7 @@ from itertools import islice, pairwise, product
 from unicodedata import category
 
 from regard.config import require_at_least
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.generate import Inputs
 from regard.decode.generate import translate as translate_ids
 from regard.decode.options import Decoding
@@ -89,6 +90,7 @@ class Translator:
         waiting = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
         found: dict[tuple[int, int], list[Translation]] = {}
         for batch in in_batches(sources, self.batch_tokens // self.options.beam):
+            raise_if_cancelled()
             for place, translations in zip(batch, self._translated([sources[place] for place in batch]), strict=True):
                 found[place] = translations
                 waiting[place[0]] -= 1

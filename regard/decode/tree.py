@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.decode.attend import in_one_word, readable
 from regard.decode.beam import Beams, advance, hypotheses, one_end
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.generate import begin, select, step, translation
 from regard.decode.loops import Task
 from regard.decode.options import Decoding
@@ -52,11 +53,14 @@ class Node:
     """whether the translation goes through it"""
 
 
-def grow(stored: Stored, source: str, beam: int = 4) -> tuple[Hypothesis, list[Node]]:
-    """The best translation, as `translate` finds it, and every candidate that the search looked at on the way."""
+def grow(stored: Stored, source: str, beam: int = 4, max_tokens: int | None = None) -> tuple[Hypothesis, list[Node]]:
+    """The best translation, as `translate` finds it, and every candidate that the search looked at on the way.
+
+    `max_tokens` is the maximum number of tokens of the translation, its end included.
+    """
     tokenizer = tokenizer_of(stored)
     network = _writer(stored)
-    options = Decoding(beam=min(beam, stored.config.outputs))
+    options = Decoding(beam=min(beam, stored.config.outputs), max_tokens=max_tokens)
     task = translation(network, stored.special, [tokenizer.framed(source)], options)
     if options.beam == 1:
         raise ValueError("a beam of 1 grows no tree: ask for 2 or more")
@@ -93,6 +97,7 @@ def _search(task: Task) -> tuple[Hypothesis, dict[tuple[int, ...], tuple[float, 
         logits, cache = begin(task)
         beams = Beams.of(task.limits, rules.options, logits)
         while True:
+            raise_if_cancelled()
             before = beams
             beams, rows = advance(before, logits, rules)
             met |= _candidates(before, logits, task, {tuple(_said(ids)) for ids in beams.said[0].tolist()})
@@ -121,37 +126,13 @@ def _candidates(
     return found
 
 
-def steps(stored: Stored, source: str, written: Sequence[int]) -> list[Considered]:
-    """What a translator thought at each step of writing these ids."""
-    network, tokenizer = _writer(stored), tokenizer_of(stored)
-    device = network.embedding.tokens.weight.device
-    ids = tokenizer.framed(source)
-    if isinstance(network, EncoderDecoder):
-        read = [stored.special.start or 0, *written[:-1]]
-        with torch.inference_mode():
-            logits = network(torch.tensor([ids], device=device), torch.tensor([read], device=device))[0]  # [T, V]
-        return _considered(stored, logits, written)
-    separator = [] if stored.special.separator is None else [stored.special.separator]
-    return continuation(stored, [*ids, *separator], written)
-
-
-def continuation(stored: Stored, given: Sequence[int], written: Sequence[int]) -> list[Considered]:
-    """What a decoder thought at each step of writing these ids behind those that were given."""
-    network = _writer(stored)
-    if not isinstance(network, Decoder):
-        raise ValueError("ids are continued by a decoder, and this is an encoder–decoder")
-    device = network.embedding.tokens.weight.device
-    prefix = {"prefix": torch.tensor([len(given)], device=device)} if stored.config.prefix else {}
-    with torch.inference_mode():
-        logits = network(torch.tensor([[*given, *written[:-1]]], device=device), **prefix)[0]  # [T, V]
-    return _considered(stored, logits[len(given) - 1 :], written)
-
-
-def _considered(stored: Stored, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
+def considered(stored: Stored, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
+    """What a model considered at each step of writing these ids, given its logits at each of them."""
     probabilities, ids = logits.float().softmax(-1).topk(min(TOP, logits.size(-1)))  # [T, 10]
     label = Labels.of(tokenizer_of(stored), written)
     steps = []
     for i, (few, most) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
+        raise_if_cancelled()
         before = written[max(0, i - 1) : i]
         names = label.among(few, *before)
         token = names[few.index(written[i])] if written[i] in few else label(written[i], *before)

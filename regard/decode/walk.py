@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.sample import choose
 from regard.decode.search import C, Hypothesis, Reason, Rules, Select, Step, Stops, hypothesis, penalty, reason
 
@@ -47,6 +48,7 @@ def walk(
         sentence = torch.arange(len(rows), device=logits.device)  # [R]
         said = sentence.new_empty(len(rows), 0)  # [R, T]
     while rows:
+        raise_if_cancelled()
         with torch.inference_mode():
             log_probs = rules.log_probs(logits, said, sentence, torch.tensor(said.size(1)))  # [R, V]
             numbers = None if draws is None else draws[sentence, said.size(1)]  # [R]

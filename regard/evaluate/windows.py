@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.config import require_at_least
+from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.generate import padded
 from regard.decode.translate import Progress, in_batches, tokenizer_of
 from regard.evaluate.language import LanguageScore, language_score
@@ -92,6 +93,7 @@ def score_texts(
     read = {place: rows[place[0]][each.begin : each.stop] for place, each in places.items()}
     nats, tokens = 0.0, 0
     for batch in in_batches(read, PLACES):
+        raise_if_cancelled()
         said = [rows[i][places[i, n].first : places[i, n].stop + 1] for i, n in batch]
         nats += _nats(model, [read[place] for place in batch], said)
         tokens += sum(map(len, said))

@@ -156,7 +156,7 @@ def _weight(file: GgufFile, name: str, shape: tuple[int, ...], config: ModelConf
     if name not in file.tensors:  # a bias
         return torch.zeros(shape)
     tensor = file.tensors[name]
-    raw = file.data[tensor.offset : tensor.offset + tensor.size].reshape(*tensor.shape[:-1], -1)
+    raw = file.read(name).reshape(*tensor.shape[:-1], -1)
     with np.errstate(all="ignore"):  # a scale may be infinite, which is for those who use the model to see
         weight = torch.tensor(package().quants.dequantize(raw, tensor.kind))
     _, _, groups = config.widths

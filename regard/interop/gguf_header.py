@@ -13,7 +13,7 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
@@ -26,7 +26,7 @@ MAX_SETTINGS, MAX_TENSORS = 10_000, 100_000
 """many times what the largest models have"""
 
 Value = str | bool | int | float | list[str] | np.ndarray
-"""one setting; an array of numbers stays where it is in the file"""
+"""one setting; an array of numbers is numpy's"""
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -69,12 +69,21 @@ class Listed:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """What a file holds: its settings, where its tensors are, and its bytes, none of which has been read."""
+    """What a file holds: its settings, and where its tensors are, none of which has been read."""
 
     path: Path
     settings: dict[str, Value]
     tensors: dict[str, Listed]
-    data: UInt8[np.ndarray, " bytes"]
+
+    def read(self, name: str) -> UInt8[np.ndarray, " bytes"]:
+        """The bytes of a tensor, read and not mapped: a file that is cut or changed later changes nothing."""
+        tensor = self.tensors[name]
+        with self.path.open("rb") as file:
+            file.seek(tensor.offset)
+            content = file.read(tensor.size)
+        if len(content) != tensor.size:
+            raise ValueError(f"{self.path} is cut short: it was changed while it was read")
+        return np.frombuffer(content, np.uint8)
 
     def get(self, key: str, kind: type[T]) -> T | None:
         """A setting, which must be of this type if it is there."""
@@ -94,16 +103,19 @@ class GgufFile:
 class _Header:
     """A file's beginning, taken piece by piece and never beyond its end."""
 
-    def __init__(self, data: UInt8[np.ndarray, " bytes"]) -> None:
-        self.data, self.at = data, 0
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.size, self.at = file, size, 0
 
     def take(self, count: int) -> UInt8[np.ndarray, " taken"]:
         start, self.at = self.at, self.at + count
-        if self.at > len(self.data):
-            raise ValueError(f"cut short: {count:,} bytes are wanted at byte {start:,} of {len(self.data):,}")
+        if self.at > self.size:
+            raise ValueError(f"cut short: {count:,} bytes are wanted at byte {start:,} of {self.size:,}")
         if self.at > MAX_HEADER:
             raise ValueError(f"its header goes on beyond {MAX_HEADER:,} bytes")
-        return self.data[start : self.at]
+        content = self.file.read(count)
+        if len(content) != count:
+            raise ValueError("cut short: it was changed while it was read")
+        return np.frombuffer(content, np.uint8)
 
     def number(self, form: str) -> int:
         return int(struct.unpack(f"<{form}", self.take(struct.calcsize(form)).tobytes())[0])
@@ -135,8 +147,8 @@ class _Header:
             )
         if inner != TEXT:
             return self.numbers(inner, count)
-        if count * 8 > len(self.data) - self.at:  # each has its length before it
-            raise ValueError(f"cut short: {count:,} texts are wanted at byte {self.at:,} of {len(self.data):,}")
+        if count * 8 > self.size - self.at:  # each has its length before it
+            raise ValueError(f"cut short: {count:,} texts are wanted at byte {self.at:,} of {self.size:,}")
         return [self.text() for _ in range(count)]
 
     def tensor(self) -> tuple[tuple[int, ...], int, int]:
@@ -154,8 +166,11 @@ def open_gguf(path: Path) -> GgufFile:
         raise ValueError("there is no such file")
     if path.stat().st_size < 24:
         raise ValueError(f"no GGUF file: it has {path.stat().st_size} bytes, and a header alone has 24")
-    data = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
-    header = _Header(data)
+    with path.open("rb") as file:
+        return _parsed(path, _Header(file, path.stat().st_size))
+
+
+def _parsed(path: Path, header: _Header) -> GgufFile:
     tensors, settings = _beginning(header)
     told: dict[str, Value] = {}
     for _ in range(settings):
@@ -166,7 +181,7 @@ def open_gguf(path: Path) -> GgufFile:
     listed: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensors):
         _once(listed, header.text(), header.tensor, "tensor")
-    return GgufFile(path, told, _placed(listed, header.at, _alignment(told), len(data)), data)
+    return GgufFile(path, told, _placed(listed, header.at, _alignment(told), header.size))
 
 
 def _beginning(header: _Header) -> tuple[int, int]:

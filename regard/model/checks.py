@@ -1,28 +1,36 @@
 """Checks of what a caller hands to a model: clear ValueErrors before an index goes astray."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-_trusted = False
+
+class _Trust(threading.local):
+    """Whether this thread is inside `trusted()`. Each thread has its own value, so that threads which enter and leave
+    at different times cannot leave it switched on for the others."""
+
+    inside = False
+
+
+_trust = _Trust()
 
 
 @contextmanager
 def trusted() -> Iterator[None]:
-    """Within, values are not looked at: for ids and positions of our own making, step after step."""
-    global _trusted
-    before, _trusted = _trusted, True
+    """Within this block the calling thread does not check values: for ids and positions that Regard itself made."""
+    before, _trust.inside = _trust.inside, True
     try:
         yield
     finally:
-        _trusted = before
+        _trust.inside = before
 
 
 def values_can_be_read() -> bool:
     """Whether a check may look at a tensor's values: not while a graph is traced or captured, nor where trusted."""
-    if _trusted or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _trust.inside:  # in this order: the compiler cannot trace a thread's variables
         return False
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 

@@ -93,9 +93,11 @@ class Tokenizer:
         A text that says "</s>" means those four characters: what a stranger writes cannot end a text or pretend to be
         another's turn. With `special` it means the token, as a caller who writes "Paris is in [MASK]." wants it.
         """
-        if not special:
-            return list(self.engine.encode(text, add_special_tokens=False).ids)
-        return list(self._steered.encode(text, add_special_tokens=False).ids)
+        engine = self._steered if special else self.engine
+        try:
+            return list(engine.encode(text, add_special_tokens=False).ids)
+        except BaseException as error:
+            raise unless_panic(error) from error
 
     def encode_target(self, text: str) -> list[int]:
         """The ids of a target, to score it or to learn from it: those of any text, where both sides are read alike."""
@@ -103,7 +105,10 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of many texts at once, on all cores."""
-        return (each.ids for each in self.engine.encode_batch_fast(list(texts), add_special_tokens=False))
+        try:
+            return (each.ids for each in self.engine.encode_batch_fast(list(texts), add_special_tokens=False))
+        except BaseException as error:
+            raise unless_panic(error) from error
 
     def encode_targets(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of many targets at once."""
@@ -188,6 +193,17 @@ class Tokenizer:
         if id_ is None:
             raise ValueError(f"this tokenizer has no {token}: it was not trained by Regard")
         return int(id_)
+
+
+def unless_panic(error: BaseException) -> BaseException:
+    """A ValueError in place of a panic of the library, which is no `Exception` and would end the thread it happens in;
+    any other error as it is.
+
+    A pattern in a `tokenizer.json` that gives up on a text is such a panic.
+    """
+    if type(error).__name__ != "PanicException":  # a class that cannot be imported
+        return error
+    return ValueError(shorten(f"the tokenizer cannot encode this text: {error}"))
 
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

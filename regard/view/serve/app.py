@@ -3,22 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
 from regard import __version__
 from regard.view.serve import completions, errors, labs, libre, look, pages
+from regard.view.serve.engine import State
 from regard.view.serve.guards import App, Rules, guarded
 from regard.view.serve.served import Shelf
 
 
 class Health(BaseModel):
-    """That the server lives, what it serves, and how much waits."""
+    """Whether every model can serve requests, and how much waits."""
 
-    status: str
-    models: list[str]
+    status: Literal["ok", "failing"]
+    models: dict[str, State]
+    """each model and the state of its thread"""
     queued: int
 
 
@@ -43,10 +45,15 @@ def create_app(shelf: Shelf, rules: Rules) -> App:
     )
     errors.install(app)
 
-    @app.get("/health", summary="Whether the server lives", responses=errors.described("/health"))
-    async def health() -> Health:
+    unhealthy = {**errors.described("/health"), 503: {"model": Health, "description": "A model cannot serve requests."}}
+
+    @app.get("/health", summary="Whether every model can serve requests", responses=unhealthy)
+    async def health(response: Response) -> Health:
+        states = {name: served.engine.state for name, served in shelf.by_name.items()}
+        well = all(state == "ok" for state in states.values())
+        response.status_code = 200 if well else 503
         waiting = sum(served.engine.queued for served in shelf.by_name.values())
-        return Health(status="ok", models=list(shelf.by_name), queued=waiting)
+        return Health(status="ok" if well else "failing", models=states, queued=waiting)
 
     for router in (look.routes(shelf), libre.routes(shelf), completions.routes(shelf), labs.routes(), pages.routes()):
         app.include_router(router)

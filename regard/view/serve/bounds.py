@@ -12,10 +12,14 @@ BATCH_CHARACTERS = 8_000
 """of texts that are decoded at once, unless one alone has more: so long nobody else is heard"""
 BEAM = 16
 """width of a beam, and so alternatives too"""
+SEARCHED = 40_000
+"""characters of a request × the width of its beam: a wide beam takes as much longer"""
 LOOKED_AT = 300
 """characters of a text whose attention is shown"""
 WEIGHTS = 1_000_000
-"""of attention in one answer"""
+"""of attention in one answer: at most 8 bytes each"""
+LOOK_COST = 5
+"""How many times as much as a character to translate a character counts whose attention is shown."""
 NEW_TOKENS = 1_024
 """that a language model adds"""
 PLACES = 16_384

@@ -8,11 +8,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.decode.attend import Attention, attend, readable
+from regard.decode.attend import Attention, observe, readable
+from regard.decode.cancellation import raise_if_cancelled
+from regard.decode.generate import next_logits
 from regard.decode.options import Decoding
 from regard.decode.sample import keep_top_k, keep_top_p
 from regard.decode.translate import tokenizer_of
-from regard.decode.tree import Considered, continuation, grow, steps
+from regard.decode.tree import Considered, considered, grow
 from regard.model.transformer import EncoderDecoder
 from regard.text.tokenizer import Tokenizer
 from regard.view.serve import body, bounds
@@ -147,8 +149,8 @@ def routes(shelf: Shelf) -> APIRouter:
     async def look(request: Request) -> Response:
         asked = await body.read(request, Attend)
         served = shelf.choose(asked.model, lambda _: True, "can be looked into")
-        size = len(asked.source) + len(asked.target or "")
-        told = served.engine.call(size, lambda: json_of(looked(served, asked.source, asked.target)))
+        size = bounds.LOOK_COST * (len(asked.source) + len(asked.target or ""))
+        told = served.engine.call(size, lambda: json_of(looked(served, asked.source, asked.target)).encode())
         return Response(await while_here(request, told), media_type=body.JSON)
 
     @router.post("/next", summary="The next token's distribution", openapi_extra=_body(Next))
@@ -177,46 +179,35 @@ def _decoder_layers(served: Served) -> int | None:
 
 def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
     """Attention as JSON, with what was considered at each step, the beam's tree, and Petit's gold links."""
-    tokenizer = tokenizer_of(served.model)
-    _check_weights(served, tokenizer, source, target)
+    model, tokenizer = served.model, tokenizer_of(served.model)
+    room = written_at_most(served, tokenizer, source, target)
     tree: dict[str, Any] = {}
-    written: list[int] = []
-    end = list(served.model.special.end[:1])
-    if target is not None:
-        written = [*tokenizer.encode_target(target), *(end if served.translates else [])]
-    elif served.translates and served.model.config.outputs > 1:
-        found, nodes = grow(served.model, source, BEAM)
-        written = [*found.ids, *(end if found.reason == "end" else [])]
+    written: list[int] | None = None
+    if target is None and served.translates and model.config.outputs > 1:
+        found, nodes = grow(model, source, BEAM, room)
+        written = [*found.ids, *(model.special.end[:1] if found.reason == "end" else ())]
+        target = tokenizer.decode(found.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
-        said = tokenizer.decode(found.ids)
-        if said.strip() and found.reason == "end" and tokenizer.encode_target(said) == found.ids:
-            target = said  # not to be sought again
-    seen = attend(served.model, source, target)
-    considered = _considered(served, tokenizer, source, written)
-    told = {**seen.to_json(), "model": served.name, "steps": [_step(each) for each in considered], **tree}
-    links = _gold(tokenizer, seen) if isinstance(served.model.network, EncoderDecoder) else None
+    seen = observe(model, source, target, written)
+    steps = [] if seen.logits is None else considered(model, seen.logits, seen.written)
+    told = {**seen.attention.to_json(), "model": served.name, "steps": [_step(each) for each in steps], **tree}
+    links = _gold(tokenizer, seen.attention) if isinstance(model.network, EncoderDecoder) else None
     return told if links is None else {**told, "gold": links}
 
 
-def _considered(served: Served, tokenizer: Tokenizer, source: str, written: list[int]) -> list[Considered]:
-    """What was thought at each step: of a translation or, in a language model, of the text itself."""
-    if served.translates:
-        return steps(served.model, source, written) if written else []
-    whole = [*tokenizer.framed(source), *written]
-    return continuation(served.model, whole[:1], whole[1:]) if len(whole) > 1 else []
-
-
 def json_of(told: Any) -> str:
-    """As `json.dumps`, a little at a time: all at once, a million numbers would keep every other thread waiting.
+    """As `json.dumps`, without spaces and a little at a time: all at once, a million numbers would keep every other
+    thread waiting. It stops when nobody waits for the answer. The items of a list are of one kind.
 
     >>> json_of({"a": [[[1, 2], [3]]], "b": None})
-    '{"a": [[[1, 2], [3]]], "b": null}'
+    '{"a":[[[1,2],[3]]],"b":null}'
     """
     if isinstance(told, dict):
-        return f"{{{', '.join(f'{json.dumps(key)}: {json_of(value)}' for key, value in told.items())}}}"
-    if isinstance(told, list) and any(isinstance(each, list | dict) for each in told):
-        return f"[{', '.join(map(json_of, told))}]"
-    return json.dumps(told)
+        return f"{{{','.join(f'{json.dumps(key)}:{json_of(value)}' for key, value in told.items())}}}"
+    if isinstance(told, list) and told and isinstance(told[0], list | dict):
+        raise_if_cancelled()
+        return f"[{','.join(map(json_of, told))}]"
+    return json.dumps(told, separators=(",", ":"))
 
 
 def _gold(tokenizer: Tokenizer, seen: Attention) -> list[list[int]] | None:
@@ -226,14 +217,40 @@ def _gold(tokenizer: Tokenizer, seen: Attention) -> list[list[int]] | None:
     return [list(link) for link in links] if links is not None and fits else None
 
 
-def _check_weights(served: Served, tokenizer: Tokenizer, source: str, target: str | None) -> None:
-    """A Refusal before anything is computed, if there would be too much to show."""
-    config, s = served.model.config, len(tokenizer.framed(source))
-    t = 2 * s + 10 if target is None else len(tokenizer.encode_target(target)) + 1
-    decoders = _decoder_layers(served)
+def written_at_most(served: Served, tokenizer: Tokenizer, source: str, target: str | None) -> int | None:
+    """The maximum length of the translation whose attention can be shown, for a translator without a target.
+
+    A Refusal, before anything is computed, if the answer would hold more than `bounds.WEIGHTS` weights. A source is
+    refused only if a translation as long as itself could not be shown.
+    """
+    s = len(tokenizer.framed(source))
+    if target is None and served.translates:
+        longest = 2 * s + 10  # as long as a translation gets
+        room = max((t for t in range(s, longest + 1) if weights_shown(served, s, t) <= bounds.WEIGHTS), default=0)
+        if room:
+            return room
+        most = max((n for n in range(1, s) if weights_shown(served, n, n) <= bounds.WEIGHTS), default=0)
+        raise _too_many(f"the text has {s} tokens", f"about {most} tokens and as many of its translation")
+    t = 0 if target is None else len(tokenizer.encode_target(target)) + (1 if served.translates else 0)
+    if weights_shown(served, s, t) > bounds.WEIGHTS:
+        parts = f"{s} + {t} tokens" if t else f"{s} tokens"
+        shorter = ((n, weights_shown(served, n * s // (s + t), n * t // (s + t))) for n in range(1, s + t))
+        most = max((n for n, count in shorter if count <= bounds.WEIGHTS), default=0)
+        raise _too_many(f"the text has {parts}", f"about {most} tokens")
+    return None
+
+
+def weights_shown(served: Served, s: int, t: int) -> int:
+    """The number of attention weights in an answer for `s` tokens of a source and `t` written ones."""
+    config, decoders = served.model.config, _decoder_layers(served)
     count = config.layers * (s + t) ** 2 if decoders is None else config.layers * s * s + decoders * t * (t + s)
-    if count * config.heads > 4 * bounds.WEIGHTS:  # a translation is rarely half as long as it may be
-        raise Refusal(400, f"a text of {s} tokens has too many weights to show: shorten it")
+    return count * config.heads
+
+
+def _too_many(what: str, most: str) -> Refusal:
+    return Refusal(
+        400, f"{what}, and an answer holds at most {bounds.WEIGHTS:,} weights, of this model {most}: shorten the text"
+    )
 
 
 def _step(considered: Considered) -> dict[str, Any]:
@@ -248,7 +265,7 @@ def distribution(served: Served, asked: Next) -> Distribution:
     if len(ids) > bounds.PLACES:
         raise Refusal(400, f"{len(ids):,} tokens are too many: {bounds.PLACES:,} are the most")
     with torch.inference_mode():
-        logits = model.network(torch.tensor([ids], device=model.network.embedding.tokens.weight.device))[:, -1].double()
+        logits = next_logits(model.network, model.special, ids)[None].double()  # type: ignore[arg-type]  # it writes
         kept = logits if asked.temperature == 0 else (logits - logits.amax()) / asked.temperature  # [1, V]
         kept = (
             keep_top_k(kept, 1 if asked.temperature == 0 else asked.top_k)
