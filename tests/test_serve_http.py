@@ -19,8 +19,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import regard
+from regard.cli import app
 from regard.model.transformer import Decoder
 from regard.view.page import page
 from regard.view.serve import bounds, sockets
@@ -453,6 +455,14 @@ def test_weights_that_are_not_numbers_are_told_everywhere() -> None:
     told = {"model": "m", "source": "s", "maps": [{"weights": [[[[float("nan")]]]]}]}
     with pytest.raises(ValueError, match="not finite"):
         page(told)
+
+
+def test_files_of_attention_hold_no_nan_either(tmp_path: Path) -> None:
+    broken(language_model()).save(tmp_path / "noise")
+    for option in ("--json", "--html"):
+        asked = ["attend", "Once", "--model", str(tmp_path / "noise"), option, str(tmp_path / "out")]
+        assert "not finite" in str(CliRunner().invoke(app, asked).exception)
+        assert not (tmp_path / "out").exists()
 
 
 def test_an_empty_prompt_is_refused_by_the_schema_too(server: Running) -> None:
