@@ -15,6 +15,8 @@ if find_spec("beartype"):  # before the first import of regard
 import torch
 from hypothesis import settings
 
+from tests.signals import default_signals
+
 settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("REGARD_HYPOTHESIS", "quick"))
@@ -22,6 +24,13 @@ settings.load_profile(os.environ.get("REGARD_HYPOTHESIS", "quick"))
 
 def pytest_report_header() -> str:
     return f"torch {torch.__version__}; shapes {'checked' if find_spec('beartype') else 'not checked: no beartype'}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """Whatever the caller ignores, as `nohup` and background jobs of a shell do: tests and what they start do not."""
+    with default_signals():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -61,9 +61,7 @@ def process(*arguments: str, **options: object) -> Iterator[subprocess.Popen[byt
     """A process of its own, which does not outlive the test."""
     command = [sys.executable, "-m", "regard", *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # were it ignored here, it would be there
     with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
-        signal.signal(signal.SIGINT, before)
         try:
             yield running
         finally:

@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import torch
+from PIL import Image
 
 import regard
 from regard.config import SpecialIds
@@ -32,11 +34,12 @@ REFUSED = "Failed to load resource"
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     torch.manual_seed(0)
     tokenizer = Tokenizer.train(["the cat sleeps on the mat", "a dog sings and the cat sleeps"] * 4, 320)
-    network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64)).eval()
-    randomise([network])
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    save(Stored(network, tokenizer, SpecialIds(end=(tokenizer.end,))), folder)
-    with serving(["fr-en", "petit-fr-en", f"writer={folder}"]) as started:
+    folder = tmp_path_factory.mktemp("models")
+    for name, layers in (("writer", 2), ("deep", 30)):
+        network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64, layers=layers)).eval()
+        randomise([network])
+        save(Stored(network, tokenizer, SpecialIds(end=(tokenizer.end,))), folder / name)
+    with serving(["fr-en", "petit-fr-en", str(folder / "writer"), str(folder / "deep")]) as started:
         yield started
 
 
@@ -131,7 +134,7 @@ def test_what_is_typed_is_translated(opened: Opened) -> None:
     assert all(re.fullmatch(r"score −\d+\.\d\d sum −\d+\.\d\d", each) for each in said)
     scores = [-float(each.split()[1].removeprefix("−")) for each in said]
     assert scores == sorted(scores, reverse=True)  # the order is that of the figures shown
-    assert f"source={urlencode({'': SENTENCE})[1:]}" in opened.page.url
+    opened.until(lambda: f"source={urlencode({'': SENTENCE})[1:]}" in opened.page.url)
     opened.page.get_by_role("link", name="Look at this translation").click()
     opened.page.wait_for_selector(".look-heads button")
     assert opened.page.locator("#look-source").input_value() == SENTENCE
@@ -196,6 +199,59 @@ def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
     held[0].fulfill(json={"model": "fr-en", "translations": [{"text": "late", **SCORES}]})
     opened.page.wait_for_timeout(200)
     assert opened.text(".result") == "<deux>"
+
+
+def test_what_is_typed_next_puts_an_end_to_the_last_answer(opened: Opened) -> None:
+    """Not only once it is asked for: in between, the answer to what stood there before would be shown as its own."""
+    held: dict[str, Any] = {}
+    opened.page.route(
+        "**/api/translate", lambda route: held.update({json.loads(route.request.post_data)["text"]: route})
+    )
+    opened.open()
+    field = opened.page.locator("#source")
+    field.fill("un")
+    opened.until(lambda: "un" in held)
+    field.fill("deux")
+    held["un"].fulfill(json={"model": "fr-en", "translations": [{"text": "late", **SCORES}]})
+    opened.until(lambda: "deux" in held)
+    assert opened.text(".result") == ""
+    held["deux"].fulfill(json={"model": "fr-en", "translations": [{"text": "two", **SCORES}]})
+    opened.until(lambda: opened.text(".result") == "two")
+    field.fill("trois")
+    opened.until(lambda: "trois" in held)
+    held["trois"].fulfill(status=400, json={"error": "three is too many"})
+    opened.until(lambda: "three is too many" in opened.text(".notice"))
+    assert opened.text(".result") == ""  # and not the translation of what stood there before
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+WEBKIT = """
+const usual = { replaceState: history.replaceState, pushState: history.pushState };
+window.changes = 0;
+for (const name of Object.keys(usual)) history[name] = function (...given) {
+  window.changes += 1;
+  if (window.changes > LIMIT) throw new DOMException("more than 100 times in 30 s", "SecurityError");
+  return usual[name].apply(this, given);
+};
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 0])
+def test_a_browser_that_limits_changes_of_the_address(opened: Opened, limit: int) -> None:
+    def answer(route: Any) -> None:
+        text = json.loads(route.request.post_data)["text"]
+        route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", **SCORES}]})
+
+    opened.page.route("**/api/translate", answer)
+    opened.page.add_init_script(WEBKIT.replace("LIMIT", str(limit)))
+    opened.open("#/translate?source=un")
+    text = "Il y a trois livres sur la table. " * 4
+    opened.page.locator("#source").fill("")
+    opened.page.locator("#source").press_sequentially(text)  # 136 keys
+    opened.until(lambda: opened.text(".result") == f"<{text}>")
+    if limit:
+        opened.until(lambda: urlencode({"source": text}) in opened.page.url)
+        assert opened.page.evaluate("window.changes") < 100
 
 
 # Look.
@@ -330,6 +386,22 @@ def test_lines_and_matrix_stand_side_by_side_and_what_goes_on_fades(browser: Any
     opened.close()
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (800, 700), (360, 740)])
+def test_a_head_that_is_clicked_is_seen_large_whatever_the_depth(
+    browser: Any, address: str, width: int, height: int
+) -> None:
+    opened = Opened(browser, address, viewport={"width": width, "height": height})
+    opened.look("#/look?model=deep&source=the+cat+sleeps")
+    assert opened.page.locator(".look-heads button").count() == 30 * 5
+    for layer in (29, 0, 15):
+        opened.page.get_by_role("button", name=f"layer {layer}, head 1", exact=True).click()
+        assert opened.text(".look-large h2") == f"Layer {layer}, head 1"
+        box = opened.page.locator(".look-matrix canvas").bounding_box()
+        assert box["y"] >= 0, (layer, box)
+        assert box["y"] + box["height"] <= height, (layer, box)
+    opened.close()
+
+
 # Write.
 
 
@@ -340,7 +412,7 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.page.get_by_label("Top k").focus()
     opened.press(*["ArrowRight"] * 5)
     opened.until(lambda: opened.page.locator(".bar-cut").count() == 35)
-    assert "top_k=5" in opened.page.url
+    opened.until(lambda: "top_k=5" in opened.page.url)
     field = opened.page.locator("#text")
     opened.page.locator(".bars button").nth(1).click()
     opened.until(lambda: len(field.input_value()) > len("the cat"))
@@ -356,6 +428,44 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.until(lambda: after(draw, lambda: field.input_value() != "the cat"))
     opened.until(lambda: after(run, lambda: opened.page.locator(".chip").count() > 5))
     opened.until(lambda: after(pause, run.is_visible))
+
+
+def test_what_tokens_are_drawn_from_is_counted(opened: Opened) -> None:
+    opened.open("#/write?model=writer&text=the+cat&top_k=12", ".bars button")
+    opened.until(lambda: "Drawn from 12 tokens." in opened.text(".writing .look-hint"))
+    opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat&top_k=1")
+    opened.until(lambda: "Drawn from 1 token." in opened.text(".writing .look-hint"))
+    opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat")
+    said = r"Drawn from the 200 likeliest tokens, which have \d\d\.?\d? % of the probability that is kept\."
+    opened.until(lambda: bool(re.search(said, opened.text(".writing .look-hint"))))
+
+
+def test_nothing_is_drawn_for_another_text(opened: Opened) -> None:
+    """While the answer for the text is not there yet: a click waits for it; what is refused leaves no bars."""
+    held: list[Any] = []
+    opened.page.route("**/api/next", lambda route: held.append(route))
+    token = {"id": 5, "text": "!", "token": "!", "end": False, "p": 1.0, "kept_p": 1.0}
+
+    def answer(text: str) -> None:
+        opened.until(lambda: bool(held))
+        tokens = [{**token, "text": text, "token": text}]
+        held.pop().fulfill(json={"model": "writer", "tokens": tokens, "text_tokens": ["the"]})
+
+    opened.open("#/write?model=writer&text=the")
+    field, draw = opened.page.locator("#text"), opened.page.get_by_role("button", name="Draw one")
+    answer(" cat")
+    opened.page.wait_for_selector(".bars button")
+    field.fill("a dog")
+    opened.page.locator(".bars button").first.click()
+    draw.click()
+    assert field.input_value() == "a dog"
+    answer(" barks")
+    opened.until(lambda: field.input_value() == "a dog barks")
+    opened.until(lambda: bool(held))
+    held.pop().fulfill(status=400, json={"error": "too long"})
+    opened.until(lambda: "too long" in opened.text(".notice"))
+    assert opened.page.locator(".bars button").count() == 0
+    opened.said = [said for said in opened.said if REFUSED not in said]
 
 
 def test_the_end_of_a_text_is_not_written(opened: Opened) -> None:
@@ -404,7 +514,7 @@ def test_labs_at_a_middling_width(browser: Any, address: str) -> None:
     current = """(() => {
       const [list, link] = [".lab-pair nav", ".lab-list [aria-current]"].map(
         each => document.querySelector(each).getBoundingClientRect());
-      return link.top >= list.top && link.bottom <= list.bottom;
+      return link.top > list.top - 1 && link.bottom < list.bottom + 1;
     })()"""
     opened.until(lambda: bool(opened.page.evaluate(current)))
     for name in names:
@@ -499,7 +609,45 @@ def test_those_who_want_no_motion_see_none(browser: Any, address: str) -> None:
     opened.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_bars_are_seen_in_the_system_s_colours(browser: Any, address: str, scheme: str) -> None:
+    """Forced colours take backgrounds and shadows away: every bar was gone."""
+    opened = Opened(browser, address, forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
+
+    def columns(selector: str) -> list[bool]:
+        """Of each pixel along the middle of an element, whether it is drawn on."""
+        picture = Image.open(BytesIO(opened.page.locator(selector).first.screenshot())).convert("L")
+        line = picture.crop((0, picture.height // 2, picture.width, picture.height // 2 + 1)).tobytes()
+        ground = 255 if scheme == "light" else 0
+        return [abs(value - ground) > 60 for value in line]
+
+    opened.open("#/write?model=writer&text=the+cat&top_k=3", ".bars button")
+    opened.until(lambda: opened.page.locator(".bar-cut").count() == 37)
+    assert sum(columns(".bars .bar-track")) > 50
+    assert 1 < sum(columns(".bars .bar-cut .bar-track")) < 5  # an outline
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}", ".others li")
+    assert sum(columns(".score-bar")) > 1
+    opened.look()
+    opened.page.wait_for_selector(".steps .bar-chosen")
+    assert sum(columns(".steps .bar-chosen .bar-track")) > 20
+    for selector in (".bar nav a[aria-current=page]", ".look-kinds label:has(:checked)"):
+        told = "e => getComputedStyle(e).textDecorationLine + getComputedStyle(e).outlineStyle"
+        assert opened.page.locator(selector).evaluate(told) != "nonenone"
+    opened.close()
+
+
 # What goes wrong.
+
+
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "hasOwnProperty", "nothing"])
+def test_a_view_that_there_is_none_of(opened: Opened, name: str) -> None:
+    opened.open(f"#/{name}?model={name}&source=Oui", ".others li")
+    assert opened.text("h1") == "Translate"
+    for view in ("look", "write", "labs"):
+        opened.page.evaluate(
+            "hash => { location.hash = hash }", f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
+        )
+        opened.until(lambda view=view: opened.text("h1").lower() == view)  # type: ignore[misc]
 
 
 def test_a_busy_server_is_asked_again(opened: Opened) -> None:
@@ -564,14 +712,20 @@ def test_a_model_that_is_not_served_is_told(opened: Opened, view: str) -> None:
 
 
 def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
+    sent: list[str] = []
+
     def answer(route: Any) -> None:
-        if route.request.headers.get("authorization") == "Bearer sesame":
+        sent.append(route.request.headers.get("authorization", ""))
+        if sent[-1] == "Bearer sesame":
             route.fallback()
         else:
             route.fulfill(status=401, json={"error": "a token is needed"})
 
     opened.page.route("**/api/*", answer)
     opened.open(wait=".notice-wrong")
+    opened.page.get_by_label("Token").fill("開け")  # which cannot stand in a header as it is
+    opened.press("Enter")
+    opened.until(lambda: sent[-1] == "Bearer 開け")
     opened.page.get_by_label("Token").fill("sesame")
     opened.press("Enter")
     opened.page.wait_for_selector("#source")

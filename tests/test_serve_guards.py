@@ -21,8 +21,8 @@ import regard
 from regard.decode.options import Decoding
 from regard.view.serve import bounds
 from regard.view.serve.engine import Engine
-from regard.view.serve.errors import Refusal
-from regard.view.serve.guards import POLICY, rules
+from regard.view.serve.errors import POLICY, Refusal
+from regard.view.serve.guards import rules
 from regard.view.serve.served import Shelf, named, shelf
 from regard.view.serve.sockets import Patient
 from tests.fuzz import requests as fuzzed

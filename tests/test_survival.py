@@ -31,6 +31,7 @@ from regard.train.loop import train
 from regard.train.recipe import Recipe
 from regard.train.recipes import read_recipe
 from regard.train.schedule import learning_rate
+from tests.signals import default_signals, ignoring
 
 ROOT = Path(__file__).parents[1]
 COMMON = """
@@ -692,14 +693,34 @@ def test_what_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_ignored_signals_are_restored_for_tests_and_ignored_again_after_them() -> None:
+    with ignoring(signal.SIGINT, signal.SIGHUP):
+        with default_signals():
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+            test_signals_are_noted_and_handlers_come_back()
+        assert signal.getsignal(signal.SIGINT) == signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+@pytest.mark.slow
+def test_tests_that_send_signals_pass_where_signals_are_ignored() -> None:
+    """As in `make test &`: two of them failed."""
+    names = (
+        "test_survival.py::test_signals_are_noted_and_handlers_come_back",
+        "test_demo.py::test_an_interrupted_demo_says_how_to_go_on_and_goes_on",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in names)]
+    with ignoring(signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @contextmanager
 def started(place: Path, out: Path, *changes: str) -> Iterator["subprocess.Popen[str]"]:
     """`regard train`, as a user calls it."""
     sets = [word for change in (f"data.folder={place / 'text'}", *changes) for word in ("--set", change)]
     command = [sys.executable, "-m", "regard", "train", str(place / "translation.toml"), *sets, "--out", str(out)]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # were it ignored here, it would be there
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as process:
-        signal.signal(signal.SIGINT, before)
         try:
             yield process
         finally:

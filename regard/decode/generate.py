@@ -99,11 +99,6 @@ def stream_all(
     return _walk(replace(task, limits=own, draws=draws), decode)
 
 
-def next_logits(network: Decoder, special: SpecialIds, prompt: Sequence[int]) -> Float[Tensor, " V"]:
-    """The logits behind a prompt."""
-    return begin(_generation(network, special, [prompt], Decoding(max_tokens=1)))[0][0]
-
-
 def step(network: Decoder | EncoderDecoder, tokens: Int[Tensor, " R"], past: Past) -> Float[Tensor, "R V"]:
     """Logits behind one more token in each row, which the past takes in; what lies ahead of all rows is not read."""
     cache = past.cache.upto(past.longest + 1)

@@ -14,7 +14,7 @@ class Refused extends Error {
 
 async function ask(path, body, signal) {
   const token = sessionStorage.getItem("token");
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${token}` }) };
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${asBytes(token)}` }) };
   const answer = await fetch(path, { ...(body && { method: "POST", body: JSON.stringify(body) }), headers, signal }).catch((error) => {
     throw signal?.aborted ? error : new Refused(GONE);
   });
@@ -74,6 +74,11 @@ export function questions(again) {
   }
 
   return { place, question, drop, say };
+}
+
+// A header's characters are bytes: what is not ASCII is sent as UTF-8, which is what the server expects.
+function asBytes(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
 // The token is kept for as long as this tab is open.

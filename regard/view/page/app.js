@@ -1,5 +1,6 @@
 // The page of `regard serve`: four views, named by what stands behind the address's #, which reproduces what is seen.
 
+import { addressWriter } from "./address.js";
 import { questions } from "./api.js";
 import { labs } from "./labs.js";
 import { looking } from "./looking.js";
@@ -7,21 +8,23 @@ import { make } from "./parts.js";
 import { translate } from "./translate.js";
 import { write } from "./write.js";
 
-const VIEWS = {
-  translate: ["Translate", translate],
-  look: ["Look", looking],
-  write: ["Write", write],
-  labs: ["Labs", labs],
-};
+// Maps and not objects: names come from the address, and every object has a "constructor".
+const VIEWS = new Map([
+  ["translate", ["Translate", translate]],
+  ["look", ["Look", looking]],
+  ["write", ["Write", write]],
+  ["labs", ["Labs", labs]],
+]);
 const main = document.getElementById("main");
-const links = Object.fromEntries(Object.entries(VIEWS).map(([name, [title]]) => [name, make("a", { href: `#/${name}` }, title)]));
+const links = new Map([...VIEWS].map(([name, [title]]) => [name, make("a", { href: `#/${name}` }, title)]));
+const written = addressWriter();
 let open = null; // the view that is open: its name, and what it gave
 let shown = null; // the address that it shows
 
 function address() {
   const [path, options] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: name in VIEWS ? name : "translate", rest: rest.map(safelyDecoded), options: new URLSearchParams(options) };
+  return { name: VIEWS.has(name) ? name : "translate", rest: rest.map(safelyDecoded), options: new URLSearchParams(options) };
 }
 
 function safelyDecoded(part) {
@@ -36,25 +39,26 @@ function safelyDecoded(part) {
 function told(name, options, { push = false } = {}) {
   const given = Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const hash = `#/${name}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
-  links[name.split("/")[0]].href = hash;
-  if (hash === location.hash) return;
-  history[push ? "pushState" : "replaceState"](null, "", hash);
+  links.get(name.split("/")[0]).href = hash;
+  written.set(hash, { push });
   shown = hash;
 }
 
 function route(models) {
   if (location.hash === shown || location.hash === "#main") return;
   const first = shown === null;
+  written.drop();
   shown = location.hash;
   const { name, rest, options } = address();
-  links[name].href = location.hash || `#/${name}`;
+  links.get(name).href = location.hash || `#/${name}`;
   if (open?.name !== name) {
+    const [title, view] = VIEWS.get(name);
     open?.view.close?.();
-    open = { name, view: VIEWS[name][1]({ models, told }) };
+    open = { name, view: view({ models, told }) };
     main.replaceChildren(open.view.root);
-    document.title = `${VIEWS[name][0]} · Regard`;
-    for (const [each, link] of Object.entries(links)) link.toggleAttribute("aria-current", each === name);
-    links[name].setAttribute("aria-current", "page");
+    document.title = `${title} · Regard`;
+    for (const [each, link] of links) link.toggleAttribute("aria-current", each === name);
+    links.get(name).setAttribute("aria-current", "page");
     if (!first) main.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
@@ -62,7 +66,7 @@ function route(models) {
 }
 
 async function start() {
-  document.querySelector("nav").replaceChildren(...Object.values(links));
+  document.querySelector("nav").replaceChildren(...links.values());
   const { place, question } = questions(start);
   main.replaceChildren(make("div", { class: "view" }, place));
   const models = await question("/api/models");

@@ -43,7 +43,7 @@ export function beamTree({ nodes }, special) {
     const at = column.indexOf(node);
     const onward = [...node.down].sort((a, b) => b.best - a.best || b.score - a.score)[0];
     const to = { ArrowLeft: node.up, ArrowRight: onward, ArrowUp: column[at - 1], ArrowDown: column[at + 1] };
-    if (!(event.key in to)) return;
+    if (!Object.hasOwn(to, event.key)) return;
     event.preventDefault();
     if (!to[event.key]) return;
     for (const each of placed) each.element.setAttribute("tabindex", each === to[event.key] ? 0 : -1);

@@ -46,12 +46,12 @@ export function language(code, otherwise) {
 }
 
 // Sentences to begin with, in the languages that the bundled models read.
-const EXAMPLES = {
-  fr: ["Il y a trois livres sur la table.", "Elle va au marché.", "Je ne mange pas de viande.", "Tu as oublié ton parapluie."],
-};
+const EXAMPLES = new Map([
+  ["fr", ["Il y a trois livres sur la table.", "Elle va au marché.", "Je ne mange pas de viande.", "Tu as oublié ton parapluie."]],
+]);
 
 export function examples(code) {
-  return EXAMPLES[code] ?? [];
+  return EXAMPLES.get(code) ?? [];
 }
 
 export function exampleButtons(code, picked) {

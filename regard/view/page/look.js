@@ -38,6 +38,7 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
     fillHeads();
     fillTokens();
     paint();
+    reveal(view.heads.parentElement, view.heads.querySelector("[aria-pressed=true]"));
   }
 
   function openHead(layer, head) {
@@ -88,9 +89,20 @@ export function look(root, data, { changed = () => {}, more = [], headed = true 
 
   function headButton(layer, head, canvas) {
     const button = make("button", { type: "button", "aria-label": called(layer, head), title: called(layer, head) }, canvas);
-    button.addEventListener("click", () => button.focus());
+    button.addEventListener("click", () => {
+      button.focus({ preventScroll: true });
+      showMap();
+    });
     button.addEventListener("focus", () => openHead(layer, head));
     return button;
+  }
+
+  // Scrolls no further than it takes to see the large map; one that is higher than the window, from its top.
+  function showMap() {
+    const { top, bottom, height } = view.matrix.getBoundingClientRect();
+    const fits = height <= innerHeight;
+    const seen = Math.min(bottom, innerHeight) - Math.max(top, 0);
+    if (seen < (fits ? height : innerHeight / 2)) view.matrix.scrollIntoView({ block: fits ? "nearest" : "start" });
   }
 
   // The two lists of tokens.

@@ -69,7 +69,7 @@ export function moveAmong(event, buttons, columns, other) {
   const steps = { ArrowUp: -columns, ArrowDown: columns, Home: -at, End: list.length - 1 - at };
   if (columns > 1) Object.assign(steps, { ArrowLeft: -1, ArrowRight: 1 });
   const sideways = columns === 1 && other && (event.key === "ArrowLeft" || event.key === "ArrowRight");
-  if (at < 0 || !(event.key in steps || sideways)) return;
+  if (at < 0 || !(Object.hasOwn(steps, event.key) || sideways)) return;
   event.preventDefault();
   if (sideways) other.children[within(at, other.children)].focus();
   else list[at + steps[event.key]]?.focus();

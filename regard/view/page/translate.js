@@ -47,6 +47,8 @@ export function translate({ models, told }) {
     fit();
     told("translate", { model: model.chosen().name, source: field.value }, { push });
     clearTimeout(timer);
+    drop(); // an answer to what stood there before is not to be shown
+    mark(true);
     timer = setTimeout(run, push ? 0 : PAUSE);
   }
 
@@ -55,13 +57,18 @@ export function translate({ models, told }) {
       drop();
       return show([]);
     }
-    result.classList.add("stale");
+    mark(true);
     const answer = await question("/api/translate", { model: model.chosen().name, text: field.value });
-    if (answer) show(answer.translations);
+    if (answer !== undefined) show(answer?.translations ?? []); // what was refused leaves nothing of the old answer
+  }
+
+  // Whether what is seen is of another text than the one that stands there.
+  function mark(stale) {
+    for (const each of [result, tools, otherCard]) each.classList.toggle("stale", stale);
   }
 
   function show(translations) {
-    result.classList.remove("stale");
+    mark(false);
     const [best, ...rest] = translations;
     result.textContent = best?.text ?? "";
     tools.hidden = !best;

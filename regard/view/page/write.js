@@ -35,13 +35,18 @@ export function write({ models, told }) {
       make("section", { class: "card", "aria-label": "What might follow" }, make("h2", {}, "What might follow"),
         make("div", { class: "knobs" }, ...Object.values(knobs).map((each) => each.root)), held, fading(next.list))));
   let [answer, timer, running, past] = [null, null, false, []];
+  let awaited = null; // what was clicked before the answer for the text was there
 
   const settings = () => Object.fromEntries(Object.entries(knobs).map(([name, { input }]) => [name, Number(input.value)]));
 
+  // From here on the last answer is of another text, or of other settings: nothing is drawn from it.
   function ask(pause) {
     fit();
     tell();
     clearTimeout(timer);
+    drop();
+    answer = null;
+    next.list.classList.add("stale");
     timer = setTimeout(load, pause);
   }
 
@@ -55,26 +60,39 @@ export function write({ models, told }) {
     for (const button of [draw, likeliest, run]) button.disabled = !field.value;
     if (!field.value) return clear();
     const now = await question("/api/next", { model: model.chosen().name, text: field.value, ...settings(), show: ASKED });
-    if (now === null) stop();
-    if (!now) return;
+    if (now === undefined) return;
+    next.list.classList.remove("stale");
+    if (now === null) {
+      stop();
+      return empty("");
+    }
     answer = now;
     next.show(answer.tokens.slice(0, SHOWN).map((each) => ({ ...each, token: each.end ? END : visible(each.text || each.token), kept: each.kept_p })));
-    const kept = answer.tokens.reduce((sum, each) => sum + each.kept_p, 0);
-    held.textContent = `Outlined: what the model says. Filled: after your settings. Drawn from ${answer.tokens.length} tokens that have ${percent(Math.min(1, kept))} of what is kept.`;
+    held.textContent = `Outlined: the model’s probabilities. Filled: after your settings. ${drawnFrom(answer.tokens)}`;
     tokens.replaceChildren(...answer.text_tokens.map((token) => make("bdi", { class: "chip" }, visible(token))));
-    if (running) timer = setTimeout(drawOne, RUN);
+    const then = awaited;
+    awaited = null;
+    if (then) then();
+    else if (running) timer = setTimeout(drawOne, RUN);
   }
 
   function clear() {
-    answer = null;
     drop();
+    empty("Begin a text, and what might follow it appears here.");
+  }
+
+  function empty(text) {
+    answer = null;
+    awaited = null;
     next.show([]);
+    next.list.classList.remove("stale");
     tokens.replaceChildren();
-    held.textContent = "Begin a text, and what might follow it appears here.";
+    held.textContent = text;
   }
 
   // A text that the model ends is left as it is.
   function append({ text, end }) {
+    if (!answer) return; // the bars are of an older text
     if (end) {
       stop();
       held.textContent = "The model ends the text here. Choose another token to go on.";
@@ -88,25 +106,36 @@ export function write({ models, told }) {
 
   // By the probabilities that are left after the settings.
   function drawOne() {
-    const open = (answer?.tokens ?? []).filter((each) => each.kept_p > 0);
+    const open = answer.tokens.filter((each) => each.kept_p > 0);
     let left = Math.random() * open.reduce((sum, each) => sum + each.kept_p, 0);
     const drawn = open.find((each) => (left -= each.kept_p) <= 0) ?? open.at(-1);
     if (drawn) append(drawn);
     else stop();
   }
 
+  function takeLikeliest() {
+    append([...answer.tokens].sort((a, b) => b.p - a.p)[0]);
+  }
+
+  // At once, or as soon as the answer is there; a text that is empty has none.
+  function withAnswer(action) {
+    if (answer) action();
+    else if (field.value) awaited = action;
+  }
+
   function stop() {
     running = false;
+    awaited = null;
     run.textContent = "Let it run";
   }
 
-  draw.addEventListener("click", drawOne);
-  likeliest.addEventListener("click", () => answer && append([...answer.tokens].sort((a, b) => b.p - a.p)[0]));
+  draw.addEventListener("click", () => withAnswer(drawOne));
+  likeliest.addEventListener("click", () => withAnswer(takeLikeliest));
   run.addEventListener("click", () => {
     if (running) return stop();
     running = true;
     run.textContent = "Pause";
-    drawOne();
+    withAnswer(drawOne);
   });
   undo.addEventListener("click", () => {
     stop();
@@ -133,9 +162,20 @@ export function write({ models, told }) {
       field.value = options.get("text") ?? "";
       for (const [name, , , , , usual] of KNOBS) knobs[name].set(options.get(name) ?? usual);
       requestAnimationFrame(fit);
+      clearTimeout(timer);
+      empty("");
       load();
     },
   };
+}
+
+// What tokens are drawn from: all that the settings keep, or the likeliest of them, where the server was asked for no more.
+function drawnFrom(tokens) {
+  const kept = tokens.filter((each) => each.kept_p > 0);
+  const share = kept.reduce((sum, each) => sum + each.kept_p, 0);
+  const count = `${kept.length} token${kept.length === 1 ? "" : "s"}`;
+  if (share > 0.9995) return `Drawn from ${count}.`;
+  return `Drawn from the ${kept.length} likeliest tokens, which have ${percent(share)} of the probability that is kept.`;
 }
 
 function knob([name, title, min, max, step, value, meaning], changed) {

@@ -33,8 +33,15 @@ QUEUE, QUEUE_CHARACTERS = 256, 100_000
 DEADLINE = 60.0
 """seconds that a request may take: 503"""
 SLOW = 10.0
-"""seconds for a request's head, for its body, and for a client to take what is sent: 408, or no answer at all"""
+"""Seconds in which a request's head must arrive, and after which the progress of a body or an answer is checked."""
+RATE = 5_000
+"""Bytes a second at which a request's body must arrive and an answer must be read, on average over `SLOW` seconds: 408,
+or the connection is closed."""
 CONNECTIONS = 1_000
-"""sockets that are open at once: 503"""
+"""Sockets that are open at once: 503. Fewer where the process may open fewer files."""
+COMPRESSED = 1_000
+"""Bytes from which an answer is compressed, for clients that accept it."""
+PREFIX_BYTES = 128_000_000
+"""Bytes of keys and values that a model keeps of texts whose next token was asked for."""
 DRAIN = 15.0
 """seconds that are left to requests when the server is told to end; it has ended 5 s later"""

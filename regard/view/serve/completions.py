@@ -18,7 +18,7 @@ from regard.view.serve.waiting import while_here
 from regard.view.serve.writing import Prompt, Written
 
 STARTED = int(time.time())
-Text = Annotated[str, Field(max_length=bounds.CHARACTERS)]
+Text = Annotated[str, Field(min_length=1, max_length=bounds.CHARACTERS)]
 Stop = Annotated[str, Field(min_length=1, max_length=bounds.STOP_CHARACTERS)]
 
 
@@ -76,6 +76,7 @@ class Usage(BaseModel):
 class LogProbs(BaseModel):
     """Of each token that was said, beginning at these characters of the text."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     tokens: list[str]
     token_logprobs: list[float]
     top_logprobs: None = None
@@ -164,6 +165,8 @@ class Completing:
             raise Refusal(400, f"n × prompts is {len(self.texts)}: {bounds.BATCH} are the most of one request")
         self.said = [0] * len(self.texts)
         """tokens of each choice so far"""
+        self.offsets = [0] * len(self.texts)
+        """characters of each choice so far, its echoed prompt included"""
         self.read = 0
 
     async def pieces(self) -> AsyncIterator[Written]:
@@ -223,7 +226,7 @@ class Completing:
         why: Literal["stop", "length"] | None = None if reason is None else "length" if reason == "length" else "stop"
         told = None
         if self.asked.logprobs is not None:
-            places = [len(before)]
+            places = [self.offsets[index] + len(before)]
             for piece in pieces:
                 places.append(places[-1] + len(piece.text))
             told = LogProbs(
@@ -231,6 +234,7 @@ class Completing:
                 token_logprobs=[piece.log_prob for piece in pieces],
                 text_offset=places[:-1],
             )
+        self.offsets[index] += len(text)
         return Choice(index=index, text=text, logprobs=told, finish_reason=why)
 
     def _completion(self, choices: list[Choice], usage: Usage | None = None) -> Completion:
@@ -246,7 +250,7 @@ async def _first(pieces: AsyncIterator[Written]) -> Written:
 
 
 def _event(told: dict[str, Any]) -> str:
-    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n"
+    return f"data: {json.dumps(told, ensure_ascii=False, allow_nan=False)}\n\n"
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,18 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 log = logging.getLogger("regard.serve")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Sent with every answer, whether the app gives it or a socket does."""
 
 
 class Refusal(Exception):  # noqa: N818  # an answer, as good as others
@@ -52,6 +64,8 @@ def install(app: FastAPI) -> None:
         text = phrase or HTTPStatus(error.status_code).phrase
         response = answer(request.url.path, Refusal(error.status_code, text))
         response.headers.update(error.headers or {})
+        if "GET" in response.headers.get("allow", "").split(", "):
+            response.headers["allow"] += ", HEAD"
         return response
 
 
@@ -59,6 +73,9 @@ def catch_all(app: Any) -> Callable[..., Awaitable[None]]:
     """The app with a last resort: a mistake of ours is logged, and its answer tells nothing of the inside."""
 
     async def caught(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
         begun = False
 
         async def sending(message: Any) -> None:

@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.decode.attend import Attention, observe, readable
 from regard.decode.cancellation import raise_if_cancelled
-from regard.decode.generate import next_logits
 from regard.decode.options import Decoding
 from regard.decode.sample import keep_top_k, keep_top_p
 from regard.decode.translate import tokenizer_of
 from regard.decode.tree import Considered, considered, grow
-from regard.model.transformer import EncoderDecoder
+from regard.model.transformer import Decoder, EncoderDecoder
 from regard.text.tokenizer import Tokenizer
 from regard.view.serve import body, bounds
 from regard.view.serve.errors import Refusal, described
@@ -25,6 +24,7 @@ from regard.view.serve.waiting import while_here
 
 BEAM = 4
 """of the tree that is shown: as `attend` translates"""
+NOT_FINITE = "the model computes numbers that are not finite (NaN or infinity): are its weights sound?"
 
 
 class Strict(BaseModel):
@@ -49,6 +49,7 @@ class Translate(Strict):
 class OneTranslation(BaseModel):
     """A translation, the sum of its tokens' log-probabilities, and that sum length-penalised: what ranks it."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     text: str
     score: float
     penalised: float
@@ -83,6 +84,7 @@ class Next(Strict):
 class Likely(BaseModel):
     """A token, its probability, and what is left of it when unlikely ones are cut."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     id: int
     text: str
     """what it adds to the text"""
@@ -207,7 +209,10 @@ def json_of(told: Any) -> str:
     if isinstance(told, list) and told and isinstance(told[0], list | dict):
         raise_if_cancelled()
         return f"[{','.join(map(json_of, told))}]"
-    return json.dumps(told, separators=(",", ":"))
+    try:
+        return json.dumps(told, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise ValueError(NOT_FINITE) from None
 
 
 def _gold(tokenizer: Tokenizer, seen: Attention) -> list[list[int]] | None:
@@ -264,8 +269,11 @@ def distribution(served: Served, asked: Next) -> Distribution:
     ids = model.prompt_ids(asked.text)
     if len(ids) > bounds.PLACES:
         raise Refusal(400, f"{len(ids):,} tokens are too many: {bounds.PLACES:,} are the most")
+    assert isinstance(model.network, Decoder)
     with torch.inference_mode():
-        logits = next_logits(model.network, model.special, ids)[None].double()  # type: ignore[arg-type]  # it writes
+        logits = served.prefixes.next_logits(model.network, ids)[None].double()  # [1, V]
+        if not torch.isfinite(logits.amax()):
+            raise ValueError(NOT_FINITE)
         kept = logits if asked.temperature == 0 else (logits - logits.amax()) / asked.temperature  # [1, V]
         kept = (
             keep_top_k(kept, 1 if asked.temperature == 0 else asked.top_k)

@@ -31,6 +31,7 @@ class File:
     content: bytes
     type: str
     tag: str
+    """Weak, because the file is the same whether it is sent compressed or not."""
 
 
 def files(folder: Path = FOLDER) -> dict[str, File]:
@@ -39,7 +40,7 @@ def files(folder: Path = FOLDER) -> dict[str, File]:
     for path in sorted(folder.iterdir()):
         if path.is_file() and path.suffix in TYPES:
             content = path.read_bytes()
-            found[path.name] = File(content, TYPES[path.suffix], f'"{sha256(content).hexdigest()[:32]}"')
+            found[path.name] = File(content, TYPES[path.suffix], f'W/"{sha256(content).hexdigest()[:32]}"')
     return found
 
 
@@ -68,6 +69,6 @@ def routes(folder: Path = FOLDER) -> APIRouter:
 
 def _sent(file: File, request: Request) -> Response:
     headers = {"etag": file.tag, "cache-control": "no-cache"}
-    if request.headers.get("if-none-match") == file.tag:
+    if file.tag in map(str.strip, request.headers.get("if-none-match", "").split(",")):
         return Response(status_code=304, headers=headers)
     return Response(file.content, media_type=file.type, headers=headers)

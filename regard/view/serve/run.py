@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import ctypes
 import logging
-import resource
 import signal
 import socket
 import sys
+import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 
@@ -15,11 +15,13 @@ import uvicorn
 
 from regard.view.serve import bounds
 from regard.view.serve.guards import App
-from regard.view.serve.sockets import Patient
+from regard.view.serve.sockets import REFUSED_AT_ONCE, Acceptor, Patient, room_for_connections
 
 BACKLOG = 1_024
 M_ARENA_MAX = -8
 """by which glibc's mallopt knows the number of heaps"""
+ENDING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end the server."""
 
 
 class Listening(uvicorn.Server):
@@ -28,17 +30,35 @@ class Listening(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], object], late: Callable[[], object]) -> None:
         super().__init__(config)
         self.ready, self.late = ready, late
+        self.acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
-        await super().startup(sockets)
+        """Begin to answer; connections are accepted by `Acceptor` and not by asyncio."""
+        await super().startup([])
         if self.started:
+            most = Patient.most + Patient.spare + REFUSED_AT_ONCE
+            self.acceptors = [Acceptor(each, self._protocol, most) for each in sockets or ()]
             self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests finish; those that take too long are refused, which is an answer too."""
+        for each in self.acceptors:
+            each.close()
         asyncio.get_running_loop().call_later(bounds.DRAIN, self.late)
         await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGINT and SIGTERM, unless they were ignored when the process began, as a shell does for what it runs
+        in the background."""
+        ignored = ignored_signals()
+        with super().capture_signals():
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
+            yield
+
+    def _protocol(self) -> Patient:
+        return Patient(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -92,20 +112,12 @@ def serve(
         if browse:
             webbrowser.open(address(listener))
 
-    _room_for_connections()
+    Patient.most, Patient.spare = room_for_connections()
     _one_heap()
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     sys.setswitchinterval(0.001)  # the event loop is not to wait long for a thread that computes
     with _quiet_end():
         server(app, begun, late).run(sockets=[listener])
-
-
-def _room_for_connections() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = Patient.most + Patient.spare + 100
-    if soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
 def _one_heap() -> None:
@@ -114,13 +126,20 @@ def _one_heap() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
+def ignored_signals() -> list[int]:
+    """Which of the signals that end the server are ignored: they stay so."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [number for number in ENDING if signal.getsignal(number) == signal.SIG_IGN]
+
+
 @contextlib.contextmanager
 def _quiet_end() -> Iterator[None]:
     """uvicorn raises a signal again when it has ended: by then it has done what it should."""
-    signals = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(each, lambda *_: None) for each in signals]
+    ignored = ignored_signals()
+    before = {number: signal.signal(number, lambda *_: None) for number in ENDING if number not in ignored}
     try:
         yield
     finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from regard.models import SHIPPED, folder_of
 from regard.told import text_of, texts_of
 from regard.view.serve.engine import Engine
 from regard.view.serve.errors import Refusal
+from regard.view.serve.prefixes import Prefixes
 
 NAME = re.compile(r"[\w][\w.-]{0,63}", re.ASCII)
 
@@ -28,6 +29,8 @@ class Served:
     """as it was loaded: what is looked into"""
     engine: Engine
     """works on a copy made for decoding"""
+    prefixes: Prefixes = field(default_factory=Prefixes)
+    """what was computed of texts whose next token was asked for"""
 
     @property
     def writes(self) -> bool:
