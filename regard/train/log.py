@@ -5,15 +5,13 @@ JSON has no NaN and no infinity: they are written as the texts "NaN", "Infinity"
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from regard.config import check_type, did_you_mean
-from regard.files import flush, is_there, shorten
+from regard.files import is_there, shorten, write_file
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.words import visible
 
@@ -35,8 +33,8 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         kept = [event for event in read_metrics(folder, strict=False) if _stays(event, step)] if step else []
         self.told = {(type(event), event.step) for event in kept}
-        write_whole(folder / METRICS, "".join(map(_line, kept)))
-        write_whole(folder / SAMPLES, "".join(_samples(event) for event in kept if isinstance(event, Validated)))
+        write_file(folder / METRICS, "".join(map(_line, kept)))
+        write_file(folder / SAMPLES, "".join(_samples(event) for event in kept if isinstance(event, Validated)))
         self.folder = folder
         self.board = _Board.open(folder / TENSORBOARD, step)
 
@@ -88,22 +86,6 @@ def read_metrics(folder: Path, strict: bool = True) -> list[Event]:
         return [*events, _event(json.loads(rest))]
     except (ValueError, RecursionError):
         return events
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """A file in place of the one that may be there: all of it, or it stays as it was."""
-    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o644)  # mkstemp makes it private
-        flush(temporary)
-        temporary.replace(path)
-        flush(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _stays(event: Event, step: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regard.files import write_file
 from regard.model.transformer import Network, build
 from regard.store import RECIPE, Stored, fill, load
 from regard.train.average import Average, Weights
@@ -49,7 +50,7 @@ from regard.train.events import (
 from regard.train.feed import Fed, Feed
 from regard.train.final import Scores, final_scores
 from regard.train.interrupts import Interrupts, interrupts
-from regard.train.log import Log, write_whole
+from regard.train.log import Log
 from regard.train.meter import Meter
 from regard.train.objective import Objective
 from regard.train.optimizer import Optimizer
@@ -407,7 +408,7 @@ class Run:
 
     def _log(self) -> list[Watcher]:
         self.out.mkdir(parents=True, exist_ok=True)
-        write_whole(self.out / RECIPE, as_toml(self.recipe))
+        write_file(self.out / RECIPE, as_toml(self.recipe))
         return [Log(self.out, self.progress.step)]
 
     def _started(self) -> Started:
