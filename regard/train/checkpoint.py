@@ -177,8 +177,7 @@ def _lock(file: IO[str], run: Path) -> None:
         return
     with writing(run / LOCK):
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        os.write(file.fileno(), f"{os.getpid()}\n".encode())  # not through a buffer, whose rest would fail at close
 
 
 def _size(tensors: Mapping[str, Tensor]) -> int:
