@@ -65,7 +65,7 @@ COMMANDS: dict[str, list[str]] = {
     "export": ["export", "petit-fr-en", "{disk}/{name}"],
     "export to ctranslate2": ["export", "petit-fr-en", "{disk}/{name}", "--to", "ctranslate2"],
     "data petit": ["data", "petit", "--pairs", "10", "--out", "{disk}/{name}"],
-    "lab": ["lab", "scaling", "--set", "sequences=2", "--out", "{disk}/{name}"],
+    "lab": ["lab", "scaling", "--set", "sequences=2", "--set", "widths=8,16", "--out", "{disk}/{name}"],
     "course start": ["course", "start", "self-attention", "--out", "{disk}/{name}.py"],
     "evaluate --out": ["evaluate", "{text}/a.en", "{text}/a.fr", "{text}/a.en", "--out", "{disk}/{name}"],
     "compare --report": ["compare", "{text}/a.en", "{text}/b.en", *SIDES, "--report", "{disk}/{name}"],
