@@ -5,15 +5,32 @@ The string under each field is its documentation, here and wherever the field is
 
 import math
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+MAX_SHOWN = 200
+"""Longest value that a message quotes in full, in characters."""
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it, cut if it is long.
+
+    >>> shown("x" * 1_000)[-3:], shown(10**5_000)
+    ('xx…', 'a number of more than 4,300 digits')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out longer numbers
+        return "a number of more than 4,300 digits"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown `word`: the nearest known one, or all of them."""
     known = list(known)
+    word = word[:MAX_SHOWN]
     near = [name for name in known if len(word) > 2 and word in name] or get_close_matches(word, known, n=1)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
 
@@ -39,30 +56,49 @@ def require_at_least(least: int, **numbers: int | None) -> None:
     """A ValueError for the first of the named numbers that is given and smaller than `least`."""
     for name, number in numbers.items():
         if number is not None and number < least:
-            raise ValueError(f"{name}={number} is too small: it must be at least {least}")
+            raise ValueError(f"{name}={shown(number)} is too small: it must be at least {least}")
+
+
+def require_at_most(most: Mapping[str, int | float], numbers: Mapping[str, Any]) -> None:
+    """A ValueError for the first number whose size is beyond the maximum that `most` gives for its name."""
+    for name, maximum in most.items():
+        number = numbers.get(name)
+        if number is not None and maximum < abs(number) < math.inf:  # that it must be finite is said elsewhere
+            raise ValueError(f"{name}={shown(number)} is too large: it must be at most {maximum:,}")
 
 
 def check_probability(name: str, p: float) -> None:
     """A ValueError unless something can be dropped with probability `p`, and something kept."""
     if not 0 <= p < 1:
-        raise ValueError(f"{name}={p} is not a probability: it must be at least 0 and below 1")
+        raise ValueError(f"{name}={shown(p)} is not a probability: it must be at least 0 and below 1")
 
 
 class Strict:
-    """Base of Regard's configs: an unknown key or a value of the wrong type is a ValueError that says so."""
+    """Base of Regard's configs: an unknown key, a value of the wrong type or a number too large is a ValueError.
+
+    A subclass gives the largest value of its numbers by name: `class Train(Strict, most={"steps": 10**9})`.
+    """
+
+    _most: ClassVar[Mapping[str, int | float]] = {}
+
+    def __init_subclass__(cls, most: Mapping[str, int | float] | None = None) -> None:
+        """Remember the largest value that each number may have."""
+        cls._most = most or {}
 
     def __new__(cls, *_args: Any, **options: Any) -> Any:
         """Refuse an unknown key before the dataclass sees it, so that every way in gives the same error."""
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # each subclass is a dataclass
         for key in options:
             if key not in known:
-                raise ValueError(f"{cls.__name__} has no key {key!r}: {did_you_mean(key, known)}")
+                raise ValueError(f"{cls.__name__} has no key {shown(key)}: {did_you_mean(key, known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check each value against the annotation of its field."""
-        for name, annotation in get_type_hints(type(self)).items():
-            check_type(f"{type(self).__name__}.{name}", getattr(self, name), annotation)
+        """Check each value against the annotation of its field, and against the largest that is possible."""
+        hints = get_type_hints(type(self))
+        for field in fields(self):  # type: ignore[arg-type]  # each subclass is a dataclass
+            check_type(f"{type(self).__name__}.{field.name}", getattr(self, field.name), hints[field.name])
+        require_at_most(self._most, vars(self))
 
 
 def check_type(name: str, value: object, annotation: Any) -> None:
@@ -73,9 +109,13 @@ def check_type(name: str, value: object, annotation: Any) -> None:
         return
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
-        raise ValueError(f"{name}={value!r} is not a choice: {did_you_mean(str(value), choices)}")
+        raise ValueError(f"{name}={shown(value)} is not a choice: {did_you_mean(_word(value), choices)}")
     wanted = " or ".join(_called(option) for option in options)
-    raise ValueError(f"{name}={value!r} is a {type(value).__name__}: it must be {wanted}")
+    raise ValueError(f"{name}={shown(value)} is a {type(value).__name__}: it must be {wanted}")
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else shown(value)
 
 
 def _called(option: Any) -> str:
@@ -100,8 +140,29 @@ def _fits(value: object, option: Any) -> bool:
     return isinstance(value, option)
 
 
+MAX_LAYERS = 1_000
+"""Most layers of an encoder or a decoder: ten times more than the deepest model in use."""
+MAX_PARAMETERS = 10**12
+"""Most parameters of a model."""
+MODEL_MOST = {
+    "vocab_size": 10_000_000,
+    "d_model": 131_072,
+    "heads": 65_536,
+    "kv_heads": 65_536,
+    "d_k": 131_072,
+    "d_v": 131_072,
+    "layers": MAX_LAYERS,
+    "decoder_layers": MAX_LAYERS,
+    "d_ff": 1_048_576,
+    "max_length": 100_000_000,
+    "rotary_base": 1e15,
+    "classes": 10_000_000,
+}
+"""Largest values of a model's numbers: far beyond any model in use, and small enough to be refused or built quickly."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(Strict):
+class ModelConfig(Strict, most=MODEL_MOST):
     """A Transformer's architecture. The defaults are the base model of "Attention Is All You Need"."""
 
     kind: Literal["encoder", "decoder", "encoder-decoder"] = "encoder-decoder"
@@ -194,7 +255,12 @@ class ModelConfig(Strict):
         if self.classes and (self.output_bias or self.output_transform):
             raise ValueError(f"output_bias and output_transform are for a head per token: classes={self.classes}")
         if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
-            raise ValueError(f"pad={self.pad} is outside the vocabulary of {self.vocab_size} ids")
+            raise ValueError(f"pad={shown(self.pad)} is outside the vocabulary of {self.vocab_size} ids")
+        if self.least_parameters > MAX_PARAMETERS:
+            raise ValueError(
+                f"a model with d_model={self.d_model}, d_ff={self.d_ff}, heads={self.heads} and layers={self.layers} "
+                f"has {self.least_parameters:,} parameters: {MAX_PARAMETERS:,} are the most; choose smaller ones"
+            )
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -205,6 +271,20 @@ class ModelConfig(Strict):
     def projection_bias(self) -> bool:
         """Whether attention's four projections have biases: `attention_bias`, or `bias` where that is not given."""
         return self.bias if self.attention_bias is None else self.attention_bias
+
+    @property
+    def least_parameters(self) -> int:
+        """The number of parameters, without biases and norms: what the model takes at the least."""
+        d_k, d_v, kv_heads = self.widths
+        attention = self.d_model * (self.heads * (d_k + d_v) + kv_heads * (d_k + d_v))
+        feed_forward = self.d_model * self.d_ff * (3 if self.activation == "swiglu" else 2)
+        layers, attentions = self.layers, self.layers
+        if self.kind == "encoder-decoder":
+            decoder_layers = self.decoder_layers or self.layers
+            layers, attentions = layers + decoder_layers, attentions + 2 * decoder_layers
+        rows = self.vocab_size + (0 if self.tied or self.classes else self.outputs) + self.classes
+        rows += self.max_length if self.positions == "learned" else 0
+        return attentions * attention + layers * feed_forward + rows * self.d_model
 
     @property
     def pad_id(self) -> int | None:
@@ -241,7 +321,7 @@ class SpecialIds(Strict):
         for name, ids in given.items():
             for id_ in ids:
                 if id_ is not None and not 0 <= id_ < config.vocab_size:
-                    raise ValueError(f"the {name} id {id_} is outside the vocabulary of {config.vocab_size} ids")
+                    raise ValueError(f"the {name} id {shown(id_)} is outside the vocabulary of {config.vocab_size} ids")
         if config.kind == "encoder-decoder" and self.start is None:
             raise ValueError("an encoder-decoder needs an id that its targets start with (decoder_start_token_id)")
 

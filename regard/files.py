@@ -24,6 +24,93 @@ MAX_DEPTH, MAX_TEXT = 64, 1_000_000
 """of objects in objects, and characters of one text"""
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Error numbers that mean that nothing more can be written, whatever is being written."""
+ADVICE = {
+    errno.ENOSPC: "free some space, or choose another location",
+    errno.EDQUOT: "free some of your quota, or choose another location",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another location",
+    errno.EROFS: "choose a location that can be written",
+    errno.EACCES: "check the permissions, or choose another location",
+    errno.EPERM: "check the permissions, or choose another location",
+}
+"""What to do about an error of the operating system."""
+
+
+class WriteError(OSError, ValueError):
+    """A file could not be written. The message names the file and says why, and what to do."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def error_number(error: BaseException) -> int:
+    """The operating system's error number; libraries written in Rust put it only into their message. 0 if unknown."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else 0
+
+
+def describe_os_error(error: OSError) -> str:
+    """What an error of the operating system is about, without its number, and what to do about it."""
+    if isinstance(error, WriteError) or error.strerror is None:
+        return str(error)
+    where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    advice = ADVICE.get(error.errno or 0)
+    return f"{where}{error.strerror}" + (f": {advice}" if advice else "")
+
+
+def write_error(error: BaseException, path: Path) -> WriteError:
+    """The error to raise when `path` could not be written."""
+    code = error_number(error)
+    reason = os.strerror(code) if code else str(error)
+    advice = ADVICE.get(code)
+    return WriteError(code, f"{path} cannot be written: {reason}" + (f"; {advice}" if advice else ""))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into a `WriteError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, path) from error
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file completely, or leave what was there as it was; a `WriteError` says why it could not be written.
+
+    The content goes into a temporary file in the same folder, which is flushed to disk and then renamed. A pipe or a
+    device, such as /dev/stdout, is written to directly.
+    """
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+    temporary: Path | None = None
+    try:
+        target = path.resolve()  # a link stays a link
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:200]}.", dir=target.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        temporary.chmod(mode)  # mkstemp makes it private
+        flush(temporary)
+        temporary.replace(target)
+        flush(target.parent)
+    except OSError as error:
+        raise write_error(error, path) from error
+    finally:  # also after Ctrl-C
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
 LAST = ("config.json", "manifest.json")
 """what makes a folder a model's: where files are moved one by one, these come behind all others"""
 
@@ -56,10 +143,11 @@ def new_folder(
     With `force`, a folder that holds files gets the new ones too: files of the same names are replaced, those named in
     `obsolete` are removed, and all others stay.
     """
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    there = path.is_dir()
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path if there else path.parent))
+    given, path = path, path.resolve()
+    with writing(given):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.is_dir()
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path if there else path.parent))
     try:
         temporary.chmod(0o755)  # mkdtemp makes it private
         yield temporary
@@ -72,6 +160,10 @@ def new_folder(
         elif not _take_place(temporary, path, there) and not (keep_other and path.is_dir()):
             raise ValueError(f"{path} has come to be meanwhile, and was left as it is: choose another name")
         flush(path.parent)
+    except Exception as error:
+        if error_number(error) in FULL and not isinstance(error, WriteError):
+            raise write_error(error, given) from error
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -20,6 +20,16 @@ def visible(text: str) -> str:
     return text if text.isprintable() else "".join(map(_seen, text))
 
 
+def visible_lines(text: str) -> str:
+    r"""A text of several lines that does nothing to a terminal: as `visible`, but line feeds and tabs are kept.
+
+    >>> print(visible_lines("a\x1b[2J\nb\u202e"))
+    a␛[2J
+    b\u202e
+    """
+    return re.sub(r"[^\n\t]+", lambda run: visible(run[0]), text)
+
+
 def _seen(letter: str) -> str:
     if letter.isprintable() or letter in JOINERS:
         return letter

@@ -20,7 +20,15 @@ ROOT = Path(__file__).parent.parent
 # Imports go from right to left. Modules in one set do not know each other.
 ORDER: list[set[str]] = [
     {"regard"},  # the lazy public names: imports nothing of ours
-    {"regard.config", "regard.files", "regard.threads", "regard.told", "regard.words", "regard.view.page"},
+    {
+        "regard.config",
+        "regard.files",
+        "regard.memory",
+        "regard.threads",
+        "regard.told",
+        "regard.words",
+        "regard.view.page",
+    },
     {"regard.text", "regard.model", "regard.models"},
     {"regard.weights"},
     {"regard.store"},

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.files import write_file
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Validated
-from regard.train.log import Log, read_metrics, write_whole
+from regard.train.log import Log, read_metrics
 from regard.words import visible
 
 STARTED = Started(0, 1000, "fr-en", "translation", "runs/fr-en", "CPU, float32", 1234, 100, 2, {"empty": 3})
@@ -260,14 +261,14 @@ def test_a_value_that_is_wrong_is_refused(tmp_path: Path, event: Event, change: 
 
 def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    write_whole(path, "before")
+    write_file(path, "before")
 
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("regard.train.log.flush", fail)
+    monkeypatch.setattr("regard.files.flush", fail)
     with pytest.raises(OSError, match="full"):
-        write_whole(path, "after")
+        write_file(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 

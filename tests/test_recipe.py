@@ -264,7 +264,7 @@ SECTIONS = {
             "skip_bad": st.booleans(),
         }
     ),
-    "tokenizer": st.fixed_dictionaries({"vocab_size": st.integers(1, 10**9)}),
+    "tokenizer": st.fixed_dictionaries({"vocab_size": st.integers(1, 10**6)}),
     "model": st.fixed_dictionaries(
         {},
         optional={
@@ -278,10 +278,10 @@ SECTIONS = {
     ),
     "train": st.fixed_dictionaries(
         {
-            "lr": st.none() | st.floats(1e-308, 1e308),
+            "lr": st.none() | st.floats(1e-308, 1e3),
             "packed": st.none() | st.booleans(),
-            "eps": st.floats(1e-300, 1e300),
-            "steps": st.integers(1, 2**62),
+            "eps": st.floats(1e-300, 1.0),
+            "steps": st.integers(1, 10**9),
             "device": TEXT,
         }
     ),

@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from regard import __version__
 from regard.cli import attend, bench, course, data, export, labs, models, scores, serve, train
+from regard.files import describe_os_error
+from regard.words import visible_lines
 
 app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
@@ -81,13 +84,24 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
 
+def _fail(message: str) -> NoReturn:
+    """Print an error and exit. It may quote a stranger's file, so what would control the terminal is made visible."""
+    typer.echo(f"regard: {visible_lines(message)}", err=True)
+    with suppress(OSError):
+        sys.stdout.flush()
+    sys.exit(2)
+
+
 def main() -> None:
     """The `regard` command: a mistake of the user's ends with its message, not with a traceback."""
     try:
         app()
-    except (ValueError, OSError) as error:
-        typer.echo(f"regard: {error}", err=True)
-        sys.exit(2)
+    except OSError as error:
+        _fail(describe_os_error(error))
+    except ValueError as error:
+        _fail(str(error))
+    except (MemoryError, RecursionError) as error:
+        _fail("there is not enough memory for this" if isinstance(error, MemoryError) else "nested too deeply")
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Ctrl-C, told by nobody yet
             typer.echo("\nregard: interrupted", err=True)

@@ -68,10 +68,9 @@ def attend(
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror}") from None
+    from regard.files import write_file
+
+    write_file(path, content)
     typer.echo(f"{path}  {len(content) / 1000:,.0f} kB")
 
 

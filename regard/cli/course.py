@@ -81,8 +81,10 @@ def _tell(told: Any, gradescope: bool, out: Path | None) -> None:
 
 
 def _write(folder: Path, name: str, text: str) -> None:
+    from regard.files import write_file
+
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(text, encoding="utf-8")
+    write_file(folder / name, text)
     typer.echo(str(folder / name), err=True)
 
 
@@ -163,18 +165,17 @@ def start(
     """
     from regard.course.assignment import HERE, assignment
     from regard.course.notebook import as_notebook
+    from regard.files import write_file
 
     chosen = assignment(name, course or HERE)
     path = out or Path(f"{name.replace('-', '_')}.py")
     if path.suffix not in (".py", ".ipynb"):
         raise ValueError(f"{path} is neither a .py nor an .ipynb file: name one of these by --out")
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter)
-    except FileExistsError:
+    if not force and (path.exists() or path.is_symlink()):
         raise ValueError(
             f"{path} is there already, and stays as it is: name another file with --out, or replace it with --force"
-        ) from None
+        )
+    write_file(path, as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter)
     typer.echo(f"{path}: write what is missing, then run regard check {shlex.quote(str(path))}{_of(course)}")
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, BinaryIO, TextIO
 import typer
 
 from regard.models import DEFAULT, SHIPPED, bundled, folder_of
+from regard.words import visible_lines
 
 MODEL = f"A run, a model's folder (Regard's or Hugging Face's), a GGUF file, or a bundled one ({', '.join(SHIPPED)})."
 FEW = 100
@@ -76,7 +77,7 @@ def translate(
         for number, translations in enumerate(chain(first, found), 1):
             for each in translations:
                 columns = [str(number)] * (n_best > 1) + [f"{each.score:.4f}"] * scores + [_one_line(each.text)]
-                file.write("\t".join(columns) + "\n")
+                file.write(_for(file, "\t".join(columns) + "\n"))
             if typing or number % FIRST_LINES == 0:
                 file.flush()
             advance()
@@ -120,10 +121,10 @@ def generate(
     prompt = "\n".join(_lines(None)) if prompt == "-" else prompt
     loaded = load_model(model, device)
     pieces = loaded.stream(prompt, **options) if stream else iter([loaded.generate(prompt, **options)[len(prompt) :]])
-    typer.secho(prompt, bold=True, nl=False)
+    typer.secho(_for(sys.stdout, prompt), bold=True, nl=False)
     try:
         for piece in pieces:
-            sys.stdout.write(piece)
+            sys.stdout.write(_for(sys.stdout, piece))
             sys.stdout.flush()
     finally:
         typer.echo()
@@ -235,16 +236,26 @@ def _lines(path: Path | None) -> Iterator[str]:
 @contextmanager
 def _written(path: Path | None) -> Iterator[TextIO]:
     """A file to write to, or stdout; after Ctrl-C what is done stays written."""
-    file = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="\n")
+    from regard.files import FULL, write_error, writing
+
+    where = path or Path("standard output")
+    with writing(where):
+        file = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="\n")
     try:
         yield file
     except KeyboardInterrupt:
         typer.echo("\nregard: stopped; what was done is written", err=True)
         raise typer.Exit(130) from None
+    except OSError as error:
+        raise (write_error(error, where) if error.errno in FULL else error) from None
     finally:
-        file.flush()
-        if path is not None:
-            file.close()
+        with writing(where):
+            file.flush() if path is None else file.close()
+
+
+def _for(file: TextIO, text: str) -> str:
+    """What a model wrote, as it is; on a terminal with control characters made visible."""
+    return visible_lines(text) if file.isatty() else text
 
 
 def _said(texts: list[str]) -> Iterator[str]:
@@ -288,7 +299,7 @@ def _bar(source: Path | None, few: bool, file: TextIO) -> Iterator[Callable[[], 
 
     console = Console(stderr=True)
     total = None
-    if console.is_terminal and not file.isatty() and source is not None:
+    if console.is_terminal and not file.isatty() and source is not None and source.is_file():  # a pipe is read once
         from regard.text.corpus import read_lines
 
         total = sum(1 for _ in read_lines(str(source)))

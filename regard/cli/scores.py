@@ -147,6 +147,7 @@ def compare(
     """
     from regard.evaluate.comparison import compare as run
     from regard.evaluate.comparison import in_groups
+    from regard.files import write_file
     from regard.view.comparison import comparison_markdown, show_comparison
     from regard.view.console import console
 
@@ -168,7 +169,7 @@ def compare(
     result = run(in_groups(runs), examples, sentences)
     _write_json(out, result)
     if report is not None:
-        report.write_text(comparison_markdown(result), encoding="utf-8", newline="\n")
+        write_file(report, comparison_markdown(result))
     show_comparison(console(), result)
 
 
@@ -350,14 +351,17 @@ def _new_file(folder: Path, name: str, written: Collection[Path]) -> Path:
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    from regard.files import write_file
+
+    write_file(path, "".join(f"{line}\n" for line in lines))
 
 
 def _write_json(path: Path | None, result: object) -> None:
     from regard.evaluate.report import plain
+    from regard.files import write_file
 
     if path is not None:
-        path.write_text(json.dumps(plain(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(plain(result), indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager

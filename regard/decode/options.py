@@ -6,11 +6,25 @@ The string under each field is its documentation, here and wherever the field is
 import math
 from dataclasses import dataclass
 
-from regard.config import Strict, require_at_least
+from regard.config import Strict, require_at_least, shown
+
+DECODING_MOST = {
+    "beam": 100_000,
+    "n_best": 100_000,
+    "length_penalty": 1e6,
+    "temperature": 1e6,
+    "top_k": 2**31,
+    "seed": 2**64 - 1,
+    "repetition_penalty": 1e6,
+    "no_repeat_ngram": 2**31,
+    "min_tokens": 2**31,
+    "max_tokens": 2**31,
+}
+"""Largest values of the numbers that steer decoding."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding(Strict):
+class Decoding(Strict, most=DECODING_MOST):
     """How to choose among what a model says. The defaults take the best token each time."""
 
     beam: int = 1
@@ -65,4 +79,4 @@ class Decoding(Strict):
 def _check(name: str, value: float, right: bool, wanted: str) -> None:
     """A ValueError unless `right`, which is never so of NaN."""
     if not right:
-        raise ValueError(f"{name}={value} is not possible: it must be {wanted}")
+        raise ValueError(f"{name}={shown(value)} is not possible: it must be {wanted}")

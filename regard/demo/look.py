@@ -11,8 +11,8 @@ from regard.decode.translate import tokenizer_of
 from regard.demo.scores import Tried
 from regard.demo.teller import Teller
 from regard.evaluate.alignment import AlignmentScores
+from regard.files import write_file
 from regard.text.petit import words
-from regard.train.log import write_whole
 from regard.view.attend import opened
 from regard.view.page import page
 from regard.view.scores import plain_table
@@ -48,7 +48,7 @@ def look(teller: Teller, model: Model, tried: Tried, out: Path) -> str:
     teller.say(f"In per cent, {opened(shown, layer, head)}. A row is the piece just read → the one it writes.")
     teller.gap()
     teller.show(heat_map(shown.open(layer, head), shown.rows, shown.keys, teller.width))
-    write_whole(out / PAGE, page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
+    write_file(out / PAGE, page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
     teller.whole(f"Every layer and head, to look around in with a browser: {out / PAGE}")
     return sentence
 

@@ -11,9 +11,9 @@ from regard.decode.options import Decoding
 from regard.evaluate.report import plain
 from regard.evaluate.run import TranslationResult, evaluate_translation, translate
 from regard.evaluate.sets import Examples, read_examples, read_gold
+from regard.files import write_file
 from regard.store import Stored
 from regard.text.corpus import Corpus
-from regard.train.log import write_whole
 from regard.view.scores import show_translation
 
 JSON, TABLES = "scores.json", "scores.txt"
@@ -43,9 +43,9 @@ def try_split(model: Stored, name: str, petit: Path, split: str, decode: Decodin
 
 def write_scores(out: Path, results: dict[str, TranslationResult]) -> None:
     """All of it into the run's folder: for programs, and for people."""
-    write_whole(out / JSON, json.dumps(plain(results), indent=2, ensure_ascii=False) + "\n")
+    write_file(out / JSON, json.dumps(plain(results), indent=2, ensure_ascii=False) + "\n")
     text = StringIO()
     for result in results.values():
         show_translation(Console(file=text, width=COLUMNS, color_system=None), result)
         text.write("\n")
-    write_whole(out / TABLES, text.getvalue())
+    write_file(out / TABLES, text.getvalue())

@@ -59,6 +59,8 @@ def read_examples(corpus: Corpus, limit: int | None = None, skip_bad: bool = Fal
         if not problems.counts["unequal lines"]:
             raise
     if problems.counts["unequal lines"]:
+        if not all(Path(file).is_file() for file in corpus.files):  # a pipe cannot be read again, to count its lines
+            raise ValueError(f"{' and '.join(corpus.files)} differ in length: each line must have its counterpart")
         counts = sorted(((file, sum(1 for _ in read_lines(file))) for file in corpus.files), key=lambda each: -each[1])
         raise ValueError(_unequal(counts[0], counts[-1]))
     total = len(rows) + problems.counts.total()

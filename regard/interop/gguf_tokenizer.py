@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Engine
 
 from regard.interop.gguf_header import GgufFile, short
 from regard.text.tokenizer import Tokenizer
+from regard.text.untrusted_tokenizer import check_added, check_pieces
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """types of tokens"""
@@ -43,7 +44,9 @@ def read_tokenizer(file: GgufFile, vocab_size: int) -> Tokenizer | None:
     after = _around(file, "eos", usual=False)
     try:
         engine = _byte_level(file, tokens) if kind == "gpt2" else _sentence_piece(file, tokens, types)
-        engine.add_tokens(_added(tokens, types))
+        added = _added(tokens, types)
+        check_added(token.content for token in added)
+        engine.add_tokens(added)
         tokenizer = Tokenizer(engine, _settings(file, tokens))
         return tokenizer.frame(before, after) if before or after else tokenizer
     except BaseException as error:  # the library raises nothing narrower, and panics beside Exception
@@ -104,6 +107,7 @@ def _vocabulary(file: GgufFile, vocab_size: int) -> tuple[list[str], Sequence[in
     token, times = Counter(tokens).most_common(1)[0]
     if times > 1:
         raise ValueError(f"the token {short(token)} is there {times:,} times")
+    check_pieces(tokens)
     return tokens, [NORMAL] * vocab_size if types is None else types.tolist()
 
 

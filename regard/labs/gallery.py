@@ -10,10 +10,10 @@ from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
+from regard.files import write_file
 from regard.labs.lab import Lab, Table
 from regard.labs.page import code_apart, page, png
 from regard.labs.show import SIGNS, Done, given, held, numbers, paragraphs, sizes_table, verdicts
-from regard.train.log import write_whole
 from regard.words import code_cell, markdown_table, safe_whole, visible
 
 THUMBNAIL = 320
@@ -107,7 +107,7 @@ def index(labs: Sequence[Done], in_full: Sequence[str], command: str) -> str:
 
 def _written(files: dict[str, str | bytes], folder: Path) -> list[Path]:
     for name, content in files.items():
-        write_whole(folder / name, content)
+        write_file(folder / name, content)
     return [folder / name for name in files]
 
 

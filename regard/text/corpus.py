@@ -8,11 +8,15 @@ mark at the start are dropped.
 import gzip
 import json
 import lzma
+import os
 import re
 import shlex
+import stat
+import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BufferedReader, RawIOBase
 from itertools import zip_longest
@@ -36,6 +40,9 @@ REMEDIES = {
     "too long": f"lines of {LONGEST:,} characters or more are left out",
 }
 """what can be wrong with a line, and what to do about it"""
+
+PIPE_SECONDS = 10
+"""How long a pipe is waited for until somebody opens it for writing."""
 
 Bytes = BufferedReader | gzip.GzipFile
 
@@ -184,6 +191,8 @@ def read_lines(path: str) -> Iterator[tuple[int, str | Fault]]:
         raise CorpusError(f"{path} is a folder: name the files in it") from error
     except FileNotFoundError as error:
         raise CorpusError(f"{path}: there is no such file") from error
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _good_lines(path: str, problems: Problems) -> Iterator[tuple[int, str]]:
@@ -195,12 +204,68 @@ def _good_lines(path: str, problems: Problems) -> Iterator[tuple[int, str]]:
 
 
 def open_by_suffix(path: str) -> Bytes:
-    """A file's bytes, decompressed when its name ends in .gz or .xz."""
+    """A file's bytes, decompressed when its name ends in .gz or .xz. A pipe can be read too, but only once."""
+    kind = kind_of_file(path)
+    packed = path.endswith((".gz", ".xz"))
+    if kind == "a pipe" and not packed:
+        return _open_pipe(path)
+    if kind and kind != "a folder":  # to open a folder is an error that is named elsewhere
+        raise CorpusError(f"{path} is {kind}: write its text into a file, and name that")
     if path.endswith(".gz"):
         return gzip.GzipFile(path)
     if path.endswith(".xz"):
         return BufferedReader(Xz(path), 1 << 16)
     return Path(path).open("rb")
+
+
+def kind_of_file(path: str) -> str:
+    """What there is instead of an ordinary file: "a pipe", "a device" and so on; "" for a file, or for nothing.
+
+    A terminal and /dev/null can be read as files.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return ""  # opening it says what is wrong
+    if stat.S_ISCHR(mode) and path != os.devnull and not _is_terminal(path):
+        return "a device"
+    kinds = {"a folder": stat.S_ISDIR, "a pipe": stat.S_ISFIFO, "a device": stat.S_ISBLK, "a socket": stat.S_ISSOCK}
+    return next((kind for kind, is_so in kinds.items() if is_so(mode)), "")
+
+
+def require_files(paths: Iterable[str]) -> None:
+    """A CorpusError for the first path that is no ordinary file: text that is read several times must stay there."""
+    for path in paths:
+        if (kind := kind_of_file(path)) == "a folder":
+            raise CorpusError(f"{path} is a folder: name the files in it")
+        if kind:
+            raise CorpusError(f"{path} is {kind}, and is read several times: write its text into a file, and name that")
+        if not Path(path).exists():
+            raise CorpusError(f"{path}: there is no such file")
+
+
+def _is_terminal(path: str) -> bool:
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            return file.isatty()
+    except OSError:
+        return False
+
+
+def _open_pipe(path: str) -> BufferedReader:
+    """Open a pipe; a CorpusError if nobody writes to it within some seconds, for which opening would wait forever."""
+    opened: list[int] = []
+    waiting = threading.Thread(target=lambda: opened.append(os.open(path, os.O_RDONLY)), daemon=True)
+    waiting.start()
+    waiting.join(PIPE_SECONDS)
+    if not waiting.is_alive() and opened:
+        return os.fdopen(opened[0], "rb")
+    with suppress(OSError):  # a writer, so that the thread goes on and ends
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    waiting.join(1)
+    for handle in opened:
+        os.close(handle)
+    raise CorpusError(f"{path} is a pipe, and nobody has written to it for {PIPE_SECONDS} seconds")
 
 
 class Xz(RawIOBase):

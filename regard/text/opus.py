@@ -9,6 +9,7 @@ from typing import Any
 
 from regard.files import MAX_JSON, is_there, parse_json, read_file
 from regard.text.tokenizer import END, PAD, Tokenizer
+from regard.text.untrusted_tokenizer import check_charsmap, check_pieces
 
 FILES = ("source.spm", "target.spm", "vocab.json")
 
@@ -24,12 +25,16 @@ class OpusTokenizer(Tokenizer):
         self.files = files
         if not files["source.spm"] or not files["target.spm"]:  # which the package takes for a model yet to come
             raise ValueError("source.spm or target.spm is no SentencePiece model: it is empty")
+        for name in ("source.spm", "target.spm"):
+            for table in _charsmaps(files[name]):
+                check_charsmap(table)
         try:
             self.source: Any = SentencePieceProcessor(model_proto=files["source.spm"])
             self.target: Any = SentencePieceProcessor(model_proto=files["target.spm"])
         except RuntimeError as error:
             raise ValueError(f"source.spm or target.spm is no SentencePiece model: {error}") from None
         self.ids: dict[str, int] = parse_json(files["vocab.json"], Path("vocab.json"))
+        check_pieces(self.ids)
         if not all(type(id_) is int and 0 <= id_ < 2**31 for id_ in self.ids.values()):
             raise ValueError("vocab.json must give each piece its id, a number from 0 on")
         for token in (END, "<unk>"):
@@ -115,3 +120,48 @@ class OpusTokenizer(Tokenizer):
         if token not in self.ids:
             raise ValueError(f"this tokenizer has no {token}: it is OPUS-MT's")
         return int(self.ids[token])
+
+
+NORMALIZERS, CHARSMAP = (3, 5), 2
+"""Fields of SentencePiece's ModelProto that hold a normalizer, and the field of a normalizer that holds its table."""
+
+
+def _charsmaps(model: bytes) -> Iterator[bytes]:
+    """The tables of normalisation in a SentencePiece model, as far as it can be read."""
+    for number, content in _fields(model):
+        if number in NORMALIZERS:
+            yield from (inner for inner_number, inner in _fields(content) if inner_number == CHARSMAP)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a protobuf message that hold bytes, by their numbers; up to where it is damaged."""
+    place = 0
+    try:
+        while place < len(message):
+            key, place = _varint(message, place)
+            kind = key & 7
+            if kind == 0:
+                _, place = _varint(message, place)
+            elif kind == 2:
+                length, place = _varint(message, place)
+                yield key >> 3, message[place : place + length]
+                place += length
+            elif kind in (1, 5):
+                place += 8 if kind == 1 else 4
+            else:
+                return
+    except IndexError:
+        return
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = message[place]
+        number |= (byte & 0x7F) << shift
+        shift, place = shift + 7, place + 1
+        if byte < 0x80:
+            return number, place
+        if shift > 70:
+            raise IndexError

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from regard.config import did_you_mean
 from regard.files import digest, new_folder
-from regard.text.corpus import Corpus, CorpusError, Problems
+from regard.text.corpus import Corpus, CorpusError, Problems, require_files
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
@@ -226,9 +226,7 @@ def _joined(lines: Iterable[str], documents: Documents) -> Iterator[tuple[tuple[
 
 def _digests(corpora: Sequence[Corpus]) -> list[list[tuple[str, str]]]:
     """What the corpora are made of: each file's content, and its suffix, which says how it is read."""
-    for file in (Path(file) for corpus in corpora for file in corpus.files):
-        if not file.is_file():
-            raise CorpusError(f"{file} is no plain file" if file.exists() else f"{file}: there is no such file")
+    require_files(file for corpus in corpora for file in corpus.files)
     return [[(digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in corpora]
 
 

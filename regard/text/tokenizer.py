@@ -7,8 +7,8 @@ The model has no output for `<pad>`, and starts every target with it.
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,9 @@ from typing import Any, Literal
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
-from regard.config import check_type, require_at_least
+from regard.config import check_type, require_at_least, require_at_most
 from regard.files import is_there, parse_json, read_file, read_json, shorten
+from regard.text.untrusted_tokenizer import MAX_PIECE, check_tokenizer
 
 END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
 
@@ -25,8 +26,21 @@ Kind = Literal["bpe", "characters"]
 
 MAX_BYTES, MAX_VALUES = 48_000_000, 3_000_000
 """of a `tokenizer.json`: one of 262,000 ids, the largest in use, takes 33 million and 2 million"""
-MAX_ADDED, MAX_GROWTH = 1_000_000, 1_000_000
-"""characters of all added tokens, each of which takes the library 74 bytes; characters that one may be turned into"""
+
+
+MAX_VOCABULARY = 1_000_000
+"""Most ids that a tokenizer is trained for; the library reserves memory for all of them."""
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turn a panic of the library, which is no Exception, into a ValueError: a stranger's pattern may cause it."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        raise ValueError(shorten(f"the tokenizer failed on this text: {error}")) from None
 
 
 class Tokenizer:
@@ -55,6 +69,7 @@ class Tokenizer:
         if isinstance(texts, str):
             raise ValueError("texts must be many strings, and this is one: each of its letters would be a text")
         require_at_least(1, vocab_size=vocab_size)
+        require_at_most({"vocab_size": MAX_VOCABULARY}, {"vocab_size": vocab_size})
         wanted = -(-vocab_size // 64) * 64
         engine = _train_bpe(texts, wanted) if kind == "bpe" else _train_characters(texts, wanted)
         unused = -engine.get_vocab_size() % 64
@@ -93,11 +108,9 @@ class Tokenizer:
         A text that says "</s>" means those four characters: what a stranger writes cannot end a text or pretend to be
         another's turn. With `special` it means the token, as a caller who writes "Paris is in [MASK]." wants it.
         """
-        engine = self._steered if special else self.engine
-        try:
+        with panics_as_errors():
+            engine = self._steered if special else self.engine
             return list(engine.encode(text, add_special_tokens=False).ids)
-        except BaseException as error:
-            raise unless_panic(error) from error
 
     def encode_target(self, text: str) -> list[int]:
         """The ids of a target, to score it or to learn from it: those of any text, where both sides are read alike."""
@@ -105,10 +118,9 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of many texts at once, on all cores."""
-        try:
-            return (each.ids for each in self.engine.encode_batch_fast(list(texts), add_special_tokens=False))
-        except BaseException as error:
-            raise unless_panic(error) from error
+        with panics_as_errors():
+            encoded = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        return (each.ids for each in encoded)
 
     def encode_targets(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of many targets at once."""
@@ -116,7 +128,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; special ones say nothing."""
-        return str(self.engine.decode(list(ids), skip_special_tokens=True))
+        with panics_as_errors():
+            return str(self.engine.decode(list(ids), skip_special_tokens=True))
 
     def framed(self, text: str, special: bool = False) -> list[int]:
         """The ids of a text as its model reads it: within the template; `special` is that of `encode`."""
@@ -155,7 +168,7 @@ class Tokenizer:
         if not is_there(path):
             raise ValueError(f"{folder} has no tokenizer.json")
         content, settings = read_file(path, MAX_BYTES), _settings_of(folder)
-        _check_growth(parse_json(content, path, MAX_VALUES), path)
+        check_tokenizer(parse_json(content, path, MAX_VALUES), content, path)
         try:
             engine = Engine.from_buffer(content)
             return cls(engine, settings | (usual_roles(engine) | settings))
@@ -193,17 +206,6 @@ class Tokenizer:
         if id_ is None:
             raise ValueError(f"this tokenizer has no {token}: it was not trained by Regard")
         return int(id_)
-
-
-def unless_panic(error: BaseException) -> BaseException:
-    """A ValueError in place of a panic of the library, which is no `Exception` and would end the thread it happens in;
-    any other error as it is.
-
-    A pattern in a `tokenizer.json` that gives up on a text is such a panic.
-    """
-    if type(error).__name__ != "PanicException":  # a class that cannot be imported
-        return error
-    return ValueError(shorten(f"the tokenizer cannot encode this text: {error}"))
 
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -257,28 +259,6 @@ def _roles(told: dict[str, Any], path: Path) -> dict[str, str]:
     return tokens
 
 
-def _check_growth(told: dict[str, Any], path: Path) -> None:
-    """A ValueError for what is small in the file and large in memory: added tokens, replacements of replacements."""
-    added = told.get("added_tokens")
-    tokens = [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
-    if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED:
-        raise ValueError(f"{path} adds tokens of more than {MAX_ADDED:,} characters")
-    for part in ("normalizer", "pre_tokenizer", "decoder"):
-        if _growth(told.get(part)) > math.log(MAX_GROWTH):
-            raise ValueError(f"{path}: its {part} can turn one character into more than {MAX_GROWTH:,}")
-
-
-def _growth(step: object) -> float:
-    """The logarithm of how many times longer a text can get: replacements in a row multiply."""
-    if isinstance(step, list):
-        return sum(map(_growth, step))
-    if not isinstance(step, dict):
-        return 0.0
-    new = max(len(str(step.get(name, ""))) for name in ("content", "prepend"))
-    old = step["pattern"].get("String", " ") if isinstance(step.get("pattern"), dict) else " "
-    return max(0.0, math.log(max(1, new) / max(1, len(str(old))))) + _growth(list(step.values()))
-
-
 def _train_bpe(texts: Iterable[str], size: int) -> Engine:
     """Byte-level BPE: the 256 bytes are pieces, so that any text can be written."""
     least = 256 + 2
@@ -293,6 +273,7 @@ def _train_bpe(texts: Iterable[str], size: int) -> Engine:
         vocab_size=size,
         special_tokens=[END, SEPARATOR],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        max_token_length=MAX_PIECE,  # a longer piece would not be read back
         show_progress=False,
     )
     engine.train_from_iterator(texts, trainer)

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard import store
-from regard.files import flush, new_folder, read_json
+from regard.files import flush, new_folder, read_json, writing
 from regard.store import MANIFEST, RECIPE, Stored, as_json, check_manifest, write_json, write_manifest
 from regard.train.log import METRICS, SAMPLES
 from regard.weights import write_weights
@@ -127,11 +127,12 @@ def publish(run: Path, best: Path) -> None:
     withdraw(run)
     for name in sorted((file.name for file in best.iterdir()), key=lambda name: (name == "config.json", name)):
         coming = run / f"{COMING}{name}"
-        shutil.copyfile(best / name, coming)
-        flush(coming)
-        if name == "config.json":
-            flush(run)
-        coming.replace(run / name)
+        with writing(run / name):
+            shutil.copyfile(best / name, coming)
+            flush(coming)
+            if name == "config.json":
+                flush(run)
+            coming.replace(run / name)
     flush(run)
 
 
@@ -174,9 +175,9 @@ def _lock(file: IO[str], run: Path) -> None:
         ) from None
     except OSError:  # a file system without locks
         return
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
+    with writing(run / LOCK):
+        file.truncate(0)
+        os.write(file.fileno(), f"{os.getpid()}\n".encode())  # not through a buffer, whose rest would fail at close
 
 
 def _size(tensors: Mapping[str, Tensor]) -> int:

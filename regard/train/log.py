@@ -8,9 +8,7 @@ when the log is read, and kept as they are when a run is resumed.
 
 import json
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from regard.config import check_type
-from regard.files import flush, is_there, shorten
+from regard.files import is_there, shorten, write_file
 from regard.train.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.words import visible
 
@@ -46,14 +44,14 @@ class Log:
         lines += [rest] if _object(rest) is not None else []  # otherwise it was cut short
         kept = [(line, found) for line in lines if (found := _object(line)) is not None and _stays(found, step)]
         if damaged := [line for line in lines if line and _object(line) is None]:
-            write_whole(
+            write_file(
                 folder / DAMAGED, b"".join(line + b"\n" for line in [*_read_lines(folder / DAMAGED)[:-1], *damaged])
             )
         self.told = {
             (found["event"], found["step"]) for _, found in kept if _is_known(found) and _step(found) is not None
         }
-        write_whole(folder / METRICS, b"".join(line + b"\n" for line, _ in kept))
-        write_whole(folder / SAMPLES, _kept_samples(folder / SAMPLES, [found for _, found in kept], step))
+        write_file(folder / METRICS, b"".join(line + b"\n" for line, _ in kept))
+        write_file(folder / SAMPLES, _kept_samples(folder / SAMPLES, [found for _, found in kept], step))
         self.folder = folder
         self.board = _Board.open(folder / TENSORBOARD, step)
 
@@ -129,22 +127,6 @@ def _object(line: bytes, strict: bool = False) -> dict[str, Any] | None:
 def _is_known(found: dict[str, Any]) -> bool:
     """Whether an object of the log is an event of this version's."""
     return isinstance(found.get("event"), str) and found["event"] in KINDS
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """A file in place of the one that may be there: all of it, or it stays as it was."""
-    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o644)  # mkstemp makes it private
-        flush(temporary)
-        temporary.replace(path)
-        flush(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _step(found: dict[str, Any]) -> int | None:

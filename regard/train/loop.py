@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.config import check_type
+from regard.files import write_file
 from regard.model.transformer import Network, build
 from regard.store import RECIPE, Stored, fill, load
 from regard.train.average import Average, Weights
@@ -51,7 +52,7 @@ from regard.train.events import (
 from regard.train.feed import Fed, Feed
 from regard.train.final import Scores, final_scores
 from regard.train.interrupts import Interrupts, interrupts
-from regard.train.log import Log, write_whole
+from regard.train.log import Log
 from regard.train.meter import Meter
 from regard.train.objective import Objective
 from regard.train.optimizer import Optimizer
@@ -426,7 +427,7 @@ class Run:
 
     def _log(self) -> list[Watcher]:
         self.out.mkdir(parents=True, exist_ok=True)
-        write_whole(self.out / RECIPE, as_toml(self.recipe))
+        write_file(self.out / RECIPE, as_toml(self.recipe))
         return [Log(self.out, self.progress.step)]
 
     def _started(self) -> Started:

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.config import ModelConfig, Strict, check_probability, check_type, did_you_mean, preset, require_at_least
+from regard.config import (
+    ModelConfig,
+    Strict,
+    check_probability,
+    check_type,
+    did_you_mean,
+    preset,
+    require_at_least,
+    shown,
+)
 from regard.decode.options import Decoding
-from regard.text.corpus import Corpus
+from regard.text.corpus import Corpus, require_files
 from regard.text.prepared import Documents
-from regard.text.tokenizer import Kind
+from regard.text.tokenizer import MAX_VOCABULARY, Kind
 from regard.train.found import VALIDATION, find, languages_of
 
 TaskKind = Literal["translation", "language", "classification"]
@@ -33,8 +42,31 @@ CHANGEABLE = ("dropout", "attention_dropout")
 """fields of `ModelConfig` that can be changed in a model that is there already"""
 
 
+DATA_MOST = {"petit": 100_000_000}
+TRAIN_MOST = {
+    "steps": 10**9,
+    "batch_tokens": 10**9,
+    "accumulate": 1_000_000,
+    "max_length": 100_000_000,
+    "lr": 1_000.0,
+    "warmup": 10**9,
+    "eps": 1.0,
+    "weight_decay": 1_000.0,
+    "clip": 1e9,
+    "consistency": 1e6,
+    "average": 1_000,
+    "validate_every": 10**9,
+    "validation_sentences": 10**9,
+    "patience": 10**9,
+    "checkpoint_every": 10**9,
+    "log_every": 10**9,
+    "seed": 2**63 - 1,
+}
+"""Largest values of a recipe's numbers; probabilities and shares have their own bounds."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Data(Strict):
+class Data(Strict, most=DATA_MOST):
     """Which text. A corpus is `{ files = ["a.fr", "a.en"] }`, one file a side; or one file with `columns` or `keys`."""
 
     task: TaskKind = "translation"
@@ -102,7 +134,7 @@ class Data(Strict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSection(Strict):
+class TokenizerSection(Strict, most={"vocab_size": MAX_VOCABULARY}):
     """How text becomes ids. Fine-tuning takes the tokenizer of the model it starts from."""
 
     kind: Kind = "bpe"
@@ -121,7 +153,7 @@ class TokenizerSection(Strict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Strict):
+class Train(Strict, most=TRAIN_MOST):
     """How it learns. The defaults are the paper's, for a smaller batch."""
 
     steps: int = 10_000
@@ -210,7 +242,7 @@ class Train(Strict):
         for name in ("eps", "weight_decay", "clip", "lr_end", "lr", "consistency"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise ValueError(f"{name}={value} is not possible: it must be at least 0 and finite")
+                raise ValueError(f"{name}={shown(value)} is not possible: it must be at least 0 and finite")
         if self.eps == 0:
             raise ValueError("eps=0 divides by zero where a gradient is zero: it must be above 0")
         if self.lr_end > 1:
@@ -261,7 +293,7 @@ class Recipe(Strict):
             if key in FILLED_IN:
                 raise ValueError(f"model.{key} follows from the text and is filled in: leave it out")
             if key not in (*known, "preset", "start"):
-                raise ValueError(f"[model] has no key {key!r}: {did_you_mean(key, [*known, 'preset', 'start'])}")
+                raise ValueError(f"[model] has no key {shown(key)}: {did_you_mean(key, [*known, 'preset', 'start'])}")
         for key in ("preset", "start"):
             check_type(f"model.{key}", self.model.get(key), str | None)
         if self.start is None:
@@ -341,6 +373,7 @@ def located(data: Data) -> Data:
     train = tuple(corpus.within(folder) for corpus in data.train)
     validation = None if data.validation is None else data.validation.within(folder)
     corpora = (*train, *([validation] if validation else []))
+    require_files(file for corpus in corpora for file in corpus.files if Path(file).exists())
     missing = [file for corpus in corpora for file in corpus.files if not Path(file).is_file()]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""

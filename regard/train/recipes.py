@@ -8,8 +8,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from regard.config import ModelConfig, Strict, check_type, did_you_mean
+from regard.config import ModelConfig, Strict, check_type, did_you_mean, shown
 from regard.decode.options import Decoding
+from regard.files import read_file, shorten
 from regard.text.corpus import Corpus
 from regard.train.recipe import Data, Recipe, TokenizerSection, Train
 
@@ -20,6 +21,22 @@ SECTIONS: dict[str, type[Strict]] = {
     "train": Train,
     "decode": Decoding,
 }
+
+
+MAX_TOML, MAX_CHANGE = 1_000_000, 100_000
+"""Largest recipe in bytes, and longest change of a setting in characters."""
+MAX_TOML_DEPTH, MAX_KEY_PARTS = 16, 16
+"""Deepest nesting of brackets, and most parts of a dotted key: a parser's memory grows with their squares."""
+MAX_MESSAGE = 1_000
+"""Longest message about a recipe, in characters."""
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_LONG = r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}.*?'{3}"""
+_TOML = re.compile(
+    rf"{_LONG}|\#[^\n]*+|(?P<dotted>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS},}})|{_PART}"
+    r"|(?P<open>[\[{])|(?P<close>[\]}])",
+    re.DOTALL,
+)
+"""Pieces of TOML: strings and comments, keys with too many parts, brackets."""
 
 
 def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
@@ -35,7 +52,9 @@ def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
             _change(table, change)
         return _made(table, path.stem)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(shorten(f"{path}: {error}", MAX_MESSAGE)) from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply to be a recipe") from None
 
 
 def bundled_recipes() -> list[str]:
@@ -87,23 +106,51 @@ def _find(path_or_name: str) -> Path:
     raise ValueError(f"no recipe {path_or_name!r}: {did_you_mean(path_or_name, bundled_recipes())}")
 
 
+def _check_toml(text: str) -> None:
+    """A TOMLDecodeError for TOML that would take much memory to parse: brackets in brackets, keys of many parts.
+
+    Strings and comments are left out, so that what remains shows its structure. Text after a string that does not end
+    is judged too, wrongly perhaps, but the parser would refuse it anyway.
+    """
+    depth = 0
+    for match in _TOML.finditer(text):
+        depth = max(0, depth + {"open": 1, "close": -1}.get(match.lastgroup or "", 0))
+        if depth > MAX_TOML_DEPTH or match.lastgroup == "dotted":
+            line = text.count("\n", 0, match.start()) + 1
+            what = f"a key has more than {MAX_KEY_PARTS} parts"
+            if depth > MAX_TOML_DEPTH:
+                what = f"brackets are nested more than {MAX_TOML_DEPTH} deep"
+            raise tomllib.TOMLDecodeError(f"{what} (at line {line}, column 1)")
+
+
 def _parse(path: Path) -> dict[str, Any]:
+    text = ""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_file(path, MAX_TOML).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        _check_toml(text)
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not in UTF-8 (at byte {error.start}): save it so") from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply to be a recipe") from None
     except tomllib.TOMLDecodeError as error:
         place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         message = str(error)[: place.start()] if place else str(error)
-        raise ValueError(f"{path}:{line}: this is no TOML: {message}") from None
+        raise ValueError(shorten(f"{path}:{line}: this is no TOML: {message}", MAX_MESSAGE)) from None
+    except ValueError as error:  # of a number with thousands of digits
+        message = str(error) if str(error).startswith(str(path)) else f"{path}: this is no TOML: {error}"
+        raise ValueError(shorten(message, MAX_MESSAGE)) from None
 
 
 def _change(table: dict[str, Any], change: str) -> None:
     """Set one value: section.key=value."""
+    if len(change) > MAX_CHANGE:
+        raise ValueError(f"{shorten(change, 100)!r} is a change of more than {MAX_CHANGE:,} characters")
     place, equals, text = change.partition("=")
     parts = [part.strip() for part in place.split(".")]
+    if len(parts) > MAX_KEY_PARTS:
+        raise ValueError(f"{shorten(change, 100)!r}: a key has more than {MAX_KEY_PARTS} parts")
     if not equals or (len(parts) < 2 and parts != ["name"]):
         raise ValueError(f"{change!r} changes nothing: write section.key=value, as in train.steps=2000")
     if parts[0] not in (*SECTIONS, "name"):
@@ -123,8 +170,9 @@ def _value(text: str, place: list[str]) -> Any:
     """What a text says in TOML; itself, if it says nothing there or a text is wanted; fr,en where texts are."""
     wanted = str if place == ["name"] else get_type_hints(SECTIONS[place[0]]).get(place[1])
     try:
+        _check_toml(text)
         found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits
         return [each.strip() for each in text.split(",")] if wanted == tuple[str, ...] else text
     alone = found.keys() == {"value"}
     return found["value"] if alone and (wanted is not str or isinstance(found["value"], str)) else text
@@ -134,7 +182,7 @@ def _made(table: Mapping[str, Any], name: str) -> Recipe:
     """The recipe that a TOML file holds, with its file's name if it tells none."""
     for key, value in table.items():
         if key not in (*SECTIONS, "name"):
-            raise ValueError(f"there is no section [{key}]: {did_you_mean(key, SECTIONS)}")
+            raise ValueError(f"there is no section [{shorten(key, 100)}]: {did_you_mean(key, SECTIONS)}")
         if key != "name" and not isinstance(value, dict):
             raise ValueError(f"{key} is a section: write [{key}], and its settings below")
     if "data" not in table:
@@ -156,7 +204,7 @@ def _section(name: str, told: dict[str, Any]) -> Any:
     known = [each.name for each in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
     for key in told:
         if key not in known:
-            raise ValueError(f"[{name}] has no key {key!r}: {did_you_mean(key, known)}")
+            raise ValueError(f"[{name}] has no key {shown(key)}: {did_you_mean(key, known)}")
     return SECTIONS[name](**_valued(name, told))
 
 
@@ -176,10 +224,10 @@ def _corpus(told: object, place: str) -> Corpus:
     """Where text lies, from its table."""
     known = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
     if not isinstance(told, dict) or "files" not in told:
-        raise ValueError(f'{place}={told!r} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
+        raise ValueError(f'{place}={shown(told)} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
     for key, value in values.items():
         if key not in known:
-            raise ValueError(f"{place} has no key {key!r}: {did_you_mean(key, known)}")
+            raise ValueError(f"{place} has no key {shown(key)}: {did_you_mean(key, known)}")
         check_type(f"{place}.{key}", value, known[key])
     return Corpus(**values)

@@ -25,6 +25,7 @@ from regard.api import load
 from regard.config import ModelConfig, SpecialIds
 from regard.decode.options import Decoding
 from regard.decode.translate import tokenizer_of
+from regard.memory import available_memory
 from regard.model.transformer import Network, build
 from regard.store import Stored
 from regard.text import batches as lay
@@ -32,7 +33,7 @@ from regard.text.batches import Batches
 from regard.text.corpus import Problems
 from regard.text.prepared import Prepared
 from regard.text.tokenizer import Tokenizer
-from regard.train.recipe import CHANGEABLE, Data, Recipe, TaskKind, check_kind, located
+from regard.train.recipe import CHANGEABLE, Data, Recipe, TaskKind, Train, check_kind, located
 from regard.train.texts import PETIT_SEED, Text, begin_with, petit_files, prepared_text, text_digest, trained_tokenizer
 
 
@@ -92,6 +93,8 @@ def make_task(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: i
     up to a multiple of 64; texts of a language model that are lines or paragraphs into blocks, where they do not see
     each other. One text as long as a file is cut into blocks either way, and classification is always padded.
     """
+    if recipe.start is None:  # what can never fit is refused before the text is read
+        check_memory(recipe.config(vocab_size=2, classes=2 * (recipe.data.task == "classification")), recipe.train)
     data = petit_files(recipe.data, cache) if recipe.data.petit else located(recipe.data)
     base = None if recipe.start is None else _base(recipe.start, data.task)
     reading = _fresh_reading(recipe, data, cache) if base is None else _own_reading(base, data.task)
@@ -215,7 +218,23 @@ def _base(start: str, task: TaskKind) -> Stored:
 
 def _fresh(recipe: Recipe, reading: Reading, classes: int) -> Network:
     torch.manual_seed(recipe.train.seed)
-    return build(recipe.config(reading.tokenizer.size, classes))
+    config = recipe.config(reading.tokenizer.size, classes)
+    check_memory(config, recipe.train)
+    return build(config)
+
+
+def check_memory(config: ModelConfig, train: Train) -> None:
+    """A ValueError if there is less memory than the model takes at the least; nothing is allocated for it.
+
+    On a CPU it holds weights, gradients and two moments; for a GPU the weights are made here first.
+    """
+    on_gpu = train.device != "cpu" and torch.cuda.is_available()
+    needed, there = config.least_parameters * (4 if on_gpu else 16), available_memory()
+    if there is not None and needed > there:
+        raise ValueError(
+            f"a model of {config.least_parameters:,} parameters takes {needed / 1e9:,.1f} GB of memory to train, and "
+            f"{there / 1e9:,.1f} GB are available: choose a smaller d_model, d_ff, layers or vocab_size"
+        )
 
 
 def _further(base: Stored, recipe: Recipe, classes: tuple[str, ...]) -> Network:

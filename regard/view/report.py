@@ -13,11 +13,11 @@ from regard.config import ModelConfig
 from regard.evaluate.classes import ClassScores
 from regard.evaluate.language import LanguageScore
 from regard.evaluate.scores import TranslationScores
-from regard.files import is_there, read_file, read_json
+from regard.files import is_there, read_file, read_json, write_file
 from regard.store import RECIPE
 from regard.train.cost import paper_flops, peak
 from regard.train.events import PASSING, Ended, Event, Noted, Saved, Started, Stepped, Validated
-from regard.train.log import METRICS, read_metrics, write_whole
+from regard.train.log import METRICS, read_metrics
 from regard.train.recipe import Train
 from regard.view.training import NAME_SOME, UNTRIED, argument, example, plural, untried, usage
 from regard.words import code_cell, duration, markdown_table, safe, visible
@@ -48,7 +48,7 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
     if stepped or tried:
         from regard.view.figures import curves_png
 
-        write_whole(folder / CURVES, curves_png(stepped, tried, visible(started[-1].name)))
+        write_file(folder / CURVES, curves_png(stepped, tried, visible(started[-1].name)))
         sections.append(f"![Loss, score and learning rate over the steps]({CURVES})")
     sections += [
         _trained(events, started, _config(folder), recipe),
@@ -59,7 +59,7 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
         _samples([event for event in validated if event.samples]),
         _use(started[-1], validated, _end(events), recipe),
     ]
-    write_whole(folder / REPORT, "\n\n".join(section for section in sections if section) + "\n")
+    write_file(folder / REPORT, "\n\n".join(section for section in sections if section) + "\n")
     return folder / REPORT
 
 

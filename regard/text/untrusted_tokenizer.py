@@ -1,0 +1,466 @@
+"""Tokenizers from strangers: a `tokenizer.json` is checked before the library loads it.
+
+Two things can go wrong. A few bytes can stand for a pipeline that multiplies a text: forty replacements of the empty
+pattern, byte-level encoding of what is byte-level already, a template of a million ids. Every component is therefore
+looked up in a list of those we know, which says by how much each can lengthen a text, and the product is bounded; so
+is the length of a piece, of a template and of a pattern, and patterns in which matching can take exponential time are
+refused. And the library itself may need much memory or time to load a file, for which it has no limits of its own.
+Whatever is more than a plain list of pieces and steps is therefore first loaded in a child process whose memory and
+processor time are limited; the child does not import torch and takes about 0.1 s.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.files import shorten
+
+MAX_PIECE = 4_096
+"""Longest piece of a vocabulary, in characters; the longest in use have some hundred."""
+MAX_ADDED = 1_000_000
+"""Most characters of all added tokens together, each of which takes the library 74 bytes."""
+MAX_STEPS = 64
+"""Most steps of a normalizer, a pre-tokenizer, a decoder or a post-processor."""
+MAX_GROWTH = 64
+"""Most characters that one character may become, apart from what Unicode's own normalisation does."""
+MAX_TEMPLATE = 64
+"""Most special ids that a template may put around a text."""
+MAX_PATTERN = 10_000
+"""Longest regular expression, in characters."""
+MAX_REPEATS = 2
+"""Most unbounded repetitions in a row in a regular expression; the time to match grows with this power."""
+MAX_WORD = 1_000
+"""Longest word that WordPiece may split: its time grows with the cube."""
+MAX_CHARSMAP_ENTRY = 128
+"""Longest replacement in a table of SentencePiece's normalisation, in bytes; the longest in use has 33."""
+PLAIN_PIECES = 200_000
+"""Characters of a Unigram vocabulary that is loaded without a trial; the library takes some 350 bytes for each."""
+
+TRIAL_BYTES, TRIAL_CPU_SECONDS, TRIAL_SECONDS = 1_500_000_000, 20, 60
+"""Limits of the child process that loads a tokenizer on trial: memory, processor time, time on the clock."""
+TRIAL_TEXTS = ("", "a", "Hello, world! 123", "L'été  à\tParis\n\n", "é中🙂\u0301" * 20)
+"""Texts that are encoded and decoded on trial."""
+TRIAL_LETTERS, TRIAL_RUN = "aA1é中яا .-_'\n", 3_000
+"""Letters that are repeated this many times on trial, besides those that patterns name, to find what is slow."""
+
+STEPS: dict[str, int] = {
+    # normalizers
+    **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents", "Precompiled"), 1),
+    "BertNormalizer": 3,
+    # normalizers, pre-tokenizers, decoders and post-processors of one name
+    "ByteLevel": 4,
+    "Sequence": 1,
+    "Replace": 1,  # and what its content adds
+    "Prepend": 1,  # and what its text adds
+    # pre-tokenizers
+    **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), 1),
+    **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), 1),
+    "Metaspace": 2,
+    # decoders
+    **dict.fromkeys(("BPEDecoder", "ByteFallback", "CTC", "Fuse", "WordPiece"), 1),
+}
+"""How many times longer each step can make a text."""
+PARTS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+"""The parts of a pipeline, and where a Sequence of each keeps its steps."""
+MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
+PROCESSORS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence")
+
+
+def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None:
+    """A ValueError unless the library can load this `tokenizer.json`, and use it, within bounds.
+
+    `spec` is what `content` holds. What the library would itself refuse is left to it.
+    """
+    try:
+        check_pieces(_pieces(spec.get("model")))
+        check_added(_added(spec))
+        growth = {part: _check_part(part, spec.get(part)) for part in PARTS}
+        if growth["normalizer"] * growth["pre_tokenizer"] > MAX_GROWTH:
+            raise ValueError(f"its normalizer and pre_tokenizer can turn one character into more than {MAX_GROWTH}")
+        _check_model(spec.get("model"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not _is_plain(spec):
+        _try(content, _letters(spec), path)
+
+
+def check_pieces(pieces: Iterable[object]) -> None:
+    """A ValueError for a piece that is so long that a few of them fill the memory."""
+    longest = max((len(piece) for piece in pieces if isinstance(piece, str)), default=0)
+    if longest > MAX_PIECE:
+        raise ValueError(f"its vocabulary has a piece of {longest:,} characters: {MAX_PIECE:,} are the most")
+
+
+def check_added(tokens: Iterable[object]) -> None:
+    """A ValueError for added tokens that together take too much memory."""
+    tokens = list(tokens)
+    if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED:
+        raise ValueError(f"it adds tokens of more than {MAX_ADDED:,} characters")
+    check_pieces(tokens)
+
+
+def check_charsmap(table: bytes) -> None:
+    """A ValueError if SentencePiece's table of normalisation has a replacement that is too long.
+
+    The table is the size of a trie, the trie, and the replacements, each with a NUL at its end.
+    """
+    replacements = table[4 + int.from_bytes(table[:4], "little") :]
+    longest = max(map(len, replacements.split(b"\0")))
+    if longest > MAX_CHARSMAP_ENTRY:
+        raise ValueError(
+            f"its normalisation replaces a character by {longest:,} bytes: {MAX_CHARSMAP_ENTRY} are the most"
+        )
+
+
+def _added(spec: Mapping[str, Any]) -> list[object]:
+    added = spec.get("added_tokens")
+    return [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+
+
+def _pieces(model: object) -> Iterator[object]:
+    """The pieces of a vocabulary, and what a model puts before or after each."""
+    if not isinstance(model, dict):
+        return
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        yield from vocabulary
+    elif isinstance(vocabulary, list):
+        yield from (pair[0] for pair in vocabulary if isinstance(pair, list) and pair)
+    for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
+        yield model.get(name)
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, dict):
+        return
+    if (kind := model.get("type")) is not None and kind not in MODELS:
+        raise ValueError(f"its model is of the unknown type {_short(kind)}")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if len(str(model.get(name) or "")) > MAX_GROWTH:
+            raise ValueError(f"its {name} has more than {MAX_GROWTH} characters")
+    longest = model.get("max_input_chars_per_word")
+    if isinstance(longest, int) and longest > MAX_WORD:
+        raise ValueError(f"max_input_chars_per_word={_short(longest)}: {MAX_WORD:,} are the most")
+
+
+def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
+    """A part's steps in order, those of a Sequence one by one."""
+    if not isinstance(step, dict):
+        return
+    yield step
+    inner = step.get(PARTS[part])
+    for each in inner if isinstance(inner, list) else []:
+        yield from _steps(part, each)
+
+
+def _check_part(part: str, first: object) -> int | float:
+    """How many times longer a part can make a text; a ValueError if that is too much, or not known."""
+    steps = list(_steps(part, first))
+    if len(steps) > MAX_STEPS:
+        raise ValueError(f"its {part} has {len(steps):,} steps: {MAX_STEPS} are the most")
+    if part == "post_processor":
+        _check_templates(steps)
+        return 1
+    growth: int | float = 1
+    tables = 0
+    for step in steps:
+        kind = step.get("type")
+        if not isinstance(kind, str) or kind not in STEPS:
+            raise ValueError(f"its {part} has a step of the unknown type {_short(kind)}")
+        growth *= STEPS[kind] * _growth(step)
+        tables += kind == "Precompiled"
+        _check_step(step)
+    if growth > MAX_GROWTH or tables > 1:
+        raise ValueError(f"its {part} can turn one character into more than {MAX_GROWTH}")
+    return growth
+
+
+def _growth(step: Mapping[str, Any]) -> int | float:
+    """By how much a step's own text lengthens another. A regular expression may match nothing, before every letter."""
+    if "prepend" in step:
+        return 1 + len(str(step["prepend"]))
+    if step.get("type") != "Replace":
+        return 1
+    new, pattern = len(str(step.get("content", ""))), step.get("pattern")
+    old = pattern.get("String") if isinstance(pattern, dict) else None
+    return max(1, new / len(old)) if isinstance(old, str) and old else 1 + new
+
+
+def _check_step(step: Mapping[str, Any]) -> None:
+    pattern = step.get("pattern")
+    if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
+        check_pattern(regex)
+    if "precompiled_charsmap" in step:
+        try:
+            check_charsmap(base64.b64decode(str(step["precompiled_charsmap"]), validate=True))
+        except binascii.Error:
+            raise ValueError("its precompiled_charsmap is not in base64") from None
+    if step.get("type") == "FixedLength" and step.get("length") == 0:
+        raise ValueError("its FixedLength has no length")
+
+
+def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
+    """A ValueError for templates that repeat a text, or put very many ids around it."""
+    total = 0
+    for step in steps:
+        if (kind := step.get("type")) not in PROCESSORS:
+            raise ValueError(f"its post_processor has a step of the unknown type {_short(kind)}")
+        known = step.get("special_tokens")
+        sizes = {name: _ids(token) for name, token in known.items()} if isinstance(known, dict) else {}
+        for name in ("single", "pair"):
+            template = step.get(name)
+            items = [item for item in template if isinstance(item, dict)] if isinstance(template, list) else []
+            texts = [str(_id(item["Sequence"])) for item in items if "Sequence" in item]
+            if len(set(texts)) < len(texts):
+                raise ValueError(f"its template {name} repeats a text")
+            tokens = [item["SpecialToken"] for item in items if isinstance(item.get("SpecialToken"), dict)]
+            total += sum(sizes.get(str(_id(token)), 1) for token in tokens)
+        if isinstance(known, list) or sum(sizes.values()) > MAX_TEMPLATE * MAX_TEMPLATE:
+            raise ValueError(f"its template has special tokens of more than {MAX_TEMPLATE * MAX_TEMPLATE:,} ids")
+    if total > 2 * MAX_TEMPLATE:
+        raise ValueError(f"its template puts {total:,} ids around a text: {MAX_TEMPLATE} are the most")
+
+
+def _id(item: object) -> object:
+    return item.get("id") if isinstance(item, dict) else None
+
+
+def _ids(token: object) -> int:
+    """How many ids a special token of a template stands for."""
+    ids = token.get("ids") if isinstance(token, dict) else None
+    return len(ids) if isinstance(ids, list) else 1
+
+
+_GROUP_START = re.compile(r"\(\?(?:[a-zA-Z-]*[:)]|=|!|>|<=|<!|P?<\w+>|#[^)]*\))")
+"""How a group that is more than a bracket begins: (?:, (?i:, (?=, (?<name>, or flags (?i) and comments."""
+
+
+def check_pattern(regex: str) -> None:
+    """A ValueError for a regular expression whose matching can take exponential time, or is hard to foresee.
+
+    Refused are a repetition of a group that itself has a repetition or alternatives, many unbounded repetitions in a
+    row, back-references, calls and conditions. It is a scan, not a parser: what it does not understand it lets pass,
+    and the library gives up a match after ten million attempts.
+    """
+    if len(regex) > MAX_PATTERN:
+        raise ValueError(f"it has a pattern of {len(regex):,} characters: {MAX_PATTERN:,} are the most")
+    groups = [_Group()]
+    closed: _Group | None = None
+    place = 0
+    while place < len(regex):
+        letter, just_closed, closed = regex[place], closed, None
+        if letter == "\\":
+            place += _escape(regex, place)
+        elif letter == "[":
+            place = _class_end(regex, place)
+        elif letter == "(":
+            if regex.startswith(("(?(", "(?~", "(?&", "(?R", "(?P>", "(?P="), place):
+                raise ValueError(f"its pattern {_short(regex)} has a condition or a call")
+            start = _GROUP_START.match(regex, place)
+            if start is None or not start[0].endswith(")"):  # not a comment, and not flags alone
+                groups.append(_Group())
+            place += len(start[0]) if start else 1
+        elif letter == ")" and len(groups) > 1:
+            closed = groups.pop()
+            groups[-1].take(closed)
+            place += 1
+        elif letter == "|":
+            groups[-1].next_branch()
+            place += 1
+        elif length := _quantifier(regex, place):
+            least, most = _bounds(regex[place : place + length])
+            if most > 1 and just_closed is not None and just_closed.ambiguous:
+                raise ValueError(f"its pattern {_short(regex)} repeats a group that can match in many ways")
+            groups[-1].repeat(least, most)
+            place += length
+        else:
+            place += 1
+        if groups[-1].row > MAX_REPEATS:
+            raise ValueError(f"its pattern {_short(regex)} has more than {MAX_REPEATS} repetitions in a row")
+
+
+class _Group:
+    """What is known of a group of a regular expression while it is read."""
+
+    def __init__(self) -> None:
+        self.ambiguous = False
+        """whether it can match texts of several lengths, or has alternatives"""
+        self.row = 0
+        """unbounded repetitions in the alternative that is being read"""
+        self.longest_row = 0
+        """the same of the alternative that has most"""
+
+    def repeat(self, least: int | float, most: int | float) -> None:
+        """What was read last is repeated."""
+        self.ambiguous |= least != most
+        self.row += most == math.inf
+        self.longest_row = max(self.longest_row, self.row)
+
+    def next_branch(self) -> None:
+        """Another alternative begins."""
+        self.ambiguous = True
+        self.row = 0
+
+    def take(self, inner: "_Group") -> None:
+        """A group within this one has ended."""
+        self.ambiguous |= inner.ambiguous
+        self.row += inner.longest_row
+        self.longest_row = max(self.longest_row, self.row)
+
+
+def _escape(regex: str, place: int) -> int:
+    """The length of an escape; a ValueError for a back-reference or a call."""
+    after = regex[place + 1 : place + 2]
+    if after and after in "123456789kg":
+        raise ValueError(f"its pattern {_short(regex)} has a back-reference")
+    if after and after in "pPx" and regex[place + 2 : place + 3] == "{":
+        return max(regex.find("}", place) - place, 2) + 1
+    return 2
+
+
+def _class_end(regex: str, place: int) -> int:
+    """Where a class of characters such as [^a-z] has ended; classes may stand within classes."""
+    depth, at = 0, place
+    while at < len(regex):
+        if regex[at] == "\\":
+            at += 1
+        elif regex[at] == "[":
+            depth += 1
+            at += regex.startswith("^", at + 1)
+            at += regex.startswith("]", at + 1)  # a bracket that stands first is a letter
+        elif regex[at] == "]":
+            depth -= 1
+            if depth == 0:
+                return at + 1
+        at += 1
+    return len(regex)
+
+
+def _quantifier(regex: str, place: int) -> int:
+    """The length of the quantifier that begins here, without a following ? or +; 0 if there is none."""
+    if regex[place] in "*+?":
+        return 1
+    if regex[place] != "{":
+        return 0
+    end = regex.find("}", place)
+    bounds = regex[place + 1 : end].split(",")
+    numbers = end > place and len(bounds) <= 2 and all(bound == "" or bound.isdigit() for bound in bounds)
+    return end - place + 1 if numbers and any(bounds) else 0
+
+
+def _bounds(quantifier: str) -> tuple[int | float, int | float]:
+    """How often a quantifier repeats, at the least and at the most."""
+    if quantifier in "?*+":
+        return int(quantifier == "+"), 1 if quantifier == "?" else math.inf
+    least, comma, most = quantifier[1:-1].partition(",")
+    return float(least or 0), float(most or "inf") if comma else float(least)
+
+
+def _short(value: object) -> str:
+    return shorten(repr(value) if not isinstance(value, int) else f"{value:.3g}" if value > 10**9 else str(value), 60)
+
+
+def _is_plain(spec: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer is only lists of pieces and steps whose cost is known: it needs no trial."""
+    steps = [step for part in PARTS for step in _steps(part, spec.get(part))]
+    patterns = [step.get("pattern") for step in steps]
+    regexes = {pattern.get("Regex") for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern}
+    tables = any("precompiled_charsmap" in step for step in steps)
+    model = spec.get("model")
+    pieces = sum(len(piece) for piece in _pieces(model) if isinstance(piece, str))
+    unigram = isinstance(model, dict) and isinstance(model.get("vocab"), list)
+    return not regexes and not tables and not (unigram and pieces > PLAIN_PIECES)
+
+
+# The trial
+
+
+_PASSED: set[bytes] = set()
+"""SHA-256 of the tokenizers that this process has tried already."""
+PROGRAM = """
+import json, sys
+told = json.loads(sys.argv[1])
+sys.path[:] = told["path"]
+try:
+    import resource
+    for kind, most in (("RLIMIT_AS", told["bytes"]), ("RLIMIT_CPU", told["seconds"]), ("RLIMIT_CORE", 0)):
+        try:
+            resource.setrlimit(getattr(resource, kind), (most, most))
+        except (AttributeError, OSError, ValueError):
+            pass
+except ImportError:
+    pass
+from tokenizers import Tokenizer
+try:
+    engine = Tokenizer.from_buffer(sys.stdin.buffer.read())
+    engine.no_truncation()
+    engine.no_padding()
+    for text in told["texts"] + [letter * told["run"] + told["end"] for letter in told["letters"]]:
+        engine.decode(engine.encode(text).ids)
+except BaseException as error:
+    sys.stdout.write(str(error)[:1000])
+    sys.exit(3)
+"""
+
+
+def _letters(spec: Mapping[str, Any]) -> str:
+    """Letters and signs in the patterns of a tokenizer."""
+    patterns = [step.get("pattern") for part in PARTS for step in _steps(part, spec.get(part))]
+    regexes = [str(pattern.get("Regex", "")) for pattern in patterns if isinstance(pattern, dict)]
+    return "".join(dict.fromkeys("".join(regexes)))[:100]
+
+
+def _try(content: bytes, letters: str, path: Path) -> None:
+    """Load and use a tokenizer in a child process; a ValueError if that fails or exceeds its limits.
+
+    Where the system does not limit memory (macOS, Windows) the limits of time remain. Where no process can be started
+    the other checks must do.
+    """
+    digest = hashlib.sha256(content).digest()
+    if digest in _PASSED:
+        return
+    told = {
+        "path": [each for each in sys.path if each],
+        "bytes": TRIAL_BYTES,
+        "seconds": TRIAL_CPU_SECONDS,
+        "texts": TRIAL_TEXTS,
+        "letters": "".join(dict.fromkeys(TRIAL_LETTERS + letters)),
+        "run": TRIAL_RUN,
+        "end": f"-{letters}",
+    }
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", PROGRAM, json.dumps(told)],
+            input=content,
+            capture_output=True,
+            env=environment,
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{path} is refused: to load it took more than {TRIAL_SECONDS} seconds") from None
+    except OSError:
+        return
+    if done.returncode == 3:
+        raise ValueError(shorten(f"{path} is no tokenizer: {done.stdout.decode(errors='replace')}"))
+    if done.returncode:
+        slow = -done.returncode in (getattr(signal, "SIGXCPU", 0), getattr(signal, "SIGKILL", 0))
+        what = f"{TRIAL_CPU_SECONDS} seconds of processor time" if slow else f"{TRIAL_BYTES / 1e9:.1f} GB of memory"
+        raise ValueError(f"{path} is refused: to load and use it takes more than {what}")
+    _PASSED.add(digest)
