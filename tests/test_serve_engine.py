@@ -180,7 +180,7 @@ def test_a_panic_of_the_tokenizer_is_one_requests_refusal(capfd: pytest.CaptureF
         }.items():
             status, found = server.ask("POST", path, asked)
             assert status == 400, (path, found)
-            assert "cannot encode this text" in str(found["error"])
+            assert "failed on this text" in str(found["error"])
         assert server.ask("POST", "/api/next", {"text": "Le chat"})[0] == 200
         told = {"status": "ok", "models": {"translator": "ok", "writer": "ok"}, "queued": 0}
         assert server.ask("GET", "/health") == (200, told)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.decode.cancellation import raise_if_cancelled
 from regard.model.cache import Cache, Room
 from regard.model.transformer import Decoder
 from regard.view.serve import bounds
@@ -60,6 +61,7 @@ class Prefixes:
             return network.head(hidden[:, -1:])[0, -1]
         prefix, known = self._prefix(network, ids)
         for begin in range(known, len(ids), CHUNK):
+            raise_if_cancelled()
             end = min(begin + CHUNK, len(ids))
             tokens = torch.tensor([ids[begin:end]], device=device)
             positions = torch.arange(begin, end, device=device)[None]

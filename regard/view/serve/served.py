@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from regard.api import Model
+from regard.capabilities import is_able
 from regard.config import did_you_mean
-from regard.model.transformer import Decoder, EncoderDecoder
 from regard.models import SHIPPED, folder_of
 from regard.told import text_of, texts_of
 from regard.view.serve.engine import Engine
@@ -35,14 +35,12 @@ class Served:
     @property
     def writes(self) -> bool:
         """Whether it continues texts."""
-        config = self.model.config
-        return isinstance(self.model.network, Decoder) and not config.prefix and not config.classes
+        return is_able(self.model, "score texts")  # a prefix is for a source: such a model continues no text
 
     @property
     def translates(self) -> bool:
         """Whether it turns a text into another."""
-        separated = isinstance(self.model.network, Decoder) and self.model.special.separator is not None
-        return isinstance(self.model.network, EncoderDecoder) or separated
+        return is_able(self.model, "translate")
 
     @property
     def languages(self) -> tuple[str, str] | None:
@@ -150,10 +148,9 @@ def shelf(models: Mapping[str, Model], precision: Any = "auto") -> Shelf:
 
 
 def _engine(model: Model, threads: int, precision: Any) -> Engine:
-    decodes = isinstance(model.network, Decoder | EncoderDecoder) and not model.config.classes
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer, and cannot be served: nobody sends ids")
-    if not decodes:
+    if not (is_able(model, "translate") or is_able(model, "generate")):
         raise ValueError(
             f"this model is an {model.config.kind} that writes nothing: regard attend shows what it looks at"
         )
