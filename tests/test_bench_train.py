@@ -180,7 +180,7 @@ def test_every_peer_is_compiled_where_regard_is(monkeypatch: pytest.MonkeyPatch)
     place = Place(torch.device("cpu"), torch.bfloat16, compiled=True)
     monkeypatch.setattr(bench_train, "find_place", lambda _train: place)
     monkeypatch.setattr(bench_train, "_ours", lambda *_: Engine("Regard", 1, [], lambda batch: batch.tokens))
-    monkeypatch.setattr(Batch, "pinned", lambda self: self)
+    monkeypatch.setattr(Batch, "pinned_for", lambda self, _device: self)
     for work in (TRANSLATOR, WRITER):
         list(bench_train._engines(replace(work, train=replace(work.train, max_length=64)), "cuda", None))
     assert asked == dict.fromkeys(("Hugging Face Marian", "torch.nn.Transformer", "Hugging Face GPT-2"), True)

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from random import Random, randrange
 from threading import Event
@@ -21,6 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 import regard
 from regard.config import PRESETS, preset
+from regard.decode.cancellation import Cancelled, cancellable
 from regard.decode.loops import Loops
 from regard.model.attention import attention, fast_attention, tiles_fit
 from regard.model.masks import SHORT, Mask, Sentences, dense, packed_mask
@@ -516,6 +518,17 @@ def test_a_loop_is_recorded_once_for_every_seed() -> None:
         model.translate(TEXTS, temperature=1.0, seed=seed, max_tokens=20 + seed)
     assert isinstance(model.network.loops, Loops)
     assert len(model.network.loops.recorded) == 1
+
+
+def test_cancelled_decoding_stops_between_replays() -> None:
+    model = regard.load("fr-en").to("cuda").quick()
+    options = {"min_tokens": 200, "max_tokens": 200}
+    whole = model.translate(TEXTS, **options)
+    tokens = count()
+    with pytest.raises(Cancelled), cancellable(lambda: next(tokens) == 20):
+        model.translate(TEXTS, **options)
+    assert next(tokens) < 25
+    assert model.translate(TEXTS, **options) == whole
 
 
 def test_a_cpu_run_does_not_open_a_cuda_context(tmp_path: Path) -> None:
