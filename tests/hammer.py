@@ -132,7 +132,7 @@ def varied(draw: random.Random, texts: list[str]) -> tuple[str, bytes]:
     if kind < 0.8:
         return "/api/attend", json.dumps({"source": text[:60].strip() or "a", "model": "fr-en"}).encode()
     if kind < 0.9:
-        return "/api/next", json.dumps({"text": text}).encode()
+        return "/api/next", json.dumps({"text": text * draw.choice([1, 1, 10])}).encode()
     told = {"model": "noise", "prompt": text, "max_tokens": draw.randint(1, 60), "n": draw.randint(1, 4)}
     return "/v1/completions", json.dumps(told).encode()
 

@@ -274,4 +274,4 @@ def test_out_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
     monkeypatch.setattr(cli, "app", too_much)
     assert call(monkeypatch) == 2
-    assert capsys.readouterr().err == "regard: there is not enough memory for this\n"
+    assert capsys.readouterr().err == "regard: not enough memory\n"

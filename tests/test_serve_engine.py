@@ -22,6 +22,7 @@ from regard.decode.cancellation import Cancelled, cancellable, raise_if_cancelle
 from regard.decode.generate import generate, stream_all, translate
 from regard.decode.loops import Loops
 from regard.decode.options import Decoding
+from regard.decode.translate import Translation, Translator
 from regard.decode.tree import grow
 from regard.evaluate.windows import score_texts
 from regard.text.tokenizer import Tokenizer
@@ -338,20 +339,22 @@ def test_looking_stops_when_nobody_waits(petit: Model) -> None:
             json_of(looked(it, "Le chat dort.", None))
 
 
-def test_calls_and_texts_take_turns(petit: Model) -> None:
-    order: list[str] = []
+def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []  # as the model's thread works on them
+
+    class Recording(Translator):
+        def all(self, *arguments: Any) -> list[list[Translation]]:
+            order.append("text")
+            return super().all(*arguments)
+
+    monkeypatch.setattr("regard.view.serve.engine.Translator", Recording)
 
     async def told(engine: Engine) -> None:
         begun = threading.Event()
         first = asyncio.create_task(engine.call(1, partial(begun.wait, 20)))
         calls = [asyncio.create_task(engine.call(1, partial(order.append, "call"))) for _ in range(6)]
         await asyncio.sleep(0)
-
-        async def text() -> None:
-            await engine.translate(["Le chat dort."], Decoding())
-            order.append("text")
-
-        translated = asyncio.create_task(text())
+        translated = asyncio.create_task(engine.translate(["Le chat dort."], Decoding()))
         await until(lambda: engine.queued == 7)
         begun.set()
         await asyncio.gather(first, translated, *calls)
@@ -429,7 +432,7 @@ def test_freed_memory_is_given_back(petit: Model, monkeypatch: pytest.MonkeyPatc
 
 def test_a_wide_beam_is_for_shorter_texts(petit: Model) -> None:
     async def told(engine: Engine) -> None:
-        with pytest.raises(Refusal, match=r"10,000 characters with a beam of 16.* 2,500 are the most") as refused:
+        with pytest.raises(Refusal, match=r"10,000 characters with a beam of 16.* is 2,500") as refused:
             await engine.translate(["0" * 5_000] * 2, Decoding(beam=16))
         assert refused.value.status == 400
         assert not engine._busy

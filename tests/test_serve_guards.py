@@ -93,7 +93,7 @@ def test_a_token_and_a_page_that_may_ask() -> None:
 def test_what_cannot_be_bound_or_named() -> None:
     with pytest.raises(ValueError, match="give a token"):
         rules("0.0.0.0", (), (), None)
-    with pytest.raises(ValueError, match="is no origin"):
+    with pytest.raises(ValueError, match="is not a valid origin"):
         rules("127.0.0.1", (), ["https://a.example/path"], None)
     with pytest.raises(ValueError, match="two models are called"):
         named(["a/x", "b/x"])

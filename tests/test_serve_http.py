@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from typer.testing import CliRunner
 
 import regard
 from regard.cli import app
+from regard.decode.cancellation import Cancelled, cancellable
 from regard.model.transformer import Decoder
 from regard.view.page import page
 from regard.view.serve import bounds, sockets
 from regard.view.serve.errors import HEADERS, POLICY
 from regard.view.serve.guards import rules
-from regard.view.serve.prefixes import GROWTH, Prefixes
+from regard.view.serve.prefixes import CHUNK, GROWTH, Prefixes
 from regard.view.serve.served import shelf
 from regard.view.serve.sockets import Acceptor, Patient
 from tests.serving import Running, language_model, running
@@ -150,7 +152,7 @@ def test_a_token_beyond_ascii_is_sent_as_utf_8() -> None:
         with pytest.raises(ValueError, match="token"):
             rules("127.0.0.1", (), (), wrong)
     for wrong in ("https://box.example", "box.example:80", "a@b"):
-        with pytest.raises(ValueError, match="is no host"):
+        with pytest.raises(ValueError, match="is not a valid host"):
             rules("127.0.0.1", [wrong], (), None)
 
 
@@ -437,6 +439,7 @@ def test_weights_that_are_not_numbers_are_told_everywhere() -> None:
         ("/api/next", {"text": "Once"}),
         ("/api/next", {"text": "Once", "temperature": 0}),
         ("/api/attend", {"source": "Once", "model": "noise"}),
+        ("/api/attend", {"source": "O", "model": "noise"}),  # of one token: nothing was chosen, no logits are shown
         ("/api/attend", {"source": text, "model": "petit-fr-en"}),
         ("/api/attend", {"source": text, "target": "The cat.", "model": "petit-fr-en"}),
         ("/api/translate", {"text": text}),
@@ -453,7 +456,7 @@ def test_weights_that_are_not_numbers_are_told_everywhere() -> None:
             assert status >= 400, (path, body)
             assert "NaN" in json.dumps(told["error"]), (path, told)
     told = {"model": "m", "source": "s", "maps": [{"weights": [[[[float("nan")]]]]}]}
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="not JSON compliant"):
         page(told)
 
 
@@ -532,12 +535,27 @@ def test_what_is_kept_changes_no_probability(asked: list[tuple[int, int]]) -> No
         assert sum(each.size for each in prefixes.kept) <= prefixes.limit
 
 
-def test_a_text_too_long_to_be_kept_is_read_whole() -> None:
+def test_a_text_longer_than_the_limit_is_kept_alone() -> None:
+    """So that a long text, too, costs one token for each that is added."""
     model = language_model()
     assert isinstance(model.network, Decoder)
     prefixes = Prefixes(limit=1_000 * GROWTH)
     ids = model.prompt_ids("Once upon a time there was a cat. " * 20)
-    for _ in range(2):
+    prefixes.next_logits(model.network, ids[:20])
+    for more in range(3):
+        prefixes.next_logits(model.network, [*ids, *ids[:more]])
+    assert prefixes.tokens_read == len(ids) + 2
+    assert len(prefixes.kept) == 1
+    assert prefixes.kept[0].size > prefixes.limit
+
+
+def test_a_cancelled_request_keeps_what_it_has_read() -> None:
+    model = language_model()
+    assert isinstance(model.network, Decoder)
+    ids = (model.prompt_ids("Once upon a time there was a cat. ") * 200)[: 3 * CHUNK]
+    prefixes, chunks = Prefixes(), count()
+    with pytest.raises(Cancelled), cancellable(lambda: next(chunks) == 2):
         prefixes.next_logits(model.network, ids)
-    assert prefixes.tokens_read == 2 * len(ids)
-    assert prefixes.kept == []
+    assert prefixes.tokens_read == 2 * CHUNK
+    torch.testing.assert_close(prefixes.next_logits(model.network, ids), Prefixes().next_logits(model.network, ids))
+    assert prefixes.tokens_read == 3 * CHUNK

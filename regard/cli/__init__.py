@@ -101,7 +101,7 @@ def main() -> None:
     except ValueError as error:
         _fail(str(error))
     except (MemoryError, RecursionError) as error:
-        _fail("there is not enough memory for this" if isinstance(error, MemoryError) else "nested too deeply")
+        _fail("not enough memory" if isinstance(error, MemoryError) else "nested too deeply")
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Ctrl-C, told by nobody yet
             typer.echo("\nregard: interrupted", err=True)

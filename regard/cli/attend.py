@@ -60,11 +60,7 @@ def attend(
     if json:
         from json import dumps
 
-        try:
-            text = dumps(attention.to_json(), ensure_ascii=False, allow_nan=False)
-        except ValueError:
-            raise ValueError("some weights of attention are not finite (NaN): are the model's own sound?") from None
-        _write(json, text.encode())
+        _write(json, dumps(attention.to_json(), ensure_ascii=False, allow_nan=False).encode())
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -122,6 +122,9 @@ class Attention:
         return frame(self.to_json())
 
 
+NOT_FINITE = "the model computes numbers that are not finite (NaN or infinity): check its weights"
+
+
 @dataclass(frozen=True)
 class Observation:
     """One pass of a model over a text: its attention, and its logits for the tokens it writes."""
@@ -308,11 +311,12 @@ def _device(stored: Stored) -> torch.device:
     return stored.network.embedding.tokens.weight.device
 
 
-def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int | None]]]]:
-    """The weights with three significant digits and at most `DECIMALS` places; None where they are not numbers."""
-    whole = 10**DECIMALS
-    scaled = (weights.double() * whole).round().nan_to_num(-1, -1, -1).clamp(-1, whole)  # [L, H, T, S]
-    short = (*_short_numbers(), None)  # -1 is the last
+def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int]]]]:
+    """The weights with three significant digits and at most `DECIMALS` places; a ValueError if one is not finite."""
+    if not weights.isfinite().all():  # JSON has no number for them
+        raise ValueError(NOT_FINITE)
+    whole, short = 10**DECIMALS, _short_numbers()
+    scaled = (weights.double() * whole).round().clamp(0, whole)  # [L, H, T, S]
     return [[[[short[n] for n in row] for row in head] for head in layer] for layer in scaled.long().tolist()]
 
 

@@ -65,10 +65,7 @@ def _sha(text: str) -> str:
 
 def _json_in_html(told: Mapping[str, Any]) -> str:
     """JSON that cannot end the element it stands in: no angle bracket is left as it is."""
-    try:
-        text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        raise ValueError("some weights of attention are not finite (NaN): are the model's own sound?") from None
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

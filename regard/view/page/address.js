@@ -36,7 +36,7 @@ export function addressWriter() {
     return true;
   }
 
-  // The user went elsewhere: what was to be written is of no account.
+  // The user went elsewhere: discard what was to be written.
   function drop() {
     clearTimeout(timer);
     timer = null;

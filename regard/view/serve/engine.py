@@ -103,8 +103,8 @@ class Engine:
         if (cost := sum(map(len, texts)) * options.beam) > bounds.SEARCHED:
             raise Refusal(
                 400,
-                f"{cost // options.beam:,} characters with a beam of {options.beam} are too much work for one request: "
-                f"{bounds.SEARCHED // options.beam:,} are the most for this beam: send less, or ask for a narrower "
+                f"{cost // options.beam:,} characters with a beam of {options.beam} are too much work for one request; "
+                f"the maximum for this beam is {bounds.SEARCHED // options.beam:,}: send less, or ask for a narrower "
                 "beam or fewer alternatives",
             )
         job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), texts, options)

@@ -110,7 +110,7 @@ def rules(host: str, names: Sequence[str], cors: Sequence[str], token: str | Non
         )
     for origin in cors:
         if parse_origin(origin) is None:
-            raise ValueError(f"--cors {origin} is no origin: write it as https://example.org, without a path")
+            raise ValueError(f"--cors {origin} is not a valid origin: write it as https://example.org, without a path")
     if token is not None and (token != token.strip() or not token.isprintable()):
         raise ValueError("the token begins or ends with a space, or holds characters that a header cannot carry")
     known = {_host_name(each) for each in (*LOOPBACK, host, *names)}
@@ -122,7 +122,7 @@ def _host_name(text: str) -> str:
     bare = text.strip("[]")
     parsed = parse_authority(f"[{bare}]" if ":" in bare else bare)
     if parsed is None or parsed.port is not None:
-        raise ValueError(f"{text} is no host: write a name or an address, without a scheme or a port")
+        raise ValueError(f"{text} is not a valid host: write a name or an address, without a scheme or a port")
     return parsed.host
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.decode.attend import Attention, observe, readable
+from regard.decode.attend import NOT_FINITE, Attention, observe, readable
 from regard.decode.cancellation import raise_if_cancelled
 from regard.decode.options import Decoding
 from regard.decode.sample import keep_top_k, keep_top_p
@@ -24,7 +24,6 @@ from regard.view.serve.waiting import while_here
 
 BEAM = 4
 """of the tree that is shown: as `attend` translates"""
-NOT_FINITE = "the model computes numbers that are not finite (NaN or infinity): are its weights sound?"
 
 
 class Strict(BaseModel):

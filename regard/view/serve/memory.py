@@ -2,8 +2,8 @@
 
 On a CPU, PyTorch keeps the kernels that oneDNN has prepared for each shape of a matrix product: 1,024 of them in each
 of two caches, up to half a megabyte each. A server that decodes texts of all lengths and beams of all widths fills
-both. Besides, the C library keeps freed memory for later: it is given back from time to time and
-when there is nothing to do.
+both. The C library also keeps freed memory for later use: it is given back from time to time, and when the server is
+idle.
 """
 
 import ctypes

@@ -45,7 +45,7 @@ class Prefixes:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = bounds.PREFIX_BYTES if limit is None else limit
-        """Bytes that all texts may take."""
+        """Bytes that all texts may take together; the last one is kept whatever it takes."""
         self.kept: list[Prefix] = []
         """Most recently used last."""
         self.tokens_read = 0
@@ -53,22 +53,21 @@ class Prefixes:
 
     @torch.inference_mode()
     def next_logits(self, network: Decoder, ids: Sequence[int]) -> Float[Tensor, " V"]:
-        """Logits of the token after these ids."""
+        """Logits of the token after these ids. A request that is cancelled keeps what it has read so far."""
         device = network.embedding.tokens.weight.device
-        if _bytes_per_token(network) * (len(ids) + GROWTH) > self.limit:
-            self.tokens_read += len(ids)
-            hidden = network.hidden(torch.tensor([ids], device=device))
-            return network.head(hidden[:, -1:])[0, -1]
         prefix, known = self._prefix(network, ids)
-        for begin in range(known, len(ids), CHUNK):
-            raise_if_cancelled()
-            end = min(begin + CHUNK, len(ids))
-            tokens = torch.tensor([ids[begin:end]], device=device)
-            positions = torch.arange(begin, end, device=device)[None]
-            hidden = network.extend(tokens, positions, prefix.cache.upto(end))
-            self.tokens_read += end - begin
-        prefix.ids = list(ids)
-        self.kept.append(prefix)
+        try:
+            for begin in range(known, len(ids), CHUNK):
+                raise_if_cancelled()
+                end = min(begin + CHUNK, len(ids))
+                tokens = torch.tensor([ids[begin:end]], device=device)
+                positions = torch.arange(begin, end, device=device)[None]
+                hidden = network.extend(tokens, positions, prefix.cache.upto(end))
+                self.tokens_read += end - begin
+                known = end
+        finally:
+            prefix.ids = list(ids[:known])
+            self.kept.append(prefix)
         return network.head(hidden[:, -1:])[0, -1]
 
     def _prefix(self, network: Decoder, ids: Sequence[int]) -> tuple[Prefix, int]:

@@ -35,7 +35,7 @@ class Served:
     @property
     def writes(self) -> bool:
         """Whether it continues texts."""
-        return is_able(self.model, "score texts")  # a prefix is for a source: such a model continues no text
+        return is_able(self.model, "generate") and not self.model.config.prefix
 
     @property
     def translates(self) -> bool:

@@ -38,7 +38,7 @@ QUIET = 60.0
 
 
 class Patient(H11Protocol):
-    """uvicorn's protocol with an end to its patience."""
+    """uvicorn's protocol with timeouts."""
 
     slow: float = bounds.SLOW
     rate: float = bounds.RATE
