@@ -700,7 +700,7 @@ WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
     "endless tokens": (
         {},
         replaced(SPM, token_type=[1] * 96, tokens=["a" * 40_000, *(f"{i}" for i in range(95))]),
-        "its vocabulary has a piece of 40,000 characters: 4,096 are the most",
+        "its vocabulary has a piece of 40,000 characters: the maximum is 4,096",
     ),
     "many long tokens": (
         {},

@@ -3,19 +3,17 @@
 Two things can go wrong. A few bytes can stand for a pipeline that multiplies a text: forty replacements of the empty
 pattern, byte-level encoding of what is byte-level already, a template of a million ids. Every component is therefore
 looked up in a list of those we know, which says by how much each can lengthen a text, and the product is bounded; so
-is the length of a piece, of a template and of a pattern, and patterns in which matching can take exponential time are
-refused. And the library itself may need much memory or time to load a file, for which it has no limits of its own.
-Whatever is more than a plain list of pieces and steps is therefore first loaded in a child process whose memory and
-processor time are limited; the child does not import torch and takes about 0.1 s.
+is the length of a piece, of a template and of a pattern, and patterns whose matching can take too long are refused
+(`untrusted_pattern`). And the library itself may need much memory or time to load a file, for which it has no limits
+of its own. Whatever is more than a plain list of pieces and steps is therefore first loaded in a child process whose
+memory and processor time are limited; the child does not import torch and takes about 0.1 s.
 """
 
 import base64
 import binascii
 import hashlib
 import json
-import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,21 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from regard.files import shorten
+from regard.text.untrusted_pattern import check_pattern
 
 MAX_PIECE = 4_096
 """Longest piece of a vocabulary, in characters; the longest in use have some hundred."""
 MAX_ADDED = 1_000_000
-"""Most characters of all added tokens together, each of which takes the library 74 bytes."""
+"""Maximum number of characters in all added tokens, after normalisation; the library takes 74 bytes for each."""
+UNICODE_GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18}
+"""Maximum number of characters that Unicode's normalisation forms make of one character."""
 MAX_STEPS = 64
 """Most steps of a normalizer, a pre-tokenizer, a decoder or a post-processor."""
 MAX_GROWTH = 64
 """Most characters that one character may become, apart from what Unicode's own normalisation does."""
 MAX_TEMPLATE = 64
-"""Most special ids that a template may put around a text."""
-MAX_PATTERN = 10_000
-"""Longest regular expression, in characters."""
-MAX_REPEATS = 2
-"""Most unbounded repetitions in a row in a regular expression; the time to match grows with this power."""
+"""Maximum number of special ids that a template may put around a text, or around a pair."""
 MAX_WORD = 1_000
 """Longest word that WordPiece may split: its time grows with the cube."""
 MAX_CHARSMAP_ENTRY = 128
@@ -92,10 +89,15 @@ def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None
         growth = {part: _check_part(part, spec.get(part)) for part in PARTS}
         if growth["normalizer"] * growth["pre_tokenizer"] > MAX_GROWTH:
             raise ValueError(f"its normalizer and pre_tokenizer can turn one character into more than {MAX_GROWTH}")
+        if (length := _normalized_length(spec) * growth["normalizer"]) > MAX_ADDED:
+            raise ValueError(
+                f"its normalizer can make {length:,.0f} characters of the added tokens: the maximum is {MAX_ADDED:,}"
+            )
         _check_model(spec.get("model"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if not _is_plain(spec):
+    length *= _unicode_growth(spec)
+    if length > MAX_ADDED or not _is_plain(spec):
         _try(content, _letters(spec), path)
 
 
@@ -103,7 +105,7 @@ def check_pieces(pieces: Iterable[object]) -> None:
     """A ValueError for a piece that is so long that a few of them fill the memory."""
     longest = max((len(piece) for piece in pieces if isinstance(piece, str)), default=0)
     if longest > MAX_PIECE:
-        raise ValueError(f"its vocabulary has a piece of {longest:,} characters: {MAX_PIECE:,} are the most")
+        raise ValueError(f"its vocabulary has a piece of {longest:,} characters: the maximum is {MAX_PIECE:,}")
 
 
 def check_added(tokens: Iterable[object]) -> None:
@@ -123,13 +125,26 @@ def check_charsmap(table: bytes) -> None:
     longest = max(map(len, replacements.split(b"\0")))
     if longest > MAX_CHARSMAP_ENTRY:
         raise ValueError(
-            f"its normalisation replaces a character by {longest:,} bytes: {MAX_CHARSMAP_ENTRY} are the most"
+            f"its normalisation replaces a character by {longest:,} bytes: the maximum is {MAX_CHARSMAP_ENTRY}"
         )
 
 
 def _added(spec: Mapping[str, Any]) -> list[object]:
     added = spec.get("added_tokens")
     return [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+
+
+def _normalized_length(spec: Mapping[str, Any]) -> int:
+    """The number of characters in the added tokens that the library normalises; it does so by default."""
+    added = spec.get("added_tokens")
+    tokens = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    return sum(len(str(token.get("content", ""))) for token in tokens if token.get("normalized") is not False)
+
+
+def _unicode_growth(spec: Mapping[str, Any]) -> int:
+    """How many characters the Unicode normalisation forms of a normalizer can make of one."""
+    kinds = [str(step.get("type")) for step in _steps("normalizer", spec.get("normalizer"))]
+    return max((UNICODE_GROWTH.get(kind, 1) for kind in kinds), default=1)
 
 
 def _pieces(model: object) -> Iterator[object]:
@@ -155,7 +170,7 @@ def _check_model(model: object) -> None:
             raise ValueError(f"its {name} has more than {MAX_GROWTH} characters")
     longest = model.get("max_input_chars_per_word")
     if isinstance(longest, int) and longest > MAX_WORD:
-        raise ValueError(f"max_input_chars_per_word={_short(longest)}: {MAX_WORD:,} are the most")
+        raise ValueError(f"max_input_chars_per_word={_short(longest)}: the maximum is {MAX_WORD:,}")
 
 
 def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
@@ -172,7 +187,7 @@ def _check_part(part: str, first: object) -> int | float:
     """How many times longer a part can make a text; a ValueError if that is too much, or not known."""
     steps = list(_steps(part, first))
     if len(steps) > MAX_STEPS:
-        raise ValueError(f"its {part} has {len(steps):,} steps: {MAX_STEPS} are the most")
+        raise ValueError(f"its {part} has {len(steps):,} steps: the maximum is {MAX_STEPS}")
     if part == "post_processor":
         _check_templates(steps)
         return 1
@@ -216,24 +231,25 @@ def _check_step(step: Mapping[str, Any]) -> None:
 
 def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
     """A ValueError for templates that repeat a text, or put very many ids around it."""
-    total = 0
+    totals = {"single": 0, "pair": 0}
     for step in steps:
         if (kind := step.get("type")) not in PROCESSORS:
             raise ValueError(f"its post_processor has a step of the unknown type {_short(kind)}")
         known = step.get("special_tokens")
         sizes = {name: _ids(token) for name, token in known.items()} if isinstance(known, dict) else {}
-        for name in ("single", "pair"):
+        for name in totals:
             template = step.get(name)
             items = [item for item in template if isinstance(item, dict)] if isinstance(template, list) else []
             texts = [str(_id(item["Sequence"])) for item in items if "Sequence" in item]
             if len(set(texts)) < len(texts):
                 raise ValueError(f"its template {name} repeats a text")
             tokens = [item["SpecialToken"] for item in items if isinstance(item.get("SpecialToken"), dict)]
-            total += sum(sizes.get(str(_id(token)), 1) for token in tokens)
+            totals[name] += sum(sizes.get(str(_id(token)), 1) for token in tokens)
         if isinstance(known, list) or sum(sizes.values()) > MAX_TEMPLATE * MAX_TEMPLATE:
             raise ValueError(f"its template has special tokens of more than {MAX_TEMPLATE * MAX_TEMPLATE:,} ids")
-    if total > 2 * MAX_TEMPLATE:
-        raise ValueError(f"its template puts {total:,} ids around a text: {MAX_TEMPLATE} are the most")
+    for name, total in totals.items():
+        if total > MAX_TEMPLATE:
+            raise ValueError(f"its template {name} puts {total:,} ids around a text: the maximum is {MAX_TEMPLATE}")
 
 
 def _id(item: object) -> object:
@@ -244,131 +260,6 @@ def _ids(token: object) -> int:
     """How many ids a special token of a template stands for."""
     ids = token.get("ids") if isinstance(token, dict) else None
     return len(ids) if isinstance(ids, list) else 1
-
-
-_GROUP_START = re.compile(r"\(\?(?:[a-zA-Z-]*[:)]|=|!|>|<=|<!|P?<\w+>|#[^)]*\))")
-"""How a group that is more than a bracket begins: (?:, (?i:, (?=, (?<name>, or flags (?i) and comments."""
-
-
-def check_pattern(regex: str) -> None:
-    """A ValueError for a regular expression whose matching can take exponential time, or is hard to foresee.
-
-    Refused are a repetition of a group that itself has a repetition or alternatives, many unbounded repetitions in a
-    row, back-references, calls and conditions. It is a scan, not a parser: what it does not understand it lets pass,
-    and the library gives up a match after ten million attempts.
-    """
-    if len(regex) > MAX_PATTERN:
-        raise ValueError(f"it has a pattern of {len(regex):,} characters: {MAX_PATTERN:,} are the most")
-    groups = [_Group()]
-    closed: _Group | None = None
-    place = 0
-    while place < len(regex):
-        letter, just_closed, closed = regex[place], closed, None
-        if letter == "\\":
-            place += _escape(regex, place)
-        elif letter == "[":
-            place = _class_end(regex, place)
-        elif letter == "(":
-            if regex.startswith(("(?(", "(?~", "(?&", "(?R", "(?P>", "(?P="), place):
-                raise ValueError(f"its pattern {_short(regex)} has a condition or a call")
-            start = _GROUP_START.match(regex, place)
-            if start is None or not start[0].endswith(")"):  # not a comment, and not flags alone
-                groups.append(_Group())
-            place += len(start[0]) if start else 1
-        elif letter == ")" and len(groups) > 1:
-            closed = groups.pop()
-            groups[-1].take(closed)
-            place += 1
-        elif letter == "|":
-            groups[-1].next_branch()
-            place += 1
-        elif length := _quantifier(regex, place):
-            least, most = _bounds(regex[place : place + length])
-            if most > 1 and just_closed is not None and just_closed.ambiguous:
-                raise ValueError(f"its pattern {_short(regex)} repeats a group that can match in many ways")
-            groups[-1].repeat(least, most)
-            place += length
-        else:
-            place += 1
-        if groups[-1].row > MAX_REPEATS:
-            raise ValueError(f"its pattern {_short(regex)} has more than {MAX_REPEATS} repetitions in a row")
-
-
-class _Group:
-    """What is known of a group of a regular expression while it is read."""
-
-    def __init__(self) -> None:
-        self.ambiguous = False
-        """whether it can match texts of several lengths, or has alternatives"""
-        self.row = 0
-        """unbounded repetitions in the alternative that is being read"""
-        self.longest_row = 0
-        """the same of the alternative that has most"""
-
-    def repeat(self, least: int | float, most: int | float) -> None:
-        """What was read last is repeated."""
-        self.ambiguous |= least != most
-        self.row += most == math.inf
-        self.longest_row = max(self.longest_row, self.row)
-
-    def next_branch(self) -> None:
-        """Another alternative begins."""
-        self.ambiguous = True
-        self.row = 0
-
-    def take(self, inner: "_Group") -> None:
-        """A group within this one has ended."""
-        self.ambiguous |= inner.ambiguous
-        self.row += inner.longest_row
-        self.longest_row = max(self.longest_row, self.row)
-
-
-def _escape(regex: str, place: int) -> int:
-    """The length of an escape; a ValueError for a back-reference or a call."""
-    after = regex[place + 1 : place + 2]
-    if after and after in "123456789kg":
-        raise ValueError(f"its pattern {_short(regex)} has a back-reference")
-    if after and after in "pPx" and regex[place + 2 : place + 3] == "{":
-        return max(regex.find("}", place) - place, 2) + 1
-    return 2
-
-
-def _class_end(regex: str, place: int) -> int:
-    """Where a class of characters such as [^a-z] has ended; classes may stand within classes."""
-    depth, at = 0, place
-    while at < len(regex):
-        if regex[at] == "\\":
-            at += 1
-        elif regex[at] == "[":
-            depth += 1
-            at += regex.startswith("^", at + 1)
-            at += regex.startswith("]", at + 1)  # a bracket that stands first is a letter
-        elif regex[at] == "]":
-            depth -= 1
-            if depth == 0:
-                return at + 1
-        at += 1
-    return len(regex)
-
-
-def _quantifier(regex: str, place: int) -> int:
-    """The length of the quantifier that begins here, without a following ? or +; 0 if there is none."""
-    if regex[place] in "*+?":
-        return 1
-    if regex[place] != "{":
-        return 0
-    end = regex.find("}", place)
-    bounds = regex[place + 1 : end].split(",")
-    numbers = end > place and len(bounds) <= 2 and all(bound == "" or bound.isdigit() for bound in bounds)
-    return end - place + 1 if numbers and any(bounds) else 0
-
-
-def _bounds(quantifier: str) -> tuple[int | float, int | float]:
-    """How often a quantifier repeats, at the least and at the most."""
-    if quantifier in "?*+":
-        return int(quantifier == "+"), 1 if quantifier == "?" else math.inf
-    least, comma, most = quantifier[1:-1].partition(",")
-    return float(least or 0), float(most or "inf") if comma else float(least)
 
 
 def _short(value: object) -> str:
@@ -398,22 +289,28 @@ told = json.loads(sys.argv[1])
 sys.path[:] = told["path"]
 try:
     import resource
-    for kind, most in (("RLIMIT_AS", told["bytes"]), ("RLIMIT_CPU", told["seconds"]), ("RLIMIT_CORE", 0)):
+    limits = (("RLIMIT_AS", told["bytes"], 0), ("RLIMIT_CPU", told["seconds"], 1), ("RLIMIT_CORE", 0, 0))
+    for kind, soft, more in limits:  # the soft limit of processor time sends SIGXCPU, the hard one SIGKILL
         try:
-            resource.setrlimit(getattr(resource, kind), (most, most))
+            resource.setrlimit(getattr(resource, kind), (soft, soft + more))
         except (AttributeError, OSError, ValueError):
             pass
 except ImportError:
     pass
-from tokenizers import Tokenizer
+try:
+    from tokenizers import Tokenizer
+except ImportError:
+    sys.exit(4)
 try:
     engine = Tokenizer.from_buffer(sys.stdin.buffer.read())
     engine.no_truncation()
     engine.no_padding()
     for text in told["texts"] + [letter * told["run"] + told["end"] for letter in told["letters"]]:
         engine.decode(engine.encode(text).ids)
+except MemoryError:
+    raise
 except BaseException as error:
-    sys.stdout.write(str(error)[:1000])
+    sys.stdout.buffer.write(str(error)[:1000].encode(errors="replace"))
     sys.exit(3)
 """
 
@@ -428,8 +325,8 @@ def _letters(spec: Mapping[str, Any]) -> str:
 def _try(content: bytes, letters: str, path: Path) -> None:
     """Load and use a tokenizer in a child process; a ValueError if that fails or exceeds its limits.
 
-    Where the system does not limit memory (macOS, Windows) the limits of time remain. Where no process can be started
-    the other checks must do.
+    Where the system does not limit memory (macOS, Windows) the time limits still apply. Where no child process can be
+    started, or it cannot import the library, only the checks of the file's structure apply.
     """
     digest = hashlib.sha256(content).digest()
     if digest in _PASSED:
@@ -454,13 +351,24 @@ def _try(content: bytes, letters: str, path: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"{path} is refused: to load it took more than {TRIAL_SECONDS} seconds") from None
+        raise ValueError(f"{path} refused: loading took more than {TRIAL_SECONDS} s") from None
     except OSError:
         return
     if done.returncode == 3:
         raise ValueError(shorten(f"{path} is no tokenizer: {done.stdout.decode(errors='replace')}"))
+    if done.returncode == 4:
+        return
     if done.returncode:
-        slow = -done.returncode in (getattr(signal, "SIGXCPU", 0), getattr(signal, "SIGKILL", 0))
-        what = f"{TRIAL_CPU_SECONDS} seconds of processor time" if slow else f"{TRIAL_BYTES / 1e9:.1f} GB of memory"
-        raise ValueError(f"{path} is refused: to load and use it takes more than {what}")
+        raise ValueError(f"{path} refused: {_why_killed(done.returncode, done.stderr.decode(errors='replace'))}")
     _PASSED.add(digest)
+
+
+def _why_killed(status: int, stderr: str) -> str:
+    """What the exit status and the error output of a child process say about the trial."""
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+    if name == "SIGXCPU":
+        return f"loading and using it takes more than {TRIAL_CPU_SECONDS} s of processor time"
+    if name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL") or "MemoryError" in stderr:
+        return f"loading and using it takes more than {TRIAL_BYTES / 1e9:.1f} GB of memory"
+    reason = stderr.strip().splitlines()
+    return shorten(f"the process that loads it on trial ended with {name}: {reason[-1] if reason else 'no message'}")
