@@ -209,10 +209,10 @@ def new_folder(
         temporary = _temporary_name(path / path.name if there else path)
         temporary.mkdir()
     try:
-        mode = temporary.stat().st_mode & 0o777  # the system has applied the umask
+        temporary.chmod(0o755)
         yield temporary
         for file in sorted(temporary.rglob("*")):
-            file.chmod(mode if file.is_dir() else mode & 0o666)  # some writers leave them private
+            file.chmod(0o755 if file.is_dir() else 0o644)  # some writers leave them private
             flush(file)
         flush(temporary)
         if force and path.is_dir():
