@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -82,33 +83,91 @@ def writing(path: Path) -> Iterator[None]:
         raise write_error(error, path) from error
 
 
-def write_file(path: Path, content: str | bytes) -> None:
+def write_file(path: Path, content: str | bytes, new: bool = False) -> None:
     """Write a file completely, or leave what was there as it was; a `WriteError` says why it could not be written.
 
-    The content goes into a temporary file in the same folder, which is flushed to disk and then renamed. A pipe or a
-    device, such as /dev/stdout, is written to directly.
+    The content goes into a temporary file in the same folder, which is flushed to disk and then renamed. A pipe, a
+    device or a descriptor that is already open, such as /dev/stdout, is written to directly. With `new` nothing may
+    exist at `path`, not even a file that another process creates in the meantime: its error number is then EEXIST.
     """
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     temporary: Path | None = None
     try:
-        target = path.resolve()  # a link stays a link
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
+        if not new and _write_directly(path, data):
             return
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:200]}.", dir=target.parent)
-        temporary = Path(name)
+        target = path.parent.resolve() / path.name if new else path.resolve()  # a link stays a link
+        candidate = _temporary_name(target)
+        handle = os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # the system applies the umask
+        temporary = candidate
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        temporary.chmod(mode)  # mkstemp makes it private
+        if not new and target.exists():
+            temporary.chmod(target.stat().st_mode & 0o777)
         flush(temporary)
-        temporary.replace(target)
+        if new:
+            _claim(temporary, target)
+        else:
+            temporary.replace(target)
         flush(target.parent)
     except OSError as error:
         raise write_error(error, path) from error
     finally:  # also after Ctrl-C
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?P<process>\d+)(?:/task/\d+)?)/fd/(?P<number>\d{1,9})")
+MAX_LINKS = 40
+"""Most symbolic links that are followed, as on Linux."""
+
+
+def _open_descriptor(path: Path) -> int | None:
+    """The number of the open descriptor that a path such as /dev/stdout or /dev/fd/63 stands for."""
+    for _ in range(MAX_LINKS):
+        path = path.parent.resolve() / path.name
+        match = _DESCRIPTOR.fullmatch(str(path))
+        if match is not None:
+            return int(match["number"]) if match["process"] in (None, str(os.getpid())) else None
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+def _write_directly(path: Path, data: bytes) -> bool:
+    """Write to a pipe, a device or an open descriptor, and return whether `path` is one.
+
+    A descriptor is duplicated rather than opened again: that works for sockets, and keeps the position in a file to
+    which output is redirected.
+    """
+    descriptor = _open_descriptor(path)
+    if descriptor is not None:
+        sys.stdout.flush()  # what was printed before comes first
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(data)
+        return True
+    in_proc = path.parent.resolve().is_relative_to("/proc")  # the descriptor of another process, a system setting
+    if not path.exists() or (path.is_file() and not in_proc):
+        return False
+    with path.open("ab") as file:
+        file.write(data)
+    return True
+
+
+def _temporary_name(target: Path) -> Path:
+    """A hidden name next to `target`; cut so that it stays below 255 bytes in any script."""
+    return target.parent / f".{target.name[:55]}.{secrets.token_hex(8)}"
+
+
+def _claim(temporary: Path, target: Path) -> None:
+    """Give a complete file its name, or raise a FileExistsError if that name is taken."""
+    try:
+        target.hardlink_to(temporary)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        target.touch(exist_ok=False)  # this file system has no hard links: reserve the name, then replace
+        temporary.replace(target)
 
 
 LAST = ("config.json", "manifest.json")
@@ -121,10 +180,10 @@ def check_new_folder(path: Path, force: bool = False) -> None:
     With `force` the folder may hold files: those of the same names are replaced, and all others stay.
     """
     if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is there already, and is not a folder: choose another name")
+        raise ValueError(f"{path} already exists and is not a folder: choose another name")
     if not force and path.is_dir() and any(path.iterdir()):
         raise ValueError(
-            f"{path} is there already, and is not empty: choose another folder, or write into it with --force "
+            f"{path} already exists and is not empty: choose another folder, or write into it with --force "
             "(in Python, force=True)"
         )
 
@@ -147,9 +206,10 @@ def new_folder(
     with writing(given):
         path.parent.mkdir(parents=True, exist_ok=True)
         there = path.is_dir()
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path if there else path.parent))
+        temporary = _temporary_name(path / path.name if there else path)
+        temporary.mkdir()
     try:
-        temporary.chmod(0o755)  # mkdtemp makes it private
+        temporary.chmod(0o755)
         yield temporary
         for file in sorted(temporary.rglob("*")):
             file.chmod(0o755 if file.is_dir() else 0o644)  # some writers leave them private

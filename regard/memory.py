@@ -21,12 +21,21 @@ def _from_meminfo() -> int | None:
         return None
 
 
-def _from_cgroup() -> int | None:
-    group = Path("/sys/fs/cgroup")
+def _from_cgroup(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the limit of a container (cgroup v2) leaves. The page cache counts as free: it is given up when needed."""
     try:
-        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # no such group, or "max": no limit
         return None
+    return min(limit, max(0, limit - used + _page_cache(group)))
+
+
+def _page_cache(group: Path) -> int:
+    try:
+        lines = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
+        return sum(int(amount) for name, amount in lines if name in ("inactive_file", "active_file"))
+    except (OSError, ValueError):
+        return 0
 
 
 def _physical() -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from regard.config import ModelConfig, SpecialIds, did_you_mean
+from regard.config import MAX_LAYERS, ModelConfig, SpecialIds, did_you_mean
 from regard.files import check_new_folder, digest, is_there, new_folder, quoted, read_json, shorten, stays_within
 from regard.model.transformer import Network, build
 from regard.text.opus import FILES as OPUS_FILES
@@ -29,8 +29,6 @@ MANIFEST, RECIPE = "manifest.json", "recipe.toml"
 WEIGHTS = "model.safetensors"
 FILES = ("config.json", WEIGHTS, "generation_config.json")
 TOKENIZER_FILES = (*ENGINE_FILES, *OPUS_FILES)
-MAX_LAYERS = 1_000
-"""layers that are built: ten times more than the deepest model in use"""
 LEAST_IN_LAYER = 8
 """tensors of a layer: q, k, v, out, up, down and two norms; other libraries join q, k and v, but have biases"""
 

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from regard import files
 from regard.cli import app
 from regard.course.assignment import HERE, Assignment, assignment, assignments, read
 from regard.course.bank import PAGE, bank, page, where
@@ -371,11 +372,31 @@ def test_a_starter_is_written_once(tmp_path: Path, average: Path) -> None:
     assert regard(*arguments).exit_code == 0
     assert (tmp_path / "mine.py").read_text() == (average / "average" / "starter.py").read_text()
     (tmp_path / "mine.py").write_text("hours of work")
-    assert "is there already" in str(regard(*arguments).exception)
+    assert "already exists" in str(regard(*arguments).exception)
     assert (tmp_path / "mine.py").read_text() == "hours of work"
     assert "is neither a .py nor" in str(regard(*arguments[:-1], tmp_path / "mine.txt").exception)
     listed = regard("course", "list").stdout
     assert all(each.name in listed for each in assignments(HERE))
+
+
+def test_a_starter_does_not_replace_a_file_created_meanwhile(
+    tmp_path: Path, average: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A student saves the file while the command is writing the starter."""
+    mine = tmp_path / "mine.py"
+    flush = files.flush
+
+    def saved_meanwhile(path: Path) -> None:
+        mine.write_text("hours of work")
+        flush(path)
+
+    monkeypatch.setattr(files, "flush", saved_meanwhile)
+    arguments = ("course", "start", "average", "--course", average, "--out", mine)
+    assert "mine.py already exists and was left unchanged" in str(regard(*arguments).exception)
+    assert mine.read_text() == "hours of work"
+    monkeypatch.undo()
+    assert regard(*arguments, "--force").exit_code == 0
+    assert mine.read_text() != "hours of work"
 
 
 def test_another_course_is_named_in_what_to_type(tmp_path: Path, average: Path) -> None:

@@ -39,7 +39,7 @@ def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
             assert english < len(words(pair.english))
     done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
     assert done.returncode == 2
-    assert "is there already" in done.stderr
+    assert "already exists" in done.stderr
 
 
 @pytest.mark.slow

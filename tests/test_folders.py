@@ -68,16 +68,14 @@ def test_an_empty_folder_is_written_to_and_no_other(name: str, tmp_path: Path) -
     (used / "mine" / "notes.txt").write_text("precious")
     (used / file).write_text("old")
     before = contents(used)
-    with pytest.raises(
-        ValueError, match=r"used is there already, and is not empty: choose another folder, or .* --force"
-    ):
+    with pytest.raises(ValueError, match=r"used already exists and is not empty: choose another folder, or .* --force"):
         write(used, False)
     assert contents(used) == before
     write(used, True)
     assert contents(used) == {"mine/notes.txt": b"precious"} | contents(tmp_path / "empty")
     (tmp_path / "file").write_text("precious")
     for force in (False, True):
-        with pytest.raises(ValueError, match="file is there already, and is not a folder"):
+        with pytest.raises(ValueError, match="file already exists and is not a folder"):
             write(tmp_path / "file", force)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "new", "used"], "something was left"
 

@@ -162,6 +162,97 @@ def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
         write_file(tmp_path / "nowhere" / "file", "something")
 
 
+WRITE = """
+import sys
+from pathlib import Path
+from regard.files import write_file
+print("before")
+write_file(Path(sys.argv[1]), "written\\n")
+print("after")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "standard_output", "log"),
+    [
+        ("{write} /dev/stdout | cat", "before\nwritten\nafter\n", "old\n"),
+        ("{write} /dev/fd/1 | cat", "before\nwritten\nafter\n", "old\n"),
+        ("{write} link | cat", "before\nwritten\nafter\n", "old\n"),
+        (
+            "{write} >(cat > other); until [ -s other ]; do sleep 0.05; done; cat other",
+            "before\nafter\nwritten\n",
+            "old\n",
+        ),
+        ("{write} /dev/stdout >> log.txt", "", "old\nbefore\nwritten\nafter\n"),
+        ("{write} /dev/stdout > log.txt", "", "before\nwritten\nafter\n"),
+        ("{write} /dev/fd/7 7>> log.txt", "before\nafter\n", "old\nwritten\n"),
+        ("{write} link >> log.txt", "", "old\nbefore\nwritten\nafter\n"),
+        ("sleep 20 >> log.txt & {write} /proc/$!/fd/1; kill $!", "before\nafter\n", "old\nwritten\n"),
+    ],
+)
+def test_output_that_is_already_open_is_written_to(
+    tmp_path: Path, command: str, standard_output: str, log: str
+) -> None:
+    if not shutil.which("bash") or not Path("/proc/self/fd").exists():
+        pytest.skip("this needs bash and /proc")
+    (tmp_path / "log.txt").write_text("old\n")
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    (tmp_path / "write.py").write_text(WRITE)
+    script = command.format(write=f"{sys.executable} write.py")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.stdout, done.stderr) == (standard_output, "")
+    assert (tmp_path / "log.txt").read_text() == log
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o002], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_new_files_have_the_permissions_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
+    def mode(path: Path) -> int:
+        return path.stat().st_mode & 0o777
+
+    write_file(tmp_path / "file", "content")
+    write_file(tmp_path / "new", "content", new=True)
+    assert [mode(tmp_path / name) for name in ("file", "new")] == [0o666 & ~umask] * 2
+
+
+def test_a_new_file_never_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_file(path, "first", new=True)
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for taken in ("file", "link", "pipe", "folder"):
+        with pytest.raises(WriteError, match="cannot be written: File exists") as caught:
+            write_file(tmp_path / taken, "second", new=True)
+        assert caught.value.errno == errno.EEXIST
+    assert path.read_text() == "first"
+
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(WriteError, match="File exists"):
+        write_file(path, "second", new=True)
+    write_file(tmp_path / "other", "third", new=True)
+    assert (path.read_text(), (tmp_path / "other").read_text()) == ("first", "third")
+    assert {each.name for each in tmp_path.iterdir()} == {"file", "link", "folder", "pipe", "other"}
+
+
+def test_a_file_with_a_long_name_in_any_script(tmp_path: Path) -> None:
+    path = tmp_path / ("\N{GRINNING FACE}" * 63)  # 252 bytes
+    write_file(path, "content")
+    assert path.read_text() == "content"
+
+
 def test_a_library_in_rust_meets_a_full_disk_too(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match=FULL_DISK), new_folder(tmp_path / "folder"):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")

@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+import time
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
@@ -61,6 +62,16 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "1e8 layers": (DATA + "[model]\nlayers = 100_000_000", "layers=100000000 is too large: it must be at most 1,000"),
     "a width of 1e8": (DATA + "[model]\nd_model = 100_000_000", "d_model=100000000 is too large"),
     "1e14 parameters": (DATA + "[model]\nd_model = 100_000\nd_ff = 1_000_000\nlayers = 900", "parameters: 1,000,000,"),
+    "escaped quotes by the line": ('\\"""\n' * 200_000, "no TOML"),
+    "escaped quotes in a text": ('a = """' + '\\"""\n' * 190_000, "no TOML"),
+    "escaped quotes in a line": ('a = "' + '\\"' * 490_000 + "\n", "no TOML"),
+    "two quotes again and again": ("a = '''" + "''a" * 330_000, "no TOML"),
+    "a million quotes": ("a = " + '"' * 999_990, "no TOML"),
+    "quotes after backslashes": ('\\\n"' * 330_000, "no TOML"),
+    "5,000,001 pairs of Petit": (
+        "[data]\npetit = 5_000_001",
+        "petit=5000001 is too large: it must be at most 5,000,000",
+    ),
     "an escape": (DATA + '"a\\u001b[31m\\u0000" = 1', "no key"),
     "an escape in a section": ('["\\u001b]0;owned\\u0007\\u009b\\u202e"]\na = 1', "no section"),
     "an escape in the file": (DATA + 'folder = "\x1b[2J"', "Illegal character"),
@@ -93,6 +104,15 @@ def test_a_hostile_recipe_is_refused_by_a_short_message(
     assert error.count("\n") < 4
     assert error.replace("\n", "").isprintable()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_a_hostile_recipe_takes_linear_time(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, HOSTILE[name][0])
+    started = time.process_time()
+    with pytest.raises(ValueError, match="hostile"):
+        read_recipe(str(path))
+    assert time.process_time() - started < 20  # it takes about a second; quadratic time would take an hour
 
 
 PROGRAM = """

@@ -76,19 +76,28 @@ SPLIT = [
     "Ex. : le chat. | Prix : etc. : rien.",
     "Il dort, etc. ; elle lit. | Fin.",
     "كيف؟\u200f | بخير.",
-]
-
-
-@pytest.mark.parametrize("marked", SPLIT)
-def test_where_sentences_end(marked: str) -> None:
-    wanted = marked.split(" | ")
-    text = " ".join(wanted)
-    found = sentences(text)
-    assert "".join(found) == text
-    assert [sentence.strip() for sentence in found] == wanted
-
-
-UNSPACED = [
+    # Initials and abbreviations with inner full stops, at the end of a sentence and inside
+    "César est mort en 44 av. J.-C. | Auguste est mort en 14 apr. J.-C. | Rome était grande.",
+    "He is from the U.S. | She is from the U.K. | They met in D.C. | It rained.",
+    "I scored an A. | She got a B. | We left.",
+    "We met at 5 p.m. | The boss came. | At 9 a.m. Monday he left. | At 5 p.m. | Tom came.",
+    "Prends de la vitamine C. | Elle est bonne. | Les axes X, Y et Z. | La vitesse aussi. | À 3 ° C. | L'hiver.",
+    "J.-C. Dupont, J. R. R. Tolkien, J.-M. Le Pen, M. La Fontaine, M. Ma et C. D'Arc lisent.",
+    "The U.S. Army and Mr. T. Smith met A. A. Milne and J. I. Case, i.e. The Three.",
+    "Er ist im Tierschutz e.V. | Er mag z.B. Hunde, d.h. Tiere, u.a. Katzen.",
+    "Murió en 14 d. C. | Roma era grande. | Nació en 63 a.C. | Murió viejo.",
+    "A. Le chat dort. | B. The dog sleeps.",
+    # Units after a number, and months
+    "La vis mesure 5 mm. | Elle est petite. | MM. Dupont et Roy lisent.",
+    "Le village a 300 hab. | Paris en a plus. | He is 6 ft. | Tom is 5 ft. tall.",
+    "Né en janv. | Elle en févr. 2010, lui en déc. dernier. | Left in Nov. | Tom left on Oct. 5.",
+    # A space is missing
+    "Il est tard.|Je mange une pomme.|Tu viens?|Oui!|Le chat dort.",
+    "J'aime Paris.|Elle est belle.|C'est l'été...|Enfin!",
+    "(Il dort.)|Elle lit. | Quoi?!|Rien à dire.|De le cacher non plus.",
+    "Node.Js, System.Out, example.Com, obj.getName et www.foo.Bar.com restent.",
+    "x@y.Fr, a/b.Txt, d?Etat, Group.ReadWrite.All et e.g.The restent.",
+    # Scripts without spaces
     "你好吗？|我很好。|他说：“走吧！”|然后走了。|我……不知道。|3.5元。",
     "今日は寒いです。|「はい。」と彼は言った。|行こう！|「何？」|「別に。」",
     "你好.|我很好.|你呢?|好!",
@@ -96,11 +105,12 @@ UNSPACED = [
     "كيف حالك؟|أنا بخير",
     "Yahoo!Mail.fr?x=y",
 ]
+"""Texts in which a bar marks the end of each sentence; a space before the bar belongs to the text."""
 
 
-@pytest.mark.parametrize("marked", UNSPACED)
-def test_where_no_space_is_needed(marked: str) -> None:
-    wanted = marked.split("|")
+@pytest.mark.parametrize("marked", SPLIT)
+def test_where_sentences_end(marked: str) -> None:
+    wanted = marked.replace(" | ", " |").split("|")
     assert sentences("".join(wanted)) == wanted
 
 
@@ -176,6 +186,7 @@ HOSTILE: tuple[str, ...] = (
     "» ",
     "[1]",
 )
+HOSTILE += ("a.B", "ab.Cd", "a!B", "J.-C. ", "U.S. The ", "tard.Je ", "5 mm. ", "L'", "a...B")
 HOSTILE += (".[1", "a.'", ". -", "Dr. ", ".«", "α; ", "-", "x.", "(", ". . ", "\u200b", "*", ".\u200f")
 
 
@@ -218,6 +229,7 @@ def test_a_space_separates_translations_out_of_a_script_without() -> None:
     assert said("你好。我很好！", "はい。") == "はい。はい。"
     assert said("अब।कब।", "Yes.") == "Yes. Yes."
     assert said("Oui.  Non.", "はい。") == "はい。  はい。"
+    assert said("Il dort.Elle lit.Oui!Non", "Yes.") == "Yes. Yes. Yes. Yes."
     assert needs_space_after("好")
     assert not needs_space_after("ok.")
     assert not needs_space_after("")
@@ -239,6 +251,15 @@ def test_the_bundled_model_translates_every_sentence(french: Model, text: str) -
     assert len(sentences(out)) == 6, out
     for words in ("late", "apple", "cat", "raining", "tomorrow"):
         assert words in out
+
+
+def test_the_bundled_model_translates_what_follows_an_abbreviation(french: Model) -> None:
+    out = french.translate("César est mort en 44 av. J.-C. Auguste est mort en 14 apr. J.-C. Rome était grande.")
+    for words in ("44", "14", "Rome"):
+        assert words in out, out
+    out = french.translate("Il est tard.Je mange une pomme.Le chat dort.")
+    assert len(sentences(out)) == 3, out
+    assert ". " in out, "sentences are separated by a space"
 
 
 def test_the_bundled_model_keeps_both_of_two_sentences(french: Model) -> None:

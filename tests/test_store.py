@@ -192,7 +192,7 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
         target.mkdir()
         (target / "precious").write_text("precious")
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match="is there already, and is not"):
+    with pytest.raises(ValueError, match="already exists and is not"):
         save(model(d_ff=8), target)
     assert contents(tmp_path) == before
 
@@ -287,7 +287,7 @@ def test_a_rename_that_fails_is_never_taken_for_success(tmp_path: Path, monkeypa
 
 def test_a_pipe_is_not_overwritten(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="already exists"):
         save(model(), tmp_path / "pipe")
 
 

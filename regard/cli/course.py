@@ -1,5 +1,6 @@
 """`regard check` and `regard course`: a student's attention checked, and the assignments."""
 
+import errno
 import json
 import shlex
 from collections.abc import Callable
@@ -159,23 +160,27 @@ def start(
     course: Course = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write an assignment's starter: docstrings that say what is wanted, and gaps. A file that is there stays.
+    """Write an assignment's starter: docstrings that say what is wanted, and gaps. An existing file is not replaced.
 
     Example: regard course start self-attention --out my_attention.py
     """
     from regard.course.assignment import HERE, assignment
     from regard.course.notebook import as_notebook
-    from regard.files import write_file
+    from regard.files import WriteError, write_file
 
     chosen = assignment(name, course or HERE)
     path = out or Path(f"{name.replace('-', '_')}.py")
     if path.suffix not in (".py", ".ipynb"):
         raise ValueError(f"{path} is neither a .py nor an .ipynb file: name one of these by --out")
-    if not force and (path.exists() or path.is_symlink()):
+    starter = as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter
+    try:
+        write_file(path, starter, new=not force)
+    except WriteError as error:
+        if error.errno != errno.EEXIST:
+            raise
         raise ValueError(
-            f"{path} is there already, and stays as it is: name another file with --out, or replace it with --force"
-        )
-    write_file(path, as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter)
+            f"{path} already exists and was left unchanged: name another file with --out, or replace it with --force"
+        ) from None
     typer.echo(f"{path}: write what is missing, then run regard check {shlex.quote(str(path))}{_of(course)}")
 
 

@@ -1,8 +1,9 @@
 """Abbreviations that are written with a full stop, by language, for the sentence splitter.
 
 Entries are lower-case and without their last full stop. An entry of two words ("p. ex") must match both; one that
-begins with a bracket matches only directly after it. Single letters, and letters with full stops between them (e.g.,
-U.S., z. B.), need no entry: the splitter knows them by their form. Words that also exist without the full stop are
+begins with a bracket matches only directly after it. Single letters, and letters with full stops between them (U.S.,
+J. R. R.), need no entry: they end a sentence where the next word begins one. An entry under `inside` (e.g.) or `either`
+(p.m.) overrides that. Words that also exist without the full stop are
 listed only where a sentence would rarely end with them in any of these languages.
 """
 
@@ -33,27 +34,39 @@ def _entries(*lines: str, pairs: tuple[str, ...] = ()) -> frozenset[str]:
 ABBREVIATIONS: dict[str, Abbreviations] = {
     "fr": Abbreviations(
         _entries(
-            "mm mme mmes mlle mlles mgr dr drs pr prof st ste cf éd ed éds eds env av apr bd boul hab gén gen gal capt",
-            "lt sgt adj mtre vve janv févr fevr fév fev avr oct nov déc dec réf sté fbg chev (ex (env",
+            "m mm mme mmes mlle mlles mgr dr drs pr prof st ste cf éd ed éds eds env av apr bd boul gén gen gal capt",
+            "lt sgt adj mtre vve réf sté fbg chev p.ex c.-à-d (ex (env",
             pairs=("p. ex", "par ex"),
         ),
-        _entries("etc suiv cie", pairs=("et al",)),
-        _entries("no nos nº n° art vol chap fig pp juil sept mars ex al liv t tab tél tel"),
+        _entries(
+            "etc suiv cie hab janv févr fevr fév fev avr oct nov déc dec s.a",
+            pairs=("et al", "av. j.-c", "apr. j.-c", "ap. j.-c", "avant j.-c", "après j.-c", "av. j.c", "apr. j.c"),
+        ),
+        _entries(
+            "no nos nº n° art vol chap fig pp janv févr fevr fév fev avr juil sept oct nov déc dec mars ex al liv t",
+            "tab tél tel",
+        ),
     ),
     "en": Abbreviations(
         _entries(
             "mr mrs ms messrs dr drs prof st rev hon gen capt cpt lt sgt maj gov sen rep pres supt dept vs viz approx",
-            "cf ie eg eds ed mt ft nov oct dec (ex",
+            "cf ie eg i.e e.g eds ed mt ft (ex",
         ),
-        _entries("etc jr sr esq inc ltd co corp bros llc ave blvd rd apt ph.d ed.d m.sc b.sc", pairs=("et al",)),
-        _entries("no nos art vol chap ch fig figs pp jan feb mar apr jun jul aug sep sept sec eq tab ex tel ext"),
+        _entries(
+            "etc jr sr esq inc ltd co corp bros llc ave blvd rd apt ph.d ed.d m.sc b.sc oct nov dec",
+            "a.m p.m b.c b.c.e c.e",
+            pairs=("et al", "washington d.c", "washington, d.c"),
+        ),
+        _entries(
+            "no nos art vol chap ch fig figs pp jan feb mar apr jun jul aug sep sept oct nov dec sec eq tab ex tel ext"
+        ),
     ),
     "de": Abbreviations(
         _entries(
             "dr prof hr fr frl dipl ing dipl.-ing bzw vgl sog sogen zb evtl ggf inkl exkl zzgl bspw insb insbes lt nr",
-            "str abb geb gest verh hrsg allg ehem mio mrd st",
+            "str abb geb gest verh hrsg allg ehem mio mrd st z.b d.h u.a d.i i.d.r o.g s.o s.u v.a",
         ),
-        _entries("usw usf etc bd jh jhd jhdt ff gmbh co"),
+        _entries("usw usf etc bd jh jhd jhdt ff gmbh co e.v"),
         _entries("art abs bd kap s nr jan feb apr aug sept okt nov dez ziff ca tel max min"),
     ),
     "es": Abbreviations(
@@ -62,7 +75,7 @@ ABBREVIATIONS: dict[str, Abbreviations] = {
             "núm aprox ej dpto depto mons ee aa",
             pairs=("p. ej", "por ej"),
         ),
-        _entries("etc cía ltda hnos s.l ss", pairs=("ee. uu", "aa. vv")),
+        _entries("etc cía ltda hnos s.l s.a ss a.c d.c", pairs=("ee. uu", "aa. vv", "a. c", "d. c")),
         _entries("art vol cap fig no nº tel"),
     ),
     "it": Abbreviations(
@@ -136,3 +149,49 @@ ORDINAL_NOUNS = _entries(
     "marts maj juni juli oktober desember januari februari",  # Scandinavian
 )
 """Nouns, mostly months, that follow an ordinal number in languages that write ordinals with a full stop ("3. Mai")."""
+
+UNITS = _entries("mm hab ft gal lt")
+"""Units that are abbreviations of something else unless they follow a number: "5 mm.", but "MM. Dupont et Roy"."""
+
+AFTER_TIME = _entries(
+    "monday tuesday wednesday thursday friday saturday sunday eastern central mountain pacific",
+    "et est edt ct cst cdt mt mst mdt pt pst pdt gmt utc bst cet cest",
+)
+"""Words that continue a time of day: "5 p.m. Monday", "at 9 a.m. Eastern Time"."""
+
+STARTERS = _entries(
+    # French
+    "il elle on nous vous ils elles je tu ce cet cette ces ça cela ceci celui celle ceux un une mon ton son ma ta",
+    "sa mes tes ses notre votre nos vos leur leurs mais et ou donc or car ni si quand lorsque comme puis ensuite",
+    "alors pourquoi comment où qui que quoi dans en à au aux avec sans sous sur pour par chez après avant depuis",
+    "pendant entre tout tous toute toutes aujourd hier demain oui non y ainsi aussi cependant pourtant enfin",
+    "selon",
+    # English
+    "i he she it we you they this that these those the a an my your his her its our their there here and but or",
+    "so if when while then what why how who where which because although though after before since in on at by",
+    "for from with without as to of all some many most no not yes however now today yesterday tomorrow",
+    # German
+    "ich du er sie es wir ihr das die der dies diese dieser dieses ein eine einer mein dein sein ihre unser und",
+    "aber oder wenn als dann da weil was warum wie wer wo im am nach seit mit ohne auch ja nein doch heute",
+    "gestern morgen",
+    # Spanish
+    "él ella ellos ellas nosotros yo ello esto este esta estos estas ese esa eso los las una unos unas y pero o",
+    "cuando como por para con sin en desde entonces sí hoy ayer",
+    # Italian, Portuguese
+    "lui lei noi voi loro io egli essa questo questa questi queste quello quella gli uno ma quando come per con",
+    "dopo sì ele ela eles elas nós eu isto isso esse essa os as um uma mas quando não sim",
+    # Dutch
+    "hij zij ze het wij we ik jij dit dat deze die een maar en toen",
+    # Russian
+    "он она оно они мы я вы ты это этот эта эти но и а в на с к когда если потом так как что где кто да нет",
+)
+"""Pronouns, articles, conjunctions and other words that begin a sentence rather than a name."""
+
+NAME_PARTICLES = _entries("le la les de des du el al di da do dos das van von den ter ten lo")
+"""Words that begin a sentence before a small letter ("Le chat"), and a name before a capital ("Le Pen")."""
+
+EXTENSIONS = _entries(
+    "com org net edu gov info biz fr de uk eu io ch ca nl ai app dev js ts py md txt html htm css pdf jpg jpeg png gif",
+    "svg exe zip csv tsv json xml php asp doc docx xls xlsx toml yaml yml",
+)
+"""Endings of domain and file names: "example.Com" is not the end of a sentence."""

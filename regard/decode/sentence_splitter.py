@@ -17,7 +17,16 @@ from functools import cache, reduce
 from operator import or_
 from unicodedata import category
 
-from regard.decode.abbreviations import ABBREVIATIONS, ORDINAL_NOUNS, Abbreviations
+from regard.decode.abbreviations import (
+    ABBREVIATIONS,
+    AFTER_TIME,
+    EXTENSIONS,
+    NAME_PARTICLES,
+    ORDINAL_NOUNS,
+    STARTERS,
+    UNITS,
+    Abbreviations,
+)
 
 SENTENCE_TERMINAL = (
     r"!.?\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u104a\u104b\u1362"
@@ -97,13 +106,21 @@ _ENDS_WITHOUT_SPACE = re.compile(f"[^{NEEDS_SPACE}]")
 _IS_CJK = re.compile(f"[{CJK}]")
 _SPACELESS = re.compile(f"[{SPACELESS}]")
 _INITIALS = re.compile(rf"(?:(?![{CJK}])[^\W\d_][.-]{{1,2}})*+(?![{CJK}])[^\W\d_]")
-_LIST_NUMBER = re.compile(r"[\s(]*+(?:\d{1,3}(?:\.\d{1,3}){0,3}|[ivxIVX]{1,5})")
+_LIST_NUMBER = re.compile(r"[\s(]*+(?:\d{1,3}(?:\.\d{1,3}){0,3}|[ivxIVX]{1,5}|[^\W\d_])")
 _FEW_DIGITS = re.compile(r"\d{1,2}")
 _NO_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxzçñß]{2,6}")
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu)['’]")
 _LETTER_WORDS = frozenset("aàèyiя")
 """Single lower-case letters that are words of some language and may end a sentence."""
 _NEXT_WORD = re.compile(r"[^\W\d_]{1,20}+")
+_LAST_WORD = re.compile(r"(?<![^\W_])[^\W\d_]{2,40}+$")
+_SMALL_WORD = re.compile(r"\s(?![A-ZÀ-ÖØ-Þ])[^\W\d_]")
+_ELIDED_START = re.compile(r"(?:[CDJLMNST]|Qu)['’](?=[^\W\d_])[^A-ZÀ-ÖØ-Þ]")
+# A capitalised word as prose writes it, not camelCase and not part of a longer dotted name.
+_CAPITALISED = re.compile(
+    r"[^\W\d_](?:[^\W\d_A-ZÀ-ÖØ-Þ]{1,20}+(?=[\s,;:!?'’\-»\"]|\.(?![^\W_A-ZÀ-ÖØ-Þ])|$)|(?=[\s'’]))"
+)
+_CODE = re.compile(r"[/@=&_\\#<>$%]|www\.|\(\)", re.IGNORECASE)
 
 
 def sentences(text: str, language: str | None = None) -> list[str]:
@@ -139,6 +156,11 @@ def needs_space_after(text: str) -> bool:
     """
     last = text[-1:]
     return bool(_SPACELESS.match(last) or (re.match(f"[{_TERMINALS}]", last) and _ENDS_WITHOUT_SPACE.match(last)))
+
+
+def ends_with_mark(text: str) -> bool:
+    """Whether the last character of a text is a mark that can end a sentence."""
+    return re.match(f"[{_TERMINALS}]", text[-1:]) is not None
 
 
 def has_words(text: str) -> bool:
@@ -184,7 +206,7 @@ def _ends_sentence(line: str, start: int, end: re.Match[str], informal: bool, kn
     if before in tuple("([（［"):  # "(!)" is a remark
         return False
     marks = end["marks"] or "?"
-    if not end["space"] and not _ends_without_space(marks, before, following):
+    if not end["space"] and not _ends_without_space(line, start, end, marks, position):
         return False
     quoted = _QUOTE_OR_BRACKET.search(end["close"]) is not None
     after_dash = opening is not None and _DASH.search(opening[0]) is not None
@@ -192,7 +214,8 @@ def _ends_sentence(line: str, start: int, end: re.Match[str], informal: bool, kn
     if quoted and line.startswith(("と", "って"), position):  # Japanese: he said
         return False
     if _ELLIPSIS.fullmatch(marks):
-        return bool(end["space"]) and not following.isdigit() and (not small or (informal and not quoted))
+        separate = bool(end["space"]) or following.isupper()
+        return separate and not following.isdigit() and (not small or (informal and not quoted))
     if small and after_dash and not informal:
         return False
     if not _ONLY_FULL_STOP.fullmatch(marks):
@@ -202,13 +225,37 @@ def _ends_sentence(line: str, start: int, end: re.Match[str], informal: bool, kn
     return not _belongs_to_word(line, start, end.start(), position, informal, known)
 
 
-def _ends_without_space(marks: str, before: str, following: str) -> bool:
-    """Whether marks with no space after them can end a sentence, between these two characters."""
+def _ends_without_space(line: str, start: int, end: re.Match[str], marks: str, position: int) -> bool:
+    """Whether marks with no space after them can end a sentence."""
+    before, following = line[max(start, end.start() - 1) : end.start()], line[position : position + 1]
     if _ENDS_WITHOUT_SPACE.match(marks[-1]):
         return True
-    if _ONLY_FULL_STOP.fullmatch(marks) or _ELLIPSIS.fullmatch(marks):
-        return bool(_IS_CJK.match(before) and _IS_CJK.match(following))
-    return _has_no_case(before) and _has_no_case(following)
+    only_full_stop = _ONLY_FULL_STOP.fullmatch(marks) is not None
+    if only_full_stop or _ELLIPSIS.fullmatch(marks):
+        if _IS_CJK.match(before) and _IS_CJK.match(following):
+            return True
+    elif _has_no_case(before) and _has_no_case(following):
+        return True
+    return before.islower() and following.isupper() and _space_is_missing(line, start, end, position, only_full_stop)
+
+
+def _space_is_missing(line: str, start: int, end: re.Match[str], position: int, only_full_stop: bool) -> bool:
+    """Whether a space was left out between a small letter and a capital, outside addresses, file names and code.
+
+    After a full stop more is asked: a capitalised word that is no file extension follows, and a small word precedes,
+    or the following words begin a sentence.
+    """
+    token = "".join(line[max(start, end.start() - CONTEXT) : end.start()].split()[-1:])
+    rest = "".join(line[end.start() : position + CONTEXT].split()[:1])
+    previous, word = _LAST_WORD.search(token), _CAPITALISED.match(line, position)
+    if previous is None or _CODE.search(token + rest):
+        return False
+    if not only_full_stop:
+        return True
+    if word is None or "." in token:
+        return False
+    likely = previous[0].islower() and word[0].casefold() not in EXTENSIONS
+    return likely or _begins_sentence(line, position)
 
 
 def _has_no_case(character: str) -> bool:
@@ -228,21 +275,35 @@ def _belongs_to_word(line: str, start: int, stop: int, position: int, informal: 
     word = _ELISION.sub("", bare, count=1).casefold()
     if _FEW_DIGITS.fullmatch(word):
         return small or number or _next_word(line, position) in ORDINAL_NOUNS
-    if _INITIALS.fullmatch(word):
-        return _is_initial(bare, previous, line[position : position + 2], small, informal)
     names = {word, f"{previous.casefold()} {word}", f"({word}" if token.startswith(("(", "[")) else word}
+    if previous[-1:].isdigit() and bare.islower() and (word in UNITS or len(word) == 1):  # 5 mm. 10 m.
+        return (small and not informal) or (len(word) == 1 and line.startswith(".", position + 1))
+    if _INITIALS.fullmatch(word):
+        if names & known.either and following.isupper():
+            return word in ("a.m", "p.m") and _next_word(line, position) in AFTER_TIME
+        if following.isupper() and not names & known.inside and _begins_sentence(line, position):
+            return False
+        return len(bare) > 1 or not bare.islower() or _is_initial(bare, previous, line[position : position + 2])
     if names & known.inside or (small and names & known.either) or (number and names & known.before_number):
         return True
     return small and not informal and _NO_VOWELS.fullmatch(word) is not None
 
 
-def _is_initial(bare: str, previous: str, following: str, small: bool, informal: bool) -> bool:
-    """Whether a single letter (or letters with full stops between them) is one, and neither a word nor a unit."""
-    if len(bare) > 1 or not bare.islower() or previous.endswith(".") or following.endswith("."):
+def _is_initial(letter: str, previous: str, following: str) -> bool:
+    """Whether a small letter abbreviates something, rather than being a word."""
+    return previous.endswith(".") or following.endswith(".") or letter not in _LETTER_WORDS
+
+
+def _begins_sentence(line: str, position: int) -> bool:
+    """Whether the words from `position` begin a sentence and not a name: "She", "Le chat", but not "Le Pen"."""
+    if _ELIDED_START.match(line, position):
         return True
-    if previous[-1:].isdigit():  # 10 m. 5 g.
-        return small and not informal
-    return bare not in _LETTER_WORDS
+    word = _NEXT_WORD.match(line, position)
+    if word is None or (len(word[0]) == 1 and line.startswith((".", "-"), word.end())):  # another initial
+        return False
+    if word[0].casefold() in NAME_PARTICLES:
+        return _SMALL_WORD.match(line, word.end()) is not None
+    return word[0].casefold() in STARTERS
 
 
 def _next_word(line: str, position: int) -> str:

@@ -20,7 +20,7 @@ from regard.decode.generate import Inputs
 from regard.decode.generate import translate as translate_ids
 from regard.decode.options import Decoding
 from regard.decode.search import Hypothesis
-from regard.decode.sentence_splitter import has_words, needs_space_after, sentences
+from regard.decode.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decode.text import cut
 from regard.store import Stored
 from regard.text.opus import OpusTokenizer
@@ -155,7 +155,12 @@ class Translator:
             piece for each in sentences(text[len(language) :], source_language(self.model)) for piece in parts(each)
         ]
         return [
-            replace(piece, unspaced=not piece.after and not following.before and needs_space_after(piece.core))
+            replace(
+                piece,
+                unspaced=not piece.after
+                and not following.before
+                and (needs_space_after(piece.core) or ends_with_mark(piece.core)),
+            )
             for piece, following in pairwise(found)
         ] + found[-1:]
 

@@ -42,7 +42,9 @@ CHANGEABLE = ("dropout", "attention_dropout")
 """fields of `ModelConfig` that can be changed in a model that is there already"""
 
 
-DATA_MOST = {"petit": 100_000_000}
+MAX_PETIT = 5_000_000
+"""Most pairs of Petit. Writing this many takes some ten minutes and a gigabyte of memory."""
+DATA_MOST = {"petit": MAX_PETIT}
 TRAIN_MOST = {
     "steps": 10**9,
     "batch_tokens": 10**9,

@@ -29,14 +29,18 @@ MAX_TOML_DEPTH, MAX_KEY_PARTS = 16, 16
 """Deepest nesting of brackets, and most parts of a dotted key: a parser's memory grows with their squares."""
 MAX_MESSAGE = 1_000
 """Longest message about a recipe, in characters."""
-_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
-_LONG = r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}.*?'{3}"""
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\[^\n]|[^"\\\n])*+"|'[^'\n]*+')"""
+_MULTILINE = r"""\"{3}(?:\\.|[^"\\]|"(?!""))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
 _TOML = re.compile(
-    rf"{_LONG}|\#[^\n]*+|(?P<dotted>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS},}})|{_PART}"
-    r"|(?P<open>[\[{])|(?P<close>[\]}])",
+    rf"{_MULTILINE}|\#[^\n]*+|(?P<dotted>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS},}})|{_PART}"
+    r"|[\"'][^\n]*+|(?P<open>[\[{])|(?P<close>[\]}])",
     re.DOTALL,
 )
-"""Pieces of TOML: strings and comments, keys with too many parts, brackets."""
+"""Tokens of TOML: strings and comments, keys with too many parts, brackets.
+
+The scan takes linear time: a string that is not closed is one token, up to the end of its line or of the text. Without
+that, each quotation mark in it would start another scan.
+"""
 
 
 def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
@@ -109,8 +113,8 @@ def _find(path_or_name: str) -> Path:
 def _check_toml(text: str) -> None:
     """A TOMLDecodeError for TOML that would take much memory to parse: brackets in brackets, keys of many parts.
 
-    Strings and comments are left out, so that what remains shows its structure. Text after a string that does not end
-    is judged too, wrongly perhaps, but the parser would refuse it anyway.
+    Strings and comments are skipped. After a string that is not closed the result may be wrong, but the parser
+    refuses such a text anyway.
     """
     depth = 0
     for match in _TOML.finditer(text):

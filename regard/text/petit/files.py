@@ -1,5 +1,6 @@
 """Petit as ordinary files, as any corpus would come: one sentence a line, and its gold beside it."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from regard.files import check_new_folder, new_folder
@@ -21,12 +22,11 @@ def write_petit(count: int, folder: Path, seed: int = 0, force: bool = False) ->
     sizes = {split: count if split == "train" else HELD_OUT for split in SPLITS}
     with new_folder(folder, force=force) as temporary:
         for split, size in sizes.items():
-            suffixes = ("fr", "en", "align", "tags")
-            files = [(temporary / f"{split}.{suffix}").open("w", encoding="utf-8", newline="\n") for suffix in suffixes]
-            for pair in pairs(size, seed, split):
-                links = " ".join(f"{i}-{j}" for i, j in pair.alignment)
-                for file, text in zip(files, (pair.french, pair.english, links, " ".join(pair.tags)), strict=True):
-                    file.write(f"{text}\n")
-            for file in files:
-                file.close()
+            paths = [temporary / f"{split}.{suffix}" for suffix in ("fr", "en", "align", "tags")]
+            with ExitStack() as stack:
+                files = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+                for pair in pairs(size, seed, split):
+                    links = " ".join(f"{i}-{j}" for i, j in pair.alignment)
+                    for file, text in zip(files, (pair.french, pair.english, links, " ".join(pair.tags)), strict=True):
+                        file.write(f"{text}\n")
     return sizes
