@@ -220,7 +220,7 @@ def test_another_start_is_another_loop() -> None:
         assert [each[0].ids for each in ours] == [each[0].ids for each in theirs]
 
 
-@pytest.mark.parametrize("temperature", [1e-40, 1e-3, 1e30])
+@pytest.mark.parametrize("temperature", [1e-40, 1e-3, 1e6])
 def test_any_temperature_draws_an_id(temperature: float) -> None:
     network = network_of("gpt2")
     assert isinstance(network, Decoder)

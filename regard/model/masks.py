@@ -39,13 +39,13 @@ class Sentences(NamedTuple):
     def block_mask(self) -> BlockMask:
         """The same mask for FlexAttention."""
         sentence, limit, key_sentence, key_rank = self
-
-        # A plain function: FlexAttention counts the arguments of its code, and would take a method's `self` for one.
-        def may_attend(b: Tensor, _head: object, i: Tensor, j: Tensor) -> Tensor:
-            return (sentence[b, i] == key_sentence[b, j]) & (key_rank[b, j] <= limit[b, i])
-
         (rows, t), s = sentence.shape, key_sentence.size(1)
-        return create_block_mask(may_attend, rows, None, t, s, device=sentence.device)
+        # A lambda: FlexAttention counts the arguments in its code, among which a method has `self`, and a function that
+        # is wrapped to have its shapes checked has none.
+        return create_block_mask(
+            lambda b, _head, i, j: (sentence[b, i] == key_sentence[b, j]) & (key_rank[b, j] <= limit[b, i]),
+            rows, None, t, s, device=sentence.device,
+        )  # fmt: skip
 
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
         """The predicate, asked for every query and key at once."""

@@ -50,7 +50,7 @@ TRAIN_MOST = {
     "batch_tokens": 10**9,
     "accumulate": 1_000_000,
     "max_length": 100_000_000,
-    "lr": 1_000.0,
+    "lr": 1e30,
     "warmup": 10**9,
     "eps": 1.0,
     "weight_decay": 1_000.0,
