@@ -179,7 +179,7 @@ print("after")
         ("{write} /dev/fd/1 | cat", "before\nwritten\nafter\n", "old\n"),
         ("{write} link | cat", "before\nwritten\nafter\n", "old\n"),
         (
-            "{write} >(cat > other); until [ -s other ]; do sleep 0.05; done; cat other",
+            "{write} >(cat > other); for i in {{1..200}}; do [ -s other ] || sleep 0.05; done; cat other",
             "before\nafter\nwritten\n",
             "old\n",
         ),

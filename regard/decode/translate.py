@@ -151,18 +151,17 @@ class Translator:
             for half in halves(text):
                 yield from parts(half)
 
-        found = [
-            piece for each in sentences(text[len(language) :], source_language(self.model)) for piece in parts(each)
-        ]
+        by_sentence = [list(parts(each)) for each in sentences(text[len(language) :], source_language(self.model))]
+        found = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
         return [
             replace(
                 piece,
                 unspaced=not piece.after
                 and not following.before
-                and (needs_space_after(piece.core) or ends_with_mark(piece.core)),
+                and (needs_space_after(piece.core) or (ends_sentence and ends_with_mark(piece.core))),
             )
-            for piece, following in pairwise(found)
-        ] + found[-1:]
+            for (piece, ends_sentence), (following, _) in pairwise(found)
+        ] + [piece for piece, _ in found[-1:]]
 
 
 NOTHING = Translation("", 0.0, 0.0, True)
