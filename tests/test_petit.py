@@ -20,6 +20,7 @@ import pytest
 
 from regard.text import petit
 from regard.text.petit import PHENOMENA, SPLITS, Pair
+from regard.text.petit.files import write_petit
 from regard.text.petit.french import meet, spell
 from regard.text.petit.lexicon import load
 from regard.text.petit.world import World
@@ -557,3 +558,9 @@ def test_the_hand_written_pairs_pin_every_phenomenon() -> None:
 def test_what_petit_cannot_say_is_not_found() -> None:
     assert petit.find("Le pain lit le chat.", draws=300) is None
     assert petit.find("Xyz.", draws=10) is None
+
+
+def test_more_pairs_than_there_are_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the maximum is 5,000,000"):
+        write_petit(99_999_999_999, tmp_path / "petit")
+    assert not (tmp_path / "petit").exists()

@@ -12,7 +12,7 @@ from regard.api import Model
 from regard.decode.abbreviations import ABBREVIATIONS
 from regard.decode.options import Decoding
 from regard.decode.sentence_splitter import SENTENCE_TERMINAL, abbreviations, has_words, needs_space_after, sentences
-from regard.decode.translate import Piece, Translation, Translator, halves
+from regard.decode.translate import Piece, Translation, Translator, halves, in_parts
 from tests.test_api import random_model
 
 SIX = "il est tard. je mange une pomme. le chat dort. il pleut dehors. nous partons demain. merci beaucoup."
@@ -264,3 +264,29 @@ def test_the_bundled_model_translates_what_follows_an_abbreviation(french: Model
 
 def test_the_bundled_model_keeps_both_of_two_sentences(french: Model) -> None:
     assert french.translate("Le chat dort. Il pleut dehors.") == "The cat is sleeping. It's raining outside."
+
+
+@given(st.text(alphabet="aé. \n。!?B", max_size=200), st.integers(1, 50))
+def test_parts_are_the_text(text: str, characters: int) -> None:
+    parts = in_parts(text, characters)
+    assert "".join(parts) == text
+    assert all(part[-1].isspace() and len(part) >= characters for part in parts[:-1])
+
+
+@pytest.mark.parametrize(
+    ("language", "pieces"),
+    [
+        ("fr", ["L'U.R.S.S. a disparu. ", "L'art. 5 dit non."]),
+        ("fr", ["D'env. 5 ans. ", "Oui."]),
+        ("fr", ["Il est mort en 20 ap. J.-C. à Lyon. ", "Oui."]),
+        ("fr", ["Il part à 15 h. 30 de Paris. ", "Il est 15 h. ", "Elle part."]),
+        ("fr", ["— Où vas-tu ? demanda-t-il. ", "Oui."]),
+        ("fr", ["où vas-tu ? ", "est-il là ? ", "oui."]),
+        ("th", ["ครูสอนต่าง ๆ ", "มากมาย"]),
+        ("th", ["ดร. สมชาย ", "มาแล้ว"]),
+        ("ka", ["პროფ. გიორგი მოვიდა. ", "კარგი."]),
+        ("hi", ["यह 3.50 रु. है। ", "ठीक।"]),
+    ],
+)
+def test_what_users_wrote(language: str, pieces: list[str]) -> None:
+    assert sentences("".join(pieces), language) == sentences("".join(pieces)) == pieces

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -361,6 +361,36 @@ def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatc
 
     story(told, petit.quick("float32"))
     assert order.index("text") < 6
+
+
+def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text of many sentences is no unit of work: what comes later is not kept waiting until it is done."""
+    model = petit.quick("float32")
+    seen: list[int] = []
+    long = "Le chat dort. Un chien mange !\n" * 250
+
+    class Recording(Translator):
+        def all(self, texts: Sequence[str], *rest: Any) -> list[list[Translation]]:
+            seen.append(sum(map(len, texts)))
+            return super().all(texts, *rest)
+
+    monkeypatch.setattr("regard.view.serve.engine.Translator", Recording)
+    ended = []
+
+    async def told(engine: Engine) -> None:
+        first = asyncio.create_task(engine.translate([long, "Oui."], Decoding(beam=2, n_best=2)))
+        await until(lambda: bool(seen))
+        await engine.translate(["La fille dort."], Decoding())
+        ended.append(first.done())
+        whole = await first
+        best, second = whole[0]
+        assert [each.text for each in (best, second)] == [
+            each.text for each in Translator(model, Decoding(beam=2, n_best=2)).all([long])[0]
+        ]
+
+    story(told, model)
+    assert ended == [False]
+    assert max(seen) < len(long) / 3
 
 
 def test_long_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

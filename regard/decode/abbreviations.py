@@ -34,8 +34,8 @@ def _entries(*lines: str, pairs: tuple[str, ...] = ()) -> frozenset[str]:
 ABBREVIATIONS: dict[str, Abbreviations] = {
     "fr": Abbreviations(
         _entries(
-            "m mm mme mmes mlle mlles mgr dr drs pr prof st ste cf éd ed éds eds env av apr bd boul gén gen gal capt",
-            "lt sgt adj mtre vve réf sté fbg chev p.ex c.-à-d (ex (env",
+            "m mm mme mmes mlle mlles mgr dr drs pr prof st ste cf éd ed éds eds env av ap apr bd boul gén gen gal",
+            "capt lt sgt adj mtre vve réf sté fbg chev p.ex c.-à-d (ex (env",
             pairs=("p. ex", "par ex"),
         ),
         _entries(
@@ -136,7 +136,9 @@ ABBREVIATIONS: dict[str, Abbreviations] = {
     ),
     "el": Abbreviations(_entries("κα κος δρ καθ βλ πρβλ αρ τηλ οδ δηλ"), _entries("κλπ κ.λπ κτλ κ.ά")),
     "he": Abbreviations(_entries("ד״ר פרופ עמ גב מס רח")),
-    "hi": Abbreviations(_entries("डॉ डा प्रो श्री श्रीमती कु सं पं मो")),
+    "hi": Abbreviations(_entries("डॉ डा प्रो श्री श्रीमती कु सं पं मो रु")),
+    "ka": Abbreviations(_entries("პროფ აკად დოც ქ ე.ი იხ მაგ")),
+    "th": Abbreviations(_entries("ดร นพ พญ ทพ ผศ รศ ศ พล.อ พ.ต.อ")),
 }
 """By ISO 639-1 code."""
 

@@ -94,7 +94,7 @@ _CANDIDATE = re.compile(
     rf"|[\"'\u2019\u201d\u00bb\u203a{CLOSING_BRACKETS}{MARKUP}{FORMAT}]"
     r"|\[\d{1,3}\]|[\u00b9\u00b2\u00b3\u2070\u2074-\u2079])*+)"  # references to footnotes
     r"(?P<space>\s*+)"
-    r"|(?<=[\u0e00-\u0eff])(?P<gap>\s++)(?=[\u0e00-\u0eff])"
+    r"|(?<=[\u0e00-\u0eff])(?P<gap>\s++)(?![\u0e2f\u0e46\u0ec6])(?=[\u0e00-\u0eff])"  # not before a repetition mark
 )
 _QUOTE_OR_BRACKET = re.compile(rf"[{QUOTES}{CLOSING_BRACKETS}]")
 _OPENING = re.compile(rf"[{QUOTES}{BRACKETS}{MARKUP}{FORMAT}{DASHES}¿¡•]*+[ \u00a0\u202f]?")
@@ -109,7 +109,9 @@ _INITIALS = re.compile(rf"(?:(?![{CJK}])[^\W\d_][.-]{{1,2}})*+(?![{CJK}])[^\W\d_
 _LIST_NUMBER = re.compile(r"[\s(]*+(?:\d{1,3}(?:\.\d{1,3}){0,3}|[ivxIVX]{1,5}|[^\W\d_])")
 _FEW_DIGITS = re.compile(r"\d{1,2}")
 _NO_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxzçñß]{2,6}")
-_ELISION = re.compile(r"(?:[cdjlmnst]|qu)['’]")
+_ELISION = re.compile(r"(?:[cdjlmnst]|qu)['’]", re.IGNORECASE)
+_INVERSION = re.compile(r"[^\W\d_]{2,20}+-(?:t-)?(?:je|tu|il|elle|on|nous|vous|ils|elles)\b")
+"""French for "he asked" after direct speech: demanda-t-il."""
 _LETTER_WORDS = frozenset("aàèyiя")
 """Single lower-case letters that are words of some language and may end a sentence."""
 _NEXT_WORD = re.compile(r"[^\W\d_]{1,20}+")
@@ -219,7 +221,8 @@ def _ends_sentence(line: str, start: int, end: re.Match[str], informal: bool, kn
     if small and after_dash and not informal:
         return False
     if not _ONLY_FULL_STOP.fullmatch(marks):
-        return not (small and quoted)
+        said = not informal and _INVERSION.match(line, position) is not None
+        return not (small and (quoted or said))
     if small and quoted and not informal:
         return False
     return not _belongs_to_word(line, start, end.start(), position, informal, known)
@@ -277,7 +280,8 @@ def _belongs_to_word(line: str, start: int, stop: int, position: int, informal: 
         return small or number or _next_word(line, position) in ORDINAL_NOUNS
     names = {word, f"{previous.casefold()} {word}", f"({word}" if token.startswith(("(", "[")) else word}
     if previous[-1:].isdigit() and bare.islower() and (word in UNITS or len(word) == 1):  # 5 mm. 10 m.
-        return (small and not informal) or (len(word) == 1 and line.startswith(".", position + 1))
+        time = word in ("h", "min") and number  # 15 h. 30
+        return time or (small and not informal) or (len(word) == 1 and line.startswith(".", position + 1))
     if _INITIALS.fullmatch(word):
         if names & known.either and following.isupper():
             return word in ("a.m", "p.m") and _next_word(line, position) in AFTER_TIME

@@ -97,7 +97,7 @@ class Translator:
             if progress is not None:
                 progress(waiting.count(0))
         return [
-            self._joined([_between(piece, found.get((t, p))) for p, piece in enumerate(pieces)])
+            joined([_between(piece, found.get((t, p))) for p, piece in enumerate(pieces)], self.options.n_best)
             for t, pieces in enumerate(texts_in_pieces)
         ]
 
@@ -120,15 +120,6 @@ class Translator:
     def _told(self, found: Hypothesis) -> Translation:
         text = cut(self.tokenizer.decode(found.ids), self.options.stop)
         return Translation(text, found.score, found.penalised, found.reason != "length")
-
-    def _joined(self, pieces: list[list[Translation]]) -> list[Translation]:
-        """Of all ways to put the pieces' translations together the best."""
-
-        def join(heads: list[Translation], tails: list[Translation]) -> list[Translation]:
-            pairs = (_beside(head, tail) for head, tail in product(heads, tails))
-            return nlargest(self.options.n_best, pairs, key=lambda each: each.penalised)
-
-        return reduce(join, pieces) if pieces else [NOTHING]
 
     def _pieces(self, text: str, longest: int) -> list[Piece]:
         """The text in parts that the model takes comfortably; joined, they are the text.
@@ -165,6 +156,31 @@ class Translator:
 
 
 NOTHING = Translation("", 0.0, 0.0, True)
+
+
+def joined(parts: Sequence[list[Translation]], n_best: int) -> list[Translation]:
+    """The best ways to put one translation of each part together, best first."""
+
+    def join(heads: list[Translation], tails: list[Translation]) -> list[Translation]:
+        pairs = (_beside(head, tail) for head, tail in product(heads, tails))
+        return nlargest(n_best, pairs, key=lambda each: each.penalised)
+
+    return reduce(join, parts) if parts else [NOTHING]
+
+
+def in_parts(text: str, characters: int, language: str | None = None) -> list[str]:
+    """A text in parts of whole sentences, each of about this many characters; joined, they are the text.
+
+    Translations of the parts, joined, are that of the text: a part ends with the white space after a sentence.
+    """
+    if text.startswith(">>"):  # a language code, which is for the whole text
+        return [text]
+    parts = [""]
+    for sentence in sentences(text, language):
+        if len(parts[-1]) >= characters and parts[-1][-1].isspace():
+            parts.append("")
+        parts[-1] += sentence
+    return parts
 
 
 def tokenizer_of(model: Stored) -> Tokenizer:

@@ -20,6 +20,7 @@ from regard.config import (
 )
 from regard.decode.options import Decoding
 from regard.text.corpus import Corpus, require_files
+from regard.text.petit import MAX_PAIRS
 from regard.text.prepared import Documents
 from regard.text.tokenizer import MAX_VOCABULARY, Kind
 from regard.train.found import VALIDATION, find, languages_of
@@ -42,9 +43,7 @@ CHANGEABLE = ("dropout", "attention_dropout")
 """fields of `ModelConfig` that can be changed in a model that is there already"""
 
 
-MAX_PETIT = 5_000_000
-"""Most pairs of Petit. Writing this many takes some ten minutes and a gigabyte of memory."""
-DATA_MOST = {"petit": MAX_PETIT}
+DATA_MOST = {"petit": MAX_PAIRS}
 TRAIN_MOST = {
     "steps": 10**9,
     "batch_tokens": 10**9,

@@ -64,6 +64,8 @@ PHENOMENA: dict[str, str] = {
 
 LONGEST = 20
 """words of the longest French sentence, its stop among them"""
+MAX_PAIRS = 5_000_000
+"""Maximum number of distinct pairs to ask for: drawing many more would hardly end."""
 SPLITS = ("train", "dev", "test", "compositional")
 
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from regard.files import check_new_folder, new_folder
-from regard.text.petit import SPLITS, pairs
+from regard.text.petit import MAX_PAIRS, SPLITS, pairs
 
 HELD_OUT = 1_000
 """pairs in each of the other splits, however many there are to train on: figures on them can be compared"""
@@ -18,6 +18,8 @@ def write_petit(count: int, folder: Path, seed: int = 0, force: bool = False) ->
     `NAME.fr` and `NAME.en` hold the sentences, `NAME.align` word alignments as `0-0 1-2` (French, English, counted as
     `words` does), `NAME.tags` the names of each pair's phenomena.
     """
+    if count > MAX_PAIRS:
+        raise ValueError(f"{count:,} pairs of Petit are too many: the maximum is {MAX_PAIRS:,}")
     check_new_folder(folder, force)
     sizes = {split: count if split == "train" else HELD_OUT for split in SPLITS}
     with new_folder(folder, force=force) as temporary:

@@ -14,9 +14,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ import torch
 from regard.api import Model
 from regard.decode.cancellation import Cancelled, cancellable
 from regard.decode.options import Decoding
-from regard.decode.translate import Translation, Translator
+from regard.decode.translate import Translation, Translator, in_parts, joined, source_language
 from regard.view.serve import bounds
 from regard.view.serve.errors import Refusal
 from regard.view.serve.jobs import Answered, Batch, Call, Job, Texts, Waiting, Walk, Writing, gather, owners, walk
@@ -107,8 +108,12 @@ class Engine:
                 f"the maximum for this beam is {bounds.SEARCHED // options.beam:,}: send less, or ask for a narrower "
                 "beam or fewer alternatives",
             )
-        job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), texts, options)
-        return await self._answered(job) if texts else []
+        language = source_language(self.model)
+        parts = [in_parts(text, bounds.PART_CHARACTERS, language) for text in texts]
+        every = [part for each in parts for part in each]
+        job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), every, options)
+        found: Iterator[list[Translation]] = iter(await self._answered(job) if texts else [])
+        return [joined(list(islice(found, len(each))), options.n_best) for each in parts]
 
     async def call(self, size: int, work: Callable[[], T]) -> T:
         """What the work gives, done in the model's thread."""
@@ -267,7 +272,7 @@ class Engine:
         self._at_work = jobs = owners(batch)
         texts = [job.texts[i] for job, i in batch]
         try:
-            translator = Translator(self.model, batch[0][0].options, bounds.BATCH_CHARACTERS)
+            translator = Translator(self.model, batch[0][0].options, bounds.BATCH_TOKENS)
             for (job, i), found in zip(batch, translator.all(texts), strict=True):
                 job.found[i] = found
         except Cancelled:
