@@ -115,7 +115,7 @@ def test_languages_are_told_as_people_write_them(told: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("train.stepz=3", r"mine.toml: \[train\] has no key 'stepz': did you mean 'steps'"),
+        ("train.stepz=3", r"mine.toml with train.stepz=3: \[train\] has no key 'stepz': did you mean 'steps'"),
         ("trian.steps=3", "there is no section 'trian': did you mean 'train'"),
         ("model.hedas=3", r"\[model\] has no key 'hedas': did you mean 'heads'"),
         ("data.validation.fiels=3", "data.validation=.*is no corpus"),

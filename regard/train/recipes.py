@@ -13,6 +13,7 @@ from regard.decode.options import Decoding
 from regard.files import read_file, shorten
 from regard.text.corpus import Corpus
 from regard.train.recipe import Data, Recipe, TokenizerSection, Train
+from regard.words import visible
 
 SECTIONS: dict[str, type[Strict]] = {
     "data": Data,
@@ -56,7 +57,8 @@ def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
             _change(table, change)
         return _made(table, path.stem)
     except ValueError as error:
-        raise ValueError(shorten(f"{path}: {error}", MAX_MESSAGE)) from None
+        changed = f" with {visible(', '.join(changes))}" if changes else ""  # where the mistake may be
+        raise ValueError(shorten(f"{path}{shorten(changed)}: {error}", MAX_MESSAGE)) from None
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply to be a recipe") from None
 
