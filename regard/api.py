@@ -3,7 +3,7 @@
 Dimensions: B rows, T tokens, V outputs, K classes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, overload
@@ -22,12 +22,14 @@ from regard.decode.options import Decoding
 from regard.decode.quick import Precision, quick
 from regard.decode.text import BROKEN, Decode, cut, stream_text
 from regard.decode.translate import BATCH_TOKENS, Progress, Translation, Translator, in_batches, tokenizer_of
+from regard.files import quoted
 from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.models import SHIPPED, folder_of
 from regard.models import bundled as bundled  # beside `load`, which takes these names
 from regard.store import Stored
+from regard.text.tokenizer import check_text
 from regard.weights import is_pickle, pickle_refusal, read_json
 
 SCORE_TOKENS = 2_048
@@ -142,6 +144,7 @@ class Model(Stored):
         tokenizer = tokenizer_of(self)
         if not isinstance(prompt, str):
             raise ValueError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
+        check_text("the prompt", prompt)
         ids = [*tokenizer.before, *tokenizer.encode(prompt)]
         if not ids:
             raise ValueError("the prompt is empty, and this model has no id that starts a text: give it some words")
@@ -274,10 +277,11 @@ def decoding(**options: Any) -> Decoding:
 
 def _listed(texts: Iterable[str]) -> list[str]:
     """The texts as a list, each of them a text."""
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        raise ValueError(f"give a text, or a list of texts, and not a {type(texts).__name__}: {quoted(texts)}")
     found = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(found):
-        if not isinstance(text, str):
-            raise ValueError(f"text {number} is a {type(text).__name__}, and must be a text: {text!r}")
+        check_text(f"text {number}", text)
     return found
 
 

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -403,3 +404,18 @@ def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("./fr-en", "fr-en/", str(tmp_path / "fr-en"), Path("fr-en")):
         with pytest.raises(ValueError, match=r"fr-en/? is no model's folder"):
             regard.load(name)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("wrong", [3, None, b"abc", {"abc": 1}, ["abc", None], "a\ud800b"], ids=repr)
+def test_what_is_no_text_is_refused_in_words(wrong: Any) -> None:
+    model = random_model()
+    calls: list[Callable[[], object]] = [
+        lambda: model.translate(wrong),
+        lambda: model.score(wrong, ["abc"]),
+        lambda: model.score(["abc"], wrong) if wrong is not None else model.score(["abc"], [None]),  # type: ignore[list-item]
+        lambda: model.attend(wrong),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"must be a text|give a text|not valid Unicode"):
+            call()

@@ -191,7 +191,7 @@ def test_errors_say_what_to_do() -> None:
         attend(stored(), " \n")
     with pytest.raises(ValueError, match="the target is empty"):
         attend(stored(), "le chat", "")
-    with pytest.raises(ValueError, match="the text is no Unicode"):
+    with pytest.raises(ValueError, match="the text is not valid Unicode"):
         attend(stored(), "le \udcff chat")
     with pytest.raises(ValueError, match="no tokenizer"):
         attend(replace(stored(), tokenizer=None), "le chat")
@@ -230,9 +230,12 @@ def test_json_has_three_digits() -> None:
         numbers = re.findall(r"[\d.e-]+", json.dumps(each["weights"]))
         assert max(len(number.replace("0.", "").lstrip("0")) for number in numbers) <= 3
     assert told["maps"][1]["weights"][0][0][0] == [1, 0, 0]
-    looked.weights["cross"][0, 0, 0] = torch.tensor([torch.nan, 0.99999, 0.999951])
-    assert looked.to_json()["maps"][2]["weights"][0][0][0] == [None, 1, 1]
     assert (told["model"], told["target"]) == ("made", "target")
+    looked.weights["cross"][0, 0, 0] = torch.tensor([0.0, 0.99999, 0.999951])
+    assert looked.to_json()["maps"][2]["weights"][0][0][0] == [0, 1, 1]
+    looked.weights["cross"][0, 0, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match="not finite"):
+        looked.to_json()
 
 
 # Against `transformers`, which returns weights too.

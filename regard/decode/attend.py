@@ -22,7 +22,7 @@ from regard.decode.translate import tokenizer_of
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder
 from regard.model.watch import Seen, watch
 from regard.store import Stored
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, check_text
 from regard.view.page import frame
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -156,10 +156,11 @@ def observe(
     tokenizer = tokenizer_of(stored)
     stored.network.check_whole("look at")
     for name, text in (("text", source), ("target", target)):
-        if text is not None and not text.strip() and (name == "text" or written is None):
+        if name == "target" and text is None:
+            continue
+        check_text(f"the {name}", text)
+        if not (text or "").strip() and (name == "text" or written is None):
             raise ValueError(f"the {name} is empty: there is nothing to look at")
-        if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
-            raise ValueError(f"the {name} is no Unicode: were its bytes UTF-8?")
     if stored.network.training:
         raise ValueError("this network is being trained, and would drop values at random: call its .eval() first")
     raise_if_cancelled()

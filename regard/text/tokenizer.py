@@ -17,7 +17,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 from tokenizers import Tokenizer as Engine
 
 from regard.config import check_type, require_at_least, require_at_most
-from regard.files import is_there, parse_json, read_file, read_json, shorten
+from regard.files import is_there, parse_json, quoted, read_file, read_json, shorten
 from regard.text.untrusted_tokenizer import MAX_PIECE, check_tokenizer
 
 END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
@@ -41,6 +41,16 @@ def panics_as_errors() -> Iterator[None]:
         if isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
         raise ValueError(shorten(f"the tokenizer failed on this text: {error}")) from None
+
+
+def check_text(what: str, text: object) -> None:
+    """Raise a ValueError unless this is a text, and one that UTF-8 can encode."""
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is a {type(text).__name__}, and must be a text: {quoted(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} is not valid Unicode (it has a lone surrogate): were its bytes UTF-8?") from None
 
 
 class Tokenizer:
