@@ -25,12 +25,13 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app
 from regard.decode.cancellation import Cancelled, cancellable
+from regard.decode.generate import PREFILL_TOKENS
 from regard.model.transformer import Decoder
 from regard.view.page import page
 from regard.view.serve import bounds, sockets
 from regard.view.serve.errors import HEADERS, POLICY
 from regard.view.serve.guards import rules
-from regard.view.serve.prefixes import CHUNK, GROWTH, Prefixes
+from regard.view.serve.prefixes import GROWTH, Prefixes
 from regard.view.serve.served import shelf
 from regard.view.serve.sockets import Acceptor, Patient
 from tests.serving import Running, language_model, running
@@ -552,10 +553,10 @@ def test_a_text_longer_than_the_limit_is_kept_alone() -> None:
 def test_a_cancelled_request_keeps_what_it_has_read() -> None:
     model = language_model()
     assert isinstance(model.network, Decoder)
-    ids = (model.prompt_ids("Once upon a time there was a cat. ") * 200)[: 3 * CHUNK]
+    ids = (model.prompt_ids("Once upon a time there was a cat. ") * 200)[: 3 * PREFILL_TOKENS]
     prefixes, chunks = Prefixes(), count()
     with pytest.raises(Cancelled), cancellable(lambda: next(chunks) == 2):
         prefixes.next_logits(model.network, ids)
-    assert prefixes.tokens_read == 2 * CHUNK
+    assert prefixes.tokens_read == 2 * PREFILL_TOKENS
     torch.testing.assert_close(prefixes.next_logits(model.network, ids), Prefixes().next_logits(model.network, ids))
-    assert prefixes.tokens_read == 3 * CHUNK
+    assert prefixes.tokens_read == 3 * PREFILL_TOKENS

@@ -34,7 +34,7 @@ def capture(body: Callable[[], Any], pool: Any = None, stream: Any = None) -> to
     return graph
 
 
-def warmed_up_capture(body: Callable[[], Any], pool: Any = None) -> torch.cuda.CUDAGraph:
+def warmed_up_capture(body: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     """Run the body a few times, then capture it."""
     with _one_at_a_time:
         stream = _capture_stream(torch.cuda.current_device())
@@ -43,4 +43,4 @@ def warmed_up_capture(body: Callable[[], Any], pool: Any = None) -> torch.cuda.C
             for _ in range(WARM_UP_RUNS):
                 body()
         torch.cuda.current_stream().wait_stream(stream)
-        return capture(body, pool, stream)
+        return capture(body, stream=stream)

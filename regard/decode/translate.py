@@ -173,7 +173,7 @@ def in_parts(text: str, characters: int, language: str | None = None) -> list[st
 
     Translations of the parts, joined, are that of the text: a part ends with the white space after a sentence.
     """
-    if text.startswith(">>"):  # a language code, which is for the whole text
+    if len(text) <= characters or text.startswith(">>"):  # a language code is for the whole text
         return [text]
     parts = [""]
     for sentence in sentences(text, language):

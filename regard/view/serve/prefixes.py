@@ -13,12 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.decode.cancellation import raise_if_cancelled
+from regard.decode.generate import PREFILL_TOKENS
 from regard.model.cache import Cache, Room
 from regard.model.transformer import Decoder
 from regard.view.serve import bounds
 
-CHUNK = 512
-"""Tokens that are read at once: their mask has a row for each, as long as the text."""
 GROWTH = 64
 """A cache has room for up to this many tokens more than its text, so that it need not grow with every one."""
 
@@ -57,9 +56,9 @@ class Prefixes:
         device = network.embedding.tokens.weight.device
         prefix, known = self._prefix(network, ids)
         try:
-            for begin in range(known, len(ids), CHUNK):
+            for begin in range(known, len(ids), PREFILL_TOKENS):
                 raise_if_cancelled()
-                end = min(begin + CHUNK, len(ids))
+                end = min(begin + PREFILL_TOKENS, len(ids))
                 tokens = torch.tensor([ids[begin:end]], device=device)
                 positions = torch.arange(begin, end, device=device)[None]
                 hidden = network.extend(tokens, positions, prefix.cache.upto(end))
