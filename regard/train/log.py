@@ -42,8 +42,9 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         *lines, rest = _read_lines(folder / METRICS)
         lines += [rest] if _object(rest) is not None else []  # otherwise it was cut short
-        kept = [(line, found) for line in lines if (found := _object(line)) is not None and _stays(found, step)]
-        if damaged := [line for line in lines if line and _object(line) is None]:
+        parsed = [(line, _object(line)) for line in lines]
+        kept = [(line, found) for line, found in parsed if found is not None and _stays(found, step)]
+        if damaged := [line for line, found in parsed if line and found is None]:
             write_file(
                 folder / DAMAGED, b"".join(line + b"\n" for line in [*_read_lines(folder / DAMAGED)[:-1], *damaged])
             )
