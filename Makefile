@@ -21,7 +21,7 @@ test-fast: lint
 	$(BIN)/pytest -x -q -m "not slow and not long"
 
 torture: .venv/.developer
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.torture
 
 lint: .venv/.developer
 	$(BIN)/ruff check

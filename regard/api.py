@@ -12,25 +12,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard import store
-from regard.capabilities import require
 from regard.config import did_you_mean
-from regard.decode.attend import Attention, attend
-from regard.decode.cancellation import raise_if_cancelled
-from regard.decode.generate import generate, padded, stream
-from regard.decode.options import Decoding
-from regard.decode.quick import Precision, quick
-from regard.decode.text import BROKEN, Decode, cut, stream_text
-from regard.decode.translate import BATCH_TOKENS, Progress, Translation, Translator, in_batches, tokenizer_of
-from regard.files import quoted
+from regard.data.tokenizer import check_text
+from regard.decoding.attention_maps import Attention, attend
+from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.capabilities import require
+from regard.decoding.fast_copy import Precision, quick
+from regard.decoding.generate import generate, padded, stream
+from regard.decoding.options import Decoding
+from regard.decoding.text_stream import BROKEN, Decode, cut, stream_text
+from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, in_batches, tokenizer_of
+from regard.errors import RegardError
+from regard.formatting import quoted
 from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.models import SHIPPED, folder_of
 from regard.models import bundled as bundled  # beside `load`, which takes these names
-from regard.store import Stored
-from regard.text.tokenizer import check_text
-from regard.weights import is_pickle, pickle_refusal, read_json
+from regard.storage import model_folder as store
+from regard.storage.model_folder import Stored
+from regard.storage.weights import is_pickle, pickle_refusal, read_json
 
 SCORE_TOKENS = 2_048
 """places of a batch that is scored: each has logits over the whole vocabulary"""
@@ -39,7 +40,7 @@ SCORE_TOKENS = 2_048
 class Model(Stored):
     """A model with its tokenizer, ready for use.
 
-    `**options` are the fields of `regard.decode.options.Decoding`, each documented there: beam, temperature,
+    `**options` are the fields of `regard.decoding.options.Decoding`, each documented there: beam, temperature,
     max_tokens and so on. An unknown one is an error that names its neighbour.
     """
 
@@ -72,7 +73,7 @@ class Model(Stored):
         `compiled`, on a GPU, takes a while for each shape of batch and pays for long inputs.
         """
         if not isinstance(self.network, Decoder | EncoderDecoder) or self.config.classes:
-            raise ValueError(
+            raise RegardError(
                 f"quick() copies models that write text, and this {self.config.kind} does not: use it as it is"
             )
         return Model(quick(self.network, precision, compiled), self.tokenizer, self.special, self.about)
@@ -93,8 +94,8 @@ class Model(Stored):
     ) -> str | list[str]:
         """The best translation of each text, in their order; of one text given alone, its translation alone.
 
-        Texts may be of any length and number: see `regard.decode.translate`. With a beam of 4, as in the paper, unless
-        `options` say otherwise. `progress` is called with the number of texts done.
+        Texts may be of any length and number: see `regard.decoding.translator`. The default beam is 4, as in the
+        paper. `progress` is called with the number of texts done.
         """
         translator = self._translator(batch_tokens, options)
         best = [translations[0].text for translations in translator.all(_listed(texts), progress)]
@@ -143,11 +144,11 @@ class Model(Stored):
         require(self, "generate")
         tokenizer = tokenizer_of(self)
         if not isinstance(prompt, str):
-            raise ValueError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
+            raise RegardError(f"a prompt is one text, and this is a {type(prompt).__name__}: call it for each")
         check_text("the prompt", prompt)
         ids = [*tokenizer.before, *tokenizer.encode(prompt)]
         if not ids:
-            raise ValueError("the prompt is empty, and this model has no id that starts a text: give it some words")
+            raise RegardError("the prompt is empty, and this model has no id that starts a text: give it some words")
         self._check_lengths([ids])
         return ids
 
@@ -169,7 +170,7 @@ class Model(Stored):
         """
         given, wanted = _listed(sources), None if targets is None else _listed(targets)
         if wanted is not None and len(wanted) != len(given):
-            raise ValueError(f"{len(given)} sources but {len(wanted)} targets: each must have its counterpart")
+            raise RegardError(f"{len(given)} sources but {len(wanted)} targets: each must have its counterpart")
         texts = self._texts(given) if wanted is None else self._pairs(given, wanted)
         rows_of = {(i, 0): source + target for i, (source, target) in enumerate(texts)}
         found: dict[int, float] = {}
@@ -209,7 +210,7 @@ class Model(Stored):
         """The ids of a prompt, and how to go on from it."""
         chosen = decoding(**options)
         if chosen.n_best > 1:
-            raise ValueError(f"n_best={chosen.n_best}: one text is given; for others draw with another seed")
+            raise RegardError(f"n_best={chosen.n_best}: one text is given; for others draw with another seed")
         return self.prompt_ids(prompt), chosen
 
     def _texts(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
@@ -262,9 +263,9 @@ class Model(Stored):
         most = self.config.max_length
         for number, ids in enumerate(rows):
             if not ids:
-                raise ValueError(f"text {number} is empty: there is nothing to read")
+                raise RegardError(f"text {number} is empty: there is nothing to read")
             if self.config.positions == "learned" and len(ids) > most:
-                raise ValueError(f"text {number} has {len(ids):,} tokens, and the model reads {most:,}: shorten it")
+                raise RegardError(f"text {number} has {len(ids):,} tokens, and the model reads {most:,}: shorten it")
 
 
 def decoding(**options: Any) -> Decoding:
@@ -278,7 +279,7 @@ def decoding(**options: Any) -> Decoding:
 def _listed(texts: Iterable[str]) -> list[str]:
     """The texts as a list, each of them a text."""
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
-        raise ValueError(f"give a text, or a list of texts, and not a {type(texts).__name__}: {quoted(texts)}")
+        raise RegardError(f"give a text, or a list of texts, and not a {type(texts).__name__}: {quoted(texts)}")
     found = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(found):
         check_text(f"text {number}", text)
@@ -306,12 +307,12 @@ def find(path: Path | str) -> Path:
     if is_name and path in {*bundled(), *SHIPPED}:  # even where a folder of that name holds something else
         return folder_of(str(path))
     if here.is_dir():
-        raise ValueError(f"{path} is no model's folder: it has no config.json")
+        raise RegardError(f"{path} is no model's folder: it has no config.json")
     names = bundled()
     beside = list(here.parent.glob("*/config.json")) if here.parent.is_dir() else []
     known = [*names, *(str(each.parent) for each in beside)]
     near = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
-    raise ValueError(
+    raise RegardError(
         f"there is no model at {path}: {near}name a run, a model's folder (Regard's or Hugging Face's), a GGUF file"
         + (f", or a bundled model ({', '.join(names)})" if names else "")
     )
@@ -345,7 +346,7 @@ def _best_so_far(run: Path) -> Stored:
         except (ValueError, OSError) as error:
             damage[left[-1]] = str(error)
     why = "; ".join(damage.values()) or "no model has been validated yet"
-    raise ValueError(f"{run} is a run without a model to load: {why}")
+    raise RegardError(f"{run} is a run without a model to load: {why}")
 
 
 def _from_file(path: Path) -> Stored:
@@ -354,5 +355,5 @@ def _from_file(path: Path) -> Stored:
     if magic == b"GGUF":
         return load_gguf(path)
     if is_pickle(path):
-        raise ValueError(pickle_refusal(path))
-    raise ValueError(f"{path} is no GGUF file; for safetensors name the folder that holds it with its config.json")
+        raise RegardError(pickle_refusal(path))
+    raise RegardError(f"{path} is no GGUF file; for safetensors name the folder that holds it with its config.json")

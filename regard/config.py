@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
+from regard.errors import RegardError
+
 MAX_SHOWN = 200
 """Longest value that a message quotes in full, in characters."""
 
@@ -43,12 +45,14 @@ def head_widths(
         check_type(name, number, int | None)
     require_at_least(1, d_model=d_model, heads=heads, d_k=d_k, d_v=d_v, kv_heads=kv_heads)
     if (d_k is None or d_v is None) and d_model % heads:
-        raise ValueError(
+        raise RegardError(
             f"heads={heads} does not divide d_model={d_model}: choose heads that divide it, or give both d_k and d_v"
         )
     kv_heads = heads if kv_heads is None else kv_heads
     if heads % kv_heads:
-        raise ValueError(f"kv_heads={kv_heads} does not divide heads={heads}: each must serve equally many query heads")
+        raise RegardError(
+            f"kv_heads={kv_heads} does not divide heads={heads}: each must serve equally many query heads"
+        )
     return d_k or d_model // heads, d_v or d_model // heads, kv_heads
 
 
@@ -56,7 +60,7 @@ def require_at_least(least: int, **numbers: int | None) -> None:
     """A ValueError for the first of the named numbers that is given and smaller than `least`."""
     for name, number in numbers.items():
         if number is not None and number < least:
-            raise ValueError(f"{name}={shown(number)} is too small: it must be at least {least}")
+            raise RegardError(f"{name}={shown(number)} is too small: it must be at least {least}")
 
 
 def require_at_most(most: Mapping[str, int | float], numbers: Mapping[str, Any]) -> None:
@@ -64,13 +68,13 @@ def require_at_most(most: Mapping[str, int | float], numbers: Mapping[str, Any])
     for name, maximum in most.items():
         number = numbers.get(name)
         if number is not None and maximum < abs(number) < math.inf:  # that it must be finite is said elsewhere
-            raise ValueError(f"{name}={shown(number)} is too large: it must be at most {maximum:,}")
+            raise RegardError(f"{name}={shown(number)} is too large: it must be at most {maximum:,}")
 
 
 def check_probability(name: str, p: float) -> None:
     """A ValueError unless something can be dropped with probability `p`, and something kept."""
     if not 0 <= p < 1:
-        raise ValueError(f"{name}={shown(p)} is not a probability: it must be at least 0 and below 1")
+        raise RegardError(f"{name}={shown(p)} is not a probability: it must be at least 0 and below 1")
 
 
 class Strict:
@@ -90,7 +94,7 @@ class Strict:
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # each subclass is a dataclass
         for key in options:
             if key not in known:
-                raise ValueError(f"{cls.__name__} has no key {shown(key)}: {did_you_mean(key, known)}")
+                raise RegardError(f"{cls.__name__} has no key {shown(key)}: {did_you_mean(key, known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -109,9 +113,9 @@ def check_type(name: str, value: object, annotation: Any) -> None:
         return
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
-        raise ValueError(f"{name}={shown(value)} is not a choice: {did_you_mean(_word(value), choices)}")
+        raise RegardError(f"{name}={shown(value)} is not a choice: {did_you_mean(_word(value), choices)}")
     wanted = " or ".join(_called(option) for option in options)
-    raise ValueError(f"{name}={shown(value)} is a {type(value).__name__}: it must be {wanted}")
+    raise RegardError(f"{name}={shown(value)} is a {type(value).__name__}: it must be {wanted}")
 
 
 def _word(value: object) -> str:
@@ -241,23 +245,23 @@ class ModelConfig(Strict, most=MODEL_MOST):
         check_probability("dropout", self.dropout)
         check_probability("attention_dropout", self.attention_dropout)
         if not (0 < self.norm_eps < 1 and 0 < self.rotary_base < math.inf):
-            raise ValueError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0 and finite")
+            raise RegardError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0 and finite")
         if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
+            raise RegardError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
         if self.positions == "rotary" and d_k % 2:
-            raise ValueError(f"rotary positions turn pairs of dimensions: d_k={d_k} is odd, and must be even")
+            raise RegardError(f"rotary positions turn pairs of dimensions: d_k={d_k} is odd, and must be even")
         if self.decoder_layers is not None and self.kind != "encoder-decoder":
-            raise ValueError(f"decoder_layers is for an encoder-decoder: a {self.kind} has layers={self.layers} alone")
+            raise RegardError(f"decoder_layers is for an encoder-decoder: a {self.kind} has layers={self.layers} alone")
         if self.prefix and self.kind != "decoder":
-            raise ValueError(f"prefix is for a decoder: an {self.kind} sees its source whole already")
+            raise RegardError(f"prefix is for a decoder: an {self.kind} sees its source whole already")
         if self.classes and self.kind == "encoder-decoder":
-            raise ValueError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
+            raise RegardError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
         if self.classes and (self.output_bias or self.output_transform):
-            raise ValueError(f"output_bias and output_transform are for a head per token: classes={self.classes}")
+            raise RegardError(f"output_bias and output_transform are for a head per token: classes={self.classes}")
         if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
-            raise ValueError(f"pad={shown(self.pad)} is outside the vocabulary of {self.vocab_size} ids")
+            raise RegardError(f"pad={shown(self.pad)} is outside the vocabulary of {self.vocab_size} ids")
         if self.least_parameters > MAX_PARAMETERS:
-            raise ValueError(
+            raise RegardError(
                 f"a model with d_model={self.d_model}, d_ff={self.d_ff}, heads={self.heads} and layers={self.layers} "
                 f"has {self.least_parameters:,} parameters: {MAX_PARAMETERS:,} are the most; choose smaller ones"
             )
@@ -321,9 +325,11 @@ class SpecialIds(Strict):
         for name, ids in given.items():
             for id_ in ids:
                 if id_ is not None and not 0 <= id_ < config.vocab_size:
-                    raise ValueError(f"the {name} id {shown(id_)} is outside the vocabulary of {config.vocab_size} ids")
+                    raise RegardError(
+                        f"the {name} id {shown(id_)} is outside the vocabulary of {config.vocab_size} ids"
+                    )
         if config.kind == "encoder-decoder" and self.start is None:
-            raise ValueError("an encoder-decoder needs an id that its targets start with (decoder_start_token_id)")
+            raise RegardError("an encoder-decoder needs an id that its targets start with (decoder_start_token_id)")
 
 
 _PAPER: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to a multiple of 64, and <pad>
@@ -390,5 +396,5 @@ def preset(name: str, **changes: Any) -> ModelConfig:
     512
     """
     if name not in PRESETS:
-        raise ValueError(f"no preset {name!r}: {did_you_mean(name, PRESETS)}")
+        raise RegardError(f"no preset {name!r}: {did_you_mean(name, PRESETS)}")
     return ModelConfig(**PRESETS[name] | changes)

@@ -15,7 +15,7 @@ if find_spec("beartype"):  # before the first import of regard
 import torch
 from hypothesis import settings
 
-from tests.signals import default_signals
+from tests.support.signals import default_signals
 
 settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=500)

@@ -9,7 +9,7 @@ import pytest
 import regard
 from regard import config
 from regard.config import PRESETS, ModelConfig, check_type, preset
-from tests.oracles import documented_fields, small
+from tests.support.oracles import documented_fields, small
 
 
 @pytest.mark.usefixtures("as_users_run_it")

@@ -18,9 +18,10 @@ from regard.labs.lab import NAMES, lab
 from regard.model.attention import MultiHeadAttention, attention, combine_heads, split_heads
 from regard.model.layers import Layer
 from regard.model.transformer import build
-from regard.train.recipes import read_recipe
+from regard.training.recipe_files import read_recipe
 
 DOCS = Path(__file__).parent.parent / "docs"
+GALLERY = DOCS.parent / "regard/labs/gallery"
 PAGES = ("paper.md", "questions.md")
 REFERENCE = re.compile(
     r"\[(?P<path>[\w/.-]+):(?P<line>\d+)\]\(\.\./(?P<file>[\w/.-]+)#L(?P<anchor>\d+)\) `(?P<code>[^`]+)`"
@@ -76,8 +77,8 @@ def test_links_lead_to_files(name: str) -> None:
 
 
 def test_every_lab_answers_a_question() -> None:
-    assert set(re.findall(r"\]\(labs/([\w-]+)\.md\)", page("questions.md"))) == set(NAMES)
-    assert set(re.findall(r"\]\(labs/([\w-]+)\.md\)", page("paper.md"))) <= set(NAMES)
+    assert set(re.findall(r"/labs/gallery/([\w-]+)\.md\)", page("questions.md"))) == set(NAMES)
+    assert set(re.findall(r"/labs/gallery/([\w-]+)\.md\)", page("paper.md"))) <= set(NAMES)
 
 
 def test_every_question_is_answered_with_a_line_that_shows_it() -> None:
@@ -208,7 +209,7 @@ def test_what_part_of_a_layer_the_feed_forward_network_is() -> None:
 
 
 def ablation_rows() -> dict[str, list[str]]:
-    text = (DOCS / "labs/ablation-full.md").read_text(encoding="utf-8").replace("\\", "")
+    text = (GALLERY / "ablation-full.md").read_text(encoding="utf-8").replace("\\", "")
     table = text.partition("| parameters |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     return {name: cells for name, *cells in rows}
@@ -237,7 +238,7 @@ def test_the_models_of_the_ablation_have_as_many_parameters_as_it_says() -> None
 
 
 def test_two_heads_are_as_steady_as_the_lab_found() -> None:
-    text, found = flat(page("questions.md")), (DOCS / "labs/two-heads.md").read_text(encoding="utf-8")
+    text, found = flat(page("questions.md")), (GALLERY / "two-heads.md").read_text(encoding="utf-8")
     near, one, missed = re.findall(r"([\d.]+) % of the samples then come .+? manages ([\d.]+) %; in ([\d.]+) %", text)[
         0
     ]

@@ -9,9 +9,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from regard import __version__
-from regard.cli import attend, bench, course, data, export, labs, models, scores, serve, train
-from regard.files import describe_os_error
-from regard.words import visible_lines
+from regard.cli import attend, course, data, export, labs, models, scores, serve, train
+from regard.errors import describe_os_error
+from regard.formatting import visible_lines
 
 app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: readable, trainable, fast and visible.",
@@ -55,7 +55,7 @@ def demo(
     Example: regard demo
     """
     from regard.demo.story import demo as run
-    from regard.view.console import console
+    from regard.plots.console import console
 
     names = typer.main.get_group(app).commands
     try:
@@ -81,7 +81,6 @@ for command in commands:
     app.command()(command)
 app.add_typer(course.app, name="course")
 app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
 
 
 def _fail(message: str) -> NoReturn:

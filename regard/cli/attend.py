@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.models import MODEL, Device
+from regard.errors import RegardError
 from regard.models import DEFAULT
 
 
@@ -34,7 +35,7 @@ def attend(
     from dataclasses import replace
 
     from regard.cli.models import default_model, load_model
-    from regard.decode.attend import attend as look
+    from regard.decoding.attention_maps import attend as look
 
     model = model or default_model()
     attention = replace(look(load_model(model, device), text, target), model=Path(model).resolve().name)
@@ -43,18 +44,18 @@ def attend(
         try:
             each.open(layer, head)  # a mistake is told before anything is written
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise RegardError(f"{name}: {error}") from None
     if not (png or html or json):
-        from regard.view.attend import show_attention
-        from regard.view.console import console
+        from regard.plots.attention_view import show_attention
+        from regard.plots.console import console
 
         show_attention(console(), attention, layer, head)
     if png:
-        from regard.view.figures import attention_png
+        from regard.plots.figures import attention_png
 
         _write(png, attention_png(attention, layer, head))
     if html:
-        from regard.view.page import page
+        from regard.page import page
 
         _write(html, page({**attention.to_json(), "open": {"layer": layer, "head": head}}).encode())
     if json:
@@ -64,7 +65,7 @@ def attend(
 
 
 def _write(path: Path, content: bytes) -> None:
-    from regard.files import write_file
+    from regard.atomic_files import write_file
 
     write_file(path, content)
     typer.echo(f"{path}  {len(content) / 1000:,.0f} kB")

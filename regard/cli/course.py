@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.errors import RegardError
+
 if TYPE_CHECKING:
     from regard.course.classroom import Student
 
@@ -40,12 +42,12 @@ def check(
     Example: regard check my_attention.py
     """
     if not path.exists():
-        raise ValueError(f"there is no {path}: name a .py or .ipynb file, or a folder of them")
+        raise RegardError(f"there is no {path}: name a .py or .ipynb file, or a folder of them")
     if path.is_dir() and not gradescope:
         _class(path, assignment or None, course, as_json, as_html, as_csv, out)
         return
     if as_html or as_csv:
-        raise ValueError("--html and --csv are for a class: name a folder of solutions")
+        raise RegardError("--html and --csv are for a class: name a folder of solutions")
     _one(path, assignment or None, course, as_json, gradescope, out)
 
 
@@ -53,10 +55,10 @@ def _one(path: Path, name: str | None, course: Path | None, as_json: bool, grade
     from regard.course.assignment import HERE
     from regard.course.check import check as run
     from regard.course.classroom import only_solution
-    from regard.course.report import show
-    from regard.course.results import as_gradescope, no_gradescope, no_json
-    from regard.course.results import as_json as told_as_json
-    from regard.view.console import console
+    from regard.course.json_report import as_gradescope, no_gradescope, no_json
+    from regard.course.json_report import as_json as told_as_json
+    from regard.course.terminal_report import show
+    from regard.plots.console import console
 
     try:
         with console().status("checking ..."):
@@ -82,7 +84,7 @@ def _tell(told: Any, gradescope: bool, out: Path | None) -> None:
 
 
 def _write(folder: Path, name: str, text: str) -> None:
-    from regard.files import write_file
+    from regard.atomic_files import write_file
 
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / name, text)
@@ -96,8 +98,8 @@ def _class(
 
     from regard.course.assignment import HERE
     from regard.course.classroom import check_class, show_class, solutions
-    from regard.course.results import as_json as told_as_json
-    from regard.view.console import console
+    from regard.course.json_report import as_json as told_as_json
+    from regard.plots.console import console
 
     screen, count = console(), len(solutions(folder))
     found = check_class(folder, name, course or HERE)
@@ -136,7 +138,7 @@ def list_(course: Course = None) -> None:
     from rich.text import Text
 
     from regard.course.assignment import HERE, assignments
-    from regard.view.console import console
+    from regard.plots.console import console
 
     known = assignments(course or HERE)
     table = Table.grid(padding=(0, 2))
@@ -164,21 +166,22 @@ def start(
 
     Example: regard course start self-attention --out my_attention.py
     """
+    from regard.atomic_files import write_file
     from regard.course.assignment import HERE, assignment
     from regard.course.notebook import as_notebook
-    from regard.files import WriteError, write_file
+    from regard.errors import WriteError
 
     chosen = assignment(name, course or HERE)
     path = out or Path(f"{name.replace('-', '_')}.py")
     if path.suffix not in (".py", ".ipynb"):
-        raise ValueError(f"{path} is neither a .py nor an .ipynb file: name one of these by --out")
+        raise RegardError(f"{path} is neither a .py nor an .ipynb file: name one of these by --out")
     starter = as_notebook(chosen.starter) if path.suffix == ".ipynb" else chosen.starter
     try:
         write_file(path, starter, new=not force)
     except WriteError as error:
         if error.errno != errno.EEXIST:
             raise
-        raise ValueError(
+        raise RegardError(
             f"{path} already exists and was left unchanged: name another file with --out, or replace it with --force"
         ) from None
     typer.echo(f"{path}: write what is missing, then run regard check {shlex.quote(str(path))}{_of(course)}")

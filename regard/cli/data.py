@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Force
-from regard.text.corpus import Corpus
-from regard.train.found import find, languages_of
+from regard.cli.shared_options import Force
+from regard.data.corpus import Corpus
+from regard.errors import RegardError
+from regard.training.corpus_folder import find, languages_of
 
 app = typer.Typer(help="Text: the bundled bilingual world, and a look at your own.", no_args_is_help=True)
 
@@ -25,7 +26,7 @@ def petit(
 
     Example: regard data petit --pairs 20000 --out petit
     """
-    from regard.text.petit.files import write_petit
+    from regard.petit.corpus_files import write_petit
 
     for name, count in write_petit(pairs, out, seed, force).items():
         typer.echo(f"{out / name}.fr  {out / name}.en  {count:,} pairs")
@@ -53,17 +54,17 @@ def check(
 
     Example: regard data check train.fr train.en --test test.fr --test test.en
     """
-    from regard.text.report import report
-    from regard.view.console import console
-    from regard.view.data import show_report
+    from regard.data.corpus_report import report
+    from regard.plots.console import console
+    from regard.plots.corpus_tables import show_report
 
     if len(files) == 1 and Path(files[0]).is_dir():
         if columns or keys or labelled:
-            raise ValueError(f"{files[0]} is a folder: --columns, --keys and --labelled are for files")
+            raise RegardError(f"{files[0]} is a folder: --columns, --keys and --labelled are for files")
         corpora, tests = _found(Path(files[0]), languages, test or [])
     else:
         if languages:
-            raise ValueError(f"{files[0]} is no folder: --languages is for what is sought in one")
+            raise RegardError(f"{files[0]} is no folder: --languages is for what is sought in one")
         corpora, tests = _named(files, columns, keys, test or [], labelled)
     refused, parted = 0, False
     for number, corpus in enumerate(corpora):
@@ -71,7 +72,7 @@ def check(
         found = report(corpus, tests, labelled)
         show_report(console(), corpus, found)
         if not found.rows:
-            raise ValueError(f"{corpus.files[0]}: not one row could be read")
+            raise RegardError(f"{corpus.files[0]}: not one row could be read")
         parted |= "unequal lines" in found.problems.counts
         refused += sum(count for kind, count in found.problems.counts.items() if kind != "too long")
     if refused and not skip_bad:
@@ -83,12 +84,12 @@ def check(
 
 def _found(folder: Path, languages: str, test: list[str]) -> tuple[list[Corpus], list[Corpus]]:
     """What `regard train` would learn from in a folder, and its dev and test files, or the test files named."""
-    from regard.view.console import console
-    from regard.view.data import show_found
+    from regard.plots.console import console
+    from regard.plots.corpus_tables import show_found
 
     ends = [each.strip() for each in languages.split(",")] if languages else languages_of(folder)
     if len(ends) != 2:
-        raise ValueError(f"two languages are looked at, and here are {', '.join(ends)}: name two, --languages fr,en")
+        raise RegardError(f"two languages are looked at, and here are {', '.join(ends)}: name two, --languages fr,en")
     found = find(folder, ends)
     show_found(console(), folder, found)
     tests = [found.validation, *found.tests] if found.validation else [*found.tests]
@@ -110,7 +111,7 @@ def _named(
                 f"{files[0]} is read as plain text; for its sides name {option}, or what they are called.", err=True
             )
     if labelled and corpus.sides != 2:
-        raise ValueError(f"--labelled is for a text and its class: here are {corpus.sides} sides; name two --columns")
+        raise RegardError(f"--labelled is for a text and its class: here are {corpus.sides} sides; name two --columns")
     return [corpus], [Corpus(tuple(test), numbers, names)] if test else []
 
 
@@ -118,4 +119,4 @@ def _number(column: str) -> int:
     try:
         return int(column)
     except ValueError:
-        raise ValueError(f"--columns takes numbers, and {column!r} is none: --columns 2,1") from None
+        raise RegardError(f"--columns takes numbers, and {column!r} is none: --columns 2,1") from None

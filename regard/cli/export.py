@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.models import MODEL
-from regard.cli.options import Force
+from regard.cli.shared_options import Force
+from regard.errors import RegardError
 
 MAX_TEXT = 1_000_000
 """bytes of a card, or of a recipe"""
@@ -38,12 +39,12 @@ def export(
     Example: regard export runs/fr-en fr-en --to regard --dtype bfloat16 --scores scores.json --card about.md
     """
     from regard.api import find, load
+    from regard.atomic_files import check_new_folder
     from regard.config import check_type
-    from regard.files import check_new_folder
+    from regard.interop.evaluation_results import check_results
     from regard.interop.export import Engine, check_dtype
     from regard.interop.export import export as write
-    from regard.interop.results import check_results
-    from regard.store import RECIPE
+    from regard.storage.model_folder import RECIPE
 
     check_type("--to", to, Engine)  # a mistake does not wait for the model
     check_dtype(dtype, to)  # type: ignore[arg-type]  # checked
@@ -64,8 +65,8 @@ COMMANDS: list[Callable[..., None]] = [export]
 
 def _told(place: Path, name: str, scores: list[Any], card: str | None) -> dict[str, Any]:
     """What a model's folder is to tell beyond what the model does: its training, its scores, and the user's words."""
-    from regard.told import as_told
-    from regard.train.facts import logged
+    from regard.storage.metadata import as_told
+    from regard.training.run_facts import logged
 
     trained = logged(place)
     told = {
@@ -78,26 +79,26 @@ def _told(place: Path, name: str, scores: list[Any], card: str | None) -> dict[s
 
 
 def _result(path: Path) -> Any:
-    """The `regard.interop.results.Result` of a file."""
-    from regard.interop.results import read_result
+    """The `regard.interop.evaluation_results.Result` of a file."""
+    from regard.interop.evaluation_results import read_result
 
     try:
         return read_result(path)
     except ValueError as error:
-        raise ValueError(f"--scores: {error}") from None
+        raise RegardError(f"--scores: {error}") from None
 
 
 def _card(path: Path) -> str:
     try:
         return _text(path)
     except ValueError as error:
-        raise ValueError(f"--card: {error}; name a file of Markdown") from None
+        raise RegardError(f"--card: {error}; name a file of Markdown") from None
 
 
 def _text(path: Path) -> str:
-    from regard.files import read_file
+    from regard.untrusted_files import read_file
 
     try:
         return read_file(path, MAX_TEXT).decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 (at byte {error.start}): convert it with iconv") from None
+        raise RegardError(f"{path} is not UTF-8 (at byte {error.start}): convert it with iconv") from None

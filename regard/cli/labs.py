@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Force
+from regard.cli.shared_options import Force
+from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.labs.lab import Lab
 
-GALLERY = Path("docs/labs")
+GALLERY = Path("labs")
 
 
 def lab(
@@ -41,18 +42,18 @@ def lab(
         return
     if name == "all":
         if changes or sizes or full:
-            raise ValueError("all labs have their usual sizes: --set, --sizes and --full are for one")
+            raise RegardError("all labs have their usual sizes: --set, --sizes and --full are for one")
         _all(out or GALLERY, force)
         return
     from regard.labs.lab import lab as find
 
     found = find(name)
     if full and not found.full:
-        raise ValueError(f"the lab {name} has no long form: leave out --full")
+        raise RegardError(f"the lab {name} has no long form: leave out --full")
     chosen = found.sized([*(found.full.split() if full else ()), *(changes or [])])
     if sizes:
-        from regard.labs.show import show_sizes
-        from regard.view.console import console
+        from regard.labs.lab_terminal import show_sizes
+        from regard.plots.console import console
 
         show_sizes(console(), chosen)
         return
@@ -67,7 +68,7 @@ def _list() -> None:
     from rich.text import Text
 
     from regard.labs.lab import questions
-    from regard.view.console import console
+    from regard.plots.console import console
 
     table = Table.grid(padding=(0, 2))
     for name, question in questions().items():
@@ -78,9 +79,9 @@ def _list() -> None:
 
 def _one(chosen: "Lab", command: str, out: Path | None, force: bool) -> None:
     folder = None if out is None else _folder(out, force)
-    from regard.labs.gallery import keep, run
-    from regard.labs.show import show
-    from regard.view.console import console
+    from regard.labs.gallery_files import keep, run
+    from regard.labs.lab_terminal import show
+    from regard.plots.console import console
 
     screen = console()
     with screen.status("measuring ..."):
@@ -94,12 +95,12 @@ def _one(chosen: "Lab", command: str, out: Path | None, force: bool) -> None:
 
 
 def _all(out: Path, force: bool) -> None:
-    from regard.labs.gallery import hang, run, write_index
+    from regard.formatting import duration
+    from regard.labs.gallery_files import hang, run, write_index
     from regard.labs.lab import NAMES
     from regard.labs.lab import lab as find
-    from regard.labs.show import held
-    from regard.view.console import console
-    from regard.words import duration
+    from regard.labs.lab_terminal import held
+    from regard.plots.console import console
 
     folder, screen, labs = _folder(out, force), console(), []
     for name in NAMES:
@@ -115,13 +116,13 @@ def _all(out: Path, force: bool) -> None:
 
 def _folder(out: Path, force: bool) -> Path:
     """The folder, made before anything is measured, so that a mistake is reported at once."""
-    from regard.files import check_new_folder
+    from regard.atomic_files import check_new_folder
 
     check_new_folder(out, force)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--out {out} cannot be a folder: {error.strerror}") from None
+        raise RegardError(f"--out {out} cannot be a folder: {error.strerror}") from None
     return out
 
 

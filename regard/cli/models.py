@@ -11,8 +11,9 @@ from typing import Annotated, Any, BinaryIO, TextIO
 
 import typer
 
+from regard.errors import RegardError
+from regard.formatting import visible_lines
 from regard.models import DEFAULT, SHIPPED, bundled, folder_of
-from regard.words import visible_lines
 
 MODEL = f"A run, a model's folder (Regard's or Hugging Face's), a GGUF file, or a bundled one ({', '.join(SHIPPED)})."
 FEW = 100
@@ -51,17 +52,17 @@ def translate(
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
     """
-    from regard.capabilities import require
-    from regard.decode.options import Decoding
-    from regard.decode.translate import BATCH_TOKENS, FIRST_LINES, Translator
+    from regard.decoding.capabilities import require
+    from regard.decoding.options import Decoding
+    from regard.decoding.translator import BATCH_TOKENS, FIRST_LINES, Translator
 
     options = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
     if text and source is not None:
-        raise ValueError(f"here are both texts and --input {source}: give one of them")
+        raise RegardError(f"here are both texts and --input {source}: give one of them")
     if text and not any(each.strip() for each in text):
-        raise ValueError("the text is empty: there is nothing to translate")
+        raise RegardError("the text is empty: there is nothing to translate")
     if source is not None and output is not None and output.exists() and output.samefile(source):
-        raise ValueError(f"--output is --input, {source}: it would be lost")
+        raise RegardError(f"--output is --input, {source}: it would be lost")
     mistakes: list[ValueError] = []
     lines = _said(text) if text else _lines(source)
     typing = not text and source is None and sys.stdin.isatty()
@@ -146,9 +147,9 @@ def verify(
 
     Example: regard verify runs/fr-en --cases 100
     """
-    from regard.evaluate.report import plain
-    from regard.evaluate.verify import verify as run
-    from regard.view.console import console
+    from regard.evaluation.plain_dict import plain
+    from regard.evaluation.verify import verify as run
+    from regard.plots.console import console
 
     loaded = load_model(model, device)
     with _status(f"0 of {cases} cases") as tell:
@@ -170,8 +171,8 @@ def models() -> None:
     from rich.table import Table
 
     from regard import models as bundle
-    from regard.told import texts_of
-    from regard.view.console import console
+    from regard.plots.console import console
+    from regard.storage.metadata import texts_of
 
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("", "languages", "parameters", "MB", "scores"):
@@ -190,7 +191,7 @@ COMMANDS: list[Callable[..., None]] = [translate, generate, verify, models]
 
 def _tests(about: dict[str, Any]) -> list[str]:
     """The first figure of each test set, which for a translator is BLEU."""
-    from regard.told import tests_of
+    from regard.storage.metadata import tests_of
 
     first = ((test.figures[0], test.set) for test in tests_of(about))
     return [f"{figure.name} {figure.value:.1f}: {where}" for figure, where in first]
@@ -205,10 +206,10 @@ def load_model(name: str, device: str) -> Any:
 
     choices = ("auto", "cpu", "cuda")
     if device not in choices and not re.fullmatch(r"cuda:\d+", device):
-        raise ValueError(f"--device {device} is not a choice: {did_you_mean(device, choices)}")
+        raise RegardError(f"--device {device} is not a choice: {did_you_mean(device, choices)}")
     there = torch.cuda.is_available()
     if device.startswith("cuda") and not there:
-        raise ValueError(f"--device {device}: torch finds no GPU here; cpu works everywhere")
+        raise RegardError(f"--device {device}: torch finds no GPU here; cpu works everywhere")
     return load(name, ("cuda" if there else "cpu") if device == "auto" else device)
 
 
@@ -219,7 +220,7 @@ def default_model() -> str:
 
 def _lines(path: Path | None) -> Iterator[str]:
     """The lines of a file, or of stdin; the first that is no text is an error that names it."""
-    from regard.text.corpus import Fault, _decode, _raw_lines, read_lines, remedy
+    from regard.data.corpus import Fault, _decode, _raw_lines, read_lines, remedy
 
     def typed(stdin: BinaryIO) -> Iterator[tuple[int, str | Fault]]:
         for number, raw in enumerate(_raw_lines(stdin), 1):  # type: ignore[arg-type]  # it has readline, which is all
@@ -229,14 +230,15 @@ def _lines(path: Path | None) -> Iterator[str]:
         if isinstance(line, Fault):
             detail = f" ({line.detail})" if line.detail else ""
             advice = "break it up" if line.kind == "too long" else remedy(line, str(path or "stdin"))
-            raise ValueError(f"{path or 'stdin'}:{number}: {line.kind}{detail}: {advice}")
+            raise RegardError(f"{path or 'stdin'}:{number}: {line.kind}{detail}: {advice}")
         yield line
 
 
 @contextmanager
 def _written(path: Path | None) -> Iterator[TextIO]:
     """A file to write to, or stdout; after Ctrl-C what is done stays written."""
-    from regard.files import FULL, write_error, writing
+    from regard.atomic_files import writing
+    from regard.errors import FULL, write_error
 
     where = path or Path("standard output")
     with writing(where):
@@ -264,7 +266,7 @@ def _said(texts: list[str]) -> Iterator[str]:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"text {number} is not UTF-8: convert it with iconv") from None
+            raise RegardError(f"text {number} is not UTF-8: convert it with iconv") from None
         yield from text.split("\n")
 
 
@@ -300,7 +302,7 @@ def _bar(source: Path | None, few: bool, file: TextIO) -> Iterator[Callable[[], 
     console = Console(stderr=True)
     total = None
     if console.is_terminal and not file.isatty() and source is not None and source.is_file():  # a pipe is read once
-        from regard.text.corpus import read_lines
+        from regard.data.corpus import read_lines
 
         total = sum(1 for _ in read_lines(str(source)))
     if not console.is_terminal or file.isatty() or (total is not None and total <= FEW):
@@ -326,7 +328,7 @@ def _step(done: int, cases: int, compiled: bool) -> str:
 
 
 def _show(console: Any, found: Any) -> None:
-    """A `regard.evaluate.verify.Verification` as a table, and what to make of it."""
+    """A `regard.evaluation.verify.Verification` as a table, and what to make of it."""
     from rich.markup import escape
     from rich.table import Table
 

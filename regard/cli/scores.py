@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.models import MODEL, Device
-from regard.cli.options import Force
+from regard.cli.shared_options import Force
+from regard.errors import RegardError
 
 SYSTEM = f"{MODEL[:-1]}; or a text file with a translator's outputs, a line each."
 
@@ -73,10 +74,10 @@ def evaluate(
     Example: regard evaluate runs/mood reviews.tsv --columns 1,2
     """
     from regard.cli.models import load_model
-    from regard.evaluate.run import evaluate_classes, task_of
-    from regard.evaluate.sets import read_gold
-    from regard.view import scores as view
-    from regard.view.console import console
+    from regard.evaluation.evaluate import evaluate_classes, task_of
+    from regard.evaluation.test_sets import read_gold
+    from regard.plots import score_tables as view
+    from regard.plots.console import console
 
     corpus, options = _corpus(files, reference, columns, keys), _options(beam, length_penalty)
     _check_paths(out=out, outputs=outputs)
@@ -106,7 +107,7 @@ def _check_direction(system: str, model: Any, files: Sequence[str]) -> None:
     languages = [] if model is None else model.about.get("languages", [])
     named = [Path(file.removesuffix(".gz").removesuffix(".xz")).suffix[1:] for file in files]
     if len(named) == 2 and named == languages[::-1] != languages:
-        raise ValueError(
+        raise RegardError(
             f"{system} translates {languages[0]} into {languages[1]}, and {files[0]} comes first: "
             f"the source's file is named before the reference's"
         )
@@ -145,11 +146,11 @@ def compare(
 
     Example: regard compare "paper=runs/a,runs/b" "small=runs/c,runs/d" --source a.fr --reference a.en --report ab.md
     """
-    from regard.evaluate.comparison import compare as run
-    from regard.evaluate.comparison import in_groups
-    from regard.files import write_file
-    from regard.view.comparison import comparison_markdown, show_comparison
-    from regard.view.console import console
+    from regard.atomic_files import write_file
+    from regard.evaluation.comparison import compare as run
+    from regard.evaluation.comparison import in_groups
+    from regard.plots.comparison_tables import comparison_markdown, show_comparison
+    from regard.plots.console import console
 
     named = _named(systems)
     names = _short([path for _, path in named])
@@ -180,11 +181,11 @@ def _translation(
     name: str, model: Any, examples: Any, options: Any, precision: Any, gold: Any, outputs: Path | None
 ) -> Any:
     """The `TranslationResult` of a model, or of a file of outputs where there is none."""
-    from regard.evaluate.run import evaluate_translation, translate, translated_elsewhere
+    from regard.evaluation.evaluate import evaluate_translation, translate, translated_elsewhere
 
     if model is None:
         if outputs is not None:
-            raise ValueError(f"--outputs {outputs}: {name} is a file of outputs already")
+            raise RegardError(f"--outputs {outputs}: {name} is a file of outputs already")
         translated = translated_elsewhere(name, Path(name), examples)
     else:
         with _progress("translating", len(examples.sources)) as tell:
@@ -198,9 +199,9 @@ def _run(name: str, path: str, examples: Any, options: Any, precision: Any, devi
     """A system's recipe without its seed, if it has one, and its `Run`: the model is gone behind it."""
     from regard.api import find
     from regard.cli.models import load_model
-    from regard.evaluate.comparison import Run
-    from regard.evaluate.run import translate, translated_elsewhere
-    from regard.train.facts import seed_apart, training_facts
+    from regard.evaluation.comparison import Run
+    from regard.evaluation.evaluate import translate, translated_elsewhere
+    from regard.training.run_facts import seed_apart, training_facts
 
     if _is_text(path):
         return None, Run(translated_elsewhere(name, Path(path), examples))
@@ -221,13 +222,13 @@ def _named(systems: Sequence[str]) -> list[tuple[str | None, str]]:
             continue
         paths = [path.strip() for path in members.split(",")]
         if not label.strip() or not all(paths):
-            raise ValueError(f"{system}: a system of several runs is written NAME=A,B,C")
+            raise RegardError(f"{system}: a system of several runs is written NAME=A,B,C")
         named += [(label.strip(), path) for path in paths]
     paths = [path for _, path in named]
     if twice := [path for path in paths if paths.count(path) > 1]:
-        raise ValueError(f"{twice[0]} is there twice: compare different systems")
+        raise RegardError(f"{twice[0]} is there twice: compare different systems")
     if len(paths) < 2 or (named[0][0] is not None and len({label for label, _ in named}) == 1):
-        raise ValueError(f"{systems[0]} alone: name at least two systems to compare")
+        raise RegardError(f"{systems[0]} alone: name at least two systems to compare")
     return named
 
 
@@ -236,7 +237,7 @@ def _check_labels(named: Sequence[tuple[str | None, str]], names: Sequence[str])
     unlabelled = [name for (label, _), name in zip(named, names, strict=True) if label is None]
     for label, _ in named:
         if label in unlabelled:
-            raise ValueError(f"{label}= names a system as another is called already: give it another name")
+            raise RegardError(f"{label}= names a system as another is called already: give it another name")
 
 
 def _language(
@@ -249,11 +250,11 @@ def _language(
     context: int | None,
     stride: int | None,
 ) -> Any:
-    from regard.evaluate.run import evaluate_language
-    from regard.evaluate.sets import read_documents
+    from regard.evaluation.evaluate import evaluate_language
+    from regard.evaluation.test_sets import read_documents
 
     if corpus.sides != 1:
-        raise ValueError(f"{name} is a language model, which reads one text, and here are {corpus.sides} sides")
+        raise RegardError(f"{name} is a language model, which reads one text, and here are {corpus.sides} sides")
     texts = read_documents(corpus, documents, limit, skip_bad)
     with _progress("reading", None) as tell:
         return evaluate_language(name, model, texts, corpus.files, documents, context, stride, tell)
@@ -262,20 +263,20 @@ def _language(
 def _corpus(files: list[str], more: list[str] | None, columns: str, keys: str) -> Any:
     """The files as a corpus: sides of one file, or a file for each side."""
     from regard.cli.data import _number
-    from regard.text.corpus import Corpus
+    from regard.data.corpus import Corpus
 
     numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
     names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     if more and (numbers or names):
-        raise ValueError("--reference names a file for each side: with --columns or --keys name another of these")
+        raise RegardError("--reference names a file for each side: with --columns or --keys name another of these")
     return Corpus((*files, *(more or ())), numbers, names)
 
 
 def _examples(corpus: Any, limit: int | None, skip_bad: bool, wanted: str) -> Any:
-    from regard.evaluate.sets import read_examples
+    from regard.evaluation.test_sets import read_examples
 
     if corpus.sides < 2 or (wanted.startswith("a text") and corpus.sides > 2):
-        raise ValueError(
+        raise RegardError(
             f"{' and '.join(corpus.files)}: this needs {wanted}, two files, or one with --columns 1,2 or --keys, and "
             f"here {'is one side' if corpus.sides == 1 else f'are {corpus.sides} sides'}"
         )
@@ -284,7 +285,7 @@ def _examples(corpus: Any, limit: int | None, skip_bad: bool, wanted: str) -> An
 
 def _options(beam: int, length_penalty: float) -> Any:
     """The way to decode: a mistake does not wait for the model."""
-    from regard.decode.options import Decoding
+    from regard.decoding.options import Decoding
 
     return Decoding(beam=beam, length_penalty=length_penalty)
 
@@ -296,15 +297,15 @@ def _check_options(task: str, **given: object) -> None:
     for name, value in given.items():
         if value and name not in uses:
             whose = "translators" if name in translation else "language models"
-            raise ValueError(f"--{name} is for {whose}, and this model is scored by {task}")
+            raise RegardError(f"--{name} is for {whose}, and this model is scored by {task}")
 
 
 def _check_align(align: Path | None, system: str, model: Any) -> None:
     """A ValueError where there is nothing that links could be held against, before the work is done."""
-    from regard.evaluate.run import can_be_aligned
+    from regard.evaluation.evaluate import can_be_aligned
 
     if align is not None and (model is None or not can_be_aligned(model)):
-        raise ValueError(f"{system} has no attention to its source that could be held against --align {align}")
+        raise RegardError(f"{system} has no attention to its source that could be held against --align {align}")
 
 
 def _check_paths(**paths: Path | None) -> None:
@@ -312,12 +313,12 @@ def _check_paths(**paths: Path | None) -> None:
     for name, path in paths.items():
         if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
             what = "is a folder: name a file" if path.is_dir() else f"lies in no folder: make {path.parent} first"
-            raise ValueError(f"--{name} {path} {what}")
+            raise RegardError(f"--{name} {path} {what}")
 
 
 def _make_folder(outputs: Path | None, force: bool) -> None:
     """The folder of all translations; a ValueError where there is something already, unless with `force`."""
-    from regard.files import check_new_folder
+    from regard.atomic_files import check_new_folder
 
     if outputs is None:
         return
@@ -327,7 +328,7 @@ def _make_folder(outputs: Path | None, force: bool) -> None:
 
 def _is_text(system: str) -> bool:
     """Whether a system is a file of outputs, and no model in one file."""
-    from regard.files import is_pickle
+    from regard.untrusted_files import is_pickle
 
     path = Path(system)
     if not path.is_file() or is_pickle(path) or path.suffix == ".safetensors":
@@ -351,14 +352,14 @@ def _new_file(folder: Path, name: str, written: Collection[Path]) -> Path:
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    from regard.files import write_file
+    from regard.atomic_files import write_file
 
     write_file(path, "".join(f"{line}\n" for line in lines))
 
 
 def _write_json(path: Path | None, result: object) -> None:
-    from regard.evaluate.report import plain
-    from regard.files import write_file
+    from regard.atomic_files import write_file
+    from regard.evaluation.plain_dict import plain
 
     if path is not None:
         write_file(path, json.dumps(plain(result), indent=2, ensure_ascii=False) + "\n")

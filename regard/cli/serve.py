@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.models import MODEL, Device
+from regard.errors import RegardError
 
 PORT = 7878
 
@@ -37,17 +38,18 @@ def serve(
 
     Example: regard serve fr-en stories=runs/stories --port 8000
     """
-    from regard.view.serve.memory import bound_kernel_caches
+    from regard.server.memory_release import bound_kernel_caches
 
     bound_kernel_caches()  # before torch is imported
     try:
-        from regard.view.serve import guards, run
+        from regard.server import guards
+        from regard.server import listen as run
     except ImportError as error:
-        raise ValueError(f"serving needs more packages ({error.name}): pip install 'regard[serve]'") from None
+        raise RegardError(f"serving needs more packages ({error.name}): pip install 'regard[serve]'") from None
     from regard.cli.models import load_model
-    from regard.view.console import console
-    from regard.view.serve.app import create_app
-    from regard.view.serve.served import named, shelf
+    from regard.plots.console import console
+    from regard.server.app import create_app
+    from regard.server.model_registry import named, shelf
 
     rules = guards.rules(host, allow_host or (), cors or (), token)
     places = named(models or ())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.train.loop import Fit
-    from regard.train.recipe import Recipe
+    from regard.training.loop import Fit
+    from regard.training.recipe import Recipe
 
 
 def train(
@@ -42,7 +42,7 @@ def train(
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
     """
-    from regard.train.recipes import bundled_recipes, read_recipe
+    from regard.training.recipe_files import bundled_recipes, read_recipe
 
     own = (out or Path("runs") / recipe) / "recipe.toml"
     as_begun = resume and not changes and recipe in bundled_recipes() and own.is_file()  # with what was --set then
@@ -58,12 +58,12 @@ def _train(
     recipe: "Recipe", folder: Path, resume: bool, fit: "Fit | None" = None, reference: Path | None = None
 ) -> None:
     """A run, shown as it goes, beside the reference if there is one; and its report."""
-    from regard.course.beside import beside, losses_of
-    from regard.train.loop import train as run
-    from regard.train.parallel import speaks
-    from regard.view.console import console
-    from regard.view.report import write_report
-    from regard.view.training import Display
+    from regard.course.loss_comparison import beside, losses_of
+    from regard.plots.console import console
+    from regard.plots.run_report import write_report
+    from regard.plots.training_display import Display
+    from regard.training.loop import train as run
+    from regard.training.parallel import speaks
 
     with Display(console(), recipe=str(folder / "recipe.toml")) if speaks() else nullcontext() as display:
         watchers = [] if display is None else [beside(display, losses_of(reference)) if reference else display]
@@ -81,9 +81,9 @@ def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) ->
     from copy import deepcopy
     from dataclasses import replace
 
-    from regard.course.beside import compared, losses_of
+    from regard.course.loss_comparison import compared, losses_of
     from regard.course.own_attention import checked_attention, put_to_work
-    from regard.train.loop import check_folder
+    from regard.training.loop import check_folder
 
     student = checked_attention(attention)
     precision = "float32" if recipe.train.precision == "auto" else recipe.train.precision

@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.config import did_you_mean
+from regard.errors import RegardError
 
 HERE = Path(__file__).parent / "assignments"
 
@@ -55,7 +56,7 @@ class Variant:
         """The reference with this mistake made; a ValueError when an edit's text is not there once."""
         for old, new in self.edits:
             if (count := source.count(old)) != 1:
-                raise ValueError(f"the variant {self.mistake} replaces {old!r}, which stands there {count} times")
+                raise RegardError(f"the variant {self.mistake} replaces {old!r}, which stands there {count} times")
             source = source.replace(old, new)
         return source
 
@@ -120,7 +121,7 @@ class Assignment:
 def assignments(folder: Path = HERE) -> list[Assignment]:
     """All assignments of a course, in its order; a ValueError where there is none."""
     if not folder.is_dir() or not any(folder.glob("*/assignment.toml")):
-        raise ValueError(f"{folder} holds no assignment: each is a folder in it, with an assignment.toml")
+        raise RegardError(f"{folder} holds no assignment: each is a folder in it, with an assignment.toml")
     found = sorted(folder.glob("*/assignment.toml"), key=lambda path: (_toml(path).get("order", 0), path.parent.name))
     return [read(path.parent) for path in found]
 
@@ -138,7 +139,7 @@ def assignment(name: str, folder: Path = HERE) -> Assignment:
     """The assignment of this name; a ValueError that knows the others when there is none."""
     known = {each.name: each for each in assignments(folder)}
     if name not in known:
-        raise ValueError(f"there is no assignment {name!r}: {did_you_mean(name, list(known))}")
+        raise RegardError(f"there is no assignment {name!r}: {did_you_mean(name, list(known))}")
     return known[name]
 
 
@@ -149,7 +150,7 @@ def _toml(path: Path) -> dict[str, Any]:
 def _module(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} cannot be imported: is it a Python file?")
+        raise RegardError(f"{path} cannot be imported: is it a Python file?")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regard.course.assignment import HERE, Assignment, Mistake, assignment, assignments
-from regard.course.bank import bank
 from regard.course.diagnose import Diagnosis, bench_of, diagnose
-from regard.course.example import wrong_shapes
-from regard.course.gaps import gaps, is_same_code
+from regard.course.missing_returns import KIND, told_of_returns
+from regard.course.mistake_catalogue import bank
 from regard.course.notebook import Solution, read_solution
 from regard.course.observe import Failure, Observed
-from regard.course.returns import KIND, told_of_returns
-from regard.course.runner import Limits, observe_apart
-from regard.course.shapes import Remark, shape_remarks
+from regard.course.sandbox import Limits, observe_apart
+from regard.course.shape_comments import Remark, shape_remarks
 from regard.course.style import StyleRemark, longest_function, style_remarks
+from regard.course.unfinished import gaps, is_same_code
+from regard.course.worked_example import wrong_shapes
+from regard.errors import RegardError
 
 ENOUGH = 0.5
 """of an assignment's names: a file that defines so many of them is meant for it"""
@@ -131,7 +132,7 @@ def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limi
     )
 
 
-class UnknownAssignmentError(ValueError):
+class UnknownAssignmentError(RegardError):
     """A file that answers no assignment; `why` says so without the names that were looked for."""
 
     def __init__(self, message: str, why: str) -> None:

@@ -21,8 +21,9 @@ from rich.text import Text
 from regard.course.assignment import HERE, Mistake
 from regard.course.check import Report, UnknownAssignmentError, answered, check
 from regard.course.notebook import read_solution
-from regard.course.report import verdict
-from regard.words import visible
+from regard.course.terminal_report import verdict
+from regard.errors import RegardError
+from regard.formatting import visible
 
 SUFFIXES = (".py", ".ipynb")
 LEFT_OUT = re.compile(r"^[._]|\.ipynb_checkpoints|__pycache__|__MACOSX")
@@ -98,7 +99,7 @@ def only_solution(path: Path) -> Path:
         return path
     found = [file for _, file in solutions(path)]
     if len(found) != 1:
-        raise ValueError(f"{path} holds {len(found)} files that are .py or .ipynb, and a solution is one")
+        raise RegardError(f"{path} holds {len(found)} files that are .py or .ipynb, and a solution is one")
     return found[0]
 
 
@@ -108,7 +109,7 @@ def check_class(
     """Check all, several at a time; one after the other in the files' order. A bad file has its error told."""
     files = solutions(folder)
     if not files:
-        raise ValueError(f"{folder} holds no solution: neither a .py nor an .ipynb file")
+        raise RegardError(f"{folder} holds no solution: neither a .py nor an .ipynb file")
     usual = None if assignment else _usual([path for _, path in files], course)
     one = partial(_checked, assignment=assignment, course=course, usual=usual)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:

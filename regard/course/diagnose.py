@@ -13,9 +13,9 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 from regard.course.assignment import Assignment, Variant
-from regard.course.compare import same, same_probe
+from regard.course.mistake_location import Stage, Text, leaves_traces, line_of, line_of_topic, stage_of
+from regard.course.numeric_equality import same, same_probe
 from regard.course.observe import EXAMPLE, Failure, Observed, observe
-from regard.course.places import Stage, Text, leaves_traces, line_of, line_of_topic, stage_of
 from regard.threads import one_thread
 
 PAIRS_SECONDS, TRACES_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 1.0, 0.5, 0.8, 0.4

@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from regard.files import read_file
+from regard.errors import RegardError
+from regard.untrusted_files import read_file
 
 MOST_SOURCE, MOST_NOTEBOOK = 1_000_000, 100_000_000
 """bytes of Python, and of a notebook with all its pictures"""
@@ -79,15 +80,15 @@ class Solution:
 def read_solution(path: Path) -> Solution:
     """A student's `.py` or `.ipynb`; a ValueError that says what to do when it is neither."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, and a solution is one file: .py or .ipynb")
+        raise RegardError(f"{path} is a folder, and a solution is one file: .py or .ipynb")
     if path.suffix not in (".py", ".ipynb"):
-        raise ValueError(f"{path} is neither a .py nor an .ipynb file")
+        raise RegardError(f"{path} is neither a .py nor an .ipynb file")
     content = read_file(path, MOST_NOTEBOOK if path.suffix == ".ipynb" else MOST_SOURCE)
     solution = _notebook(content, path) if path.suffix == ".ipynb" else Solution(_text(content, path))
     if len(solution.source) > MOST_SOURCE:
-        raise ValueError(f"{path} holds {len(solution.source):,} characters of code: {MOST_SOURCE:,} are the most")
+        raise RegardError(f"{path} holds {len(solution.source):,} characters of code: {MOST_SOURCE:,} are the most")
     if not solution.source.strip():
-        raise ValueError(f"{path} is empty: was it saved?")
+        raise RegardError(f"{path} is empty: was it saved?")
     return solution
 
 
@@ -126,12 +127,12 @@ def parsed(source: str) -> ast.Module | None:
 def _text(content: bytes, path: Path) -> str:
     """A file's text as Python reads it: in UTF-8, with or without a mark at its start, or as its first lines say."""
     if b"\0" in content:
-        raise ValueError(f"{path} holds zero bytes, which no Python file has: save it as text in UTF-8")
+        raise RegardError(f"{path} holds zero bytes, which no Python file has: save it as text in UTF-8")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         text = content.decode(encoding)
     except (SyntaxError, UnicodeError, LookupError) as error:
-        raise ValueError(f"{path} cannot be read as text ({error}): save it in UTF-8") from None
+        raise RegardError(f"{path} cannot be read as text ({error}): save it in UTF-8") from None
     return _lines(text)
 
 
@@ -145,19 +146,19 @@ def _notebook(content: bytes, path: Path) -> Solution:
     try:
         told = json.loads(content.decode("utf-8-sig"))
     except UnicodeError:
-        raise ValueError(f"{path} is not in UTF-8, as notebooks are: download it anew") from None
+        raise RegardError(f"{path} is not in UTF-8, as notebooks are: download it anew") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no notebook: {error}") from None
+        raise RegardError(f"{path} is no notebook: {error}") from None
     lines: list[str] = []
     starts: list[int] = []
     for text in _code_cells(told, path):
         starts.append(len(lines) + 1)
         lines += _without_magics(_lines(text)).split("\n")
     if not starts:
-        raise ValueError(f"{path} has no cell with code")
+        raise RegardError(f"{path} has no cell with code")
     source = "\n".join(lines)
     if "\0" in source:
-        raise ValueError(f"{path} holds zero bytes, which no Python file has")
+        raise RegardError(f"{path} holds zero bytes, which no Python file has")
     return Solution(source.encode(errors="replace").decode(), tuple(starts))  # JSON may hold halves of letters
 
 
@@ -166,7 +167,7 @@ def _code_cells(told: Any, path: Path) -> list[str]:
     sheets = told.get("worksheets", [told]) if isinstance(told, dict) else []
     cells = [cell for sheet in _all(sheets, dict) for cell in _all(sheet.get("cells"), dict)]
     if not cells:
-        raise ValueError(f"{path} is no notebook: it has no cells")
+        raise RegardError(f"{path} is no notebook: it has no cells")
     code = [cell.get("source", cell.get("input", "")) for cell in cells if cell.get("cell_type") == "code"]
     texts = ["".join(_all(each, str)) if isinstance(each, list) else each for each in code]
     return [each for each in texts if isinstance(each, str)]

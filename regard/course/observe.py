@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from regard.course.assignment import Assignment
+from regard.course.line_tracing import Held as Held
+from regard.course.line_tracing import plain, watching
 from regard.course.notebook import parsed
-from regard.course.watch import Held as Held
-from regard.course.watch import plain, watching
-from regard.files import shorten
+from regard.formatting import shorten
 from regard.threads import one_thread
 
 EXAMPLE = "example"

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.config import ModelConfig
-from regard.course.apart import Limits
 from regard.course.assignment import assignments
 from regard.course.check import Report, check, explained
-from regard.course.known import drawn, is_turned, known_by_role
+from regard.course.fixed_weights import drawn, is_turned, known_by_role
 from regard.course.notebook import read_solution
-from regard.files import shorten
+from regard.course.solution_process import Limits
+from regard.errors import RegardError
+from regard.formatting import shorten
 from regard.model.attention import MultiHeadAttention
 from regard.model.cache import KeyValues
 from regard.model.masks import Mask, dense
@@ -49,7 +50,7 @@ def checked_attention(path: Path) -> Student:
     _demand_class(path)
     report = check(path, ASSIGNMENT, limits=PATIENT)
     if not report.passed:
-        raise ValueError(f"{path} is not right yet: {_why(report)}; more by regard check {path}")
+        raise RegardError(f"{path} is not right yet: {_why(report)}; more by regard check {path}")
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     exec(compile(report.solution.source, str(path), "exec"), names)
     student: Student = names["MultiHeadAttention"]
@@ -62,7 +63,7 @@ def _demand_class(path: Path) -> None:
     if "MultiHeadAttention" in solution.names or solution.syntax_error is not None:
         return
     others = [name for each in assignments() for name in each.defines if name in solution.names]
-    raise ValueError(
+    raise RegardError(
         f"--attention takes the class MultiHeadAttention of the assignment {ASSIGNMENT} "
         f"(regard course start {ASSIGNMENT}); {path} defines {', '.join(others) or 'nothing of that name'}"
     )
@@ -78,7 +79,7 @@ def check_config(config: ModelConfig) -> None:
     }
     for wish, asked in wishes.items():
         if asked:
-            raise ValueError(
+            raise RegardError(
                 f"{wish} is more than the assignment's attention can do: give it another value, with --set"
             )
 
@@ -140,7 +141,7 @@ class Layout:
         ours = like(x, memory, memory, "causal")
         apart = (own(x, memory, memory, "causal") - ours).abs().max().item()
         if not apart <= SAME * max(1.0, ours.abs().max().item()):
-            raise ValueError(
+            raise RegardError(
                 "Regard's weights do not fit into your MultiHeadAttention: with the same ones its output is "
                 f"{apart:.2g} off. Make the four projections of nn.Linear layers, used in forward"
             )
@@ -169,7 +170,7 @@ class OwnAttention(MultiHeadAttention):
     ) -> Float[Tensor, "B T C"]:
         """As Regard's, without rotations and without a cache: models decode with Regard's own attention."""
         if key is None or value is None or rotary is not None or cache is not None or return_weights:
-            raise ValueError("your own attention is for training: load the model that was saved to decode with it")
+            raise RegardError("your own attention is for training: load the model that was saved to decode with it")
         layout = self.layout[0]
         scores = query.new_empty(()).expand(len(query), self.heads, query.size(1), key.size(1))  # takes no memory
         seen = dense(mask, scores)
@@ -231,7 +232,7 @@ def _parts(module: nn.Module, like: MultiHeadAttention) -> dict[str, Part]:
             parts[name] = Part(partner.rows, partner.of_output, turned=False, is_bias=True)
     if unknown := [name for name in named if name not in parts]:
         told = ", ".join(unknown)
-        raise ValueError(f"your MultiHeadAttention has weights beside its four projections, {told}: leave them out")
+        raise RegardError(f"your MultiHeadAttention has weights beside its four projections, {told}: leave them out")
     return parts
 
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from io import StringIO
 
 from regard.course.notebook import parsed
+from regard.errors import RegardError
 
 RULES = "E,W,N,F"
 TOLERATED = "N803,N806,N812"
@@ -51,7 +52,7 @@ def style_remarks(source: str, notebook: bool = False) -> list[StyleRemark]:
         check=False,
     )
     if ran.returncode not in (0, 1):
-        raise ValueError(f"ruff could not look at the source: {ran.stderr.decode(errors='replace')[:300].strip()}")
+        raise RegardError(f"ruff could not look at the source: {ran.stderr.decode(errors='replace')[:300].strip()}")
     told = json.loads(ran.stdout or b"[]")
     remarks = [StyleRemark(each["location"]["row"], each["code"], each["message"]) for each in told if each["code"]]
     return sorted(remarks, key=lambda each: (each.line, each.code))

@@ -10,23 +10,23 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.api import Model, load
-from regard.demo.look import look
-from regard.demo.run import DECODER, ENCODER_DECODER, State, find_run, learn
-from regard.demo.scores import TABLES, Tried, try_split, write_scores
-from regard.demo.teller import Teller, bar
-from regard.evaluate.shares import Share
+from regard.demo.attention_chapter import look
+from regard.demo.demo_run import DECODER, ENCODER_DECODER, State, find_run, learn
+from regard.demo.demo_scores import TABLES, Tried, try_split, write_scores
+from regard.demo.narrator import Teller, bar
+from regard.evaluation.proportions import Share
+from regard.formatting import duration
 from regard.models import DEFAULT, bundled, folder_of
-from regard.text.petit import PHENOMENA
-from regard.train.events import Sample, Validated
-from regard.train.log import read_metrics
-from regard.train.recipe import Recipe
-from regard.train.task import cache_folder
-from regard.train.texts import petit_files
-from regard.view.report import write_report
-from regard.view.scores import plain_table
-from regard.view.terminal import short
-from regard.view.training import argument
-from regard.words import duration
+from regard.petit import PHENOMENA
+from regard.plots.heat_map import short
+from regard.plots.run_report import write_report
+from regard.plots.score_tables import plain_table
+from regard.plots.training_display import argument
+from regard.training.events import Sample, Validated
+from regard.training.metrics_log import read_metrics
+from regard.training.preparation import cache_folder
+from regard.training.recipe import Recipe
+from regard.training.training_text import petit_files
 
 REAL = (
     "Il fait froid ce matin, prends ton manteau.",

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from regard.config import ModelConfig
-from regard.files import quoted
-from regard.interop.names import activation_in, activation_out
-from regard.interop.rules import (
+from regard.errors import RegardError
+from regard.formatting import quoted
+from regard.interop.activation_names import activation_in, activation_out
+from regard.interop.architecture import Held, Shape
+from regard.interop.weight_rules import (
     Rule,
     State,
     plain,
@@ -21,7 +23,6 @@ from regard.interop.rules import (
     with_pad_row,
     with_table,
 )
-from regard.interop.shape import Held, Shape
 
 TYPES = "bert.embeddings.token_type_embeddings.weight"
 HEADS = {
@@ -61,7 +62,7 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
         classes=labels if head == "sequence" else 0,
     )
     if head == "token" and labels != config.outputs:
-        raise ValueError(
+        raise RegardError(
             f"{where}: {labels} labels for each token, and Regard's heads per token are over its ids alone"
         )
     return config
@@ -70,7 +71,7 @@ def read_config(told: dict[str, Any], where: str) -> ModelConfig:
 def _head_of(told: dict[str, Any], where: str) -> str:
     name = (told.get("architectures") or ["BertModel"])[0]
     if name not in HEADS:
-        raise ValueError(f"{where}: of BERT's heads Regard has those of {', '.join(HEADS)}, and not {name}'s")
+        raise RegardError(f"{where}: of BERT's heads Regard has those of {', '.join(HEADS)}, and not {name}'s")
     return HEADS[name]
 
 
@@ -82,7 +83,7 @@ def about(told: dict[str, Any], config: ModelConfig, held: Held) -> dict[str, An
     if config.classes and names and list(names.values()) != _unnamed(config.classes):
         wanted = [str(i) for i in range(config.classes)]
         if sorted(names) != sorted(wanted) or not all(isinstance(name, str) for name in names.values()):
-            raise ValueError(f"id2label must name each class by its number from 0 on, and is {quoted(names)}")
+            raise RegardError(f"id2label must name each class by its number from 0 on, and is {quoted(names)}")
         found["classes"] = [names[number] for number in wanted]
     types, notes = held.read(TYPES), []
     if not torch.equal(types, types[:1].expand_as(types)):

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Literal
 
+from regard.atomic_files import new_folder
 from regard.config import check_type, did_you_mean
-from regard.files import new_folder
-from regard.interop.card import write_card
-from regard.interop.ct2 import DTYPES, export_ctranslate2
+from regard.errors import RegardError
+from regard.interop.ctranslate2_export import DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
-from regard.store import RECIPE, Stored, as_rounded, check_writable, model_files, write, write_manifest
-from regard.weights import FLOATS
+from regard.interop.model_card import write_card
+from regard.storage.model_folder import RECIPE, Stored, as_rounded, check_writable, model_files, write, write_manifest
+from regard.storage.weights import FLOATS
 
 Engine = Literal["huggingface", "ctranslate2", "regard"]
 SHORT = {
@@ -61,5 +62,5 @@ def check_dtype(dtype: str, to: Engine) -> None:
     if dtype in known:
         return
     if dtype in DTYPES:
-        raise ValueError(f"dtype={dtype!r} is for CTranslate2 (--to ctranslate2): for {to} it is {', '.join(known)}")
-    raise ValueError(f"dtype={dtype!r} is not a choice: {did_you_mean(SHORT.get(dtype, dtype), known)}")
+        raise RegardError(f"dtype={dtype!r} is for CTranslate2 (--to ctranslate2): for {to} it is {', '.join(known)}")
+    raise RegardError(f"dtype={dtype!r} is not a choice: {did_you_mean(SHORT.get(dtype, dtype), known)}")

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds
+from regard.errors import RegardError
 from regard.interop.gguf_header import GgufFile, Value, open_gguf, package, short
 from regard.interop.gguf_tokenizer import read_tokenizer, token_id
-from regard.store import Stored, check_names, empty, fill
-from regard.weights import Entry, Weights
+from regard.storage.model_folder import Stored, check_names, empty, fill
+from regard.storage.weights import Entry, Weights
 
 PLACES = {"token_embd": "embedding.tokens", "output_norm": "decoder.norm", "output": "output"}
 PLACES_IN_LAYER = {
@@ -81,17 +82,17 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise RegardError(f"{path}: {error}") from error
 
 
 def _config(file: GgufFile) -> ModelConfig:
     """The decoder that the settings describe."""
     _refuse_what_it_has_not(file)
     if "token_embd.weight" not in file.tensors:
-        raise ValueError("it lacks the tensor token_embd.weight")
+        raise RegardError("it lacks the tensor token_embd.weight")
     vocab_size = file.tensors["token_embd.weight"].shape[0]
     if (told := file.get("llama.vocab_size", int)) not in (None, vocab_size):
-        raise ValueError(f"llama.vocab_size is {told}, and there are {vocab_size} embeddings")
+        raise RegardError(f"llama.vocab_size is {told}, and there are {vocab_size} embeddings")
     pad = token_id(file, "padding")
     base = file.get("llama.rope.freq_base", float)
     biases = [name for name in file.tensors if name.endswith(".bias")]
@@ -122,24 +123,24 @@ def _config(file: GgufFile) -> ModelConfig:
     )
     turned, (d_k, _, _) = file.get("llama.rope.dimension_count", int), config.widths
     if turned not in (None, d_k):
-        raise ValueError(f"llama.rope.dimension_count is {turned}, and heads are {d_k} wide: Regard turns them whole")
+        raise RegardError(f"llama.rope.dimension_count is {turned}, and heads are {d_k} wide: Regard turns them whole")
     return config
 
 
 def _refuse_what_it_has_not(file: GgufFile) -> None:
     """A ValueError for a setting or a tensor that would make it another model than Regard's."""
     if file.get("general.type", str) not in (None, "model"):
-        raise ValueError(f"its general.type is {short(file.settings['general.type'])}, and Regard reads 'model' alone")
+        raise RegardError(f"its general.type is {short(file.settings['general.type'])}, and Regard reads 'model' alone")
     if file.get("split.count", int) not in (None, 0, 1):
-        raise ValueError("one part of a model in several files: join them first (llama-gguf-split --merge)")
+        raise RegardError("one part of a model in several files: join them first (llama-gguf-split --merge)")
     if "rope_freqs.weight" in file.tensors:
-        raise ValueError("its rotary positions are scaled (rope_freqs.weight), and Regard's are not")
+        raise RegardError("its rotary positions are scaled (rope_freqs.weight), and Regard's are not")
     for name, value in file.settings.items():
         key = name.removeprefix("llama.")
         if key == name or key in READ | IGNORED:
             continue
         if isinstance(value, list | np.ndarray) or value not in NEUTRAL.get(key, ()):
-            raise ValueError(f"{short(name)} is {short(value)}: Regard's model has no such part")
+            raise RegardError(f"{short(name)} is {short(value)}: Regard's model has no such part")
 
 
 def _theirs(ours: str) -> str:

@@ -18,7 +18,9 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 from jaxtyping import UInt8
 
-from regard.files import is_there, shorten
+from regard.errors import RegardError
+from regard.formatting import shorten
+from regard.untrusted_files import is_there
 
 MAX_HEADER = 64_000_000
 """bytes of a header: a large vocabulary takes fifteen million"""
@@ -52,7 +54,7 @@ def package() -> ModuleType:
     try:
         import gguf
     except ImportError as error:
-        raise ValueError("a GGUF file is read with the package gguf: pip install 'regard[interop]'") from error
+        raise RegardError("a GGUF file is read with the package gguf: pip install 'regard[interop]'") from error
     return gguf
 
 
@@ -82,21 +84,21 @@ class GgufFile:
             file.seek(tensor.offset)
             content = file.read(tensor.size)
         if len(content) != tensor.size:
-            raise ValueError(f"{self.path} is cut short: it was changed while it was read")
+            raise RegardError(f"{self.path} is cut short: it was changed while it was read")
         return np.frombuffer(content, np.uint8)
 
     def get(self, key: str, kind: type[T]) -> T | None:
         """A setting, which must be of this type if it is there."""
         value = self.settings.get(key)
         if value is not None and type(value) is not kind:
-            raise ValueError(f"{key} is a {type(value).__name__}, and should be a {kind.__name__}")
+            raise RegardError(f"{key} is a {type(value).__name__}, and should be a {kind.__name__}")
         return value
 
     def need(self, key: str, kind: type[T]) -> T:
         """A setting that must be there."""
         value = self.get(key, kind)
         if value is None:
-            raise ValueError(f"it lacks the setting {key}")
+            raise RegardError(f"it lacks the setting {key}")
         return value
 
 
@@ -109,12 +111,12 @@ class _Header:
     def take(self, count: int) -> UInt8[np.ndarray, " taken"]:
         start, self.at = self.at, self.at + count
         if self.at > self.size:
-            raise ValueError(f"cut short: {count:,} bytes are wanted at byte {start:,} of {self.size:,}")
+            raise RegardError(f"cut short: {count:,} bytes are wanted at byte {start:,} of {self.size:,}")
         if self.at > MAX_HEADER:
-            raise ValueError(f"its header goes on beyond {MAX_HEADER:,} bytes")
+            raise RegardError(f"its header goes on beyond {MAX_HEADER:,} bytes")
         content = self.file.read(count)
         if len(content) != count:
-            raise ValueError("cut short: it was changed while it was read")
+            raise RegardError("cut short: it was changed while it was read")
         return np.frombuffer(content, np.uint8)
 
     def number(self, form: str) -> int:
@@ -125,11 +127,11 @@ class _Header:
         try:
             return self.take(self.number("Q")).tobytes().decode()
         except UnicodeDecodeError:
-            raise ValueError(f"the text at byte {start:,} is not UTF-8") from None
+            raise RegardError(f"the text at byte {start:,} is not UTF-8") from None
 
     def numbers(self, kind: int, count: int) -> np.ndarray:
         if kind not in NUMBERS:
-            raise ValueError(f"a setting before byte {self.at:,} is of the unknown type {kind}")
+            raise RegardError(f"a setting before byte {self.at:,} is of the unknown type {kind}")
         dtype = np.dtype(NUMBERS[kind])
         return self.take(count * dtype.itemsize).view(dtype)
 
@@ -142,20 +144,20 @@ class _Header:
             return self.numbers(kind, 1)[0].item()  # type: ignore[no-any-return]
         inner, count = self.number("I"), self.number("Q")
         if inner == ARRAY:
-            raise ValueError(
+            raise RegardError(
                 f"there are arrays in the array before byte {self.at:,}, which no setting of a model needs"
             )
         if inner != TEXT:
             return self.numbers(inner, count)
         if count * 8 > self.size - self.at:  # each has its length before it
-            raise ValueError(f"cut short: {count:,} texts are wanted at byte {self.at:,} of {self.size:,}")
+            raise RegardError(f"cut short: {count:,} texts are wanted at byte {self.at:,} of {self.size:,}")
         return [self.text() for _ in range(count)]
 
     def tensor(self) -> tuple[tuple[int, ...], int, int]:
         """A tensor's shape, outermost dimension first; its type; its place."""
         dimensions = self.number("I")
         if not 1 <= dimensions <= 4:
-            raise ValueError(f"a tensor has {dimensions:,} dimensions: 1 to 4 are possible")
+            raise RegardError(f"a tensor has {dimensions:,} dimensions: 1 to 4 are possible")
         shape = tuple(self.number("Q") for _ in range(dimensions))
         return shape[::-1], self.number("I"), self.number("Q")
 
@@ -163,9 +165,9 @@ class _Header:
 def open_gguf(path: Path) -> GgufFile:
     """A file whose every number has been checked, and none of whose weights has been read."""
     if not is_there(path):
-        raise ValueError("there is no such file")
+        raise RegardError("there is no such file")
     if path.stat().st_size < 24:
-        raise ValueError(f"no GGUF file: it has {path.stat().st_size} bytes, and a header alone has 24")
+        raise RegardError(f"no GGUF file: it has {path.stat().st_size} bytes, and a header alone has 24")
     with path.open("rb") as file:
         return _parsed(path, _Header(file, path.stat().st_size))
 
@@ -177,7 +179,7 @@ def _parsed(path: Path, header: _Header) -> GgufFile:
         _once(told, header.text(), header.value, "setting")
     architecture = told.get("general.architecture")
     if not isinstance(architecture, str) or architecture != "llama":
-        raise ValueError(f"its general.architecture is {short(architecture)}, and Regard reads 'llama' alone")
+        raise RegardError(f"its general.architecture is {short(architecture)}, and Regard reads 'llama' alone")
     listed: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensors):
         _once(listed, header.text(), header.tensor, "tensor")
@@ -187,15 +189,15 @@ def _parsed(path: Path, header: _Header) -> GgufFile:
 def _beginning(header: _Header) -> tuple[int, int]:
     """The number of tensors and of settings."""
     if (magic := header.take(4).tobytes()) != b"GGUF":
-        raise ValueError(f"no GGUF file: it begins with {magic!r}")
+        raise RegardError(f"no GGUF file: it begins with {magic!r}")
     version = header.number("I")
     if version & 0xFFFF == 0:
-        raise ValueError("a big-endian file: Regard reads little-endian ones alone (gguf-convert-endian turns it)")
+        raise RegardError("a big-endian file: Regard reads little-endian ones alone (gguf-convert-endian turns it)")
     if version not in (2, 3):
-        raise ValueError(f"GGUF of version {version}, and Regard reads 2 and 3")
+        raise RegardError(f"GGUF of version {version}, and Regard reads 2 and 3")
     tensors, settings = header.number("Q"), header.number("Q")
     if tensors > MAX_TENSORS or settings > MAX_SETTINGS:
-        raise ValueError(
+        raise RegardError(
             f"{tensors:,} tensors and {settings:,} settings: {MAX_TENSORS:,} and {MAX_SETTINGS:,} are the most"
         )
     return tensors, settings
@@ -204,14 +206,14 @@ def _beginning(header: _Header) -> tuple[int, int]:
 def _once(into: dict[str, V], name: str, read: Callable[[], V], what: str) -> None:
     """Put in what comes next under its name; one given twice is refused, because readers differ in which they take."""
     if name in into:
-        raise ValueError(f"the {what} {short(name)} is given twice")
+        raise RegardError(f"the {what} {short(name)} is given twice")
     into[name] = read()
 
 
 def _alignment(told: dict[str, Value]) -> int:
     alignment = told.get("general.alignment", 32)
     if type(alignment) is not int or not 1 <= alignment <= 2**20 or alignment & (alignment - 1):
-        raise ValueError(f"its general.alignment is {short(alignment)}, and should be a power of two")
+        raise RegardError(f"its general.alignment is {short(alignment)}, and should be a power of two")
     return alignment
 
 
@@ -225,17 +227,19 @@ def _placed(
         known = _type(name, kind)
         block, bytes_ = package().GGML_QUANT_SIZES[known]
         if 0 in shape or shape[-1] % block:
-            raise ValueError(f"{short(name)} has no possible shape: {list(shape)}, in blocks of {block} ({known.name})")
+            raise RegardError(
+                f"{short(name)} has no possible shape: {list(shape)}, in blocks of {block} ({known.name})"
+            )
         placed[name] = Listed(known, shape, begin + offset, math.prod(shape) // block * bytes_)
         if placed[name].offset + placed[name].size > size:
-            raise ValueError(
+            raise RegardError(
                 f"cut short: {short(name)}, {known.name} {list(shape)}, ends at byte "
                 f"{placed[name].offset + placed[name].size:,} of {size:,}"
             )
     order = sorted(placed, key=lambda name: placed[name].offset)
     for before, name in pairwise(order):
         if placed[name].offset < placed[before].offset + placed[before].size:
-            raise ValueError(f"{short(before)} and {short(name)} overlap")
+            raise RegardError(f"{short(before)} and {short(name)} overlap")
     return placed
 
 
@@ -246,7 +250,7 @@ def _type(name: str, number: int) -> IntEnum:
         kind: IntEnum = gguf.GGMLQuantizationType(number)
         gguf.quants.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
     except (ValueError, KeyError, NotImplementedError) as error:
-        raise ValueError(f"{short(name)} is of a type that cannot be dequantised: {error}") from None
+        raise RegardError(f"{short(name)} is of a type that cannot be dequantised: {error}") from None
     return kind
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 
+from regard.data.tokenizer import Tokenizer
+from regard.data.untrusted_tokenizer import check_added, check_pieces
+from regard.errors import RegardError
 from regard.interop.gguf_header import GgufFile, short
-from regard.text.tokenizer import Tokenizer
-from regard.text.untrusted_tokenizer import check_added, check_pieces
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """types of tokens"""
@@ -37,7 +38,7 @@ def read_tokenizer(file: GgufFile, vocab_size: int) -> Tokenizer | None:
     if kind is None:
         return None
     if kind not in ("gpt2", "llama"):
-        raise ValueError(f"tokenizer.ggml.model is {short(kind)}: Regard reads gpt2 and llama")
+        raise RegardError(f"tokenizer.ggml.model is {short(kind)}: Regard reads gpt2 and llama")
     tokens, types = _vocabulary(file, vocab_size)
     # What a file does not say, llama.cpp decides by the kind of tokenizer.
     before = _around(file, "bos", usual=kind == "llama" or file.get("tokenizer.ggml.pre", str) == "llama-bpe")
@@ -52,7 +53,7 @@ def read_tokenizer(file: GgufFile, vocab_size: int) -> Tokenizer | None:
     except BaseException as error:  # the library raises nothing narrower, and panics beside Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | ValueError):
             raise
-        raise ValueError(f"its tokenizer cannot be made: {error}") from error
+        raise RegardError(f"its tokenizer cannot be made: {error}") from error
 
 
 def token_id(file: GgufFile, role: str) -> int | None:
@@ -61,7 +62,7 @@ def token_id(file: GgufFile, role: str) -> int | None:
     told = file.get(f"tokenizer.ggml.{role}_token_id", int)
     id_, vocab_size = usual.get(role) if told is None else told, file.tensors["token_embd.weight"].shape[0]
     if id_ is not None and not 0 <= id_ < vocab_size:
-        raise ValueError(f"the id {id_} of its {role} token is outside the vocabulary of {vocab_size} ids")
+        raise RegardError(f"the id {id_} of its {role} token is outside the vocabulary of {vocab_size} ids")
     return id_
 
 
@@ -81,7 +82,7 @@ def _around(file: GgufFile, role: str, usual: bool) -> tuple[int, ...]:
         return ()
     id_ = token_id(file, role)
     if id_ is None:
-        raise ValueError(f"every text is to have a {role} token, and there is no tokenizer.ggml.{role}_token_id")
+        raise RegardError(f"every text is to have a {role} token, and there is no tokenizer.ggml.{role}_token_id")
     return (id_,)
 
 
@@ -103,10 +104,10 @@ def _vocabulary(file: GgufFile, vocab_size: int) -> tuple[list[str], Sequence[in
     types = file.get("tokenizer.ggml.token_type", np.ndarray)
     if len(tokens) != vocab_size or (types is not None and len(types) != vocab_size):
         told = "no" if types is None else len(types)
-        raise ValueError(f"{len(tokens):,} tokens with {told} types, and the model has {vocab_size:,} embeddings")
+        raise RegardError(f"{len(tokens):,} tokens with {told} types, and the model has {vocab_size:,} embeddings")
     token, times = Counter(tokens).most_common(1)[0]
     if times > 1:
-        raise ValueError(f"the token {short(token)} is there {times:,} times")
+        raise RegardError(f"the token {short(token)} is there {times:,} times")
     check_pieces(tokens)
     return tokens, [NORMAL] * vocab_size if types is None else types.tolist()
 
@@ -115,14 +116,14 @@ def _byte_level(file: GgufFile, tokens: list[str]) -> Engine:
     """GPT-2's way: cut, write bytes as characters, merge in the order in which merges were learnt."""
     pre = file.get("tokenizer.ggml.pre", str) or "default"
     if pre not in CUTS:
-        raise ValueError(f"tokenizer.ggml.pre is {short(pre)}: Regard knows {', '.join(CUTS)}")
+        raise RegardError(f"tokenizer.ggml.pre is {short(pre)}: Regard knows {', '.join(CUTS)}")
     if file.get("tokenizer.ggml.add_space_prefix", bool):
-        raise ValueError(
+        raise RegardError(
             "tokenizer.ggml.add_space_prefix is set for byte-level BPE, which Regard and llama.cpp have not"
         )
     merges = file.need("tokenizer.ggml.merges", list)
     if wrong := [merge for merge in merges if merge.count(" ") != 1]:
-        raise ValueError(f"a merge is of two tokens, and {short(wrong[0])} is not")
+        raise RegardError(f"a merge is of two tokens, and {short(wrong[0])} is not")
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     engine = Engine(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=pre == "llama-bpe"))
@@ -138,7 +139,7 @@ def _sentence_piece(file: GgufFile, tokens: list[str], types: Sequence[int]) -> 
     """SentencePiece's BPE: spaces are ▁, any two pieces merge if they make one, those of the best score first."""
     scores = file.need("tokenizer.ggml.scores", np.ndarray)
     if len(scores) != len(tokens) or not np.isfinite(scores).all():
-        raise ValueError(f"{len(scores):,} scores, some perhaps not finite, for {len(tokens):,} tokens")
+        raise RegardError(f"{len(scores):,} scores, some perhaps not finite, for {len(tokens):,} tokens")
     pieces = {tokens[i]: (-score, i) for i, score in enumerate(scores.tolist()) if types[i] == NORMAL}
     vocabulary, unknown = {token: i for i, token in enumerate(tokens)}, tokens[token_id(file, "unknown") or 0]
     model = models.BPE(vocab=vocabulary, merges=_merges(pieces), unk_token=unknown, fuse_unk=True, byte_fallback=True)
@@ -154,7 +155,7 @@ def _sentence_piece(file: GgufFile, tokens: list[str], types: Sequence[int]) -> 
 def _merges(pieces: dict[str, tuple[float, int]]) -> list[tuple[str, str]]:
     """Every way to make a piece of two others, by the made piece's rank, then by the others'."""
     if sum(len(piece) ** 2 for piece in pieces) > 10**9:
-        raise ValueError("its tokens are too long to be words")
+        raise RegardError("its tokens are too long to be words")
     found = [
         (rank, pieces[piece[:cut]][1], pieces[piece[cut:]][1], piece[:cut], piece[cut:])
         for piece, rank in pieces.items()

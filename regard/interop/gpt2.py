@@ -3,8 +3,9 @@
 from typing import Any
 
 from regard.config import ModelConfig
-from regard.interop.names import activation_in, activation_out
-from regard.interop.rules import (
+from regard.interop.activation_names import activation_in, activation_out
+from regard.interop.architecture import Shape
+from regard.interop.weight_rules import (
     Rule,
     State,
     plain,
@@ -17,7 +18,6 @@ from regard.interop.rules import (
     with_table,
     without_pad,
 )
-from regard.interop.shape import Shape
 
 
 def read_config(told: dict[str, Any], where: str) -> ModelConfig:

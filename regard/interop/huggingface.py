@@ -14,14 +14,16 @@ from tokenizers import Tokenizer as Engine
 from torch import Tensor
 
 from regard.config import ModelConfig, did_you_mean
-from regard.files import is_there, quoted, read_json, shorten
+from regard.data.tokenizer import END, PAD, SEPARATOR, Tokenizer
+from regard.errors import RegardError
+from regard.formatting import quoted, shorten
 from regard.interop import bert, gpt2, llama, marian
-from regard.interop.generation import read_generation, write_generation
-from regard.interop.rules import Rule, State, refuse, state_of, to_theirs
-from regard.interop.shape import Held, Shape
-from regard.store import Stored, empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
-from regard.text.tokenizer import END, PAD, SEPARATOR, Tokenizer
-from regard.weights import REAL, open_weights, rounded, write_weights
+from regard.interop.architecture import Held, Shape
+from regard.interop.generation_config import read_generation, write_generation
+from regard.interop.weight_rules import Rule, State, refuse, state_of, to_theirs
+from regard.storage.model_folder import Stored, empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
+from regard.storage.weights import REAL, open_weights, rounded, write_weights
+from regard.untrusted_files import is_there, read_json
 
 SHAPES = {
     "bert": bert.SHAPE,
@@ -44,10 +46,10 @@ def load_huggingface(folder: Path, **changes: Any) -> Stored:
     kind = told.get("model_type")
     if not isinstance(kind, str) or kind not in SHAPES:
         named = shorten(str(kind), 40)
-        raise ValueError(f"{path}: Regard has no model of the type {named!r}: {did_you_mean(named, SHAPES)}")
+        raise RegardError(f"{path}: Regard has no model of the type {named!r}: {did_you_mean(named, SHAPES)}")
     for name in changes:
         if name not in CHANGES:
-            raise ValueError(f"{name} cannot be changed as a model is loaded: {did_you_mean(name, CHANGES)}")
+            raise RegardError(f"{name} cannot be changed as a model is loaded: {did_you_mean(name, CHANGES)}")
     shape = SHAPES[kind]
     with _named(path, kind):
         config = replace(shape.read_config(told, str(path)), **changes)
@@ -80,9 +82,9 @@ def _named(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise ValueError(f"{path} has no {error.args[0]}: is it a {kind} model's?") from None
+        raise RegardError(f"{path} has no {error.args[0]}: is it a {kind} model's?") from None
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(shorten(str(error) if str(path.parent) in str(error) else f"{path}: {error}")) from None
+        raise RegardError(shorten(str(error) if str(path.parent) in str(error) else f"{path}: {error}")) from None
 
 
 def read_state(held: Held, shape: Shape, config: ModelConfig, wanted: dict[str, tuple[int, ...]]) -> State:
@@ -105,7 +107,7 @@ def _check_names(held: Held, shape: Shape, known: set[str]) -> None:
     used = {held.spelled(name) for name in known}
     for name in set(held.weights.entries) - used:
         if not any(re.fullmatch(each, full) for each in shape.ignored for full in (name, shape.base + name)):
-            raise ValueError(f"{held.weights.where} has a tensor {quoted(name)} that a model of its config has not")
+            raise RegardError(f"{held.weights.where} has a tensor {quoted(name)} that a model of its config has not")
 
 
 def _tensors(held: Held, rule: Rule) -> list[Tensor]:
@@ -119,12 +121,12 @@ def _check_shapes(held: Held, rule: Rule, wanted: dict[str, tuple[int, ...]]) ->
     entries = {name: entry for name in rule.theirs if (entry := held.entry(name)) is not None}
     for name, entry in entries.items():
         if entry.dtype not in REAL:
-            raise ValueError(f"{entry.file}: {name} is of type {entry.dtype}: weights are {', '.join(sorted(REAL))}")
+            raise RegardError(f"{entry.file}: {name} is of type {entry.dtype}: weights are {', '.join(sorted(REAL))}")
     if len(entries) < len(rule.theirs):
         if rule.default is not None:
             return  # of the right shape by itself
         missing = next(name for name in rule.theirs if name not in entries)
-        raise ValueError(f"{held.weights.where} has no tensor {missing}, which its config asks for")
+        raise RegardError(f"{held.weights.where} has no tensor {missing}, which its config asks for")
     try:
         got = rule.read(*(torch.empty(entry.shape, device="meta") for entry in entries.values()))
         right = [tuple(each.shape) for each in got] == [wanted[name] for name in rule.ours]
@@ -133,7 +135,7 @@ def _check_shapes(held: Held, rule: Rule, wanted: dict[str, tuple[int, ...]]) ->
     if not right:
         told = ", ".join(f"{name} {list(entry.shape)}" for name, entry in entries.items())
         needs = ", ".join(f"{name} {list(wanted[name])}" for name in rule.ours)
-        raise ValueError(f"{held.weights.where}: {told} does not fit its config, which makes {needs}")
+        raise RegardError(f"{held.weights.where}: {told} does not fit its config, which makes {needs}")
 
 
 def _check_copy(held: Held, name: str, original: str) -> None:
@@ -142,7 +144,7 @@ def _check_copy(held: Held, name: str, original: str) -> None:
     if entry is None or first is None:
         return
     if entry.shape != first.shape or entry.dtype not in REAL or not torch.equal(held.read(name), held.read(original)):
-        raise ValueError(
+        raise RegardError(
             f"{held.weights.where}: {name} is another tensor than {original}, and by its config should be the same: "
             "Regard's model has one for both (is tie_word_embeddings right?)"
         )
@@ -164,7 +166,7 @@ def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> 
     ours = state_of(stored.network)
     trap = shape.trap(stored.config, stored.special, ours)
     if trap is not None and _trained_here(stored.tokenizer):
-        raise ValueError(
+        raise RegardError(
             f"this model cannot be written for others. {trap} Start its targets with <pad> (special.start)"
         )
     config, state = shape.adapt(stored.config, ours)
@@ -211,7 +213,7 @@ def _labels(stored: Stored) -> dict[str, Any]:
         return {}
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
-        raise ValueError(f"{times} classes are called {name!r}: give each its own name in about['classes']")
+        raise RegardError(f"{times} classes are called {name!r}: give each its own name in about['classes']")
     return {"id2label": {str(i): name for i, name in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
 
 

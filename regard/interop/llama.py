@@ -3,8 +3,9 @@
 from typing import Any
 
 from regard.config import ModelConfig
-from regard.interop.rules import Rule, State, refuse, require, same, unscaled, without_pad
-from regard.interop.shape import Shape
+from regard.errors import RegardError
+from regard.interop.architecture import Shape
+from regard.interop.weight_rules import Rule, State, refuse, require, same, unscaled, without_pad
 
 
 def read_config(told: dict[str, Any], where: str) -> ModelConfig:
@@ -45,7 +46,7 @@ def _rotary_base(told: dict[str, Any], where: str) -> Any:
         require(place, where, rope_type="default", type="default", partial_rotary_factor=1.0)
     bases = {place["rope_theta"] for place in places if place.get("rope_theta") is not None} or {10_000.0}
     if len(bases) > 1:
-        raise ValueError(f"{where}: it tells several values of rope_theta: {sorted(bases)}")
+        raise RegardError(f"{where}: it tells several values of rope_theta: {sorted(bases)}")
     base = bases.pop()
     return float(base) if type(base) is int else base  # all else is for the config to judge
 

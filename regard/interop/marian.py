@@ -8,8 +8,10 @@ from typing import Any, Literal
 import torch
 
 from regard.config import ModelConfig, SpecialIds
-from regard.interop.names import activation_in, activation_out
-from regard.interop.rules import (
+from regard.errors import RegardError
+from regard.interop.activation_names import activation_in, activation_out
+from regard.interop.architecture import Held, Shape
+from regard.interop.weight_rules import (
     Rule,
     State,
     in_halves,
@@ -21,9 +23,8 @@ from regard.interop.rules import (
     uneven_heads,
     with_pad_row,
 )
-from regard.interop.shape import Held, Shape
 from regard.model.positions import sinusoids
-from regard.weights import REAL
+from regard.storage.weights import REAL
 
 EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
@@ -163,11 +164,11 @@ def check(held: Held, config: ModelConfig) -> None:
             continue
         where = f"{held.weights.where}: {name}"
         if len(entry.shape) != 2 or entry.shape[1] != config.d_model or entry.dtype not in REAL:
-            raise ValueError(f"{where} is no table of positions: {entry.dtype} {list(entry.shape)}")
+            raise RegardError(f"{where} is no table of positions: {entry.dtype} {list(entry.shape)}")
         table = held.read(name)
         off = (table - sines_then_cosines(*table.shape)).abs().max() if len(table) else 0.0
         if not off <= TOLERANCES[entry.dtype]:  # which NaN is not
-            raise ValueError(f"{where} holds other positions than the paper's sinusoids")
+            raise RegardError(f"{where} holds other positions than the paper's sinusoids")
 
 
 def sines_then_cosines(length: int, width: int) -> torch.Tensor:

@@ -17,9 +17,9 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREY, panel
-from regard.labs.translators import apart, foretold, half_width, sentences, told, trained, translated
-from regard.train.recipes import read_recipe
+from regard.labs.lab_figures import BLUE, GREY, panel
+from regard.labs.petit_translators import apart, foretold, half_width, sentences, told, trained, translated
+from regard.training.recipe_files import read_recipe
 
 SEEDS = 3
 """of each row in the full table"""

@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.api import Model, load
-from regard.evaluate.alignment import AlignmentScore, AlignmentScores, alignment_scores, word_weights
-from regard.evaluate.run import Moment, cross_attention
+from regard.evaluation.alignment import AlignmentScore, AlignmentScores, alignment_scores, word_weights
+from regard.evaluation.evaluate import Moment, cross_attention
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREY, ORANGE, RED, legend, panel, tiles
-from regard.labs.translators import as_examples, sentences
-from regard.text.petit import Pair, words
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, RED, legend, panel, tiles
+from regard.labs.petit_translators import as_examples, sentences
+from regard.petit import Pair, words
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from regard.errors import RegardError
 from regard.labs.copy import distance, share
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, legend, panel
+from regard.labs.lab_figures import BLUE, GREEN, GREY, ORANGE, legend, panel
 from regard.model.attention import attention
 
 ORTHONORMAL, RANDOM, LONGER = "orthonormal", "length 1, random directions", "orthogonal, k_a longer"
@@ -92,7 +93,7 @@ def run(sizes: Sizes) -> Result:
 def keys_of_each_kind(sizes: Sizes) -> dict[str, Float[Tensor, "N S D"]]:
     """Keys to try, of which the first is k_a, the second k_b."""
     if sizes.keys > sizes.width:
-        raise ValueError(f"keys={sizes.keys} cannot be orthogonal in width={sizes.width}: make the width larger")
+        raise RegardError(f"keys={sizes.keys} cannot be orthogonal in width={sizes.width}: make the width larger")
     drawn = torch.randn(sizes.draws, sizes.width, sizes.keys, dtype=torch.float64)  # [N, D, S]
     orthonormal = torch.linalg.qr(drawn).Q.mT  # [N, S, D]
     longer = orthonormal.clone()

@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.config import preset
+from regard.labs.cost_meters import cpu_seconds, curves, most_bytes, products
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.meters import cpu_seconds, curves, most_bytes, products
-from regard.labs.paths import measured_paths
-from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, legend, panel
+from regard.labs.lab_figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, legend, panel
+from regard.labs.path_lengths import measured_paths
 from regard.labs.scaling import fitted_power
 from regard.model.attention import MultiHeadAttention, attention, fast_attention
 from regard.model.transformer import build

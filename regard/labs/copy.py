@@ -16,8 +16,9 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from regard.errors import RegardError
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import COLOURS, GREY, legend, panel
+from regard.labs.lab_figures import COLOURS, GREY, legend, panel
 from regard.model.attention import attention
 
 COPIED = 0.01
@@ -45,7 +46,7 @@ class Sizes:
 def run(sizes: Sizes) -> Result:
     """Each lead among each number of keys."""
     if min(sizes.keys) < 2:
-        raise ValueError(f"keys={min(sizes.keys)}: a key can only lead among two or more")
+        raise RegardError(f"keys={min(sizes.keys)}: a key can only lead among two or more")
     torch.manual_seed(sizes.seed)
     alike = {s: errors(sizes, s, scatter=0.0) for s in sizes.keys}
     scattered = {s: errors(sizes, s, scatter=1.0) for s in sizes.keys}

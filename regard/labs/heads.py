@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import COLOURS, legend, panel, tiles
-from regard.labs.tasks import Found, look_up
+from regard.labs.lab_figures import COLOURS, legend, panel, tiles
+from regard.labs.toy_tasks import Found, look_up
 from regard.model.attention import MultiHeadAttention
 
 

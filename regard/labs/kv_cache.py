@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.config import preset
+from regard.labs.cost_meters import cpu_seconds, curves, most_bytes, products
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.meters import cpu_seconds, curves, most_bytes, products
-from regard.labs.pictures import BLUE, ORANGE, panel
+from regard.labs.lab_figures import BLUE, ORANGE, panel
 from regard.labs.scaling import fitted_power
 from regard.model.cache import Cache
 from regard.model.transformer import Decoder, build

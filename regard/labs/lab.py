@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.config import did_you_mean
+from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,9 +84,9 @@ class Lab:
         for change in changes:
             name, equals, value = change.partition("=")
             if name not in known:
-                raise ValueError(f"the lab {self.name} has no size {name!r}: {did_you_mean(name, known)}")
+                raise RegardError(f"the lab {self.name} has no size {name!r}: {did_you_mean(name, known)}")
             if not equals:
-                raise ValueError(f"{change!r}: a size is given as {name}=VALUE")
+                raise RegardError(f"{change!r}: a size is given as {name}=VALUE")
             sizes = replace(sizes, **{name: _possible(_like(known[name], value, name), name)})
         return replace(self, sizes=sizes)
 
@@ -99,7 +100,7 @@ def questions() -> dict[str, str]:
 def lab(name: str) -> Lab:
     """The lab of this name, in its usual sizes."""
     if name not in NAMES:
-        raise ValueError(f"there is no lab {name!r}: {did_you_mean(name, NAMES)}")
+        raise RegardError(f"there is no lab {name!r}: {did_you_mean(name, NAMES)}")
     module = import_module(f"regard.labs.{_file(name).stem}")
     question, _, set_up = (module.__doc__ or "").strip().partition("\n")
     return Lab(name, question, set_up.strip(), module.Sizes(), module.run, getattr(module, "FULL", ""))
@@ -119,7 +120,7 @@ def _like(usual: Any, value: str, name: str) -> Any:
         return type(usual)(value)
     except (KeyError, ValueError):
         what = "numbers parted by commas" if isinstance(usual, tuple) else f"such as {usual}"
-        raise ValueError(f"{name}={value}: it must be {what}") from None
+        raise RegardError(f"{name}={value}: it must be {what}") from None
 
 
 def _possible(given: Any, name: str) -> Any:
@@ -127,5 +128,5 @@ def _possible(given: Any, name: str) -> Any:
     for number in given if isinstance(given, tuple) else (given,):
         least = int(isinstance(number, int) and name != "seed")
         if isinstance(number, int | float) and not isinstance(number, bool) and not least <= number < math.inf:
-            raise ValueError(f"{name}={number:g}: it must be a number from {least} on")
+            raise RegardError(f"{name}={number:g}: it must be a number from {least} on")
     return given

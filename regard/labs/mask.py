@@ -19,8 +19,8 @@ from torch import Tensor
 
 from regard.config import preset
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.letters import Learned, Letters, learn
-from regard.labs.pictures import BLUE, ORANGE, legend, panel, tiles
+from regard.labs.lab_figures import BLUE, ORANGE, legend, panel, tiles
+from regard.labs.letter_models import Learned, Letters, learn
 from regard.model.attention import MultiHeadAttention, split_heads
 from regard.model.masks import causal_mask, padding_mask
 

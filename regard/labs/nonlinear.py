@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREY, ORANGE, legend, panel
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, legend, panel
 from regard.model.attention import MultiHeadAttention, attention, combine_heads, split_heads
 
 Step = Callable[[Tensor], Tensor]

@@ -19,8 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from regard.errors import RegardError
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREY, ORANGE, legend, panel
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, legend, panel
 from regard.model.attention import attention
 
 STEADY, SWINGING = "Σ = αI", "Σ_a = αI + ½ μ_a μ_aᵀ"
@@ -69,7 +70,7 @@ class Samples:
 def sample(sizes: Sizes, stretch: float) -> Samples:
     """Keys of covariance αI, the first with `stretch` · μ_a μ_aᵀ more. One seed gives one set of samples."""
     if sizes.keys > sizes.width:
-        raise ValueError(f"keys={sizes.keys} cannot be orthogonal in width={sizes.width}: make the width larger")
+        raise RegardError(f"keys={sizes.keys} cannot be orthogonal in width={sizes.width}: make the width larger")
     random = torch.Generator().manual_seed(sizes.seed)
     shape = (sizes.keys, sizes.width)
     means = torch.linalg.qr(torch.randn(*shape, generator=random, dtype=torch.float64).mT).Q.mT  # [S, D]

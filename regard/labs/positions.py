@@ -18,9 +18,9 @@ from torch import Tensor
 
 from regard.config import preset
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.linear import concatenated, linear_miss, read_sums
-from regard.labs.pictures import COLOURS, legend, panel
-from regard.labs.tasks import Ordered, put_in_order
+from regard.labs.lab_figures import COLOURS, legend, panel
+from regard.labs.linear_probe import concatenated, linear_miss, read_sums
+from regard.labs.toy_tasks import Ordered, put_in_order
 from regard.model.positions import sinusoids
 
 MODELS: tuple[tuple[str, dict[str, Any]], ...] = (

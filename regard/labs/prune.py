@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from regard.api import Model, load
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREY, ORANGE, panel, tiles
-from regard.labs.translators import Translated, sentences, translated
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, panel, tiles
+from regard.labs.petit_translators import Translated, sentences, translated
 from regard.model.attention import MultiHeadAttention
 
 Lost = dict[str, dict[str, float]]

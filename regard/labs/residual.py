@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.config import ModelConfig, preset
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import COLOURS, legend, panel
+from regard.labs.lab_figures import COLOURS, legend, panel
 from regard.labs.scaling import fitted_power
 from regard.model.layers import Layer
 from regard.model.transformer import Encoder, initialise

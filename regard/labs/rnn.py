@@ -12,10 +12,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from regard.labs.copying import LETTERS, learned, loss, parameters, recurrent, sequences, transformer
+from regard.labs.cost_meters import cpu_seconds, curves, products
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.meters import cpu_seconds, curves, products
-from regard.labs.pictures import BLUE, GREY, ORANGE, legend, panel
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, legend, panel
+from regard.labs.memory_task import LETTERS, learned, loss, parameters, recurrent, sequences, transformer
 from regard.labs.scaling import fitted_power
 from regard.threads import one_thread
 

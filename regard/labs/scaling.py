@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, ORANGE, legend, panel
+from regard.labs.lab_figures import BLUE, ORANGE, legend, panel
 from regard.model.attention import attention, split_heads
 
 

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from regard.config import preset
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREEN, GREY, ORANGE, RED, SKY, legend, panel
-from regard.labs.training import fit
+from regard.labs.lab_figures import BLUE, GREEN, GREY, ORANGE, RED, SKY, legend, panel
+from regard.labs.small_training import fit
 from regard.model.transformer import build
 from regard.threads import one_thread
-from regard.train.recipe import Train
-from regard.train.schedule import learning_rate
+from regard.training.recipe import Train
+from regard.training.schedule import learning_rate
 
 LOWER = 0.1
 """the share of the rate at which post-norm does without a warm-up"""

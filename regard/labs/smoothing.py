@@ -15,9 +15,9 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from regard.labs.lab import Claim, Result, Table
-from regard.labs.pictures import BLUE, GREY, legend, panel
-from regard.labs.translators import Foretold, Translated, foretold, sentences, trained, translated
-from regard.train.recipe import Data, Recipe, Train
+from regard.labs.lab_figures import BLUE, GREY, legend, panel
+from regard.labs.petit_translators import Foretold, Translated, foretold, sentences, trained, translated
+from regard.training.recipe import Data, Recipe, Train
 
 CLOSE = 0.03
 """how near confidence comes to what the labels ask for"""

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.labs.lab import Claim, Result, Table
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, legend, panel
 from regard.labs.one_head import LIMITS, SPREAD, Samples, Sizes, attend, histogram, sample, share
-from regard.labs.pictures import BLUE, GREY, ORANGE, legend, panel
 
 ONE, TWO = "one head", "two heads"
 MISSED = (0.0, 0.25)

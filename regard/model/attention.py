@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.config import check_probability, head_widths
+from regard.errors import RegardError
 from regard.model.cache import KeyValues
 from regard.model.masks import Mask, Sentences, check_mask, dense
 from regard.model.positions import Rotary, rotate
@@ -59,11 +60,11 @@ def fast_attention(
     grouped = _grouped(q, k)
     if isinstance(mask, Sentences | BlockMask):
         if dropout:
-            raise ValueError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
+            raise RegardError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
         if isinstance(mask, BlockMask):
             return _flex_attention(q, k, v, mask, grouped)
         if not grouped and tiles_fit(q, v):
-            from regard.model.tiles import tile_attention  # Triton comes with CUDA alone
+            from regard.model.tile_attention import tile_attention  # Triton comes with CUDA alone
 
             return tile_attention(q, k, v, *mask)
         mask = mask.dense()
@@ -151,17 +152,17 @@ class MultiHeadAttention(nn.Module):
         rows: then as many rows of the query, one behind the other, look at each of its.
         """
         if isinstance(mask, Tensor) and mask.dim() == query.dim() == 3:
-            raise ValueError(f"mask {list(mask.shape)}: is it of rows, mask[:, None], or of heads, mask[None]?")
+            raise RegardError(f"mask {list(mask.shape)}: is it of rows, mask[:, None], or of heads, mask[None]?")
         q = split_heads(self.q(query), self.heads)  # [*B, H, T, Dk]
         q = q if rotary is None else rotate(q, rotary)
         if cache is not None and cache.filled:
             if key is not None or value is not None:
-                raise ValueError("a filled cache stands for key and value: give None for both")
+                raise RegardError("a filled cache stands for key and value: give None for both")
             k, v = cache.k, cache.v  # [*B, G, K, Dk], [*B, G, K, Dv]
             if return_weights and len(q) != len(k):
                 k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
         elif key is None or value is None:
-            raise ValueError("key and value may be left out only where a filled cache stands for them")
+            raise RegardError("key and value may be left out only where a filled cache stands for them")
         else:
             k, v = self.keys_and_values(key, value, rotary)  # [*B, G, S, Dk], [*B, G, S, Dv]
             k, v = (k, v) if cache is None else cache.put(k, v)
@@ -191,7 +192,7 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
     if q.dim() < 3 or q.size(-3) == k.size(-3):
         return False
     if k.size(-3) == 0 or q.size(-3) % k.size(-3):
-        raise ValueError(
+        raise RegardError(
             f"queries {list(q.shape)} and keys {list(k.shape)}: {q.size(-3)} heads cannot share {k.size(-3)}"
         )
     return True

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import RegardError
+
 
 class Room(NamedTuple):
     """Places for the keys and values of one attention."""
@@ -38,7 +40,7 @@ class KeyValues:
     def put(self, k: Float[Tensor, "B G T Dk"], v: Float[Tensor, "B G T Dv"]) -> tuple[Tensor, Tensor]:
         """Write new keys and values at the positions, and give back all there are."""
         if self.positions is None:
-            raise ValueError("this cache is filled: it takes no more keys and values")
+            raise RegardError("this cache is filled: it takes no more keys and values")
         rows = torch.arange(k.size(0), device=k.device)[:, None]  # [B, 1]
         self.k[rows, :, self.positions] = k.transpose(1, 2).to(self.k.dtype)  # [B, T, G, Dk]
         self.v[rows, :, self.positions] = v.transpose(1, 2).to(self.v.dtype)

@@ -9,9 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
-from regard.model.checks import check_range
+from regard.errors import RegardError
 from regard.model.layers import Dropout, norm
 from regard.model.positions import sinusoids
+from regard.model.tensor_checks import check_range
 
 
 class Embedding(nn.Module):
@@ -38,7 +39,9 @@ class Embedding(nn.Module):
         if self.positions is not None:
             longest = self.positions.num_embeddings
             if positions.size(-1) > longest:
-                raise ValueError(f"{positions.size(-1)} tokens, but learned positions for {longest} alone (max_length)")
+                raise RegardError(
+                    f"{positions.size(-1)} tokens, but learned positions for {longest} alone (max_length)"
+                )
             check_range("position", positions, longest, "learned positions go no further (max_length)")
             x = x + self.positions(positions)
         return self.dropout(self.norm(x))

@@ -19,10 +19,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from regard.model.checks import check_integers, check_range, check_tensor
+from regard.errors import RegardError
+from regard.model.tensor_checks import check_integers, check_range, check_tensor
 
 SHORT = 128
-"""places of a row that are few enough for one tile: see `regard.model.tiles`"""
+"""places of a row that are few enough for one tile: see `regard.model.tile_attention`"""
 
 
 class Sentences(NamedTuple):
@@ -151,7 +152,7 @@ def choose_mask(
     if any(lengths is not None and lengths.dim() == 2 for lengths in (queries, keys)):
         if queries is None or keys is None or queries.shape != keys.shape:
             shapes = ["missing" if lengths is None else list(lengths.shape) for lengths in (queries, keys)]
-            raise ValueError(f"packed rows need the lengths of both sides: here they are {shapes[0]} and {shapes[1]}")
+            raise RegardError(f"packed rows need the lengths of both sides: here they are {shapes[0]} and {shapes[1]}")
         return packed_mask(queries, keys, t, s, causal, prefix)
     if prefix is not None:
         return prefix_mask(prefix, t)
@@ -174,18 +175,20 @@ def check_mask(mask: Mask, scores: torch.Size) -> None:
     """A ValueError unless `mask` fits scores of that shape."""
     if isinstance(mask, str):
         if mask != "causal":
-            raise ValueError(f"mask={mask!r} is unknown: the only mask with a name is 'causal'")
+            raise RegardError(f"mask={mask!r} is unknown: the only mask with a name is 'causal'")
         if scores[-2] != scores[-1]:
-            raise ValueError(f"a causal mask needs as many queries as keys, and here are {scores[-2]} and {scores[-1]}")
+            raise RegardError(
+                f"a causal mask needs as many queries as keys, and here are {scores[-2]} and {scores[-1]}"
+            )
     elif mask is not None and not isinstance(mask, Sentences | BlockMask):
         check_tensor("a mask", mask)
         if mask.dtype != torch.bool:
-            raise ValueError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")
+            raise RegardError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")
         fits = 2 <= mask.dim() <= len(scores) and all(
             m == 1 or m == n for m, n in zip(reversed(mask.shape), reversed(scores), strict=False)
         )
         if not fits:
-            raise ValueError(
+            raise RegardError(
                 f"mask {list(mask.shape)} does not broadcast to the scores {list(scores)}, [..., queries, keys]"
             )
 
@@ -195,11 +198,11 @@ def check_lengths(what: str, lengths: Tensor, t: int, dimensions: tuple[int, ...
     check_integers(what, lengths)
     wanted = " or ".join("[rows]" if each == 1 else "[rows, sentences]" for each in dimensions)
     if lengths.dim() not in dimensions:
-        raise ValueError(f"{what} must be {wanted}, not {list(lengths.shape)}")
+        raise RegardError(f"{what} must be {wanted}, not {list(lengths.shape)}")
     if lengths.dim() == 2 and lengths.size(1) == 0:
-        raise ValueError(f"{what} {list(lengths.shape)} are of no sentence at all")
+        raise RegardError(f"{what} {list(lengths.shape)} are of no sentence at all")
     if rows is not None and lengths.size(0) != rows:
-        raise ValueError(f"{what} must be {wanted}: here are {rows} rows, and lengths for {lengths.size(0)}")
+        raise RegardError(f"{what} must be {wanted}: here are {rows} rows, and lengths for {lengths.size(0)}")
     if lengths.dim() == 2:
         check_range(what, lengths, t + 1, "no row is longer")
         lengths = lengths.sum(1)

@@ -10,13 +10,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import RegardError
+
 Rotary = tuple[Tensor, Tensor]  # the cosines and sines of each position's angles
 
 
 def angles(positions: Int[Tensor, "*B T"], width: int, base: float, dtype: torch.dtype) -> Float[Tensor, "*B T half"]:
     """Position × frequency, for the width ÷ 2 frequencies base^(-2i / width)."""
     if width % 2:
-        raise ValueError(f"positions by angles need an even width, and {width} is odd")
+        raise RegardError(f"positions by angles need an even width, and {width} is odd")
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
     return positions[..., None].to(dtype) * base**-exponents
 

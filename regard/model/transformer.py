@@ -15,12 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import ModelConfig, preset
+from regard.errors import RegardError
 from regard.model.cache import Cache, KeyValues, Room
-from regard.model.checks import check_integers, check_range, values_can_be_read
 from regard.model.embedding import Embedding
 from regard.model.layers import ACTIVATIONS, Dropout, Stack, norm
 from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, padding_mask, places
 from regard.model.positions import Rotary, rotary
+from regard.model.tensor_checks import check_integers, check_range, values_can_be_read
 
 Tokens = Int[Tensor, "B T"]
 Lengths = Int[Tensor, " B"] | Int[Tensor, "B N"]
@@ -46,13 +47,13 @@ class Transformer(nn.Module):
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is a copy made for decoding (`regard.decode.quick`)."""
+        """Whether this is a copy made for decoding (`regard.decoding.fast_copy`)."""
         return self.quick_output is not None or self.loops is not None
 
     def check_whole(self, wish: str) -> None:
         """A ValueError if this is a copy made for decoding, which cannot do what is wished."""
         if self.is_copy:
-            raise ValueError(f"this is a copy made for decoding: {wish} the model that it was made from")
+            raise RegardError(f"this is a copy made for decoding: {wish} the model that it was made from")
 
     @property
     def output_weight(self) -> Float[Tensor, "V C"]:
@@ -81,7 +82,7 @@ class Transformer(nn.Module):
     ) -> Mask:
         """The mask for T queries and S keys of these lengths."""
         if self.training and self.config.attention_dropout and keys is not None and keys.dim() == 2:
-            raise ValueError(
+            raise RegardError(
                 f"attention_dropout={self.config.attention_dropout} is not possible with packed batches: set it to 0"
             )
         return choose_mask(t, s, queries, keys, causal, prefix)
@@ -139,7 +140,7 @@ class Decoder(Transformer):
     def start(self, batch: int, length: int) -> Cache:
         """An empty cache for `batch` rows of up to `length` tokens."""
         if self.config.classes:
-            raise ValueError(f"a model with a head per sequence (classes={self.config.classes}) has no next token")
+            raise RegardError(f"a model with a head per sequence (classes={self.config.classes}) has no next token")
         return Cache(self.allocate(batch, length), [])
 
     @torch.no_grad()
@@ -167,12 +168,12 @@ class Decoder(Transformer):
         """A ValueError unless a prefix is given just where the model was made for one, for the sentences there are."""
         if self.config.prefix != (prefix is not None):
             given = "missing" if prefix is None else "given"
-            raise ValueError(f"config.prefix is {self.config.prefix}, and prefix lengths are {given}")
+            raise RegardError(f"config.prefix is {self.config.prefix}, and prefix lengths are {given}")
         if prefix is not None and tokens is not None:
             packed = lengths is not None and lengths.dim() == 2
             check_lengths("prefix", prefix, tokens.size(1), dimensions=(2 if packed else 1,), rows=tokens.size(0))
             if lengths is not None and values_can_be_read() and (prefix > lengths).any():
-                raise ValueError("a prefix is longer than its sentence: it would take in the padding behind it")
+                raise RegardError("a prefix is longer than its sentence: it would take in the padding behind it")
 
 
 class EncoderDecoder(Transformer):
@@ -265,7 +266,7 @@ class SequenceHead(nn.Module):
     def forward(self, hidden: Hidden, lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B K"]:
         """Logits over the classes, [B, classes]."""
         if lengths is not None and lengths.dim() == 2:
-            raise ValueError("a head per sequence reads one sequence a row: packed rows have many")
+            raise RegardError("a head per sequence reads one sequence a row: packed rows have many")
         if self.pool is not None:
             pooled = self.pool(hidden[:, 0]).tanh()  # [B, C]
         elif lengths is None:
@@ -328,9 +329,9 @@ def check_tokens(tokens: Tensor, lengths: Tensor | None = None, rows: int | None
     """A ValueError unless these are token ids in rows (so many of them), and the lengths are theirs."""
     check_integers("token ids", tokens)
     if tokens.dim() != 2:
-        raise ValueError(f"token ids must be [rows, tokens], and these are {list(tokens.shape)}")
+        raise RegardError(f"token ids must be [rows, tokens], and these are {list(tokens.shape)}")
     if rows is not None and tokens.size(0) != rows:
-        raise ValueError(f"here are {tokens.size(0)} rows of tokens, and {rows} of their source or in the cache")
+        raise RegardError(f"here are {tokens.size(0)} rows of tokens, and {rows} of their source or in the cache")
     if lengths is not None:
         check_lengths("lengths", lengths, tokens.size(1), dimensions=(1, 2), rows=tokens.size(0))
 
@@ -339,5 +340,5 @@ def check_positions(positions: Tensor, tokens: Tensor, cache: Cache) -> None:
     """A ValueError unless there is one position for each token, and a place for it in the cache."""
     check_integers("positions", positions)
     if positions.shape != tokens.shape:
-        raise ValueError(f"positions {list(positions.shape)} must be given for each token {list(tokens.shape)}")
+        raise RegardError(f"positions {list(positions.shape)} must be given for each token {list(tokens.shape)}")
     check_range("position", positions, cache.length, "the cache has no more places")

@@ -7,7 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from regard.files import parse_json, read_json
+from regard.errors import RegardError
+from regard.untrusted_files import parse_json, read_json
 
 HERE = Path(__file__).parent
 DEFAULT = "fr-en"
@@ -24,7 +25,7 @@ def bundled() -> list[str]:
 def folder_of(name: str) -> Path:
     """Where a bundled model lies; a ValueError that says what to do if it is not there."""
     if name not in bundled():
-        raise ValueError(
+        raise RegardError(
             f"the model {name} comes with Regard, and {HERE / name} does not hold it: this copy is incomplete. "
             f"In a checkout git checkout -- {HERE / name} brings it back; otherwise install Regard anew, or name "
             "another model"
@@ -33,7 +34,7 @@ def folder_of(name: str) -> Path:
 
 
 def about(name: str) -> dict[str, Any]:
-    """What a bundled model tells of itself: see `regard.store.Stored.about`."""
+    """What a bundled model tells of itself: see `regard.storage.model_folder.Stored.about`."""
     told = read_json(folder_of(name) / "config.json").get("about")
     return told if isinstance(told, dict) else {}
 

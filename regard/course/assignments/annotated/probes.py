@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.course import known
+from regard.course import fixed_weights as known
 from regard.course.assignment import Names, Probe
 
 SRC_VOCAB, TGT_VOCAB, HEADS, WIDTH, INNER = 11, 7, 2, 8, 16

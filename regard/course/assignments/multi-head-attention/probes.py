@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.course.assignment import Names
-from regard.course.known import (
+from regard.course.fixed_weights import (
     drawn,
     first,
     gradients,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.course.assignment import Names
-from regard.course.known import (
+from regard.course.fixed_weights import (
     bias_of,
     first,
     gradients,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.course.assignment import Names
-from regard.course.known import first, gradients, inputs, known_by_layer, steady, weight_of
+from regard.course.fixed_weights import first, gradients, inputs, known_by_layer, steady, weight_of
 
 
 def _made(names: Names, input_size: int, hidden: int) -> nn.Module:

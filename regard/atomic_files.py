@@ -1,0 +1,240 @@
+"""Atomic writes: a file or folder is written completely or not at all."""
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.errors import FULL, RegardError, WriteError, error_number, write_error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into a `WriteError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, path) from error
+
+
+def write_file(path: Path, content: str | bytes, new: bool = False) -> None:
+    """Write a file completely, or leave what was there as it was; a `WriteError` says why it could not be written.
+
+    The content goes into a temporary file in the same folder, which is flushed to disk and then renamed. A pipe, a
+    device or a descriptor that is already open, such as /dev/stdout, is written to directly. With `new` nothing may
+    exist at `path`, not even a file that another process creates in the meantime: its error number is then EEXIST.
+    """
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+    temporary: Path | None = None
+    try:
+        if not new and _write_directly(path, data):
+            return
+        target = path.parent.resolve() / path.name if new else path.resolve()  # a link stays a link
+        candidate = _temporary_name(target)
+        handle = os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # the system applies the umask
+        temporary = candidate
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        if not new and target.exists():
+            temporary.chmod(target.stat().st_mode & 0o777)
+        flush(temporary)
+        if new:
+            _claim(temporary, target)
+        else:
+            temporary.replace(target)
+        flush(target.parent)
+    except OSError as error:
+        raise write_error(error, path) from error
+    finally:  # also after Ctrl-C
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?P<process>\d+)(?:/task/\d+)?)/fd/(?P<number>\d{1,9})")
+MAX_LINKS = 40
+"""Most symbolic links that are followed, as on Linux."""
+
+
+def _open_descriptor(path: Path) -> int | None:
+    """The number of the open descriptor that a path such as /dev/stdout or /dev/fd/63 stands for."""
+    for _ in range(MAX_LINKS):
+        path = path.parent.resolve() / path.name
+        match = _DESCRIPTOR.fullmatch(str(path))
+        if match is not None:
+            return int(match["number"]) if match["process"] in (None, str(os.getpid())) else None
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+def _write_directly(path: Path, data: bytes) -> bool:
+    """Write to a pipe, a device or an open descriptor, and return whether `path` is one.
+
+    A descriptor is duplicated rather than opened again: that works for sockets, and keeps the position in a file to
+    which output is redirected.
+    """
+    descriptor = _open_descriptor(path)
+    if descriptor is not None:
+        sys.stdout.flush()  # what was printed before comes first
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(data)
+        return True
+    in_proc = path.parent.resolve().is_relative_to("/proc")  # the descriptor of another process, a system setting
+    if not path.exists() or (path.is_file() and not in_proc):
+        return False
+    with path.open("ab") as file:
+        file.write(data)
+    return True
+
+
+def _temporary_name(target: Path) -> Path:
+    """A hidden name next to `target`; cut so that it stays below 255 bytes in any script."""
+    return target.parent / f".{target.name[:55]}.{secrets.token_hex(8)}"
+
+
+def _claim(temporary: Path, target: Path) -> None:
+    """Give a complete file its name, or raise a FileExistsError if that name is taken."""
+    try:
+        target.hardlink_to(temporary)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        target.touch(exist_ok=False)  # this file system has no hard links: reserve the name, then replace
+        temporary.replace(target)
+
+
+LAST = ("config.json", "manifest.json")
+"""what makes a folder a model's: where files are moved one by one, these come behind all others"""
+
+
+def check_new_folder(path: Path, force: bool = False) -> None:
+    """Raise a ValueError unless a folder can be written here: nothing is there, or an empty folder.
+
+    With `force` the folder may hold files: those of the same names are replaced, and all others stay.
+    """
+    if path.exists() and not path.is_dir():
+        raise RegardError(f"{path} already exists and is not a folder: choose another name")
+    if not force and path.is_dir() and any(path.iterdir()):
+        raise RegardError(
+            f"{path} already exists and is not empty: choose another folder, or write into it with --force "
+            "(in Python, force=True)"
+        )
+
+
+@contextmanager
+def new_folder(
+    path: Path, keep_other: bool = False, force: bool = False, obsolete: Collection[str] = ()
+) -> Iterator[Path]:
+    """A temporary folder to write into, which becomes `path` when all went well and vanishes otherwise.
+
+    Its files are flushed to disk before the rename and the parent after it, so that a crash leaves either nothing
+    or everything. Into a folder that is there and empty (the current one, a mount point, what a link leads to) they are
+    moved one by one instead, since whoever stands in it would be left in a folder without a name. If another has come
+    to be meanwhile, it stays, and this is a ValueError, or with `keep_other` no mistake: then either will do.
+
+    With `force`, a folder that holds files gets the new ones too: files of the same names are replaced, those named in
+    `obsolete` are removed, and all others stay.
+    """
+    given, path = path, path.resolve()
+    with writing(given):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.is_dir()
+        temporary = _temporary_name(path / path.name if there else path)
+        temporary.mkdir()
+    try:
+        temporary.chmod(0o755)
+        yield temporary
+        for file in sorted(temporary.rglob("*")):
+            file.chmod(0o755 if file.is_dir() else 0o644)  # some writers leave them private
+            flush(file)
+        flush(temporary)
+        if force and path.is_dir():
+            _replace_each(temporary, path, obsolete)
+        elif not _take_place(temporary, path, there) and not (keep_other and path.is_dir()):
+            raise RegardError(f"{path} has come to be meanwhile, and was left as it is: choose another name")
+        flush(path.parent)
+    except Exception as error:
+        if error_number(error) in FULL and not isinstance(error, WriteError):
+            raise write_error(error, given) from error
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _take_place(temporary: Path, path: Path, there: bool) -> bool:
+    """Whether what was written is at `path` now; not if something else is."""
+    if there:
+        if list(path.iterdir()) != [temporary]:
+            return False
+        _move_each(temporary, path)
+        flush(path)
+        return True
+    try:
+        temporary.rename(path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def _move_each(source: Path, target: Path) -> None:
+    """Move all that is in one folder into another; all of it, or nothing."""
+    moved: list[Path] = []
+    try:
+        for file in sorted(source.iterdir(), key=lambda file: (file.name in LAST, file.name)):
+            file.rename(target / file.name)
+            moved.append(target / file.name)
+    except BaseException:
+        for file in moved:
+            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+        raise
+
+
+def _replace_each(source: Path, target: Path, obsolete: Collection[str]) -> None:
+    """Move all files of one folder into another, in place of those of the same names; remove what is obsolete.
+
+    What makes a folder a model's goes first and comes last, so that a mixture of two is never taken for a model.
+    """
+    files = [file for file in source.rglob("*") if not file.is_dir()]
+    names = sorted((file.relative_to(source) for file in files), key=lambda name: (name.name in LAST, str(name)))
+    for name in names:
+        parents = [target / parent for parent in name.parents if (target / parent).exists()]
+        in_the_way = [parent for parent in parents if not parent.is_dir()]
+        if (target / name).is_dir():
+            in_the_way.append(target / name)
+        if in_the_way:
+            raise RegardError(f"{in_the_way[0]} is in the way of {target / name}: remove it, or choose another folder")
+    for first in LAST:
+        if Path(first) in names or first in obsolete:
+            (target / first).unlink(missing_ok=True)
+    flush(target)
+    for old in obsolete:
+        if Path(old) not in names and (target / old).is_file():
+            (target / old).unlink()
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).replace(target / name)
+    flush(target)
+
+
+def flush(path: Path) -> None:
+    """Have the system write a file or a folder's list of names to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's content, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

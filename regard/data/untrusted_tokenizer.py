@@ -1,0 +1,375 @@
+"""Tokenizers from strangers: a `tokenizer.json` is checked before the library loads it.
+
+Two things can go wrong. A few bytes can stand for a pipeline that multiplies a text: forty replacements of the empty
+pattern, byte-level encoding of what is byte-level already, a template of a million ids. Every component is therefore
+looked up in a list of those we know, which says by how much each can lengthen a text, and the product is bounded; so
+is the length of a piece, of a template and of a pattern, and patterns whose matching can take too long are refused
+(`untrusted_pattern`). And the library itself may need much memory or time to load a file, for which it has no limits
+of its own. Whatever is more than a plain list of pieces and steps is therefore first loaded in a child process whose
+memory and processor time are limited; the child does not import torch and takes about 0.1 s.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.data.untrusted_pattern import check_pattern
+from regard.errors import RegardError
+from regard.formatting import shorten
+
+MAX_PIECE = 4_096
+"""Longest piece of a vocabulary, in characters; the longest in use have some hundred."""
+MAX_ADDED = 1_000_000
+"""Maximum number of characters in all added tokens, after normalisation; the library takes 74 bytes for each."""
+UNICODE_GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18}
+"""Maximum number of characters that Unicode's normalisation forms make of one character."""
+MAX_STEPS = 64
+"""Most steps of a normalizer, a pre-tokenizer, a decoder or a post-processor."""
+MAX_GROWTH = 64
+"""Most characters that one character may become, apart from what Unicode's own normalisation does."""
+MAX_TEMPLATE = 64
+"""Maximum number of special ids that a template may put around a text, or around a pair."""
+MAX_WORD = 1_000
+"""Longest word that WordPiece may split: its time grows with the cube."""
+MAX_CHARSMAP_ENTRY = 128
+"""Longest replacement in a table of SentencePiece's normalisation, in bytes; the longest in use has 33."""
+PLAIN_PIECES = 200_000
+"""Characters of a Unigram vocabulary that is loaded without a trial; the library takes some 350 bytes for each."""
+
+TRIAL_BYTES, TRIAL_CPU_SECONDS, TRIAL_SECONDS = 1_500_000_000, 20, 60
+"""Limits of the child process that loads a tokenizer on trial: memory, processor time, time on the clock."""
+TRIAL_TEXTS = ("", "a", "Hello, world! 123", "L'été  à\tParis\n\n", "é中🙂\u0301" * 20)
+"""Texts that are encoded and decoded on trial."""
+TRIAL_LETTERS, TRIAL_RUN = "aA1é中яا .-_'\n", 3_000
+"""Letters that are repeated this many times on trial, besides those that patterns name, to find what is slow."""
+
+STEPS: dict[str, int] = {
+    # normalizers
+    **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents", "Precompiled"), 1),
+    "BertNormalizer": 3,
+    # normalizers, pre-tokenizers, decoders and post-processors of one name
+    "ByteLevel": 4,
+    "Sequence": 1,
+    "Replace": 1,  # and what its content adds
+    "Prepend": 1,  # and what its text adds
+    # pre-tokenizers
+    **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), 1),
+    **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), 1),
+    "Metaspace": 2,
+    # decoders
+    **dict.fromkeys(("BPEDecoder", "ByteFallback", "CTC", "Fuse", "WordPiece"), 1),
+}
+"""How many times longer each step can make a text."""
+PARTS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+"""The parts of a pipeline, and where a Sequence of each keeps its steps."""
+MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
+PROCESSORS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence")
+
+
+def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None:
+    """A ValueError unless the library can load this `tokenizer.json`, and use it, within bounds.
+
+    `spec` is what `content` holds. What the library would itself refuse is left to it.
+    """
+    try:
+        check_pieces(_pieces(spec.get("model")))
+        check_added(_added(spec))
+        growth = {part: _check_part(part, spec.get(part)) for part in PARTS}
+        if growth["normalizer"] * growth["pre_tokenizer"] > MAX_GROWTH:
+            raise RegardError(f"its normalizer and pre_tokenizer can turn one character into more than {MAX_GROWTH}")
+        if (length := _normalized_length(spec) * growth["normalizer"]) > MAX_ADDED:
+            raise RegardError(
+                f"its normalizer can make {length:,.0f} characters of the added tokens: the maximum is {MAX_ADDED:,}"
+            )
+        _check_model(spec.get("model"))
+    except ValueError as error:
+        raise RegardError(f"{path}: {error}") from None
+    length *= _unicode_growth(spec)
+    if length > MAX_ADDED or not _is_plain(spec):
+        _try(content, _letters(spec), path)
+
+
+def check_pieces(pieces: Iterable[object]) -> None:
+    """A ValueError for a piece that is so long that a few of them fill the memory."""
+    longest = max((len(piece) for piece in pieces if isinstance(piece, str)), default=0)
+    if longest > MAX_PIECE:
+        raise RegardError(f"its vocabulary has a piece of {longest:,} characters: the maximum is {MAX_PIECE:,}")
+
+
+def check_added(tokens: Iterable[object]) -> None:
+    """A ValueError for added tokens that together take too much memory."""
+    tokens = list(tokens)
+    if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED:
+        raise RegardError(f"it adds tokens of more than {MAX_ADDED:,} characters")
+    check_pieces(tokens)
+
+
+def check_charsmap(table: bytes) -> None:
+    """A ValueError if SentencePiece's table of normalisation has a replacement that is too long.
+
+    The table is the size of a trie, the trie, and the replacements, each with a NUL at its end.
+    """
+    replacements = table[4 + int.from_bytes(table[:4], "little") :]
+    longest = max(map(len, replacements.split(b"\0")))
+    if longest > MAX_CHARSMAP_ENTRY:
+        raise RegardError(
+            f"its normalisation replaces a character by {longest:,} bytes: the maximum is {MAX_CHARSMAP_ENTRY}"
+        )
+
+
+def _added(spec: Mapping[str, Any]) -> list[object]:
+    added = spec.get("added_tokens")
+    return [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+
+
+def _normalized_length(spec: Mapping[str, Any]) -> int:
+    """The number of characters in the added tokens that the library normalises; it does so by default."""
+    added = spec.get("added_tokens")
+    tokens = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    return sum(len(str(token.get("content", ""))) for token in tokens if token.get("normalized") is not False)
+
+
+def _unicode_growth(spec: Mapping[str, Any]) -> int:
+    """How many characters the Unicode normalisation forms of a normalizer can make of one."""
+    kinds = [str(step.get("type")) for step in _steps("normalizer", spec.get("normalizer"))]
+    return max((UNICODE_GROWTH.get(kind, 1) for kind in kinds), default=1)
+
+
+def _pieces(model: object) -> Iterator[object]:
+    """The pieces of a vocabulary, and what a model puts before or after each."""
+    if not isinstance(model, dict):
+        return
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        yield from vocabulary
+    elif isinstance(vocabulary, list):
+        yield from (pair[0] for pair in vocabulary if isinstance(pair, list) and pair)
+    for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
+        yield model.get(name)
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, dict):
+        return
+    if (kind := model.get("type")) is not None and kind not in MODELS:
+        raise RegardError(f"its model is of the unknown type {_short(kind)}")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if len(str(model.get(name) or "")) > MAX_GROWTH:
+            raise RegardError(f"its {name} has more than {MAX_GROWTH} characters")
+    longest = model.get("max_input_chars_per_word")
+    if isinstance(longest, int) and longest > MAX_WORD:
+        raise RegardError(f"max_input_chars_per_word={_short(longest)}: the maximum is {MAX_WORD:,}")
+
+
+def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
+    """A part's steps in order, those of a Sequence one by one."""
+    if not isinstance(step, dict):
+        return
+    yield step
+    inner = step.get(PARTS[part])
+    for each in inner if isinstance(inner, list) else []:
+        yield from _steps(part, each)
+
+
+def _check_part(part: str, first: object) -> int | float:
+    """How many times longer a part can make a text; a ValueError if that is too much, or not known."""
+    steps = list(_steps(part, first))
+    if len(steps) > MAX_STEPS:
+        raise RegardError(f"its {part} has {len(steps):,} steps: the maximum is {MAX_STEPS}")
+    if part == "post_processor":
+        _check_templates(steps)
+        return 1
+    growth: int | float = 1
+    tables = 0
+    for step in steps:
+        kind = step.get("type")
+        if not isinstance(kind, str) or kind not in STEPS:
+            raise RegardError(f"its {part} has a step of the unknown type {_short(kind)}")
+        growth *= STEPS[kind] * _growth(step)
+        tables += kind == "Precompiled"
+        _check_step(step)
+    if growth > MAX_GROWTH or tables > 1:
+        raise RegardError(f"its {part} can turn one character into more than {MAX_GROWTH}")
+    return growth
+
+
+def _growth(step: Mapping[str, Any]) -> int | float:
+    """By how much a step's own text lengthens another. A regular expression may match nothing, before every letter."""
+    if "prepend" in step:
+        return 1 + len(str(step["prepend"]))
+    if step.get("type") != "Replace":
+        return 1
+    new, pattern = len(str(step.get("content", ""))), step.get("pattern")
+    old = pattern.get("String") if isinstance(pattern, dict) else None
+    return max(1, new / len(old)) if isinstance(old, str) and old else 1 + new
+
+
+def _check_step(step: Mapping[str, Any]) -> None:
+    pattern = step.get("pattern")
+    if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
+        check_pattern(regex)
+    if "precompiled_charsmap" in step:
+        try:
+            check_charsmap(base64.b64decode(str(step["precompiled_charsmap"]), validate=True))
+        except binascii.Error:
+            raise RegardError("its precompiled_charsmap is not in base64") from None
+    if step.get("type") == "FixedLength" and step.get("length") == 0:
+        raise RegardError("its FixedLength has no length")
+
+
+def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
+    """A ValueError for templates that repeat a text, or put very many ids around it."""
+    totals = {"single": 0, "pair": 0}
+    for step in steps:
+        if (kind := step.get("type")) not in PROCESSORS:
+            raise RegardError(f"its post_processor has a step of the unknown type {_short(kind)}")
+        known = step.get("special_tokens")
+        sizes = {name: _ids(token) for name, token in known.items()} if isinstance(known, dict) else {}
+        for name in totals:
+            template = step.get(name)
+            items = [item for item in template if isinstance(item, dict)] if isinstance(template, list) else []
+            texts = [str(_id(item["Sequence"])) for item in items if "Sequence" in item]
+            if len(set(texts)) < len(texts):
+                raise RegardError(f"its template {name} repeats a text")
+            tokens = [item["SpecialToken"] for item in items if isinstance(item.get("SpecialToken"), dict)]
+            totals[name] += sum(sizes.get(str(_id(token)), 1) for token in tokens)
+        if isinstance(known, list) or sum(sizes.values()) > MAX_TEMPLATE * MAX_TEMPLATE:
+            raise RegardError(f"its template has special tokens of more than {MAX_TEMPLATE * MAX_TEMPLATE:,} ids")
+    for name, total in totals.items():
+        if total > MAX_TEMPLATE:
+            raise RegardError(f"its template {name} puts {total:,} ids around a text: the maximum is {MAX_TEMPLATE}")
+
+
+def _id(item: object) -> object:
+    return item.get("id") if isinstance(item, dict) else None
+
+
+def _ids(token: object) -> int:
+    """How many ids a special token of a template stands for."""
+    ids = token.get("ids") if isinstance(token, dict) else None
+    return len(ids) if isinstance(ids, list) else 1
+
+
+def _short(value: object) -> str:
+    return shorten(repr(value) if not isinstance(value, int) else f"{value:.3g}" if value > 10**9 else str(value), 60)
+
+
+def _is_plain(spec: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer is only lists of pieces and steps whose cost is known: it needs no trial."""
+    steps = [step for part in PARTS for step in _steps(part, spec.get(part))]
+    patterns = [step.get("pattern") for step in steps]
+    regexes = {pattern.get("Regex") for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern}
+    tables = any("precompiled_charsmap" in step for step in steps)
+    model = spec.get("model")
+    pieces = sum(len(piece) for piece in _pieces(model) if isinstance(piece, str))
+    unigram = isinstance(model, dict) and isinstance(model.get("vocab"), list)
+    return not regexes and not tables and not (unigram and pieces > PLAIN_PIECES)
+
+
+# The trial
+
+
+_PASSED: set[bytes] = set()
+"""SHA-256 of the tokenizers that this process has tried already."""
+PROGRAM = """
+import json, sys
+told = json.loads(sys.argv[1])
+sys.path[:] = told["path"]
+try:
+    import resource
+    limits = (("RLIMIT_AS", told["bytes"], 0), ("RLIMIT_CPU", told["seconds"], 1), ("RLIMIT_CORE", 0, 0))
+    for kind, soft, more in limits:  # the soft limit of processor time sends SIGXCPU, the hard one SIGKILL
+        try:
+            resource.setrlimit(getattr(resource, kind), (soft, soft + more))
+        except (AttributeError, OSError, ValueError):
+            pass
+except ImportError:
+    pass
+try:
+    from tokenizers import Tokenizer
+except ImportError:
+    sys.exit(4)
+try:
+    engine = Tokenizer.from_buffer(sys.stdin.buffer.read())
+    engine.no_truncation()
+    engine.no_padding()
+    for text in told["texts"] + [letter * told["run"] + told["end"] for letter in told["letters"]]:
+        engine.decode(engine.encode(text).ids)
+except MemoryError:
+    raise
+except BaseException as error:
+    sys.stdout.buffer.write(str(error)[:1000].encode(errors="replace"))
+    sys.exit(3)
+"""
+
+
+def _letters(spec: Mapping[str, Any]) -> str:
+    """Letters and signs in the patterns of a tokenizer."""
+    patterns = [step.get("pattern") for part in PARTS for step in _steps(part, spec.get(part))]
+    regexes = [str(pattern.get("Regex", "")) for pattern in patterns if isinstance(pattern, dict)]
+    return "".join(dict.fromkeys("".join(regexes)))[:100]
+
+
+def _try(content: bytes, letters: str, path: Path) -> None:
+    """Load and use a tokenizer in a child process; a ValueError if that fails or exceeds its limits.
+
+    Where the system does not limit memory (macOS, Windows) the time limits still apply. Where no child process can be
+    started, or it cannot import the library, only the checks of the file's structure apply.
+    """
+    digest = hashlib.sha256(content).digest()
+    if digest in _PASSED:
+        return
+    told = {
+        "path": [each for each in sys.path if each],
+        "bytes": TRIAL_BYTES,
+        "seconds": TRIAL_CPU_SECONDS,
+        "texts": TRIAL_TEXTS,
+        "letters": "".join(dict.fromkeys(TRIAL_LETTERS + letters)),
+        "run": TRIAL_RUN,
+        "end": f"-{letters}",
+    }
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", PROGRAM, json.dumps(told)],
+            input=content,
+            capture_output=True,
+            env=environment,
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RegardError(f"{path} refused: loading took more than {TRIAL_SECONDS} s") from None
+    except OSError:
+        return
+    if done.returncode == 3:
+        raise RegardError(shorten(f"{path} is no tokenizer: {done.stdout.decode(errors='replace')}"))
+    if done.returncode == 4:
+        return
+    if done.returncode:
+        raise RegardError(f"{path} refused: {_why_killed(done.returncode, done.stderr.decode(errors='replace'))}")
+    _PASSED.add(digest)
+
+
+def _why_killed(status: int, stderr: str) -> str:
+    """What the exit status and the error output of a child process say about the trial."""
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+    if name == "SIGXCPU":
+        return f"loading and using it takes more than {TRIAL_CPU_SECONDS} s of processor time"
+    if name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL") or "MemoryError" in stderr:
+        return f"loading and using it takes more than {TRIAL_BYTES / 1e9:.1f} GB of memory"
+    reason = stderr.strip().splitlines()
+    return shorten(f"the process that loads it on trial ended with {name}: {reason[-1] if reason else 'no message'}")

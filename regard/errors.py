@@ -1,0 +1,62 @@
+"""The exceptions that Regard raises for bad input, and how operating-system errors are worded."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+
+class RegardError(ValueError):
+    """An error caused by input: a file, a text, an option or a value. The message says what is wrong and what to do.
+
+    Any other exception is a bug in Regard (or in the caller's program) and keeps its traceback.
+    """
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Error numbers that mean that nothing more can be written, whatever is being written."""
+ADVICE = {
+    errno.ENOSPC: "free some space, or choose another location",
+    errno.EDQUOT: "free some of your quota, or choose another location",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another location",
+    errno.EROFS: "choose a location that can be written",
+    errno.EACCES: "check the permissions, or choose another location",
+    errno.EPERM: "check the permissions, or choose another location",
+}
+"""What to do about an error of the operating system."""
+
+
+class WriteError(OSError, RegardError):
+    """A file could not be written. The message names the file and says why, and what to do."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def error_number(error: BaseException) -> int:
+    """The operating system's error number; libraries written in Rust put it only into their message. 0 if unknown."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else 0
+
+
+def describe_os_error(error: OSError) -> str:
+    """What an error of the operating system is about, without its number, and what to do about it."""
+    if isinstance(error, WriteError) or error.strerror is None:
+        return str(error)
+    where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    advice = ADVICE.get(error.errno or 0)
+    return f"{where}{error.strerror}" + (f": {advice}" if advice else "")
+
+
+def write_error(error: BaseException, path: Path) -> WriteError:
+    """The error to raise when `path` could not be written."""
+    code = error_number(error)
+    reason = os.strerror(code) if code else str(error)
+    advice = ADVICE.get(code)
+    return WriteError(code, f"{path} cannot be written: {reason}" + (f"; {advice}" if advice else ""))

@@ -1,0 +1,187 @@
+"""Petit: a small French–English world written by us, with its gold alignment and what each sentence shows.
+
+    >>> find("Il ne mange jamais de pommes.").english
+    'He never eats apples.'
+
+One French sentence has one English alone, so that a perfect model scores 100: where French is ambiguous, a word of the
+sentence decides (see `clauses`). The words are in `lexicon.toml`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from zlib import crc32
+
+from regard.config import did_you_mean, require_at_least
+from regard.errors import RegardError
+from regard.petit.english import spell as spell_english
+from regard.petit.french import meet
+from regard.petit.french import spell as spell_french
+from regard.petit.lexicon import load
+from regard.petit.world import Sentence, World
+
+PHENOMENA: dict[str, str] = {
+    "adjective-order": "an adjective that follows its noun in French and precedes it in English: une robe rouge",
+    "adverb": "an adverb of habit or manner, placed differently: il chante souvent, he often sings",
+    "avoir-idiom": "French has what English is: avoir faim, avoir dix ans",
+    "comparative": "plus, moins or aussi … que, and meilleur",
+    "contraction": "de or à and an article in one word: du, des, au, aux",
+    "coordination": "words or clauses joined by et or mais",
+    "demonstrative": "ce, cet, cette, ces",
+    "elision": "a vowel lost before a vowel or a mute h: l', d', qu', n', j', s', m', t', c'",
+    "futur-proche": "aller and an infinitive: il va partir, he is going to leave",
+    "gender-agreement": "an adjective in a feminine form of its own",
+    "generic-article": "a definite article that English leaves out: il aime le pain, he likes bread",
+    "genitive": "de where English has 's: le frère de Marie, Marie's brother",
+    "how-many": "combien de, with the participle that agrees: combien de pommes as-tu mangées",
+    "imparfait": "the imperfect: was …ing, used to …, or the past of a state",
+    "imperative": "a command",
+    "indirect-pronoun": "an indirect object before the verb: me, te, lui, nous, vous, leur",
+    "inversion": "a question with the subject behind the verb: mange-t-il",
+    "language": "parler and a language, without an article",
+    "modal": "pouvoir, devoir, vouloir or savoir and an infinitive",
+    "negation": "ne … pas, ne … jamais, ne … plus",
+    "negative-de": "de instead of un, du or des after a negation: pas de pain",
+    "number-agreement": "an adjective in the plural",
+    "numeral": "a number",
+    "object-pronoun": "a direct object before the verb: me, te, le, la, l', nous, vous, les",
+    "participle-agreement": "a participle that agrees: with être, or with an object before avoir",
+    "partitive": "du, de la, de l' or des: some, any or nothing in English",
+    "passe-compose-avoir": "the passé composé with avoir",
+    "passe-compose-etre": "the passé composé with être, of reflexive verbs and verbs of motion",
+    "place": "a preposition of place: sous, derrière, à côté de, chez …",
+    "possessive": "mon, ma, mes …, which agree with what is possessed",
+    "presentative": "voici, c'est, ce sont",
+    "profession": "a profession without an article: elle est médecin",
+    "question": "a question",
+    "reflexive": "a reflexive verb: se lever",
+    "relative-que": "a relative clause with que",
+    "relative-qui": "a relative clause with qui",
+    "subordinate": "a clause with que, parce que, quand or si",
+    "there-is": "il y a",
+    "weather": "il pleut, il fait froid",
+}
+
+LONGEST = 20
+"""words of the longest French sentence, its stop among them"""
+MAX_PAIRS = 5_000_000
+"""Maximum number of distinct pairs to ask for: drawing many more would hardly end."""
+SPLITS = ("train", "dev", "test", "compositional")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence in both languages, with gold about it."""
+
+    french: str
+    english: str
+    alignment: tuple[tuple[int, int], ...]
+    """(index in words(french), index in words(english)), sorted"""
+    tags: tuple[str, ...]
+    """the names of its phenomena, sorted"""
+
+
+_CLITIC = r"-(?:t-)?(?:je|tu|ils?|elles?|nous|vous|moi|toi|les?|la)\b"
+_WORD = re.compile(
+    rf"\b(?:[cdjlmnst]|qu)'(?=\w)"  # elided: l' qu'
+    rf"|'s\b"  # Marie's
+    rf"|{_CLITIC}"  # -t-il -vous -moi
+    rf"|\w+(?:'(?!s\b)\w+|(?!{_CLITIC})-\w+)*"  # any other word, aujourd'hui and grand-mère among them
+    r"|[^\w\s]",  # a comma or a stop
+    re.IGNORECASE,
+)
+
+
+def spans(sentence: str) -> list[tuple[int, int]]:
+    """Where each word of a sentence begins and ends, in characters."""
+    return [match.span() for match in _WORD.finditer(sentence)]
+
+
+def words(sentence: str) -> list[str]:
+    """The words that alignments count: an elided word, 's, a pronoun behind a hyphen and a stop are words of their own.
+
+    >>> words("L'ami de Marie dort-il ?"), words("Is Marie's friend sleeping?")
+    (["L'", 'ami', 'de', 'Marie', 'dort', '-il', '?'], ['Is', 'Marie', "'s", 'friend', 'sleeping', '?'])
+
+    To put them together again: no space behind an apostrophe that ends a word, before a word that begins with a hyphen
+    or an apostrophe, or before a comma or full stop; in English none before ? and ! either.
+    """
+    return [sentence[start:end] for start, end in spans(sentence)]
+
+
+def pairs(count: int, seed: int = 0, split: str = "train") -> Iterator[Pair]:
+    """So many pairs of a split, no French twice; the same for the same arguments everywhere, and fewer are a prefix.
+
+    No sentence is in two splits, whatever the seeds. Of a hundred sentences about 90 are for training, 5 for dev and 5
+    for test, by a hash of the French; "compositional" holds those with a combination of words (an adjective and its
+    noun, a verb and its object, a verb and its negation) that is never in the other three.
+    """
+    require_at_least(0, count=count)
+    if split not in SPLITS:
+        raise RegardError(f"no split {split!r}: {did_you_mean(split, SPLITS)}")
+    return _distinct(count, seed, split)
+
+
+def _distinct(count: int, seed: int, split: str) -> Iterator[Pair]:
+    world = World(Random(f"petit {split} {seed}").random)
+    seen: set[str] = set()
+    misses = 0
+    while len(seen) < count:
+        sentence = world.say()
+        if sentence.reserved != (split == "compositional"):
+            continue
+        spoken, places = meet(sentence.phrase.french)
+        if len(spoken) > LONGEST:
+            continue
+        text = spell_french(spoken)
+        if split not in ("compositional", _ordinary(text)):
+            continue
+        if text in seen:
+            misses += 1
+            if misses > 200_000:
+                raise RegardError(f"split {split!r} gave {len(seen)} distinct pairs and hardly more: ask for fewer")
+            continue
+        seen.add(text)
+        misses = 0
+        yield _pair(sentence, text, spoken, places)
+
+
+def _ordinary(french: str) -> str:
+    """The split of a sentence without a reserved combination, by a hash that is the same everywhere."""
+    bucket = crc32(french.encode()) % 100
+    return "train" if bucket < 90 else "dev" if bucket < 95 else "test"
+
+
+def _pair(sentence: Sentence, text: str, spoken: list[str], places: list[int]) -> Pair:
+    phrase, tags = sentence.phrase, sentence.tags
+    if len(spoken) < len(places):
+        tags.append("contraction")
+    if any(word[-1] == "'" for word in spoken):
+        tags.append("elision")
+    links = sorted({(places[i], j) for i, j in phrase.links})
+    return Pair(text, spell_english(phrase.english), tuple(links), tuple(sorted(set(tags))))
+
+
+def find(french: str, draws: int = 400_000) -> Pair | None:
+    """The pair of a French sentence, if Petit can say it: sought by chance among sentences of its words alone.
+
+    None means that it was not met in so many draws.
+    """
+    said = words(french)
+    said = [said[0][0].lower() + said[0][1:], *said]
+    world = World(Random(french).random, load().only(said), frozenset(said))
+    for _ in range(draws):
+        sentence = world.attempt()
+        if not sentence:
+            continue
+        spoken, places = meet(sentence.phrase.french)
+        text = spell_french(spoken)
+        if text == french:
+            return _pair(sentence, text, spoken, places)
+    return None
+
+
+def count_lemmas() -> int:
+    """How many lemmas the lexicon has."""
+    return len(load().lemmas())

@@ -1,0 +1,66 @@
+"""A report on a corpus, for people."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from regard.data.corpus import REMEDIES, Corpus
+from regard.data.corpus_report import RATIO, Finding, Report, bins
+from regard.training.corpus_folder import Found
+
+
+def show_found(console: Console, folder: Path, found: Found) -> None:
+    """Which files of a folder are meant, for what."""
+    console.print(f"[bold]{escape(str(folder))}[/]")
+    for line in found.told():
+        console.print(f"  {escape(line)}")
+    console.print()
+
+
+def show_report(console: Console, corpus: Corpus, report: Report) -> None:
+    """Counts, lengths, and what to look at, with file and line."""
+    console.print(f"[bold]{report.rows:,} rows[/] in {escape(' and '.join(corpus.files))}\n")
+    if report.rows:
+        _show_lengths(console, report)
+    table = Table("", box=None, header_style="dim", pad_edge=False)
+    table.add_column("count", justify="right")
+    table.add_column("where (the first few)", overflow="fold")  # never cut: a line number is at the end
+    ratio = f"one side over {RATIO:g} × the other"
+    findings = {"the same row again": report.duplicates}
+    if corpus.sides == 2 and not report.classes:
+        findings[ratio] = report.ratio
+    if report.leaks is not None:
+        findings["test sentences found here"] = report.leaks
+    for what, finding in findings.items():
+        table.add_row(what, *_counted(finding))
+    for kind, count in report.problems.counts.items():
+        table.add_row(f"[bold]{kind}[/]", *_counted(Finding(count, report.problems.examples[kind][:3])))
+    console.print(table)
+    if report.classes:
+        console.print("\n[bold]classes[/]")
+        for name, count in sorted(report.classes.items()):
+            console.print(f"  {escape(name)}  {count:,}")
+    for kind in report.problems.counts:
+        console.print(f"\n[bold]{kind}[/]: {REMEDIES[kind]}.")
+
+
+def _show_lengths(console: Console, report: Report) -> None:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("length in words")
+    for side in range(len(report.words)):
+        table.add_column(f"side {side + 1}", justify="right")
+        table.add_column("")
+    most = max(max(counts) for counts in report.histogram) or 1
+    for i, name in enumerate(bins()):
+        cells = [(f"{counts[i]:,}", "█" * round(16 * counts[i] / most)) for counts in report.histogram]
+        table.add_row(name, *(cell for pair in cells for cell in pair))
+    for what, totals in (("words", report.words), ("characters", report.characters)):
+        table.add_row(f"[dim]{what}[/]", *(cell for total in totals for cell in (f"{total:,}", "")))
+    console.print(table)
+    console.print()
+
+
+def _counted(finding: Finding) -> tuple[str, str]:
+    return f"{finding.count:,}", escape("\n".join(finding.examples))

@@ -1,0 +1,1 @@
+"""Model folders: weights, manifests and metadata, read with validation and written atomically."""

@@ -1,0 +1,63 @@
+"""What a training took, for those who put runs beside each other, or write a model's card: no model is loaded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.evaluation.comparison import Training
+from regard.storage.metadata import Trained, trained_of
+from regard.training.events import Ended, Started, Stepped
+from regard.training.metrics_log import read_metrics
+
+
+def training_facts(folder: Path, about: Mapping[str, Any]) -> Training | None:
+    """What a model's training took: as the log in its run's folder tells, or the model itself once it was exported.
+
+    None of models that others trained. `about` is what the model tells of itself, as in `Stored`.
+    """
+    found = logged(folder) or trained_of(about)
+    if found is None:
+        return None
+    return Training(found.place, found.seconds, found.tokens, found.flops, _start(about))
+
+
+def logged(folder: Path) -> Trained | None:
+    """What the training in a run's folder took; None where no log tells.
+
+    Of a run that was killed it is what was logged last, and lines that cannot be read are left out.
+    """
+    events = read_metrics(folder, strict=False) if folder.is_dir() else []
+    started = [event for event in events if isinstance(event, Started)]
+    told = [event for event in events if isinstance(event, Stepped | Ended)]
+    if not started or not told:
+        return None
+    last = told[-1]
+    return Trained(
+        steps=last.step,
+        tokens=last.tokens,
+        seconds=last.seconds,
+        place="; then ".join(dict.fromkeys(event.place for event in started)),
+        flops=last.flops if isinstance(last, Ended) else None,
+    )
+
+
+def seed_apart(about: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
+    """A model's recipe without its seed, and the seed: runs with one recipe are runs of one system. None without one.
+
+    >>> seed_apart({"recipe": {"name": "a", "train": {"steps": 9, "seed": 3}}})
+    ({'name': 'a', 'train': {'steps': 9}}, 3)
+    """
+    recipe = about.get("recipe")
+    train = recipe.get("train") if isinstance(recipe, dict) else None
+    seed = train.get("seed") if isinstance(train, dict) else None
+    if not isinstance(recipe, dict) or not isinstance(train, dict) or not isinstance(seed, int):
+        return None
+    return recipe | {"train": {key: value for key, value in train.items() if key != "seed"}}, seed
+
+
+def _start(about: Mapping[str, Any]) -> str | None:
+    """The model that was trained further, by its recipe."""
+    recipe = about.get("recipe")
+    model = recipe.get("model") if isinstance(recipe, dict) else None
+    start = model.get("start") if isinstance(model, dict) else None
+    return start if isinstance(start, str) else None

@@ -1,0 +1,203 @@
+"""A recipe's text, as ids: Petit as files, the tokenizer, what is learned from and what is only tried.
+
+What takes long is kept in a folder for the next run, under a name made of what it came from.
+"""
+
+import hashlib
+import json
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from regard import __version__
+from regard.atomic_files import digest, new_folder
+from regard.data.bpe_dropout import varied
+from regard.data.corpus import Corpus, Problems
+from regard.data.tokenized_corpus import Prepared, _texts, prepare
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_stream import BROKEN
+from regard.errors import RegardError
+from regard.petit.corpus_files import write_petit
+from regard.training.recipe import Data, TokenizerSection
+
+PETIT_SEED = 0
+"""of Petit's text, whatever `train.seed` is: runs that differ in their seed differ in nothing else"""
+PLAIN = "plain"
+"""the class of a sentence of Petit that shows no phenomenon"""
+OPENINGS, OPENING_TOKENS, PROMPT = 8, 256, 120
+"""examples of a language model's text, tokens of each with its prompt, characters of the prompt at most"""
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is learned from, and what is only tried."""
+
+    train: Prepared
+    validation: Prepared | None
+    examples: list[tuple[str, str]]
+
+
+def petit_files(data: Data, cache: Path) -> Data:
+    """Petit as files. Its dev split is the validation text.
+
+    A language model learns the French: no sentence of it is in two splits, while two French sentences may have one
+    English. The class of a sentence is its rarest phenomenon: of "Marie ne leur donne jamais de bijoux", which shows
+    three, negative-de. So a model must find all of them and know which is rarer, among some 40 classes.
+    """
+    folder = cache / f"petit-{__version__}-{data.petit}-{PETIT_SEED}"
+    if not folder.is_dir():
+        with new_folder(folder, keep_other=True) as temporary:  # another run may write the same
+            write_petit(data.petit, temporary / "text", PETIT_SEED)
+            _write_rarest(temporary / "text")
+    sides = {"translation": ("fr", "en"), "language": ("fr",), "classification": ("fr", "rarest")}[data.task]
+    train, dev = (
+        Corpus(tuple(str(folder / "text" / f"{split}.{side}") for side in sides)) for split in ("train", "dev")
+    )
+    return replace(data, petit=0, train=(train,), validation=dev, skip_bad=True)  # a class may be rarer than the text
+
+
+def _write_rarest(folder: Path) -> None:
+    """The rarest phenomenon of each sentence, counted in the training text, into `NAME.rarest`."""
+    tags = {split: [line.split() for line in _lines(folder / f"{split}.tags")] for split in ("train", "dev")}
+    counts = Counter(chain.from_iterable(tags["train"]))
+    for split, sentences in tags.items():
+        known = ([tag for tag in sentence if tag in counts] for sentence in sentences)
+        rarest = (min(tags, key=lambda tag: (counts[tag], tag)) if tags else PLAIN for tags in known)
+        (folder / f"{split}.rarest").write_text("".join(f"{tag}\n" for tag in rarest), encoding="utf-8")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def trained_tokenizer(data: Data, section: TokenizerSection, cache: Path) -> Tokenizer:
+    """A tokenizer of all training text, what is held out of it included; or the one that an earlier run has trained."""
+    origin = {
+        "library": tokenizers.__version__,
+        "files": [[(digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
+        "read": [[corpus.columns, corpus.keys] for corpus in data.train],
+        "data": [data.task, data.documents, data.skip_bad],
+        "tokenizer": {"kind": section.kind, "vocab_size": section.vocab_size},
+    }
+    folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
+    if not folder.is_dir():
+        with new_folder(folder, keep_other=True) as temporary:  # another run may train the same
+            Tokenizer.train(_training_texts(data), section.vocab_size, section.kind).save(temporary)
+    return Tokenizer.load(folder)
+
+
+def _training_texts(data: Data) -> Iterator[str]:
+    """Every text of the training files, of both sides; a class is no text."""
+    sides = 1 if data.task == "classification" else None
+    for corpus in data.train:
+        for fields, _ in _texts(corpus, Problems(data.skip_bad), data.documents):
+            yield from fields[:sides]
+
+
+def prepared_text(
+    data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0, seed: int = 0
+) -> Text:
+    """The text as ids, parted into what is learned from, with BPE dropout if asked for, and what is not."""
+    text = _parts(data, tokenizer, cache, problems)
+    return replace(text, train=varied(text.train, tokenizer, dropout, seed=seed)) if dropout else text
+
+
+def _parts(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems) -> Text:
+    """The text as ids, parted into what is learned from and what is not."""
+    labelled = data.task == "classification"
+    how: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
+    train = prepare(data.train, tokenizer, cache / "prepared", problems, **how)
+    if data.validation is not None:
+        validation = prepare([data.validation], tokenizer, cache / "prepared", problems, classes=train.classes, **how)
+    elif data.held_out:
+        train, validation = split(train, data.held_out, anywhere=data.documents == "file")
+    else:
+        return Text(train, None, [])
+    if data.task == "language":
+        return Text(train, validation, _openings(validation, tokenizer))
+    corpora = data.train if data.validation is None else (data.validation,)
+    return Text(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
+
+
+def split(data: Prepared, share: float, anywhere: bool = False) -> tuple[Prepared, Prepared]:
+    """The text without its last share, and that share: whole examples or, if it may be cut `anywhere`, tokens."""
+    total = len(data.tokens[0]) if anywhere else len(data)
+    cut = int(total * (1 - share))
+    if not 0 < cut < total:
+        what = "tokens" if anywhere else "examples"
+        raise RegardError(f"data.held_out={share} of {total} {what} leaves nothing on one side: it needs more text")
+    if anywhere:
+        (offsets,) = data.offsets
+        parts = np.append(offsets[offsets < cut], cut), np.insert(offsets[offsets > cut], 0, cut)
+        return _part(data, (parts[0],), slice(None)), _part(data, (parts[1],), slice(None))
+    first, last = slice(None, cut), slice(cut, None)
+    return (
+        _part(data, tuple(offsets[: cut + 1] for offsets in data.offsets), first),
+        _part(data, tuple(offsets[cut:] for offsets in data.offsets), last),
+    )
+
+
+def _part(data: Prepared, offsets: Sequence[Any], rows: slice) -> Prepared:
+    """The examples between these offsets, and nothing beside them."""
+    tokens = tuple(ids[each[0] : each[-1]] for ids, each in zip(data.tokens, offsets, strict=True))
+    labels = None if data.labels is None else data.labels[rows]
+    return replace(data, tokens=tokens, offsets=tuple(each - each[0] for each in offsets), labels=labels)
+
+
+def _last_rows(
+    corpora: Sequence[Corpus], count: int, skip_bad: bool, classes: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """The last rows as they stand in the files: those that `split` holds out, or all."""
+    rows = chain.from_iterable(corpus.rows(Problems(skip_bad)) for corpus in corpora)
+    pairs = ((row.fields[0], row.fields[1]) for row in rows)
+    if classes:
+        pairs = ((text, label.strip()) for text, label in pairs if label.strip() in classes)
+    return list(deque(pairs, maxlen=count))
+
+
+def _openings(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """Prompts and what follows them: the beginnings of some texts or, of a few long ones, passages from a line on."""
+    (tokens,), (offsets,) = data.tokens, data.offsets
+    many = len(data) >= OPENINGS
+    places = offsets[np.linspace(0, len(data) - 1, OPENINGS).astype(int)] if many else ()
+    spread = range(0, max(1, len(tokens) - OPENING_TOKENS), max(1, len(tokens) // OPENINGS))
+    found = []
+    for place in places if many else spread:
+        stop = min(place + OPENING_TOKENS, offsets[np.searchsorted(offsets, place, "right")])
+        text = tokenizer.decode(tokens[place:stop].tolist()).strip(BROKEN)
+        within = place not in offsets and "\n" in text[:-1]
+        found.append(_parted(text.partition("\n")[2] if within else text))
+    return [pair for pair in found if all(pair)]
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A text in two, at the last space within its first third; the space goes to the second part, as BPE wants it."""
+    third = min(PROMPT, max(1, len(text) // 3))
+    cut = max(text.rfind(" ", 1, third), text.rfind("\n", 1, third))
+    cut = cut if cut > 0 else third
+    return text[:cut], text[cut:]
+
+
+def text_digest(text: Text) -> str:
+    """SHA-256 of the ids, of where each example begins, and of classes."""
+    found = hashlib.sha256()
+    for part in (text.train, text.validation):
+        if part is not None:
+            for numbers in (*part.tokens, *part.offsets, *([] if part.labels is None else [part.labels])):
+                found.update(f"{numbers.dtype} {len(numbers)} ".encode())
+                found.update(np.ascontiguousarray(numbers).data)
+    return found.hexdigest()
+
+
+def begin_with(data: Prepared, before: Sequence[int]) -> Prepared:
+    """The same text with these ids before each example of the first side."""
+    offsets, tokens = data.offsets[0], np.asarray(data.tokens[0])
+    longer = np.insert(tokens, np.repeat(offsets[:-1], len(before)), np.tile(before, len(data)).astype(tokens.dtype))
+    moved = offsets + len(before) * np.arange(len(offsets))
+    return replace(data, tokens=(longer, *data.tokens[1:]), offsets=(moved, *data.offsets[1:]))

@@ -1,0 +1,242 @@
+"""Training beside peers: that all of them do the same work. How fast they are is measured elsewhere."""
+
+import io
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks import train as bench_train
+from benchmarks.common import Timed, ratios
+from benchmarks.train import WORKS, Engine, Work, bench, check_alike, measure, prepared, sentences
+from regard.config import ModelConfig, preset
+from regard.data.batches import IGNORE, Batch, translation
+from regard.training.device import Place
+from regard.training.recipe import Train
+from regard.training.recipe_files import read_recipe
+
+pytest.importorskip("transformers")
+
+SIZES: dict[str, Any] = {"vocab_size": 4097, "d_model": 32, "heads": 2, "layers": 2, "d_ff": 64}
+TRANSLATOR = Work("tiny", ModelConfig(**SIZES), Train(batch_tokens=200, max_length=64), steps=2, sentence=8)
+WRITER = Work(
+    "tiny",
+    preset("gpt2-small", **SIZES | {"vocab_size": 4096}, max_length=16, dropout=0.0),
+    Train(batch_tokens=64, max_length=16, optimizer="adamw", weight_decay=0.1, clip=1.0, label_smoothing=0.0),
+    steps=2,
+)
+NANOGPT = '''
+from dataclasses import dataclass
+import torch
+import torch.nn.functional as F
+
+@dataclass
+class GPTConfig:
+    block_size: int
+    vocab_size: int
+    n_layer: int
+    n_head: int
+    n_embd: int
+    dropout: float
+    bias: bool
+
+class GPT(torch.nn.Module):
+    """As large as the real one of the same config."""
+    def __init__(self, config):
+        super().__init__()
+        print("number of parameters: some")
+        self.tokens = torch.nn.Embedding(config.vocab_size, config.n_embd)
+        self.positions = torch.nn.Embedding(config.block_size, config.n_embd)
+        torch.nn.init.normal_(self.tokens.weight, std=0.02)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(config.n_embd, config.n_head, 4 * config.n_embd, config.dropout)
+            for _ in range(config.n_layer)
+        )
+
+    def configure_optimizers(self, weight_decay, learning_rate, betas, device_type):
+        assert device_type == "cpu"
+        return torch.optim.AdamW(self.parameters(), learning_rate, betas, weight_decay=weight_decay)
+
+    def forward(self, idx, targets):
+        x = self.tokens(idx) + self.positions.weight[: idx.size(1)]
+        for layer in self.layers:
+            x = layer(x)
+        logits = x @ self.tokens.weight.T
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+'''
+
+
+@pytest.fixture
+def nanogpt(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(NANOGPT)
+    return tmp_path
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_translators_do_the_same_work(norm: Literal["pre", "post"]) -> None:
+    work = replace(TRANSLATOR, config=ModelConfig(**SIZES, norm=norm))
+    engines, losses = prepared(work, "cpu")
+    assert list(engines) == ["Hugging Face Marian, float32", "torch.nn.Transformer, float32", "Regard, float32"]
+    *_, ours = engines.values()
+    for engine in engines.values():
+        assert engine.batches is ours.batches
+        assert engine.parameters == pytest.approx(ours.parameters, rel=0.01)
+        assert losses[engine.name] == pytest.approx(math.log(work.config.outputs), rel=0.1)
+
+
+def test_language_models_do_the_same_work(nanogpt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = replace(WRITER.config, d_ff=4 * WRITER.config.d_model)
+    engines, losses = prepared(replace(WRITER, config=config), "cpu", nanogpt)
+    assert list(engines) == ["nanoGPT, float32", "Hugging Face GPT-2, float32", "Regard, float32"]
+    assert capsys.readouterr().out == ""
+    for loss in losses.values():
+        assert loss == pytest.approx(math.log(config.outputs), rel=0.1)
+
+
+@pytest.mark.parametrize("work", [TRANSLATOR, WRITER])
+def test_every_engine_learns(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_train, "LR", 1e-2)
+    engines, _ = prepared(replace(work, config=replace(work.config, dropout=0.0)), "cpu")
+    for engine in engines.values():
+        batch = engine.batches[0]
+        losses = [float(engine.step(batch)) for _ in range(5)]
+        assert losses[-1] < losses[0] - 0.1, engine.name
+
+
+def test_padding_changes_no_loss_of_a_peer() -> None:
+    """What pads lengths up on a GPU leaves the peers' losses as they are, and their masks hide it."""
+    work = replace(TRANSLATOR, config=replace(TRANSLATOR.config, dropout=0.0))
+    options = {"end": 0, "pad": work.config.outputs, "batch_tokens": 200}
+    batch = next(translation(sentences(20, 8, work.config.outputs), **options).epoch(0))
+    longer = bench_train._rounded(batch, work.config.outputs)
+    assert longer.tokens.size(1) % 8 == 0
+    assert longer.positions > batch.positions
+    assert longer.targets == batch.targets
+    for network in (bench_train._Marian(work), bench_train._TorchTransformer(work)):
+        one, other = (network(each.tokens, each.labels, each.source, each.source_lengths) for each in (batch, longer))
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_packed_batches_are_full_and_of_one_shape() -> None:
+    work = replace(TRANSLATOR, train=Train(batch_tokens=512, max_length=64), steps=3)
+    packed = bench_train._pairs(work, packed=True)
+    assert len(packed) == 3
+    assert {batch.tokens.shape for batch in packed} == {(8, 64)}
+    assert all((batch.labels != IGNORE).any(1).all() for batch in packed)
+
+
+def test_the_table_has_a_row_for_each_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_train, "WORKS", {"cpu": {"tiny": lambda: TRANSLATOR}})
+    printed = io.StringIO()
+    bench(Console(file=printed, width=200), "cpu", 1, ["tiny"])
+    *_, head, marian, torchs, ours, strongest = printed.getvalue().splitlines()
+    assert head.split() == ["tiny", "tokens/s", "spread", "weights", "first", "loss", "float32", "÷", "this"]
+    rows = [re.split(r"  +", row.strip()) for row in (marian, torchs, ours)]
+    assert [row[0] for row in rows] == [
+        "Hugging Face Marian, float32",
+        "torch.nn.Transformer, float32",
+        "Regard, float32",
+    ]
+    rates = [float(row[1].replace(",", "")) for row in rows]
+    assert [float(row[-1]) for row in rows[:2]] == pytest.approx([rates[2] / rate for rate in rates[:2]], abs=0.01)
+    best = rows[0] if rates[0] > rates[1] else rows[1]
+    assert strongest.strip() == f"strongest peer: {best[0]}; Regard, float32 is {best[-1]} × as fast"
+
+
+def test_a_ratio_is_that_of_the_rates() -> None:
+    timed = {"other": Timed([2.0, 4.0, 3.0]), "Regard, float32": Timed([1.0])}
+    table = ratios("work", "tokens/s", timed, {"other": 30, "Regard, float32": 20})
+    cells = [list(column.cells) for column in table.columns]
+    assert cells == [["other", "Regard, float32"], ["10.0", "20.0"], ["2.00", "1.00"], ["2.00", ""]]
+
+
+def test_the_strongest_peer_is_named_whatever_the_order() -> None:
+    seconds = {"slow": 4.0, "strong": 2.0, "weak": 3.0, "Regard, float32": 1.5, "Regard, bfloat16": 1.0}
+    timed = {name: Timed([each]) for name, each in seconds.items()}
+    told = "strongest peer: strong; Regard, bfloat16 is 2.00 × as fast"
+    assert ratios("work", "tokens/s", timed, dict.fromkeys(timed, 60)).caption == told
+    alone = {name: each for name, each in timed.items() if name.startswith("Regard")}
+    assert ratios("work", "tokens/s", alone, dict.fromkeys(alone, 60)).caption is None
+    served = {name: Timed([1.0]) for name in ("HTTP, one client", "HTTP, 8 clients")}
+    assert ratios("work", "tokens/s", served, dict.fromkeys(served, 60)).caption is None
+
+
+def test_every_peer_is_compiled_where_regard_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU no peer runs eagerly beside a compiled Regard; here the engines are only listed."""
+    asked = {}
+
+    def peer(name: str, *_arguments: object, compiled: bool, **_options: object) -> Engine:
+        asked[name] = compiled
+        return Engine(name, 1, [], lambda batch: batch.tokens)
+
+    monkeypatch.setattr(bench_train, "_peer", peer)
+    place = Place(torch.device("cpu"), torch.bfloat16, compiled=True)
+    monkeypatch.setattr(bench_train, "find_place", lambda _train: place)
+    monkeypatch.setattr(bench_train, "_ours", lambda *_: Engine("Regard", 1, [], lambda batch: batch.tokens))
+    monkeypatch.setattr(Batch, "pinned_for", lambda self, _device: self)
+    for work in (TRANSLATOR, WRITER):
+        list(bench_train._engines(replace(work, train=replace(work.train, max_length=64)), "cuda", None))
+    assert asked == dict.fromkeys(("Hugging Face Marian", "torch.nn.Transformer", "Hugging Face GPT-2"), True)
+
+
+def test_models_of_unlike_size_are_refused() -> None:
+    engines = [Engine(name, size, [], lambda batch: batch.tokens) for name, size in {"a": 102, "b": 100}.items()]
+    with pytest.raises(ValueError, match="a has 102 weights and b 100"):
+        check_alike(engines)
+    check_alike([replace(engines[0], parameters=101), engines[1]])
+
+
+def test_a_peer_that_compiles_for_ever_goes_on_without() -> None:
+    def compiled(batch: object) -> torch.Tensor:
+        raise torch._dynamo.exc.FailOnRecompileLimitHit("again")
+
+    batches = bench_train._rows(WRITER)
+    engine = Engine("peer, compiled", 1, batches, compiled, otherwise=lambda _batch: torch.tensor(7.0))
+    found, loss = bench_train._warmed_up(engine, least=3)
+    assert found.name == "peer, eager since each shape is compiled anew"
+    assert (loss, float(found.step(batches[0]))) == (7.0, 7.0)
+
+
+def test_works_are_the_recipes() -> None:
+    petit = WORKS["cpu"]["petit"]()
+    assert petit.config == read_recipe("petit-fr-en").config(2049)
+    assert petit.train.batch_tokens == 2_000
+    assert WORKS["cuda"]["gpt2"]().config.vocab_size == 50_304
+    assert WORKS["cuda"]["base"]().config.outputs == 32_000
+
+
+def test_a_precision_that_a_recipe_chooses_is_measured_too() -> None:
+    work = replace(TRANSLATOR, train=replace(TRANSLATOR.train, precision="bfloat16"))
+    engines, losses = prepared(work, "cpu")
+    assert list(engines)[2:] == ["Regard, float32", "Regard, bfloat16"]
+    assert losses["Regard, bfloat16"] == pytest.approx(losses["Regard, float32"], rel=0.05)
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO())
+    with pytest.raises(ValueError, match="no work 'petti' to measure: did you mean 'petit'"):
+        bench(console, "cpu", 1, ["petti"])
+    with pytest.raises(ValueError, match="gpt2 is not measured on cpu: there it is petit or multi30k"):
+        bench(console, "cpu", 1, ["gpt2"])
+    with pytest.raises(ValueError, match=r"model.py: there is no such file; --nanogpt is a checkout"):
+        measure(WRITER, "cpu", 1, tmp_path)
+
+
+def test_transformers_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ValueError, match=r"pip install 'regard\[bench\]'"):
+        measure(TRANSLATOR, "cpu", 1)
+
+
+def test_the_command_refuses_nonsense() -> None:
+    command = [sys.executable, "-m", "regard", "bench", "train", "--device", "cpu", "--work", "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "no work 'nonsense' to measure: known are petit, multi30k, gpt2, base" in done.stderr.replace("\n", " ")

@@ -1,0 +1,298 @@
+"""`regard translate`, `generate`, `verify` as people run them: arguments, files, pipes, terminals and mistakes."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from regard import api, models
+from regard.cli import app
+from regard.evaluation import verify as module
+from regard.storage import model_folder as store
+from tests.decoding.test_text_model import ANSWERS, TEXTS, random_model
+
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A translator that says something else for each text."""
+    model = random_model()
+    model.network.float()
+    folder = tmp_path_factory.mktemp("models") / "pair"
+    store.save(model, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A language model."""
+    model = random_model(kind="decoder")
+    model.network.float()
+    folder = tmp_path_factory.mktemp("models") / "language"
+    store.save(model, folder)
+    return str(folder)
+
+
+def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def refused(*arguments: str, stdin: str | bytes | None = None) -> str:
+    """The message of a mistake, which `main` prints."""
+    done = run(*arguments, stdin=stdin)
+    assert isinstance(done.exception, ValueError), done.output
+    return str(done.exception)
+
+
+@contextmanager
+def process(*arguments: str, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own, which does not outlive the test."""
+    command = [sys.executable, "-m", "regard", *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def expected(folder: str, texts: list[str], **options: object) -> list[str]:
+    return [re.sub(r"[\r\n]+", " ", text) for text in api.load(folder).translate(texts, max_tokens=6, **options)]
+
+
+QUICK = ("--max-tokens", "6", "--precision", "float32")
+
+
+def test_texts_as_arguments(pair: str) -> None:
+    done = run("translate", *TEXTS, "--model", pair, *QUICK)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.split("\n") == [*expected(pair, TEXTS), ""]
+    greedy = run("translate", *TEXTS, "--model", pair, *QUICK, "--beam", "1")
+    assert greedy.stdout.split("\n") == [*expected(pair, TEXTS, beam=1), ""]
+
+
+def test_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
+    """BOM and CRLF are dropped, U+2028 is no end of a line, blank lines stay."""
+    source, target = tmp_path / "in.fr", tmp_path / "out.en"
+    odd = f"{TEXTS[2]}\u2028{TEXTS[3]}"
+    source.write_bytes(b"\xef\xbb\xbf" + f"{TEXTS[0]}\r\n\n{odd}\n{TEXTS[1]}".encode())
+    done = run("translate", "--model", pair, "--input", str(source), "--output", str(target), *QUICK)
+    assert (done.exit_code, done.output) == (0, "")
+    wanted = expected(pair, [TEXTS[0], "", odd, TEXTS[1]])
+    assert target.read_bytes().decode().split("\n") == [*wanted, ""]
+
+
+def test_stdin_in_order(pair: str) -> None:
+    lines = [TEXTS[i % len(TEXTS)] if i % 7 else "" for i in range(45)]
+    done = run("translate", "--model", pair, *QUICK, stdin="\n".join(lines))
+    assert done.stdout.split("\n") == [*expected(pair, lines), ""]
+
+
+def test_n_best_and_scores_in_columns(pair: str) -> None:
+    done = run("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
+    rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    best = api.load(pair).translations(TEXTS[:2], max_tokens=6, n_best=2)
+    assert [float(row[1]) for row in rows] == pytest.approx([e.score for each in best for e in each], abs=1e-3)
+    only = run("translate", TEXTS[0], "--model", pair, *QUICK, "--scores").stdout.split("\t", 1)
+    assert float(only[0]) == pytest.approx(best[0][0].score, abs=1e-3)
+    assert len(only) == 2
+
+
+def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
+    content = f"{TEXTS[0]}\n{TEXTS[1]}\n".encode() + b"caf\xe9\n" + TEXTS[2].encode()
+    done = run("translate", "--model", pair, *QUICK, stdin=content)
+    assert str(done.exception) == ("stdin:3: invalid UTF-8 (at byte 3): convert the input: iconv -f latin1 -t utf-8")
+    assert done.stdout.split("\n") == [*expected(pair, TEXTS[:2]), ""]
+    (tmp_path / "a.fr").write_bytes(b"a\0b\n")
+    assert "a.fr:1: NUL byte" in refused("translate", "-m", pair, "-i", str(tmp_path / "a.fr"))
+    assert "stdin:1: too long: break it up" in refused("translate", "-m", pair, stdin="a" * 100_001)
+
+
+def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "HERE", tmp_path / "nowhere")
+    assert "fr-en comes with Regard" in refused("translate", "a")
+    assert "there is no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
+    assert "is no model's folder" in refused("generate", "a", "-m", str(tmp_path))
+    assert "the text is empty" in refused("translate", " ", "-m", pair)
+    assert "text 1 is not UTF-8" in refused("translate", "\udcff", "-m", pair)
+    assert "beam=0 is too small" in refused("translate", "a", "-m", pair, "--beam", "0")
+    assert "beam=9999 is wider than" in refused("translate", "a", "-m", pair, "--beam", "9999")
+    assert "n_best=5 of beam=4" in refused("translate", "a", "-m", pair, "--n-best", "5")
+    assert "both texts and --input in" in refused("translate", "a", "-m", pair, "-i", "in")
+    assert "--output is --input" in refused("translate", "-m", pair, "-i", "in", "-o", "in")
+    assert "there is no such file" in refused("translate", "-m", pair, "-i", "nowhere")
+    assert "did you mean 'cuda'" in refused("translate", "a", "-m", pair, "--device", "cdua")
+    assert "needs an encoder" in refused("translate", "a", "-m", str(_encoder(tmp_path)))
+    assert "temperature=nan" in refused("generate", "a", "-m", language, "--temperature", "nan")
+    assert "top_p=0.0" in refused("generate", "a", "-m", language, "--top-p", "0")
+    assert "the prompt is empty" in refused("generate", "", "-m", language)
+    assert "needs a decoder" in refused("generate", "a", "-m", pair)
+    if not torch.cuda.is_available():
+        assert "finds no GPU" in refused("verify", pair, "--device", "cuda")
+    assert (tmp_path / "in").read_text() == "a\n"
+
+
+def _encoder(folder: Path) -> Path:
+    model = random_model(kind="encoder")
+    model.network.float()
+    store.save(model, folder / "encoder")
+    return folder / "encoder"
+
+
+def test_generate_prints_prompt_and_continuation(language: str) -> None:
+    wanted = api.load(language).generate("Le chat", max_tokens=9)
+    for way in ("--stream", "--no-stream"):
+        done = run("generate", "Le chat", "--model", language, "--max-tokens", "9", way)
+        assert (done.exit_code, done.stdout) == (0, wanted + "\n")
+    piped = run("generate", "-", "--model", language, "--max-tokens", "9", stdin="Le chat\n")
+    assert piped.stdout == wanted + "\n"
+
+
+def test_generate_passes_its_options_on(language: str) -> None:
+    options = {
+        "temperature": 0.9,
+        "top_k": 50,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "seed": 5,
+        "repetition_penalty": 1.2,
+        "no_repeat_ngram": 3,
+    }
+    wanted = api.load(language).generate("Le chat", max_tokens=30, stop=["e"], **options)
+    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    done = run("generate", "Le chat", "-m", language, "--max-tokens", "30", "--stop", "e", *flags)
+    assert done.stdout == wanted + "\n"
+    other = run("generate", "Le chat", "-m", language, "--max-tokens", "30", "--temperature", "0.9", "--seed", "6")
+    assert other.stdout != done.stdout
+
+
+def test_verify_says_what_holds(pair: str) -> None:
+    done = run("verify", pair, "--cases", "1", "--no-compile")
+    assert done.exit_code == 0, done.output
+    assert "✓ cached = uncached" in done.stdout
+    assert "– compiled = eager" in done.stdout
+    assert "All hold." in done.stdout
+    report = json.loads(run("verify", pair, "--cases", "1", "--no-compile", "--json").stdout)
+    assert report["passed"]
+    assert {"name", "difference", "limit", "passed", "bfloat16", "skipped", "worst", "how"} == set(report["checks"][0])
+
+
+def test_verify_exits_with_1_when_something_differs(pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.DIFFERENCES, "fast = readable", lambda *_: 0.5)
+    done = run("verify", pair, "--cases", "1", "--no-compile")
+    assert done.exit_code == 1
+    assert "✗ fast = readable" in done.stdout
+    assert "fast = readable does not hold: case 0 differs most." in done.stdout
+    report = run("verify", pair, "--cases", "1", "--no-compile", "--json")
+    assert (report.exit_code, json.loads(report.stdout)["passed"]) == (1, False)
+
+
+@pytest.mark.parametrize("command", ["translate", "generate", "verify", "export"])
+def test_help_has_an_example(command: str) -> None:
+    help_ = re.sub(r"\s+", " ", run(command, "--help").stdout)
+    assert f"Example: regard {command}" in help_
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_results_are_written_before_they_are_shown(
+    command: str, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that leaves, as head does, takes nothing away."""
+
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    for show in ("scores.show_translation", "comparison.show_comparison"):
+        monkeypatch.setattr(f"regard.plots.{show}", gone)
+    (tmp_path / "a.fr").write_text("".join(f"{text}\n" for text in TEXTS))
+    (tmp_path / "a.en").write_text("".join(f"{text}\n" for text in ANSWERS))
+    source, reference, out, report = (str(tmp_path / name) for name in ("a.fr", "a.en", "out.json", "report.md"))
+    test = {
+        "evaluate": (pair, source, reference),
+        "compare": (pair, reference, "--source", source, "--reference", reference, "--report", report),
+    }[command]
+    done = run(command, *test, "--beam", "1", "--out", out)
+    assert isinstance(done.exception, BrokenPipeError), done.output
+    assert "systems" in (told := json.loads(Path(out).read_text())) or "system" in told
+    assert command == "evaluate" or Path(report).read_text()
+
+
+@pytest.mark.slow
+def test_a_process_reads_stdin_and_names_its_mistakes(pair: str) -> None:
+    with process("translate", "--model", pair, *QUICK) as running:
+        out, err = running.communicate(f"{TEXTS[0]}\n".encode() + b"\xff\n")
+    assert out.decode() == expected(pair, TEXTS[:1])[0] + "\n"
+    assert err.decode().startswith("regard: stdin:2: invalid UTF-8")
+    assert running.returncode == 2
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_ends_it_quietly(pair: str) -> None:
+    with process("translate", "--model", pair, *QUICK) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdin.write(f"{TEXTS[0]}\n".encode() * 40)
+        running.stdin.flush()
+        assert running.stdout.readline().decode() == expected(pair, TEXTS[:1])[0] + "\n"
+        running.stdout.close()
+        running.stdin.write(f"{TEXTS[0]}\n".encode() * 400)
+        running.stdin.close()
+        assert running.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_after_an_interrupt_what_is_done_is_written(pair: str, tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    with process("translate", "--model", pair, *QUICK, "--output", str(target)) as running:
+        assert running.stdin is not None
+        assert running.stderr is not None
+        running.stdin.write(f"{TEXTS[0]}\n".encode() * 40)  # more than are read at first, fewer than twice that
+        running.stdin.flush()
+        deadline = time.monotonic() + 60
+        while not (target.exists() and target.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
+        assert b"what was done is written" in running.stderr.read()
+    assert target.read_text() == (expected(pair, TEXTS[:1])[0] + "\n") * 32
+
+
+@pytest.mark.slow
+def test_a_person_who_types_is_answered_line_by_line(pair: str) -> None:
+    master, slave = pty.openpty()
+    with process("translate", "--model", pair, *QUICK, stdin=slave, stdout=slave, stderr=slave) as running:
+        os.close(slave)
+        assert "Ctrl-D ends." in _read(master, "Ctrl-D ends.")
+        for text in TEXTS[:2]:
+            os.write(master, f"{text}\n".encode())
+            answer = expected(pair, [text])[0].strip()[:20]
+            assert answer in _read(master, answer)
+        os.write(master, b"\x04")
+        assert running.wait(30) == 0
+    os.close(master)
+
+
+def _read(terminal: int, until: str) -> str:
+    """What a terminal shows, until it shows this."""
+    shown, deadline = b"", time.monotonic() + 60
+    while until not in shown.decode(errors="replace") and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1.0)[0]:
+            shown += os.read(terminal, 4096)
+    return shown.decode(errors="replace")

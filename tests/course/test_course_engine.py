@@ -1,0 +1,626 @@
+"""The course's engine: files read, run apart and watched; shape comments and style."""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.course import style
+from regard.course.assignment import Assignment, read
+from regard.course.line_tracing import MOST_OF_ONE
+from regard.course.notebook import MOST_SOURCE, Solution, read_solution
+from regard.course.observation_bytes import packed, unpacked
+from regard.course.observe import Failure, Held, Observed, observe
+from regard.course.sandbox import KEPT_OUTPUT, observe_apart
+from regard.course.shape_comments import Remark, in_words, shape_remarks
+from regard.course.solution_process import Limits
+from regard.course.style import longest_function, style_note, style_remarks
+from regard.course.terminal_report import shape_said
+
+PROBES = """
+import torch
+
+def example(names):
+    return {"twice": names["twice"](torch.arange(6.0).view(2, 3))}
+
+def more(names):
+    return {"twice": names["twice"](torch.ones(2)), "chance": torch.rand(2)}
+"""
+RIGHT = "import torch\n\n\ndef twice(x):\n    return x + x\n"
+
+
+@pytest.fixture
+def doubling(tmp_path: Path) -> Assignment:
+    folder = tmp_path / "doubling"
+    folder.mkdir()
+    (folder / "assignment.toml").write_text(
+        'title = "Twice"\ndefines = ["twice"]\nstages = []\n'
+        "[points]\nexample = 1.0\nmore = 1.0\n[sizes]\nrows = 2\nseq = 3\n"
+    )
+    (folder / "probes.py").write_text(PROBES)
+    return read(folder)
+
+
+Apart = Callable[..., Observed]
+
+
+@pytest.fixture
+def apart(doubling: Assignment, tmp_path: Path) -> Apart:
+    """A source, run in a process of its own."""
+
+    def run(source: str, name: str = "mine.py", **limits: float) -> Observed:
+        path = tmp_path / name
+        path.write_text(source)
+        return observe_apart(path, doubling, Limits(**limits))  # type: ignore[arg-type]
+
+    return run
+
+
+# A process of its own
+
+
+def test_the_same_is_seen_apart_as_here(apart: Apart, doubling: Assignment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_SECRET", "hush")
+    source = (
+        RIGHT
+        + "import os, sys, threading, time\n"
+        + "print('all right!', os.environ.get('REGARD_SECRET'), sorted(os.listdir('.')), __name__)\n"
+        + 'print(\'{"values": {"example": "forged"}}\')\n'
+        + "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        + "os.remove(__file__)\n"
+    )
+    begin = time.monotonic()
+    seen = apart(source)
+    here = observe(RIGHT, doubling)
+    assert time.monotonic() - begin < 10
+    assert not seen.failures
+    assert not here.failures
+    for probe, values in here.values.items():
+        for name, value in values.items():
+            assert torch.equal(seen.values[probe][name], value)
+    assert [(each.line, each.name, each.value.tolist(), each.before) for each in seen.held] == [
+        (each.line, each.name, each.value.tolist(), each.before) for each in here.held
+    ]
+    assert seen.printed.splitlines()[0] == "all right! None ['mine.py'] solution"
+    assert seen.notes == ["the file deletes or rewrites itself when it runs; that reached a copy alone"]
+
+
+ENDINGS = {
+    "raise KeyboardInterrupt": ("KeyboardInterrupt", "", 7),
+    "torch.zeros(10**12)": ("MemoryError", "4,000,000,000,000 bytes", 7),
+    "import os; os._exit(0)": ("SystemExit", "os._exit", None),
+    "import os; os.kill(os.getppid(), 9); import time; time.sleep(60)": ("Killed", "killed", None),
+    "import ctypes; ctypes.string_at(0)": ("Crash", "SIGSEGV", 7),
+    "while True: print('x' * 1000)": ("OutputFlood", "1,000,000 bytes", 7),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ENDINGS)
+def test_how_a_file_ends_early_is_told(apart: Apart, line: str) -> None:
+    kind, words, number = ENDINGS[line]
+    seen = apart(f"{RIGHT}\n{line}\n")
+    told = seen.failures[""]
+    assert (told.kind, told.line) == (kind, number)
+    assert words in told.message
+    assert not seen.values
+    assert len(seen.printed) <= KEPT_OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "words"),
+    [
+        ("exit()", "SystemExit", "exit()"),
+        ("import no_such_package", "ModuleNotFoundError", "no_such_package.*not available"),
+        ("x = 1 +", "SyntaxError", "invalid syntax"),
+        ("raise EOFError('input')", "EOFError", "nobody is there"),
+        ("def f(): f()\nf()", "RecursionError", "calls itself"),
+        ("[0] * 10**17", "MemoryError", "more memory than a solution may have"),
+    ],
+)
+def test_why_a_file_does_not_run_is_told(doubling: Assignment, line: str, kind: str, words: str) -> None:
+    told = observe(f"{RIGHT}\n{line}\n", doubling).failures[""]
+    assert (told.kind, told.line) == (kind, 7)
+    assert re.search(words, told.message)
+
+
+def test_an_endless_loop_is_ended_and_its_line_told_and_other_probes_go_on(apart: Apart) -> None:
+    source = "def twice(x):\n    while x.dim() == 2:\n        pass\n    return x + x\n"
+    seen = apart(source, part_seconds=0.5)
+    assert seen.failures["example"].kind == "Timeout"
+    assert seen.failures["example"].line in (2, 3)
+    assert seen.values["more"]["twice"].tolist() == [2, 2]
+    assert "" not in seen.failures
+
+
+def test_who_waits_on_a_busy_machine_is_waited_for(apart: Apart) -> None:
+    source = f"import time\ntime.sleep(1)\n{RIGHT}"
+    assert not apart(source, part_seconds=0.5, patience=10).failures
+    told = apart(source, part_seconds=0.5, patience=1).failures[""]
+    assert (told.kind, told.line) == ("Timeout", 2)
+    assert "what does it wait for" in told.message
+
+
+def test_a_loop_that_catches_everything_is_ended_from_outside(apart: Apart) -> None:
+    source = """def twice(x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            continue
+"""
+    begin = time.monotonic()
+    seen = apart(source, seconds=0.5)
+    assert time.monotonic() - begin < 20
+    assert seen.failures[""].kind == "Timeout"
+    assert seen.failures[""].line in range(2, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_processes_left_behind_are_ended(apart: Apart, tmp_path: Path) -> None:
+    many = apart(
+        "import os, time\nfor _ in range(40):\n    if os.fork() == 0:\n        time.sleep(300)\ntime.sleep(300)\n"
+    )
+    assert many.failures[""].kind == "TooManyProcesses"
+    escaped = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid())\n    time.sleep(300)\n"
+    seen = apart(f"{RIGHT}{escaped}time.sleep(0.3)\n")
+    assert not seen.failures
+    pid = int(seen.printed)
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "\tZ" in Path(f"/proc/{pid}/status").read_text():
+            return
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    pytest.fail("the process that left its session was not ended")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not keep to it")
+def test_memory_that_grows_and_large_files_are_refused(apart: Apart) -> None:
+    source = "    x = []\n    while True:\n        x.append(bytearray(10**7))\n"
+    seen = apart(f"def twice(x):\n{source}", memory=300_000_000)
+    assert seen.failures["example"].kind == "MemoryError"
+    seen = apart(f"{RIGHT}\nopen('large', 'wb').write(bytes(10**7))\n", file_bytes=1_000_000)
+    assert (seen.failures[""].kind, seen.failures[""].line) == ("OSError", 7)
+
+
+@pytest.mark.slow
+def test_a_notebook_runs_without_its_experiments(apart: Apart) -> None:
+    cells = [
+        "!pip install torch\nimport torch",
+        "open('data.txt').read()",
+        "def twice(x):\n    y = x + x\n    return y  # [rows, rows]",
+        "while True:\n    pass",
+    ]
+    seen = apart(notebook(*cells), "mine.ipynb")
+    assert not seen.failures
+    assert len(seen.notes) == 1
+    assert seen.notes[0].startswith("cell 2, line 1 was left out, since it does not run: FileNotFoundError")
+    assert [each.line for each in seen.held if each.name == "y"] == [5]
+
+
+def test_what_was_observed_comes_back_as_it_was() -> None:
+    seen = Observed(
+        {"a": {"x": torch.ones(2, dtype=torch.bfloat16), "z": torch.ones(1, 2, dtype=torch.complex64)}},
+        {"b": Failure("E", "m", None)},
+        [Held(3, "q", torch.eye(2, dtype=torch.bool), {"x": (1, 2)})],
+        [Failure("F", "n", 2)],
+    )
+    back = unpacked(packed(seen))
+    assert (back.failures, back.skipped) == (seen.failures, seen.skipped)
+    assert [(each.line, each.name, each.before) for each in back.held] == [(3, "q", {"x": (1, 2)})]
+    assert torch.equal(back.held[0].value, seen.held[0].value)
+    for name, value in seen.values["a"].items():
+        assert back.values["a"][name].dtype == value.dtype
+        assert torch.equal(back.values["a"][name], value)
+    for content in (b"", b"\0" * 40, packed(seen)[:-1], b"\xff" * 40):
+        with pytest.raises(ValueError, match="cannot be read"):
+            unpacked(content)
+
+
+# What lines hold
+
+
+def held_by(source: str, of: Assignment) -> list[tuple[int, str, list[float]]]:
+    seen = observe(source, of)
+    assert not seen.failures
+    return [(each.line, each.name, each.value.flatten().tolist()) for each in seen.held if each.name]
+
+
+def test_attributes_lists_changes_in_place_and_several_results_are_held(doubling: Assignment) -> None:
+    source = """import torch
+class Box:
+    def fill(self, x):
+        self.kept = x[0]
+        self.kept += 1
+        both = [x, x * 2]
+        return both, {"a": x[1]}
+def twice(x):
+    return Box().fill(x)[0][1]
+"""
+    held = held_by(source, doubling)
+    first, second = [0.0, 1, 2], [3.0, 4, 5]
+    changed = [1.0, 2, 3]
+    assert (4, "self.kept", first) in held
+    assert (5, "self.kept", changed) in held
+    assert (6, "both[1]", [2.0, 4, 6, *(2 * each for each in second)]) in held
+    assert (7, "return[1]['a']", second) in held
+    assert (9, "return", [2.0, 4, 6, 6, 8, 10]) in held
+
+
+def test_parts_of_a_line_are_held_without_a_name(doubling: Assignment) -> None:
+    seen = observe("def twice(x):\n    return (x.sum() * 0) + x * 2\n", doubling)
+    assert [15.0] in [each.value.flatten().tolist() for each in seen.held if not each.name]
+
+
+def test_what_is_held_is_bounded(doubling: Assignment) -> None:
+    source = """import torch
+def step(x):
+    y = x + 1
+    return y
+def nested(x, n):
+    return x if n == 0 else nested(x, n - 1)
+def numbers(x):
+    for n in range(500):
+        yield x * n
+def twice(x):
+    big = torch.zeros(1).expand(10**12)
+    for _ in range(1000):
+        step(x)
+    return nested(x + x, 100) + 0 * sum(numbers(x))
+"""
+    held = held_by(source, doubling)
+    assert len([name for _, name, _ in held if name == "y"]) == MOST_OF_ONE
+    assert len(held) < 1000
+    assert "big" not in {name for _, name, _ in held}
+
+
+@pytest.mark.slow
+def test_tensors_of_all_kinds_are_watched_without_harm(doubling: Assignment) -> None:
+    source = """import torch
+def one(x):
+    y = x * 2
+    return y
+def twice(x):
+    a = torch.vmap(one)(x)
+    b = torch.func.grad(lambda t: (t * t).sum())(x)
+    with torch.inference_mode():
+        c = x + 1
+        c += 1
+    d = x.to_sparse()
+    e = torch.complex(x, x).conj()
+    f = x.to("meta")
+    return torch.nn.Parameter(a)
+"""
+    torch.vmap(torch.sin)(torch.ones(2))  # it imports a lot, which is slow when watched
+    seen = observe(source, doubling)
+    assert not seen.failures
+    named = {each.name: each.value for each in seen.held}
+    assert {"a", "b", "c", "d", "e", "return"} <= named.keys()
+    assert named["d"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert "f" not in named
+    assert {each.name for each in unpacked(packed(seen)).held} == named.keys()
+    assert seen.values["example"]["twice"].tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+def test_errors_are_of_the_probe_and_too_large_results_too(doubling: Assignment) -> None:
+    class_that_fails = "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\n"
+    seen = observe(f"{class_that_fails}def twice(x):\n    if x.dim() == 2:\n        raise Odd\n    exit(3)\n", doubling)
+    assert (seen.failures["example"].kind, seen.failures["example"].line) == ("Odd", 6)
+    assert (seen.failures["more"].kind, seen.failures["more"].line) == ("SystemExit", 7)
+    seen = observe("def twice(x):\n    return x.new_zeros(1).expand(10**12)\n", doubling)
+    assert "too many" in seen.failures["example"].message
+    seen = observe("def twice(x):\n    return x.to('meta')\n", doubling)
+    assert seen.values["example"]["twice"].tolist() == [[0] * 3] * 2
+
+
+def test_a_solution_finds_itself_as_a_module_and_changes_no_probe(doubling: Assignment) -> None:
+    source = f"""from __future__ import annotations
+import sys, torch
+from dataclasses import dataclass
+@dataclass
+class Kept:
+    x: int
+torch.set_default_dtype(torch.float64)
+torch.set_grad_enabled(False)
+torch.rand(3)
+sys.modules.pop("regard_probes_{doubling.name}", None)
+def twice(x):
+    assert sys.modules["solution"].twice is twice and torch.is_grad_enabled()
+    return x + x
+"""
+    seen, plain = observe(source, doubling), observe(RIGHT, doubling)
+    assert not seen.failures
+    assert torch.equal(seen.values["more"]["chance"], plain.values["more"]["chance"])
+    assert "solution" not in sys.modules
+
+
+def test_a_cell_that_is_needed_and_fails_is_reported(doubling: Assignment) -> None:
+    source = "x = 1\nimport nowhere\ndef twice(x):\n    return x\n"
+    seen = observe(source, doubling, cells=(1, 2))
+    assert (seen.failures[""].kind, seen.failures[""].line) == ("ModuleNotFoundError", 2)
+    again = observe(source + "def twice(x):\n    return x\n", doubling, cells=(1, 2, 5))
+    assert not again.failures
+    assert len(again.skipped) == 1
+
+
+# Files
+
+
+def notebook(*cells: str) -> str:
+    told = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Hello"]}, *told], "nbformat": 4})
+
+
+def test_a_notebook_becomes_source_with_the_way_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    path.write_text(
+        notebook(
+            "%matplotlib inline\nimport torch\nfiles = !ls",
+            "x = (7\n  % 4)\nif x:\n    !echo yes",
+            "%%bash\nrm -r /",
+            "%%time\ndef f():\n    return 1",
+            "f?\nclass A: pass",
+        )
+    )
+    solution = read_solution(path)
+    names: dict[str, object] = {}
+    exec(solution.source, names)
+    assert (names["x"], names["files"]) == (3, None)
+    assert {"torch", "files", "x", "f", "A"} == solution.names
+    line = solution.source.split("\n").index("def f():") + 1
+    assert solution.where(line) == "cell 4, line 2"
+    assert solution.where(1) == "cell 1, line 1"
+    assert Solution("a = 1").where(1) == "line 1"
+
+
+def test_a_notebook_may_be_full_of_pictures(tmp_path: Path) -> None:
+    told = json.loads(notebook("x = 1"))
+    told["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["x" * 20_000_000]}]
+    (tmp_path / "mine.ipynb").write_text(json.dumps(told))
+    assert read_solution(tmp_path / "mine.ipynb").source.strip() == "x = 1"
+
+
+def test_an_older_notebook_and_a_text_of_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": ["a = 1\n", "b = 2"]}]}]}))
+    assert read_solution(path).source == "a = 1\nb = 2"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": "a = 1\r\nb = 2"}]}))
+    assert read_solution(path).names == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "source"),
+    [
+        (b"\xef\xbb\xbfa = 1\r\nb = 2\r\n", "a = 1\nb = 2\n"),
+        (b"# coding: latin-1\na = '\xe9'\n", "# coding: latin-1\na = 'é'\n"),
+        (b"if 1:\n\ta = 1\rb = 2", "if 1:\n\ta = 1\nb = 2"),
+    ],
+)
+def test_texts_are_read_as_python_reads_them(tmp_path: Path, content: bytes, source: str) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes(content)
+    assert read_solution(path).source == source
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.py", b"", "empty"),
+        ("a.py", b" \n", "empty"),
+        ("a.py", b"a = '\xe9'", "save it in UTF-8"),
+        ("a.py", "a = 1".encode("utf-16"), "zero bytes"),
+        ("a.py", b"# coding: klingon\n", "save it in UTF-8"),
+        ("a.py", b"#" * (MOST_SOURCE + 1), "1,000,000"),
+        ("a.txt", b"a = 1", "neither"),
+        ("a.ipynb", b"{", "no notebook"),
+        ("a.ipynb", b"[" * 100_000, "no notebook"),
+        ("a.ipynb", b"[1]", "no notebook"),
+        ("a.ipynb", b'{"cells": 3}', "no cells"),
+        ("a.ipynb", b'{"cells": [{"cell_type": "markdown", "source": "a"}]}', "no cell with code"),
+        ("a.ipynb", b"\xff", "UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_solution(path)
+
+
+def test_a_folder_and_a_missing_file_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is a folder"):
+        read_solution(tmp_path)
+    with pytest.raises(ValueError, match="missing"):
+        read_solution(tmp_path / "a.py")
+
+
+# Shapes
+
+SIZES = {"batch": 2, "heads": 4, "seq": 3, "head_size": 5, "hidden": 20}
+
+
+def remarks(*lines: str) -> list[tuple[str, str, str]]:
+    """Those on a function of these lines, of which x is a [batch, seq, hidden]; the last gives its name to y."""
+    body = "\n".join(f"    {line}" for line in lines)
+    source = f"import torch\ndef f(x):\n{body}\n    return 0\n"
+    names: dict[str, Callable[[torch.Tensor], int]] = {}
+    held: list[Held] = []
+    from regard.course.line_tracing import watching
+
+    exec(compile(source, "<shapes>", "exec"), names)
+    with watching("<shapes>", held):
+        names["f"](torch.zeros(2, 3, 20))
+    return [(each.kind, each.said, each.was) for each in shape_remarks(source, held, SIZES)]
+
+
+SPLIT = "y = x.view(2, 3, 4, 5).transpose(1, 2)"
+"""[batch, heads, seq, head_size]"""
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "[batch, heads, seq, head_size]",
+        "(batch, heads, seq, head_size)",
+        "[Batch, HEADS, seq, head size]",
+        "[2, heads, 3, hidden/heads]",
+        "[batch, heads, seq, hidden // heads]",
+        "[..., seq, head_size]",
+        "[batch, ...]",
+        "[_, heads, seq, ?]",
+        "[B, H, T, d]",
+        "(B, H, T, D)",
+        "y: [batch, heads, seq, head_size]",
+        "shape: (batch, heads, seq, head_size)",
+        "torch.Size([2, 4, 3, 5])",
+        "[batch, seq, hidden] -> [batch, heads, seq, head_size]",
+        "x: [batch, seq, hidden]",
+        "[batch, heads, seq, head_size] one width per head",
+        "[batch, heads, seq+0, 6-1]",
+    ],
+)
+def test_right_shape_comments_are_left_alone(comment: str) -> None:
+    assert remarks(f"{SPLIT}  # {comment}") == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "said"),
+    [
+        ("[batch, seq, heads, head_size]", "[batch, seq, heads, head_size]"),
+        ("(batch, seq, hidden)", "(batch, seq, hidden)"),
+        ("[batch*heads, seq, head_size]", "[batch*heads, seq, head_size]"),
+        ("[..., heads]", "[..., heads]"),
+        ("[n, n, seq, head_size]", "[n, n, seq, head_size]"),
+        ("[3*n, heads, seq, head_size]", "[3*n, heads, seq, head_size]"),
+        ("y: [batch, seq]", "[batch, seq]"),
+        ("[batch, seq, hidden] → [batch, hidden, seq]", "[batch, hidden, seq]"),
+    ],
+)
+def test_wrong_shape_comments_are_told_with_what_was(comment: str, said: str) -> None:
+    assert remarks(f"{SPLIT}  # {comment}") == [("wrong", said, "[batch, heads, seq, head_size]")]
+
+
+def test_a_comment_speaks_of_all_tensors_of_its_line_or_of_those_it_names() -> None:
+    assert remarks("q, k = x, x.mT  # [batch, seq, hidden]") == [
+        ("wrong", "[batch, seq, hidden]", "[batch, hidden, seq]")
+    ]
+    assert remarks("q, k = x, x.mT  # [batch, seq, hidden], [batch, hidden, seq]") == []
+    assert remarks("q, k = x, x.mT  # q: [batch, seq, hidden], k: [batch, hidden, seq]") == []
+    assert remarks("q, k = x, x.mT  # q: [batch, seq, hidden]; k: [batch, seq, hidden]") == [
+        ("wrong", "[batch, seq, hidden]", "[batch, hidden, seq]")
+    ]
+
+
+def test_a_remark_on_a_line_of_several_tensors_says_which() -> None:
+    held = [
+        Held(1, name, torch.zeros(shape)) for name, shape in (("q", (2, 3, 20)), ("k", (2, 20, 3)), ("v", (2, 20, 3)))
+    ]
+    source = "def f(x): q, k, v = x, x.mT, x.mT  # [batch, seq, hidden]\n"
+    [remark] = shape_remarks(source, held, SIZES)
+    assert remark.of == ("k", "v")
+    assert shape_said(remark) == "says [batch, seq, hidden], but k, v are [batch, hidden, seq]"
+    [alone] = shape_remarks("def f(x): k = x.mT  # [batch, seq, hidden]\n", held[1:2], SIZES)
+    assert shape_said(alone) == "says [batch, seq, hidden], but it is [batch, hidden, seq]"
+
+
+def test_an_unknown_word_keeps_its_first_meaning_within_a_function() -> None:
+    assert remarks("y = x.mT  # [batch, n, seq]", "z = x + 0  # [batch, seq, n]") == []
+    assert remarks("y = x.mT  # [batch, n, seq]", "z = x + 0  # [batch, n, hidden]") == [
+        ("wrong", "[batch, n, hidden]", "[batch, seq, hidden]")
+    ]
+    assert remarks("y = x.reshape(6, 20)  # [batch·seq, d]", "z = x + 0  # [batch, seq, d]") == []
+
+
+def test_products_of_an_unknown_word_bind_it() -> None:
+    assert remarks("y = x.reshape(6, 20)  # [batch*n, hidden]", "z = x + 0  # [batch, n, hidden]") == []
+    assert remarks("y = x.reshape(6, 20)  # [batch*n, hidden]", "z = x + 0  # [n, seq, hidden]") == [
+        ("wrong", "[n, seq, hidden]", "[batch, seq, hidden]")
+    ]
+
+
+def test_lines_that_change_a_shape_without_telling_are_missing_it() -> None:
+    whole = "[batch, heads, seq, head_size]"
+    assert remarks(SPLIT) == [("missing", "", whole)]
+    assert remarks("y = x * 2") == []
+    assert remarks("mask = torch.ones(3, 3)") == []
+    assert remarks("mask = torch.ones(x.shape[1], x.size(1), device=x.device)") == []
+    assert remarks("return x.mT") == [("missing", "", "[batch, hidden, seq]")]
+    assert remarks('"""[batch, seq, hidden] → [batch, hidden, seq]."""', "return x.mT") == []
+    assert remarks("loss = x.sum()") == []
+    assert remarks(f"# {whole}", SPLIT) == []
+    assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)") == [("missing", "", whole)]
+    assert remarks("y = x.view(", "    2, 3, 4, 5", f").transpose(1, 2)  # {whole}") == []
+    assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)  # [batch]") == [("wrong", "[batch]", whole)]
+
+
+@pytest.mark.parametrize(
+    "comment", ["[1]", "(so, to speak)", "[TODO]", "softmax(q, k)", "as (batch, seq) above", "x y"]
+)
+def test_prose_is_no_shape(comment: str) -> None:
+    assert remarks(f"y = x + 0  # {comment}") == []
+
+
+def test_a_comment_that_is_right_on_one_turn_is_right() -> None:
+    assert remarks("for n in (1, 3):", "    y = x[:, :n]  # [batch, seq, hidden]") == []
+    assert remarks("for n in (1, 2):", "    y = x[:, :n]  # [batch, seq, hidden]") == [
+        ("wrong", "[batch, seq, hidden]", "[batch, 1, hidden]")
+    ]
+
+
+def test_lines_that_did_not_run_and_files_that_are_no_python_have_no_remarks() -> None:
+    assert remarks("if x.dim() == 1:", "    y = x.view(2, 3, 4, 5)  # [nothing, of, this]") == []
+    assert shape_remarks("def f(:", [], SIZES) == []
+    assert in_words((2, 7), SIZES) == "[batch, 7]"
+    assert Remark(1, "missing", "", "[batch]").said == ""
+
+
+# Style
+
+
+def test_style_remarks_come_from_ruff_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ruff")
+    source = (
+        "import os\nimport torch.nn.functional as F\ndef Attend(Q,K):\n    l = F.relu(Q) \n    return K, l == None\n"
+    )
+    assert [(each.line, each.code) for each in style_remarks(source)] == [
+        (1, "F401"), (3, "N802"), (4, "E741"), (4, "W291"), (5, "E711"),
+    ]  # fmt: skip
+    assert [each.code for each in style_remarks(source, notebook=True)] == ["N802", "E741", "E711"]
+    assert style_remarks(RIGHT.replace("import torch\n\n\n", "")) == []
+    assert style_remarks("def f(:") == []
+    assert style_note() is None
+    monkeypatch.setattr(style, "find_spec", lambda _: None)
+    assert style_remarks(source) == []
+    assert "ruff" in (style_note() or "")
+
+
+def test_the_longest_function_is_counted_without_what_is_no_code() -> None:
+    source = '''class A:
+    """Text."""
+
+    @property
+    def a(self):
+        """More
+        text."""
+        # a comment
+
+        x = [
+            1,
+        ]
+        return x  # another
+
+    def b(self): return 1
+'''
+    assert longest_function(source) == 4
+    assert longest_function("x = 1") == 0
+    assert longest_function("def f(:") == 0
+    assert longest_function("def f():\n    '''Text alone.'''\n") == 0

@@ -1,0 +1,229 @@
+"""`regard train --attention`: a student's attention in a real model computes, learns and is saved as Regard's own."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import regard
+from regard.cli import app
+from regard.config import ModelConfig
+from regard.course.assignment import HERE
+from regard.course.loss_comparison import compared, losses_of
+from regard.course.own_attention import ASSIGNMENT, OwnAttention, put_to_work
+from regard.model.attention import MultiHeadAttention
+from regard.model.transformer import EncoderDecoder, Network, build
+from regard.petit import corpus_files as files
+from regard.training.loop import train
+from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+
+REFERENCE = HERE / ASSIGNMENT / "reference.py"
+SOLUTIONS = [REFERENCE, *sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))]
+SIZES: dict[str, Any] = {"d_model": 12, "heads": 2, "layers": 1, "d_ff": 24, "dropout": 0.0}
+QUICK: dict[str, Any] = {
+    "steps": 20,
+    "batch_tokens": 300,
+    "max_length": 64,
+    "warmup": 5,
+    "lr": 5e-3,
+    "validate_every": 10,
+    "validation_sentences": 4,
+    "log_every": 5,
+    "device": "cpu",
+}
+
+
+def student_of(source: str) -> type[nn.Module]:
+    names: dict[str, Any] = {"__name__": "solution"}
+    exec(source, names)
+    found: type[nn.Module] = names["MultiHeadAttention"]
+    return found
+
+
+def a_network(**settings: Any) -> Network:
+    torch.manual_seed(1)
+    return build(ModelConfig(vocab_size=30, **SIZES | {"kind": "encoder-decoder"} | settings))
+
+
+def answers(network: Network, packed: bool) -> dict[str, Tensor]:
+    """Hidden states of the real positions, and the gradients that reach the weights."""
+    generator = torch.Generator().manual_seed(0)
+    source, target = (torch.randint(29, (2, length), generator=generator) for length in (6, 5))
+    lengths = torch.tensor([[3, 2], [6, 0]]), torch.tensor([[2, 2], [5, 0]])
+    if not packed:
+        lengths = torch.tensor([4, 6]), torch.tensor([5, 3])
+    assert isinstance(network, EncoderDecoder)
+    hidden = network.hidden(source, target, *lengths)
+    real = torch.arange(5) < (lengths[1].sum(1) if packed else lengths[1])[:, None]
+    hidden[real].square().sum().backward()
+    return {"hidden": hidden[real]} | {
+        name: weight.grad for name, weight in network.named_parameters() if weight.grad is not None
+    }
+
+
+def without_biases(network: Network, like: Network) -> Network:
+    """The network with biases of 0 wherever the other has them so."""
+    with torch.no_grad():
+        for one, other in zip(network.parameters(), like.parameters(), strict=True):
+            one.copy_(other)
+    return network
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_it_computes_and_learns_what_regards_own_does(path: Path, packed: bool) -> None:
+    own = a_network(d_k=5, d_v=7)
+    put_to_work(student_of(path.read_text()), own)
+    assert sum(isinstance(each, OwnAttention) for each in own.modules()) == 3  # encoder, decoder, cross
+    ours = without_biases(a_network(d_k=5, d_v=7), own)
+    expected, got = answers(ours, packed), answers(own, packed)
+    assert got.keys() <= expected.keys()
+    missing = expected.keys() - got.keys()
+    assert all(name.endswith("bias") and "attention" in name for name in missing)
+    for name, each in got.items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_the_students_code_that_computes() -> None:
+    class Counting(student_of(REFERENCE.read_text())):  # type: ignore[misc]
+        calls = 0
+
+        def forward(self, *given: Tensor) -> Tensor:
+            Counting.calls += 1
+            return -super().forward(*given) if Counting.calls > 20 else super().forward(*given)
+
+    network = a_network(layers=2)
+    put_to_work(Counting, network)
+    before, Counting.calls = answers(deepcopy(network), False)["hidden"], 0
+    assert torch.equal(answers(deepcopy(network), False)["hidden"], before)
+    assert Counting.calls == 2 + 2 * 2
+    Counting.calls = 100
+    assert not torch.allclose(answers(deepcopy(network), False)["hidden"], before)
+
+
+def test_its_weights_are_those_of_regards_attention_and_no_more() -> None:
+    plain, own = a_network(), a_network()
+    put_to_work(student_of(REFERENCE.read_text()), own)
+    assert [name for name, _ in own.named_parameters()] == [name for name, _ in plain.named_parameters()]
+    assert own.state_dict().keys() == plain.state_dict().keys()
+    assert all(type(each) is MultiHeadAttention for each in plain.modules() if isinstance(each, MultiHeadAttention))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"kv_heads": 1}, "kv_heads=1"),
+        ({"positions": "rotary"}, "rotary"),
+        ({"attention_dropout": 0.1}, "attention_dropout=0.1"),
+    ],
+)
+def test_what_the_assignment_does_not_know_is_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        put_to_work(student_of(REFERENCE.read_text()), a_network(**settings))
+
+
+def test_weights_beside_the_projections_are_refused() -> None:
+    class Temperature(student_of(REFERENCE.read_text())):  # type: ignore[misc]
+        def __init__(self, *sizes: int) -> None:
+            super().__init__(*sizes)
+            self.temperature = nn.Parameter(torch.ones(1))
+
+    with pytest.raises(ValueError, match="beside its four projections, temperature"):
+        put_to_work(Temperature, a_network())
+
+
+def test_what_computes_something_else_is_refused() -> None:
+    wrong = student_of(REFERENCE.read_text().replace("math.sqrt(Q.shape[-1])", "1"))
+    with pytest.raises(ValueError, match="off"):
+        put_to_work(wrong, a_network())
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(files, "HELD_OUT", 12)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
+    recipe = Recipe(
+        name="own",
+        data=Data(petit=60, task="translation"),
+        tokenizer=TokenizerSection(vocab_size=320),
+        model=SIZES,
+        train=Train(**QUICK),
+    )
+    student = student_of(REFERENCE.read_text())
+    train(recipe, small / "theirs")
+    train(recipe, small / "own", fit=lambda network: put_to_work(student, network))
+    own, theirs = losses_of(small / "own"), losses_of(small / "theirs")
+    assert own.keys() == theirs.keys()
+    assert {("training", 5), ("training", 20), ("validation", 10), ("validation", 20)} <= own.keys()
+    assert own == pytest.approx(theirs, rel=1e-4)
+    weights, expected = (load_file(small / name / "model.safetensors") for name in ("own", "theirs"))
+    assert weights.keys() == expected.keys()
+    for name in (name for name in weights if not name.endswith(".k.bias")):  # no softmax sees it: Adam follows rounding
+        torch.testing.assert_close(weights[name], expected[name], rtol=1e-3, atol=1e-3)
+    assert "They agree" in compared(own, theirs)
+
+
+def test_losses_that_differ_are_said_to_differ() -> None:
+    told = compared({("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0})
+    assert "They do not agree: at most 25 % apart (validation, step 5)." in told
+    assert "| 5 | validation | 2.5000 | 2.0000 |" in told
+    assert "no losses" in compared({("training", 5): 1.0}, {("training", 6): 1.0})
+
+
+def test_a_long_table_is_cut_and_keeps_the_last_line() -> None:
+    losses = {("training", step): 1.0 for step in range(1, 101)}
+    lines = [line for line in compared(losses, losses).splitlines() if line.startswith("| ") and "training" in line]
+    assert len(lines) <= 13
+    assert lines[-1].startswith("| 100 |")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_run_it")
+def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
+    Path("my_attention.py").write_text(REFERENCE.read_text())
+    changes = {f"train.{name}": each for name, each in QUICK.items()} | {
+        f"model.{name}": each for name, each in SIZES.items()
+    }
+    changes |= {"data.petit": 60, "tokenizer.vocab_size": 320}
+    arguments = ["train", "petit-fr-en", "--out", "mine", "--attention", "my_attention.py"]
+    for name, value in changes.items():
+        arguments += ["--set", f"{name}={value}"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "side by side: training loss" in result.output
+    assert "They agree" in result.output
+    assert Path("mine-reference/report.md").exists()
+    assert isinstance(regard.load("mine").translate(["Le chat dort."], beam=1)[0], str)
+    again = CliRunner().invoke(app, arguments)
+    assert again.exit_code != 0
+    assert "mine holds a run already" in str(again.exception or again.output)
+
+
+def test_an_answer_to_another_assignment_is_told_so(small: Path) -> None:
+    Path("good.py").write_text((HERE / "multi-head-self-attention" / "reference.py").read_text())
+    result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "good.py"])
+    told = str(result.exception or result.output)
+    assert "takes the class MultiHeadAttention of the assignment multi-head-attention" in told
+    assert told.endswith("good.py defines MultiHeadSelfAttention")
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_the_command_refuses_a_mistake_before_anything_is_written(small: Path) -> None:
+    Path("my_attention.py").write_text(REFERENCE.read_text().replace("mask == 0", "mask != 0"))
+    result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "my_attention.py"])
+    assert result.exit_code != 0
+    told = str(result.exception or result.output)
+    assert "my_attention.py is not right yet: mask-inverted" in told
+    assert "line" in told
+    assert not Path("mine").exists()
+    assert not Path("mine-reference").exists()

@@ -1,0 +1,176 @@
+"""BPE dropout: the same characters in other pieces, drawn as `tokenizers` draws them, and learned from in turn."""
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers, trainers
+
+from regard.data.batches import packed_translation, translation
+from regard.data.bpe_dropout import Merges, varied
+from regard.data.corpus import Corpus, Problems
+from regard.data.opus_tokenizer import OpusTokenizer
+from regard.data.tokenized_corpus import Prepared, prepare
+from regard.data.tokenizer import Tokenizer
+from regard.petit.corpus_files import write_petit
+from regard.training.preparation import make_task
+from regard.training.recipe_files import read_recipe
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Tokenizer]:
+    folder = tmp_path_factory.mktemp("petit")
+    write_petit(300, folder / "petit")
+    corpus = Corpus((f"{folder}/petit/train.fr", f"{folder}/petit/train.en"))
+    texts = [text for row in corpus.rows(Problems()) for text in row.fields]
+    tokenizer = Tokenizer.train(texts, vocab_size=900)
+    return prepare([corpus], tokenizer, folder / "cache", Problems()), tokenizer
+
+
+def test_every_variant_says_the_same(text: tuple[Prepared, Tokenizer]) -> None:
+    data, tokenizer = text
+    found = varied(data, tokenizer, 0.3, variants=4)
+    assert (len(found), found.examples) == (4 * len(data), len(data))
+    other = 0
+    for side in (0, 1):
+        for i in range(len(found)):
+            ids, as_it_is = found.sequence(side, i).tolist(), data.sequence(side, i % len(data)).tolist()
+            assert tokenizer.decode(ids) == tokenizer.decode(as_it_is)
+            assert i >= len(data) or ids == as_it_is  # the first variant is the text itself
+            other += ids != as_it_is
+    assert other > 0.9 * 6 * len(data)
+
+
+def test_without_dropout_it_is_the_text(text: tuple[Prepared, Tokenizer]) -> None:
+    data, tokenizer = text
+    found = varied(data, tokenizer, 0.0, variants=2)
+    for once, twice in zip(data.tokens, found.tokens, strict=True):
+        assert np.array_equal(np.concatenate([once, once]), twice)
+
+
+def test_with_all_merges_passed_over_bytes_are_left(text: tuple[Prepared, Tokenizer]) -> None:
+    _, tokenizer = text
+    ids = Merges(tokenizer).cut("Ġmaison", 1.0, Random(0))
+    assert tokenizer.pieces(ids) == list(" maison")
+
+
+def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[Prepared, Tokenizer]) -> None:
+    """Each way's probability, by going through all turns: a merge is taken if the better ones are passed over."""
+    _, tokenizer = text
+    merges, random, rate, draws = Merges(tokenizer), Random(0), 0.25, 4_000
+
+    def ways(pieces: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+        found: dict[tuple[str, ...], float] = defaultdict(float)
+        pairs = enumerate(pairwise(pieces))
+        passed = 1.0
+        for _, i in sorted((merges.rank[pair], i) for i, pair in pairs if pair in merges.rank):
+            for way, share in ways((*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])).items():
+                found[way] += passed * (1 - rate) * share
+            passed *= rate
+        found[pieces] += passed
+        return found
+
+    ours = Counter(merges.cut("Ġmaison", rate, random) for _ in range(draws))
+    wanted = {tuple(merges.ids[piece] for piece in way): share for way, share in ways(tuple("Ġmaison")).items()}
+    assert sum(wanted.values()) == pytest.approx(1)
+    assert len(ours) > 3
+    assert ours.keys() <= wanted.keys()
+    for way, share in wanted.items():
+        assert abs(ours[way] - draws * share) < 5 * (draws * share) ** 0.5 + 2, way  # five standard deviations
+
+
+@given(st.text(min_size=1, max_size=30), st.floats(0, 0.99), st.integers(0, 2**31))
+def test_any_text_stays_itself(text: tuple[Prepared, Tokenizer], said: str, rate: float, seed: int) -> None:
+    _, tokenizer = text
+    ids = np.array(tokenizer.encode(said), np.uint16)
+    one = Prepared((ids,), (np.array([0, len(ids)]),), None, (), {})
+    found = varied(one, tokenizer, rate, variants=2, seed=seed)
+    assert tokenizer.decode(found.sequence(0, 1).tolist()) == tokenizer.decode(ids.tolist())
+
+
+def test_the_same_seed_draws_the_same(text: tuple[Prepared, Tokenizer]) -> None:
+    data, tokenizer = text
+    once, again, other = (varied(data, tokenizer, 0.2, 3, seed) for seed in (0, 0, 1))
+    assert np.array_equal(once.tokens[0], again.tokens[0])
+    assert not np.array_equal(once.tokens[0], other.tokens[0])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_epoch_takes_one_variant_of_each_example(text: tuple[Prepared, Tokenizer], packed: bool) -> None:
+    data, tokenizer = text
+    found = varied(data, tokenizer, 0.3, variants=5)
+    how = (found, tokenizer.end, tokenizer.pad, 640)
+    batches = packed_translation(*how, row=64, max_length=40) if packed else translation(*how, max_length=40)
+    epochs = [np.concatenate([items.ravel() for items in batches.order(epoch)]) for epoch in range(2)]
+    for rows in epochs:
+        rows = rows[rows >= 0]
+        assert sorted(rows % len(data)) == sorted(set(rows % len(data)))
+        assert len(rows) == len(data) - batches.left_out
+        assert len(set(rows // len(data))) == 5
+    assert Counter(epochs[0]) != Counter(epochs[1])
+
+
+def test_a_variant_that_is_too_long_gives_way_to_the_text_itself(text: tuple[Prepared, Tokenizer]) -> None:
+    data, tokenizer = text
+    longest = int((data.lengths(0) + 1).max())
+    batches = translation(varied(data, tokenizer, 0.9, 3), tokenizer.end, tokenizer.pad, 640, max_length=longest)
+    assert batches.left_out == 0
+    assert max(batch.source.shape[1] for batch in batches.epoch(0) if batch.source is not None) <= longest
+
+
+def test_recipes_ask_for_it(tmp_path: Path) -> None:
+    sizes = ["data.petit=200", "train.batch_tokens=400", "tokenizer.vocab_size=600", "model.layers=1"]
+    plain, dropped = (
+        make_task(read_recipe("petit-fr-en", [*sizes, f"tokenizer.dropout={rate}"]), tmp_path, packed=False)
+        for rate in (0.0, 0.1)
+    )
+    assert plain.count == dropped.count
+    assert plain.tokenizer.digest == dropped.tokenizer.digest
+    assert plain.digest != dropped.digest
+    tried = [[batch.targets for batch in task.validation.epoch(0)] for task in (plain, dropped) if task.validation]
+    assert tried[0] == tried[1]
+    with pytest.raises(ValueError, match=r"tokenizer\.dropout is for translation"):
+        read_recipe("petit-lm", ["tokenizer.dropout=0.1"])
+    with pytest.raises(ValueError, match="has none"):
+        read_recipe("petit-fr-en", ["tokenizer.dropout=0.1", "tokenizer.kind=characters"])
+
+
+def test_a_script_without_spaces_is_cut_up_too_and_in_time(text: tuple[Prepared, Tokenizer]) -> None:
+    _, tokenizer = text
+    said = "chatnoirpetit" * 2_000
+    ids = np.array(tokenizer.encode(said), np.uint16)
+    one = Prepared((ids,), (np.array([0, len(ids)]),), None, (), {})
+    found = varied(one, tokenizer, 0.3, variants=3).sequence(0, 1).tolist()
+    assert found != ids.tolist()
+    assert tokenizer.decode(found) == said
+
+
+def test_words_that_are_spelled_otherwise_are_refused() -> None:
+    """The way of the first BPE tokenizers: </w> ends a word, and is no letter of it."""
+    engine = Engine(models.BPE(end_of_word_suffix="</w>"))
+    engine.pre_tokenizer = pre_tokenizers.Whitespace()
+    texts = ["le petit chat noir dort sur le tapis rouge"] * 50
+    trainer = trainers.BpeTrainer(
+        vocab_size=60, special_tokens=["</s>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    engine.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(engine)
+    ids = [tokenizer.encode(each) for each in texts]
+    offsets = np.append(0, np.cumsum([len(each) for each in ids]))
+    data = Prepared((np.concatenate(ids).astype(np.uint16),), (offsets,), None, (), {})
+    with pytest.raises(ValueError, match="cannot be cut up otherwise"):
+        varied(data, tokenizer, 0.3, variants=2)
+
+
+def test_a_tokenizer_without_merges_is_refused() -> None:
+    tokenizer = Tokenizer.train(["le chat"], 400, "characters")
+    with pytest.raises(ValueError, match=r"merges nothing: set tokenizer\.dropout=0"):
+        Merges(tokenizer)
+    with pytest.raises(ValueError, match="merges nothing"):
+        Merges(object.__new__(OpusTokenizer))

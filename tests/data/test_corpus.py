@@ -1,0 +1,237 @@
+"""Reading: every form, every way a file can be wrong, and hostile lines by the thousand."""
+
+import gzip
+import json
+import lzma
+import os
+import random
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from regard.data.corpus import LONGEST, Corpus, CorpusError, Problems
+
+
+def put(path: Path, content: bytes | str) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def rows(corpus: Corpus, skip: bool = False) -> tuple[list[tuple[str, ...]], Problems]:
+    problems = Problems(skip)
+    return [row.fields for row in corpus.rows(problems)], problems
+
+
+def test_aligned_files_tsv_jsonl_and_text_give_the_same_rows(tmp_path: Path) -> None:
+    pairs = [("Un chat.", "A cat."), ("L'été à Noël", "Summer at Christmas"), ("a\u2028b\x85c", "one line still")]
+    fr, en = (put(tmp_path / f"t.{i}", "".join(f"{pair[i]}\n" for pair in pairs)) for i in (0, 1))
+    tsv = put(tmp_path / "t.tsv", "".join(f"{e}\tx\t{f}\n" for f, e in pairs))
+    jsonl = put(tmp_path / "t.jsonl", "".join(json.dumps({"en": e, "fr": f, "n": 1}) + "\n" for f, e in pairs))
+    assert rows(Corpus((fr, en)))[0] == pairs
+    assert rows(Corpus((tsv,), columns=(3, 1)))[0] == pairs
+    assert rows(Corpus((jsonl,), keys=("fr", "en")))[0] == pairs
+    assert rows(Corpus((fr,)))[0] == [(f,) for f, _ in pairs]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_compressed_by_suffix(tmp_path: Path, suffix: str, pack: object) -> None:
+    content = b"un\ndeux\n"
+    path = put(tmp_path / f"t{suffix}", pack(content))  # type: ignore[operator]
+    assert rows(Corpus((path,)))[0] == [("un",), ("deux",)]
+    broken = put(tmp_path / f"broken{suffix}", Path(path).read_bytes()[:-9])
+    with pytest.raises(CorpusError, match=r"broken\..z: damaged after line"):
+        rows(Corpus((broken,)))
+    two = put(tmp_path / f"two{suffix}", pack(b"un\n") + pack(b"deux\n"))  # type: ignore[operator]
+    assert rows(Corpus((two,)))[0] == [("un",), ("deux",)]
+    damaged = bytearray(Path(two).read_bytes())
+    damaged[len(pack(b"un\n")) + 1] ^= 255  # type: ignore[operator]  # in the head of the second stream
+    with pytest.raises(CorpusError, match="damaged after line"):
+        rows(Corpus((put(tmp_path / f"damaged{suffix}", bytes(damaged)),)))
+    no_archive = put(tmp_path / f"no{suffix}", b"plain text\n")
+    with pytest.raises(CorpusError, match="damaged after line 0"):
+        rows(Corpus((no_archive,)))
+
+
+def test_marks_and_line_ends_are_dropped_and_nothing_else(tmp_path: Path) -> None:
+    path = put(tmp_path / "t", b"\xef\xbb\xbfun \r\n deux\rx\r\n\xef\xbb\xbftrois\nlast")
+    assert rows(Corpus((path,)))[0] == [("un ",), (" deux\rx",), ("\ufefftrois",), ("last",)]
+
+
+def test_one_row_is_one_problem(tmp_path: Path) -> None:
+    fr, en = put(tmp_path / "t.fr", b"caf\xe9\nun\n\xe9\n"), put(tmp_path / "t.en", b"\xe9\none\n")
+    good, problems = rows(Corpus((fr, en)), skip=True)
+    assert good == [("un", "one")]
+    assert problems.counts == {"invalid UTF-8": 1, "unequal lines": 1}
+
+
+def test_at_most_five_examples_are_kept_and_each_names_its_side(tmp_path: Path) -> None:
+    fr, en = put(tmp_path / "t.fr", "un\n" * 9), put(tmp_path / "t.en", "\n" * 9)
+    _, problems = rows(Corpus((fr, en)), skip=True)
+    assert problems.counts == {"empty side": 9}
+    assert problems.examples == {"empty side": [f"{en}:{i}" for i in range(1, 6)]}
+
+
+def test_blank_lines_are_text_where_there_is_one_side(tmp_path: Path) -> None:
+    assert rows(Corpus((put(tmp_path / "t", "a\n\nb\n"),)))[0] == [("a",), ("",), ("b",)]
+
+
+BAD = {
+    "invalid UTF-8": b"caf\xe9",
+    "NUL byte": b"a\0b",
+    "empty side": b"  \t ",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path: Path, kind: str) -> None:
+    fr = put(tmp_path / "t.fr", b"un\ndeux\n" + BAD[kind] + b"\nquatre\n")
+    en = put(tmp_path / "t.en", "one\ntwo\nthree\nfour\n")
+    with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: .*; or go on without such lines: .*--skip-bad"):
+        rows(Corpus((fr, en)))
+    good, problems = rows(Corpus((fr, en)), skip=True)
+    assert good == [("un", "one"), ("deux", "two"), ("quatre", "four")]
+    assert problems.counts == {kind: 1}
+    assert problems.examples == {kind: [f"{fr}:3"]}
+
+
+def test_unequal_files(tmp_path: Path) -> None:
+    fr, en = put(tmp_path / "t.fr", "un\ndeux\ntrois\n"), put(tmp_path / "t.en", "one\n")
+    with pytest.raises(CorpusError, match=r"t\.fr:2: unequal lines \(.*t\.en ends before it\)"):
+        rows(Corpus((fr, en)))
+    good, problems = rows(Corpus((fr, en)), skip=True)
+    assert good == [("un", "one")]
+    assert problems.counts == {"unequal lines": 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ('{"fr": "a"', "invalid JSON"),
+        ('["fr", "en"]', "invalid JSON"),
+        ("[" * 100_00, "invalid JSON"),
+        ("", "invalid JSON"),
+        ('{"fr": "a"}', "missing key"),
+        ('{"fr": "a", "en": 3}', "not a string"),
+        ('{"fr": "a", "en": null}', "not a string"),
+        ('{"fr": "\\ud800", "en": "b"}', "lone surrogate"),
+        ('{"fr": "\\u0000", "en": "b"}', "NUL byte"),
+        ('{"fr": "", "en": "b"}', "empty side"),
+    ],
+)
+def test_bad_json(tmp_path: Path, line: str, kind: str) -> None:
+    corpus = Corpus((put(tmp_path / "t.jsonl", f'{{"fr": "un", "en": "one"}}\n{line}\n'),), keys=("fr", "en"))
+    with pytest.raises(CorpusError, match=rf"t\.jsonl:2: {kind}"):
+        rows(corpus)
+    good, problems = rows(corpus, skip=True)
+    assert good == [("un", "one")]
+    assert problems.counts == {kind: 1}
+
+
+def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+    corpus = Corpus((put(tmp_path / "t.tsv", "a\tb\nalone\n"),), columns=(1, 2))
+    with pytest.raises(CorpusError, match=r"t\.tsv:2: missing column \(it has 1, and 2 is wanted\)"):
+        rows(corpus)
+
+
+def test_long_lines_are_left_out_even_when_strict(tmp_path: Path) -> None:
+    for size, kept in ((LONGEST - 1, True), (LONGEST, False), (5 * LONGEST, False)):
+        for letter in ("a", "é", "😀"):
+            fr = put(tmp_path / "t.fr", f"un\n{letter * size}\ntrois\n")
+            en = put(tmp_path / "t.en", "one\ntwo\nthree\n")
+            good, problems = rows(Corpus((fr, en)))
+            assert [e for _, e in good] == (["one", "two", "three"] if kept else ["one", "three"])
+            assert problems.counts == ({} if kept else {"too long": 1})
+
+
+def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None:
+    path = put(tmp_path / "t.gz", gzip.compress(b"a" * 60_000_000 + b"\n" + b"b c\n" * 20_000))
+    problems = Problems()
+    tracemalloc.start()
+    assert sum(1 for _ in Corpus((path,)).rows(problems)) == 20_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000
+    assert problems.counts == {"too long": 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Corpus(()), "needs at least one file"),
+        (lambda: Corpus("a.fr"), "files must be several, in a tuple, and this is one: 'a.fr'"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a",), keys="fr"), "keys must be several"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a",), columns=("2", "1")), r"columns are numbers, and here are \['2', '1'\]"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a", "b"), columns=(1, 2)), "columns and keys are of one file, and here are 2"),
+        (lambda: Corpus(("a",), (1, 2), ("x", "y")), "not both"),
+        (lambda: Corpus(("a",), (0, 1)), r"counted from 1, and here are \[0, 1\]"),
+        (lambda: rows(Corpus(("nowhere/x.fr",))), "nowhere/x.fr: there is no such file"),
+        (lambda: rows(Corpus(("tests",))), "tests is a folder"),
+    ],
+)
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_corpus_that_cannot_be(make: object, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_utf16_is_recognised(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"t:1: invalid UTF-8 \(it is UTF-16\)"):
+        rows(Corpus((put(tmp_path / "t", "un\n".encode("utf-16")),)))
+
+
+def hostile_line(chance: random.Random) -> tuple[bytes, str]:
+    """A line of bytes without a line feed, and what it is to a strict reader of UTF-8: its kind, or "good"."""
+    kind = chance.choice(("good", "good", "odd", "bytes", "nul", "empty", "surrogate"))
+    if kind == "bytes":
+        raw = bytes(chance.choice([*range(1, 10), *range(11, 256)]) for _ in range(chance.randrange(1, 30)))
+    elif kind == "nul":
+        raw = b"a\0" + os.urandom(3).replace(b"\n", b"x")
+    elif kind == "empty":
+        raw = chance.choice([b"", b" ", b"\t\t", b"\r", "\u2003\u3000".encode()])
+    elif kind == "surrogate":
+        raw = b"a\xed\xa0\x80b"
+    elif kind == "odd":
+        raw = "".join(chance.choice("\u2028\x85\x0b\ufeff\u202e😀\u0301") for _ in range(9)).encode()
+    else:
+        raw = "".join(chance.choice("abcdé œ'😀\u0301") for _ in range(chance.randrange(1, 40))).encode()
+    if b"\0" in raw:
+        return raw, "NUL byte"
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return raw, "invalid UTF-8"
+    return raw, "good" if text.removesuffix("\r").strip() else "empty side"
+
+
+def sweep(count: int, folder: Path, seed: int) -> None:
+    """Hostile lines through reading and tokenising: no traceback, every text back as it was, counts that add up."""
+    from regard.data.tokenizer import Tokenizer
+
+    chance = random.Random(seed)
+    lines = [hostile_line(chance) for _ in range(count)]
+    lines[0] = (b"first", "good")  # a byte order mark would be dropped there
+    fr = put(folder / "h.fr", b"".join(raw + b"\n" for raw, _ in lines))
+    en = put(folder / "h.en", b"x\n" * count)
+    good, problems = rows(Corpus((fr, en)), skip=True)
+    wanted = Counter(kind for _, kind in lines)
+    assert len(good) == wanted.pop("good")
+    assert problems.counts == wanted
+    assert sum(problems.counts.values()) + len(good) == count
+    texts = [text for text, _ in good]
+    for kind in ("bpe", "characters"):
+        tokenizer = Tokenizer.train(texts[:200], 512, kind)
+        for start in range(0, len(texts), 5000):
+            some = texts[start : start + 5000]
+            assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(some)] == some
+
+
+def test_hostile_lines(tmp_path: Path) -> None:
+    sweep(20_000, tmp_path, seed=0)
+
+
+@pytest.mark.long
+def test_a_million_hostile_lines(tmp_path: Path) -> None:
+    for seed in range(10):
+        sweep(100_000, tmp_path, seed)

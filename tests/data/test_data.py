@@ -1,0 +1,182 @@
+"""`regard data`: Petit as files, and the report on a corpus, as a person runs them."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.data.corpus import Corpus, Fault, Problems, remedy
+from regard.data.corpus_report import report
+from regard.evaluation.comparability import recognise
+from regard.petit import pairs, words
+from tests.cli.test_cli import regard
+
+
+def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
+    done = regard("data", "petit", "--pairs", "120", "--out", str(tmp_path / "petit"), "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    names = {
+        f"{split}.{kind}"
+        for split in ("train", "dev", "test", "compositional")
+        for kind in ("fr", "en", "align", "tags")
+    }
+    assert {path.name for path in (tmp_path / "petit").iterdir()} == names
+    read = {name: (tmp_path / "petit" / name).read_text().splitlines() for name in names}
+    assert {name: len(lines) for name, lines in read.items()} == {
+        name: 120 if name.startswith("train.") else 1_000 for name in names
+    }
+    for i, pair in enumerate(pairs(120, seed=3)):
+        assert (read["train.fr"][i], read["train.en"][i]) == (pair.french, pair.english)
+        assert read["train.tags"][i].split() == list(pair.tags)
+        for link in read["train.align"][i].split():
+            french, english = map(int, link.split("-"))
+            assert french < len(words(pair.french))
+            assert english < len(words(pair.english))
+    done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
+    assert done.returncode == 2
+    assert "already exists" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_held_out_splits_are_known_however_few_pairs_there_are_to_train_on(tmp_path: Path) -> None:
+    done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
+    assert re.findall(r"([\d,]+) pairs", done.stdout) == ["5", "1,000", "1,000", "1,000"]
+    for split in ("test", "compositional"):
+        for language in ("fr", "en"):
+            found = recognise((tmp_path / f"petit/{split}.{language}").read_text().splitlines())
+            assert found is not None
+            assert (found[0].name, found[1]) == (f"Petit {split}", language)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "encoding"),
+    [("a b.fr", "été\n", "latin1"), ("a.fr", "été\n", "utf-16"), ("a.fr.gz", "été\n", "latin1")],
+)
+def test_the_remedy_for_another_encoding_can_be_pasted(name: str, content: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    raw = content.encode(encoding)
+    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    with pytest.raises(ValueError, match="convert the file: ") as caught:
+        list(Corpus((str(path),)).rows(Problems()))
+    command = re.split("convert the file: |; or go on", str(caught.value))[1]
+    subprocess.run(["/bin/sh", "-c", command], check=True, timeout=60)
+    (made,) = tmp_path.glob("*.utf8")
+    assert [row.fields for row in Corpus((str(made),)).rows(Problems())] == [("été",)]
+    assert remedy(Fault("invalid UTF-8", "at byte 3"), "stdin") == "convert the input: iconv -f latin1 -t utf-8"
+
+
+def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
+    french = [
+        "Un chat noir dort ici ce soir.",
+        "Deux.",
+        "Un chat noir dort ici ce soir.",
+        "mot " * 30,
+        "Une fuite vers le test.",
+    ]
+    english = [
+        "A black cat sleeps here tonight.",
+        "Two.",
+        "A black cat sleeps here tonight.",
+        "word",
+        "A leak into the test.",
+    ]
+    (tmp_path / "t.fr").write_text("\n".join([*french, ""]))
+    (tmp_path / "t.en").write_text("\n".join([*english, ""]))
+    (tmp_path / "test.fr").write_text("Une fuite vers le test.\nDeux.\n")
+    (tmp_path / "test.en").write_text("Something else, and long enough.\nTwo.\n")
+    corpus, test = (Corpus((str(tmp_path / f"{name}.fr"), str(tmp_path / f"{name}.en"))) for name in ("t", "test"))
+    assert report(corpus).leaks is None
+    found = report(corpus, [test])
+    assert found.rows == 5
+    assert found.words == [7 + 1 + 7 + 30 + 5, 6 + 1 + 6 + 1 + 5]
+    assert found.histogram[0] == [2, 2, 0, 1, 0, 0, 0]
+    assert (found.ratio.count, found.ratio.examples) == (1, [f"{tmp_path}/t.fr:4: 120 and 4 characters"])
+    assert (found.duplicates.count, found.duplicates.examples) == (1, [f"{tmp_path}/t.fr:3 is {tmp_path}/t.fr:1"])
+    assert found.leaks is not None
+    assert (found.leaks.count, found.leaks.examples) == (1, [f"{tmp_path}/t.fr:5 is {tmp_path}/test.fr:1"])
+
+
+def test_check_names_bad_lines_and_says_so_by_its_exit(tmp_path: Path) -> None:
+    (tmp_path / "t.fr").write_bytes(b"un\ncaf\xe9\n\n" + b"x" * 100_000 + b"\n")
+    (tmp_path / "t.en").write_text("one\ncoffee\nthree\nfour\n")
+    files = str(tmp_path / "t.fr"), str(tmp_path / "t.en")
+    done = regard("data", "check", *files)
+    assert done.returncode == 1
+    shown = re.sub(r"\s+", "", done.stdout)  # a narrow terminal folds long names
+    for kind, line in (("invalidUTF-8", 2), ("emptyside", 3), ("toolong", 4)):
+        assert re.search(rf"{kind}1\S*?t\.fr:{line}", shown)
+    assert "2 lines would stop a training run" in done.stderr
+    assert regard("data", "check", *files, "--skip-bad").returncode == 0
+
+
+def test_check_reads_every_form(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("A cat.\tx\tUn chat.\n")
+    (tmp_path / "t.jsonl").write_text('{"fr": "Un chat.", "en": "A cat."}\n')
+    for arguments in (("t.tsv", "--columns", "3,1"), ("t.jsonl", "--keys", "fr,en"), ("t.tsv",)):
+        done = regard("data", "check", str(tmp_path / arguments[0]), *arguments[1:])
+        assert done.returncode == 0, done.stderr
+        assert "1 rows" in done.stdout
+        assert ("is read as plain text" in done.stderr) == (len(arguments) == 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.fr",), "nowhere.fr: there is no such file"),
+        (("/dev/null",), "/dev/null: not one row could be read"),
+        (("a.tsv", "--labelled"), "--labelled is for a text and its class: here are 1 sides"),
+        (("/dev",), "/dev has no text to learn from: neither train.fr with train.en"),
+        (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
+        (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
+        (("a.fr", "a.en", "--languages", "fr,en"), "a.fr is no folder: --languages is for what is sought in one"),
+        (("a", "b", "--keys", "fr,en"), "columns and keys are of one file, and here are 2"),
+    ],
+)
+def test_a_mistake_ends_with_its_message_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
+    done = regard("data", "check", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_labelled_text_has_classes_and_no_ratio(tmp_path: Path) -> None:
+    (tmp_path / "t[red].tsv").write_text("A long review of a film that nobody liked.\tneg\nFine.\tpos\nGood.\tpos\n")
+    path = str(tmp_path / "t[red].tsv")
+    done = regard("data", "check", path, "--columns", "1, 2", "--labelled")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"neg +1\n +pos +2", done.stdout)
+    assert "one side over" not in done.stdout
+    assert "t[red].tsv" in re.sub(r"\s+", "", done.stdout)
+
+
+def test_an_interrupted_writing_leaves_no_folder(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "data", "petit", "--pairs", "500000", "--out", str(tmp_path / "big")],
+        stdout=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not list(tmp_path.glob(".big.*/train.fr")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "big").exists()
+
+
+REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (REAL / "multi30k").is_dir(), reason=f"no Multi30k under {REAL}")
+def test_real_text_is_clean_and_padded_little(tmp_path: Path) -> None:
+    from benchmarks.text import measure
+
+    corpus = Corpus((str(REAL / "multi30k/train.fr.gz"), str(REAL / "multi30k/train.en.gz")))
+    costs = measure(corpus, 8_000, repeats=1, batch_tokens=16_000, folder=tmp_path)
+    assert costs.pairs == 29_000
+    assert costs.padding <= 0.08
+    assert costs.flat_padding == 0
+    assert costs.megabytes < 600

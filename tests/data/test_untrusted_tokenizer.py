@@ -1,0 +1,294 @@
+"""Tokenizers from strangers: those in use are accepted; those that cost too much are refused."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Regex, pre_tokenizers
+
+from regard.data import untrusted_tokenizer
+from regard.data.tokenizer import MAX_VOCABULARY, Tokenizer
+from regard.data.untrusted_pattern import check_pattern
+from regard.data.untrusted_tokenizer import MAX_PIECE, check_tokenizer
+from regard.interop.gguf_tokenizer import CUTS
+from tests.storage.test_hostile_files import added, replacing, splitting, template
+
+IN_USE = [
+    *(pattern for patterns in CUTS.values() for pattern in patterns),
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r" {2,}",
+    r" ?[^(\s|[.,!?…。，、।۔،])]+",
+    r"<\|startoftext\|>|'s|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
+    r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))",
+    r"[\]^+*]+|\[a+|(?i)b+|(?#a comment+)c+",
+    # GPT-2, Falcon
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    r"[\p{P}\$\+<=>\^~\|`]+",
+    "[0-9][0-9][0-9]",
+    # GPT-4 as several folders have it (dbrx), and cl100k as tiktoken has it
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+    r"|\s+(?!\S)|\s",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]+|\s+",
+    # o200k as tiktoken has it
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    # Qwen2, Llama 3
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+",
+    # DeepSeek
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    # replacements, and others of the kind
+    r"(?:\r?\n)+",
+    r"(?:\r?\n)+(?!\r?\n)",
+    r"^\s+|\s+$",
+    r"[a-z]+@[a-z]+\.com",
+    r"( +)?\n( +)?",
+    "a*+b*+c",
+    r"(\p{L}+)(\p{N}+)",
+]
+EXPONENTIAL = [
+    "(x+x+)+y",
+    "(a|a)*b",
+    "(a*)*",
+    "((a)+)+",
+    "(?:a{1,50}){1,50}",
+    "(?:x?){30}x{30}",
+    "(?i:a+){2,}",
+    "(?<name>a+|b)+",
+    r"(a)\1",
+    "a*a*a*a*b",
+    "(a*a*)(a*a*)b",
+    "(?(1)a|b)",
+    # cubic
+    r"\x{62}*\x{62}*[\x{63}\x{64}][\x{65}\x{66}]",
+    r"\x62*\u0062*c",
+    "[qz]*[qz]*w",
+    "a*(?:a*)b",
+    "a*?a*?b",
+    "a+(?=a*b)",
+    "a+(?!a*)",
+    "a*(?i)x|a*q",
+    "a*(?#nothing)a*b",
+    "a{0,2000}a{0,2000}b",
+    r"\p{L}*a+b",
+    r"\p{L}*a*+b",
+    r"\p{L}*(?:a+b)?c",
+    r"a*(?:\p{L}\p{L}*+){3,}",
+    r"\p{L}*(?:[^c]*+.++)",
+    "(?i)s*ſ*b",
+    "(?x)a* b* a*c",
+    # exponential without a repeated group
+    "a?" * 30 + "a{30}",
+    "(?:a|a)" * 30 + "b",
+    "a{1,3}+b",
+    "a*?+b",
+    "(?:a?b?)+",
+    "(?:a+b?)+",
+]
+
+
+@pytest.mark.parametrize("pattern", IN_USE)
+def test_patterns_in_use_are_accepted(pattern: str) -> None:
+    check_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", EXPONENTIAL)
+def test_patterns_that_take_too_long_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="its pattern"):
+        check_pattern(pattern)
+
+
+@pytest.fixture(autouse=True)
+def nothing_tried_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted_tokenizer, "_PASSED", set())
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    """The folder of a small tokenizer with changes."""
+    Tokenizer.train(["un chat noir dort"], 300).save(folder)
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+def test_our_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_trial(*_: object) -> None:
+        pytest.fail("a child process was started")
+
+    monkeypatch.setattr(untrusted_tokenizer, "_try", no_trial)
+    for kind in ("bpe", "characters"):
+        Tokenizer.train(["un chat noir dort"], 320, kind).save(tmp_path / kind)
+        Tokenizer.load(tmp_path / kind)
+
+
+def test_a_tokenizer_with_a_pattern_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path, pre_tokenizer=splitting(r"\p{L}+"))
+    assert Tokenizer.load(folder).encode("chat noir")
+    assert len(untrusted_tokenizer._PASSED) == 1
+    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", "raise SystemExit(3)")
+    Tokenizer.load(folder)
+
+
+def unigram(pieces: int, length: int) -> dict[str, Any]:
+    names = [f"{i:08d}".ljust(length, "x") for i in range(pieces)]
+    return {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [[name, -1.0] for name in names]}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits the memory of a process")
+def test_a_trial_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library takes 350 bytes for each letter of such a vocabulary: 2 MB of it take 700 MB."""
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_BYTES", 400_000_000)
+    folder = written(tmp_path, model=unigram(500, MAX_PIECE), added_tokens=[], pre_tokenizer=None, decoder=None)
+    with pytest.raises(ValueError, match=r"tokenizer.json refused: .* more than 0.4 GB of memory"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("slow_pattern", [False, True])
+def test_a_trial_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_pattern: bool) -> None:
+    if slow_pattern:  # quadratic: a minute for this length
+        monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
+    else:
+        monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", "while True: pass")
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 1.5)
+    folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"refused: loading took more than 1.5 s"):
+        Tokenizer.load(folder)
+    assert time.perf_counter() - start < 30
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
+def test_a_pattern_that_is_slow_on_its_own_letters_is_found_on_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quadratic patterns are accepted if they are quick enough: here the run of letters is longer than usual."""
+    folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
+    Tokenizer.load(folder)
+    untrusted_tokenizer._PASSED.clear()
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
+    with pytest.raises(ValueError, match="refused: loading and using it takes more than 1 s of processor time"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("pattern", [each for each in IN_USE if "(?#" not in each])
+def test_patterns_in_use_are_quick_on_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 5)
+    Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(pattern)))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
+def test_a_trial_that_takes_too_much_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = untrusted_tokenizer.PROGRAM.replace("    from tokenizers import Tokenizer", "    while True: pass")
+    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", limited)
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
+    with pytest.raises(ValueError, match="takes more than 1 s of processor time"):
+        Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
+
+
+def test_where_no_process_can_be_started_the_other_checks_must_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    Tokenizer.load(written(tmp_path / "good", pre_tokenizer=splitting(r"\p{N}+")))
+    with pytest.raises(ValueError, match="repeats a group"):
+        Tokenizer.load(written(tmp_path / "bad", pre_tokenizer=splitting("(x+x+)+y")))
+
+
+def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = untrusted_tokenizer.PROGRAM.replace("from tokenizers import", "from no_such_library import")
+    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
+    Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{N}+")))
+    assert not untrusted_tokenizer._PASSED
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("raise ImportError('no such library')", r"ended with status 1: ImportError: no such library"),
+        ("raise MemoryError", "more than 1.5 GB of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "more than 1.5 GB of memory"),
+        ("import os; os.abort()", "more than 1.5 GB of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "ended with SIGTERM: no message"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals")
+def test_a_trial_that_ends_badly_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
+) -> None:
+    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
+    with pytest.raises(ValueError, match=message) as caught:
+        Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
+    assert ("memory" in str(caught.value)) == ("memory" in message)
+
+
+def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 tokens of 4,000 characters, 64 times longer once normalised, took 0.76 GB."""
+    long_tokens = [added("a" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
+    folder = written(tmp_path, added_tokens=long_tokens, normalizer=replacing(1, "b" * 64), pre_tokenizer=None)
+    with pytest.raises(ValueError, match=r"can make 10,244,480 characters of the added tokens"):
+        Tokenizer.load(folder)
+    few = [added("\ufdfa" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
+    spec = json.loads((folder / "tokenizer.json").read_text()) | {"added_tokens": few, "normalizer": {"type": "NFKC"}}
+    tried: list[object] = []
+    monkeypatch.setattr(untrusted_tokenizer, "_try", lambda *_: tried.append(1))
+    check_tokenizer(spec, b"", Path("tokenizer.json"))
+    assert tried  # Unicode's own growth is measured in the child process
+
+
+@pytest.mark.parametrize("kind", ["NFKC", "ByteLevel", "Lowercase"])
+def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str) -> None:
+    tokens = [added(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
+    tokenizer = Tokenizer.load(written(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
+    assert len(untrusted_tokenizer._PASSED) == (kind == "NFKC")  # on trial, because NFKC can lengthen a text 18 times
+    assert tokenizer.engine.token_to_id("<unused_9999>") is not None
+
+
+def test_each_template_is_bounded() -> None:
+    for ids in (64, 65, 128):
+        spec = {"post_processor": template(ids=ids)}
+        if ids == 64:
+            check_tokenizer(spec, b"", Path("tokenizer.json"))
+            continue
+        with pytest.raises(ValueError, match=rf"its template single puts {ids} ids around a text: the maximum is 64"):
+            check_tokenizer(spec, b"", Path("tokenizer.json"))
+
+
+def test_a_panic_while_encoding_is_an_error(tmp_path: Path) -> None:
+    """The library gives up a match after ten million attempts, by a panic."""
+    engine = Tokenizer.load(written(tmp_path)).engine
+    engine.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
+    tokenizer = Tokenizer(engine)
+    assert tokenizer.encode("chat")
+    for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_batch([text]))):
+        with pytest.raises(ValueError, match=r"the tokenizer failed on this text: .*retry-limit"):
+            encode("x" * 40)
+
+
+def test_a_long_run_of_one_letter_makes_no_piece_that_is_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["=" * 40_000] * 3, 300)
+    tokenizer.save(tmp_path)
+    assert Tokenizer.load(tmp_path).digest == tokenizer.digest
+    assert max(map(len, tokenizer.engine.get_vocab())) <= MAX_PIECE
+
+
+def test_what_is_no_pipeline_is_left_to_the_library() -> None:
+    for spec in ({}, {"model": 5, "added_tokens": 5, "normalizer": [], "decoder": "x"}, {"model": {"vocab": 3}}):
+        check_tokenizer(spec, b"", Path("tokenizer.json"))
+
+
+def test_a_vocabulary_without_end_is_refused_before_memory_is_taken() -> None:
+    with pytest.raises(ValueError, match="vocab_size=2000000000 is too large: it must be at most 1,000,000"):
+        Tokenizer.train(["a"], 2 * 10**9)
+    assert MAX_VOCABULARY == 10**6

@@ -1,0 +1,106 @@
+"""Every method of a model × every kind of model: it works, or it is refused with a suggestion that works."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from regard.api import Model
+from regard.decoding.capabilities import CAPABILITIES, abilities
+from tests.decoding.test_text_model import random_model
+
+KINDS: dict[str, dict[str, object]] = {
+    "encoder": {"kind": "encoder"},
+    "encoder with classes": {"kind": "encoder", "classes": 3},
+    "decoder": {"kind": "decoder"},
+    "decoder with classes": {"kind": "decoder", "classes": 3},
+    "decoder with a prefix": {"kind": "decoder", "prefix": True},
+    "encoder-decoder": {"kind": "encoder-decoder"},
+}
+OPTIONS: dict[str, Any] = {"beam": 1, "max_tokens": 3}
+CALLS: dict[str, Callable[[Model], Any]] = {
+    "translate(texts)": lambda model: model.translate(["un chat"], **OPTIONS),
+    "translations": lambda model: model.translations(["un chat"], **OPTIONS),
+    "translate_lines": lambda model: list(model.translate_lines(["un chat"], **OPTIONS)),
+    "translate of nothing": lambda model: model.translate(""),
+    "generate(prompt)": lambda model: model.generate("un chat", max_tokens=3),
+    "stream": lambda model: list(model.stream("un chat", max_tokens=3)),
+    "classify(texts)": lambda model: model.classify(["un chat"]),
+    "score(texts)": lambda model: model.score(["un chat"]),
+    "score(sources, targets)": lambda model: model.score(["un chat"], ["a cat"]),
+    "attend(text)": lambda model: model.attend("un chat"),
+}
+
+
+def made(kind: str, separator: bool = True, tokenizer: bool = True, quick: bool = False) -> Model:
+    model = random_model(**KINDS[kind])
+    model.network.float()
+    model.special = model.special if separator else replace(model.special, separator=None)
+    if quick:
+        model = model.quick("float32")
+    model.tokenizer = model.tokenizer if tokenizer else None
+    return model
+
+
+def refused(call: Callable[[Model], Any], model: Model) -> str | None:
+    """Why a call is refused, or None if it is not."""
+    try:
+        call(model)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+MODELS: list[tuple[str, bool, bool]] = [
+    *((kind, separator, False) for kind in KINDS for separator in (True, False)),
+    *((kind, True, True) for kind in ("decoder", "decoder with a prefix", "encoder-decoder")),
+]
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize(("kind", "separator", "quick"), MODELS)
+def test_what_is_suggested_works(kind: str, separator: bool, quick: bool) -> None:
+    model = made(kind, separator, quick=quick)
+    can = {CAPABILITIES[task].call for task in abilities(model)}
+    assert can
+    for name, call in CALLS.items():
+        refusal = refused(call, model)
+        if refusal is None:
+            assert name in can or "(" not in name, f"{name} works, and is not counted among what it can do"
+            continue
+        assert name not in can, refusal
+        suggested = re.fullmatch(r".* needs .*, and this is an? .*; this model can (.*)", refusal)
+        assert suggested, f"{name}: {refusal}"
+        assert set(suggested[1].split(" or ")) == can
+    for name in can:
+        CALLS[name](model)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_tokenizer_nothing_that_reads_text_is_suggested(kind: str) -> None:
+    model = made(kind, tokenizer=False)
+    assert abilities(model) == []
+    for name, call in CALLS.items():
+        if name == "translate of nothing":
+            continue
+        with pytest.raises(ValueError, match="tokenizer") as caught:
+            call(model)
+        assert "this model can" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_for_decoding_is_made_of_what_writes(kind: str) -> None:
+    model = made(kind)
+    if kind == "encoder" or "classes" in kind:
+        with pytest.raises(ValueError, match="models that write text"):
+            model.quick()
+    else:
+        assert model.quick("float32").config == model.config
+
+
+def test_an_encoder_is_not_told_to_translate_or_score() -> None:
+    with pytest.raises(ValueError, match=r"this is an encoder; this model can attend\(text\)$"):
+        made("encoder").generate("un chat")

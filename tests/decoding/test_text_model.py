@@ -1,0 +1,422 @@
+"""The handle: text in, text out; lines of any length and number; scores that are those of one full pass."""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import regard
+from regard import api, models
+from regard.api import Model
+from regard.config import SpecialIds
+from regard.data.tokenizer import Tokenizer
+from regard.decoding import translator as module
+from regard.decoding.generate import Inputs
+from regard.decoding.options import Decoding
+from regard.decoding.search import Hypothesis
+from regard.decoding.translator import Translator, comfortable, in_batches
+from regard.model.transformer import build
+from regard.petit import pairs
+from regard.storage import model_folder as store
+from tests.support.oracles import small
+
+PAIRS = [(pair.french, pair.english) for pair in pairs(200)]
+TOKENIZER = Tokenizer.train((text for pair in PAIRS for text in pair), vocab_size=320)
+TEXTS = [french for french, _ in PAIRS[:5]]
+ANSWERS = [english for _, english in PAIRS[:5]]
+
+
+def random_model(**changes: object) -> Model:
+    """Random weights, sharp enough to say different things; the frame that training would give."""
+    torch.manual_seed(3)
+    config = small(vocab_size=TOKENIZER.size, **changes)
+    network = build(config).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    pair, encoder = config.kind == "encoder-decoder", config.kind == "encoder"
+    special = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad if pair else None, separator=TOKENIZER.separator)
+    tokenizer = TOKENIZER.frame(after=[TOKENIZER.end]) if pair or encoder else TOKENIZER
+    return Model(network, tokenizer, special)
+
+
+class Shouting(Translator):
+    """In place of a network: the source in capitals, and what was asked of it."""
+
+    asked: list[list[str]]
+
+    @classmethod
+    def of(cls, model: Model, n_best: int = 1, batch_tokens: int = 10**6) -> "Shouting":
+        made = cls(model, Decoding(beam=n_best, n_best=n_best), batch_tokens)
+        object.__setattr__(made, "asked", [])
+        return made
+
+    def _translated(self, sources: Inputs) -> list[list[module.Translation]]:
+        self.asked.append([self.tokenizer.decode(ids) for ids in sources])
+        found = [
+            [Hypothesis(list(ids), -float(rank), -float(rank), "end") for rank in range(self.options.n_best)]
+            for ids in sources
+        ]
+        told = [[self._told(each) for each in hypotheses] for hypotheses in found]
+        return [
+            [
+                module.Translation(each.text.upper() + "'" * r, each.score, each.penalised, True)
+                for r, each in enumerate(row)
+            ]
+            for row in told
+        ]
+
+
+def first(found: list[list[module.Translation]]) -> list[str]:
+    return [each[0].text for each in found]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+def test_translations_do_not_depend_on_their_company(kind: str, beam: int) -> None:
+    model = random_model(kind=kind)
+    together = model.translate(TEXTS, beam=beam, max_tokens=8)
+    assert together == [model.translate(text, beam=beam, max_tokens=8) for text in TEXTS]
+    assert together == model.translate(TEXTS, beam=beam, max_tokens=8, batch_tokens=1)
+    assert together == list(model.translate_lines(iter(TEXTS), beam=beam, max_tokens=8, at_once=2))
+    assert len(set(together)) > 1, "they all say the same: this proves little"
+
+
+def test_one_text_in_one_text_out() -> None:
+    model = random_model()
+    assert isinstance(model.translate(TEXTS[0], max_tokens=5), str)
+    assert model.translate([TEXTS[0]], max_tokens=5) == [model.translate(TEXTS[0], max_tokens=5)]
+    assert model.translate([], max_tokens=5) == []
+    assert model.translate("") == ""
+
+
+def test_blank_texts_are_not_asked_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model()
+    monkeypatch.setattr(module, "translate_ids", lambda *_: pytest.fail("it was asked"))
+    assert model.translate(["", "  ", "\t", "\u00a0", "\n"]) == ["", "  ", "\t", "\u00a0", "\n"]
+
+
+def test_the_beam_is_the_papers_unless_said() -> None:
+    model = random_model()
+    assert model._translator(100, {}).options.beam == 4
+    assert model._translator(100, {"n_best": 6}).options.beam == 6
+    assert model._translator(100, {"temperature": 0.5}).options.beam == 1
+    assert model._translator(100, {"beam": 2}).options.beam == 2
+
+
+def test_n_best_with_scores() -> None:
+    model = random_model()
+    for text, found in zip(TEXTS, model.translations(TEXTS, n_best=3, max_tokens=8), strict=True):
+        assert len(found) == 3
+        ranks = [each.penalised for each in found]
+        assert ranks == sorted(ranks, reverse=True)
+        assert found[0].text == model.translate(text, max_tokens=8)
+
+
+def test_progress_tells_how_many_are_done() -> None:
+    told: list[int] = []
+    random_model().translate([*TEXTS, ""], max_tokens=3, batch_tokens=1, progress=told.append)
+    assert told == [2, 3, 4, 5, 6]
+
+
+def test_batches_are_bounded_and_of_like_length() -> None:
+    sources = {(i, 0): [0] * length for i, length in enumerate([5, 30, 1, 7, 7, 2, 60, 3])}
+    batches = list(in_batches(sources, 30))
+    assert sorted(place for batch in batches for place in batch) == sorted(sources)
+    for batch in batches:
+        lengths = [len(sources[place]) for place in batch]
+        assert max(lengths) * len(batch) <= 30 or len(batch) == 1
+    assert [len(sources[place]) for batch in batches for place in batch] == [60, 30, 7, 7, 5, 3, 2, 1]
+
+
+def test_a_batch_counts_its_hypotheses() -> None:
+    shouting = Shouting.of(random_model(), n_best=4, batch_tokens=4 * 40)
+    shouting.all(["a b c d e"] * 20)
+    length = len(shouting.tokenizer.framed("a b c d e"))
+    assert max(map(len, shouting.asked)) == 40 // length
+
+
+@given(st.text(alphabet="aBé1 .!?,»\n\t\u2028\u00a0", max_size=80), st.integers(3, 12))
+@example("aa!Ba a", 12)
+def test_spacing_is_kept_whatever_the_length(text: str, longest: int) -> None:
+    shouting = Shouting.of(random_model())
+    shouting.model.about["longest"] = longest
+    wanted, found = (re.sub(r"(?<=[.!?]) (?=B)", "", each) for each in (text.upper(), *first(shouting.all([text]))))
+    assert found == wanted, "only a space that is missing between two sentences may be added"
+    for asked in (text for batch in shouting.asked for text in batch):
+        assert asked.strip() == asked != ""
+        assert len(shouting.tokenizer.framed(asked)) <= longest or len(asked) == 1
+
+
+def test_only_long_sentences_are_cut() -> None:
+    shouting = Shouting.of(random_model())
+    line = "il dort, elle lit, "
+    shouting.all([line, line * 30, "Il dort. Elle lit."])
+    asked = [text for batch in shouting.asked for text in batch]
+    assert asked.count(line.strip()) == 1
+    assert asked.count("Il dort.") == asked.count("Elle lit.") == 1
+    assert (
+        max(len(shouting.tokenizer.framed(text)) for text in asked) <= 200 < len(shouting.tokenizer.framed(line * 30))
+    )
+
+
+def test_of_a_paragraph_each_sentence_is_translated() -> None:
+    shouting = Shouting.of(random_model())
+    assert first(shouting.all(["Il dort. Elle lit.  Tu ris."])) == ["IL DORT. ELLE LIT.  TU RIS."]
+    assert sorted(text for batch in shouting.asked for text in batch) == ["Elle lit.", "Il dort.", "Tu ris."]
+
+
+def test_a_line_break_separates() -> None:
+    shouting = Shouting.of(random_model())
+    assert first(shouting.all(["a b\n\n c\u2028d\r\n"])) == ["A B\n\n C\u2028D\r\n"]
+    assert sorted(shouting.asked[0]) == ["a b", "c", "d"]
+
+
+def test_of_a_cut_line_the_best_ways_to_join() -> None:
+    shouting = Shouting.of(random_model(), n_best=3)
+    shouting.model.about["longest"] = 8
+    (found,) = shouting.all(["Il dort. Elle lit."])
+    assert [(each.text, each.score) for each in found] == [
+        ("IL DORT. ELLE LIT.", 0.0),
+        ("IL DORT. ELLE LIT.'", -1.0),
+        ("IL DORT.' ELLE LIT.", -1.0),
+    ]
+
+
+def test_what_a_model_takes_comfortably() -> None:
+    assert comfortable(random_model()) == 200
+    assert comfortable(random_model(positions="learned")) == 32 * 2 // 3
+    assert comfortable(random_model(kind="decoder", positions="learned")) == 32 * 2 // 5
+    model = random_model()
+    model.about["longest"] = 30
+    assert comfortable(model) == 30
+
+
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+def test_learned_positions_are_never_left(kind: str) -> None:
+    model = random_model(kind=kind, positions="learned")
+    for text in ("a " * 200, "x" * 90, ", ".join(TEXTS), "🙂" * 40):
+        assert isinstance(model.translate(text, beam=2), str)
+
+
+def test_lines_are_read_little_by_little() -> None:
+    shouting, read = Shouting.of(random_model(), batch_tokens=800), 0
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        for number in range(500):
+            read += 1
+            yield f"line {number}"
+
+    found = shouting.lines(lines())
+    assert next(found)[0].text == "LINE 0"
+    assert read == module.FIRST_LINES
+    assert [next(found)[0].text for _ in range(40)][-1] == "LINE 40"
+    assert read == 3 * module.FIRST_LINES
+    assert [each[0].text for each in found][-1] == "LINE 499"
+    read = 0
+    one = shouting.lines(lines(), at_once=1)
+    assert (next(one)[0].text, read) == ("LINE 0", 1)
+
+
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "prefix"])
+def test_a_score_is_what_decoding_said(kind: str) -> None:
+    changes = {"kind": "decoder", "prefix": True} if kind == "prefix" else {"kind": kind}
+    model = random_model(**changes)
+    found = model.translations(TEXTS, beam=3, max_tokens=8)
+    again = [(text, each[0]) for text, each in zip(TEXTS, found, strict=True) if each[0].whole]
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    scores = model.score([text for text, _ in again], [each.text for _, each in again])
+    assert model.score([text for text, _ in again[:1]], [each.text for _, each in again[:1]]) == pytest.approx(
+        scores[:1]
+    )
+    assert len(model.score(TEXTS, ANSWERS)) == len(TEXTS)
+    for (_, each), score in zip(again, scores, strict=True):
+        assert score <= each.score + 1e-6  # equal, unless the text has other ids than were said
+    together, alone = (
+        model.score(TEXTS, ANSWERS),
+        [model.score([s], [t])[0] for s, t in zip(TEXTS, ANSWERS, strict=True)],
+    )
+    assert together == pytest.approx(alone, abs=1e-9)
+
+
+@torch.no_grad()
+def test_a_score_by_hand() -> None:
+    model = random_model()
+    assert model.tokenizer is not None
+    source, target = model.tokenizer.framed(TEXTS[0]), model.tokenizer.encode(ANSWERS[0])
+    logits = model.network(torch.tensor([source]), torch.tensor([[model.special.start, *target]]))
+    wanted = -torch.nn.functional.cross_entropy(logits[0], torch.tensor([*target, TOKENIZER.end]), reduction="sum")
+    assert model.score([TEXTS[0]], [ANSWERS[0]]) == pytest.approx([float(wanted)])
+
+
+@torch.no_grad()
+def test_a_language_models_score_by_hand() -> None:
+    model = random_model(kind="decoder")
+    ids = TOKENIZER.encode(TEXTS[0])
+    logits = model.network(torch.tensor([ids[:-1]]))[0]
+    wanted = -float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum"))
+    assert model.score([TEXTS[0], "a"])[0] == pytest.approx(wanted)
+    model.tokenizer = TOKENIZER.frame(before=[TOKENIZER.end])
+    logits = model.network(torch.tensor([[TOKENIZER.end, *ids[:-1]]]))[0]
+    wanted = -float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids), reduction="sum"))
+    assert model.score(TEXTS)[0] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 3, "top_k": 40}, {"stop": "e"}, {"beam": 3}])
+def test_generate_is_the_prompt_and_what_follows(options: dict[str, object]) -> None:
+    model = random_model(kind="decoder")
+    for prompt in ("Le chat", "é", "🙂", "a\n"):
+        text = model.generate(prompt, max_tokens=20, **options)
+        assert text.startswith(prompt)
+        assert text == model.generate(prompt, max_tokens=20, **options)
+        if "beam" not in options:
+            assert text == prompt + "".join(model.stream(prompt, max_tokens=20, **options))
+        if "stop" in options:
+            assert "e" not in text[len(prompt) :]
+
+
+def test_the_space_behind_a_prompt_is_kept() -> None:
+    """A decoder that drops a text's first space must not drop the one between prompt and continuation."""
+    model = random_model(kind="decoder")
+    plain = model.tokenizer
+    assert plain is not None
+
+    class Dropping(Tokenizer):
+        def decode(self, ids: object) -> str:
+            return super().decode(ids).removeprefix(" ")  # type: ignore[arg-type]
+
+    model.tokenizer = Dropping(plain.engine, plain.settings)
+    ids = plain.encode("Le chat dort bien")
+    behind = model.text_behind(plain.encode("Le chat"))
+    assert behind(ids[len(plain.encode("Le chat")) :]) == " dort bien"
+
+
+def test_classes() -> None:
+    for kind in ("encoder", "decoder"):
+        model = random_model(kind=kind, classes=3)
+        found = model.classify(TEXTS)
+        alone = [answer for text in TEXTS for answer in model.classify([text])]
+        assert [name for name, _ in found] == [name for name, _ in alone]
+        assert [p for _, p in found] == pytest.approx([p for _, p in alone])
+        assert {name for name, _ in found} <= {"0", "1", "2"}
+        assert all(1 / 3 <= p <= 1 for _, p in found)
+        model.about["classes"] = ["fr", "en", "de"]
+        assert [name for name, _ in model.classify(TEXTS)] == [["fr", "en", "de"][int(name)] for name, _ in found]
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_mistakes_are_told() -> None:
+    pair, language = random_model(), random_model(kind="decoder")
+    mistakes = [
+        (lambda: pair.translate(["a"], beem=3), "Decoding has no key 'beem': did you mean 'beam'?"),
+        (lambda: pair.translate(["a"], beam=0), "beam=0 is too small"),
+        (lambda: pair.translate(["a"], beam=10_000), "beam=10000 is wider than"),
+        (lambda: pair.translate(["a"], batch_tokens=0), "batch_tokens=0 is too small"),
+        (lambda: pair.translate(["a", 3]), "text 1 is a int"),  # type: ignore[list-item]
+        (lambda: pair.generate("a"), "generate(prompt) needs a decoder with a head over the vocabulary, and this is"),
+        (lambda: pair.stream("a"), "this model can translate(texts) or score(sources, targets) or attend(text)"),
+        (lambda: pair.score(["a"]), "this model can translate(texts) or score(sources, targets)"),
+        (lambda: pair.score(["a"], ["b", "c"]), "1 sources but 2 targets"),
+        (lambda: pair.classify(["a"]), "classify(texts) needs a model with a classification head"),
+        (lambda: language.generate(""), "the prompt is empty"),
+        (lambda: language.generate(["a"]), "a prompt is one text"),  # type: ignore[arg-type]
+        (lambda: language.generate("a", temperature=math.nan), "temperature=nan"),
+        (lambda: language.generate("a", beam=3, n_best=2), "one text is given"),
+        (lambda: language.stream("a", beam=3), "beam=3 cannot stream"),
+        (lambda: language.stream("a", temprature=3), "did you mean 'temperature'"),
+        (lambda: language.score([""]), "text 0 is empty"),
+        (lambda: random_model(kind="decoder", positions="learned").generate("a b c" * 99), "the model reads 32"),
+        (lambda: random_model(kind="encoder", positions="learned", classes=2).classify(["a b " * 99]), "shorten it"),
+        (lambda: Model(pair.network).translate("a"), "has no tokenizer"),
+        (lambda: Model(language.network).generate("a"), "has no tokenizer"),
+    ]
+    for mistake, message in mistakes:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            mistake()
+
+
+def test_saved_and_loaded_it_says_the_same(tmp_path: Path) -> None:
+    model = random_model()
+    model.network.float()
+    model.save(tmp_path / "run")
+    again = regard.load(str(tmp_path / "run"))
+    assert again.translate(TEXTS, max_tokens=9) == model.translate(TEXTS, max_tokens=9)
+    assert again.to(dtype=torch.float64).network.embedding.tokens.weight.dtype == torch.float64
+
+
+def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    with pytest.raises(ValueError, match=r"no model at en-fr: name a run, .* a GGUF file$"):
+        regard.load("en-fr")
+    model = random_model()
+    model.network.float()
+    store.save(model, tmp_path / "models" / "fr-en")
+    assert api.bundled() == ["fr-en"]
+    assert regard.load("fr-en").config == model.config
+    (tmp_path / "fr-en").mkdir()  # not a model
+    assert regard.load("fr-en").config == model.config
+    with pytest.raises(ValueError, match=r"no model at fr-ne: did you mean 'fr-en'\? .* model \(fr-en\)$"):
+        regard.load("fr-ne")
+    (tmp_path / "data").mkdir()
+    with pytest.raises(ValueError, match="data is no model's folder"):
+        regard.load("data")
+
+
+def test_a_run_of_ones_own_comes_before_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    theirs, mine = random_model(), random_model(layers=1)
+    for each in (theirs, mine):
+        each.network.float()
+    theirs.save(tmp_path / "models/fr-en")
+    names = ("fr-en", "./fr-en", "fr-en/", str(tmp_path / "fr-en"), Path("fr-en"))
+    (tmp_path / "fr-en").mkdir()
+    (tmp_path / "fr-en/recipe.toml").write_text("")  # it has begun
+    for name in names:
+        with pytest.raises(ValueError, match="fr-en is a run without a model to load: no model has been validated"):
+            regard.load(name)
+    mine.save(tmp_path / "fr-en/checkpoints/best-00000001")
+    (tmp_path / "fr-en/recipe.toml").unlink()
+    for name in names:
+        assert regard.load(name).config == mine.config
+        assert api.find(name) == Path(name)
+    assert api.find(str(tmp_path / "fr-en/checkpoints/best-00000001")).name == "best-00000001"
+
+
+def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    model = random_model()
+    model.network.float()
+    model.save(tmp_path / "models/fr-en")
+    assert api.find("fr-en") == tmp_path / "models/fr-en"
+    with pytest.raises(ValueError, match=r"there is no model at \./fr-en: did you mean 'fr-en'\?"):
+        regard.load("./fr-en")
+    (tmp_path / "fr-en").mkdir()
+    for name in ("./fr-en", "fr-en/", str(tmp_path / "fr-en"), Path("fr-en")):
+        with pytest.raises(ValueError, match=r"fr-en/? is no model's folder"):
+            regard.load(name)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("wrong", [3, None, b"abc", {"abc": 1}, ["abc", None], "a\ud800b"], ids=repr)
+def test_what_is_no_text_is_refused_in_words(wrong: Any) -> None:
+    model = random_model()
+    calls: list[Callable[[], object]] = [
+        lambda: model.translate(wrong),
+        lambda: model.score(wrong, ["abc"]),
+        lambda: model.score(["abc"], wrong) if wrong is not None else model.score(["abc"], [None]),  # type: ignore[list-item]
+        lambda: model.attend(wrong),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"must be a text|give a text|not valid Unicode"):
+            call()

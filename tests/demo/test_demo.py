@@ -1,0 +1,272 @@
+"""The demo's story, with a model that learns nothing: what is told, what is kept, and what is never touched."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from rich.console import Console
+
+import regard.demo.demo_run
+import regard.models
+import regard.petit.corpus_files
+from regard.api import load
+from regard.cli import app
+from regard.decoding.translator import tokenizer_of
+from regard.demo.demo_run import DECODER, ENCODER_DECODER, find_run
+from regard.demo.narrator import Teller
+from regard.demo.story import _moments, _next, _real, demo, next_commands
+from regard.evaluation.alignment import Links, alignment_score, piece_words
+from regard.evaluation.evaluate import align
+from regard.evaluation.test_sets import Examples
+from regard.model.watch import watch
+from regard.plots.training_display import Display
+from regard.training.events import Sample, Validated
+from regard.training.recipe_files import bundled_recipes
+from regard.training.training_text import petit_files
+
+TINY = (
+    *("data.petit=200", "tokenizer.vocab_size=400", "model.d_model=16", "model.d_ff=16", "model.heads=2"),
+    *("model.layers=2", "train.steps=6", "train.warmup=2", "train.batch_tokens=400", "train.validate_every=2"),
+    *("train.validation_sentences=3", "train.device=cpu", "decode.beam=1", "decode.max_tokens=3"),
+)
+README = Path(__file__).parents[2] / "README.md"
+HELD_OUT = 50
+
+
+def told(out: Path, changes: Sequence[str] = TINY, **options: bool) -> tuple[str, int | None]:
+    """What the demo prints, and what it gives."""
+    text = StringIO()
+    ended = demo(Console(file=text, width=100), out, changes=changes, commands=("translate", "export"), **options)
+    return text.getvalue(), ended
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Petit lies, with few sentences to be tried on."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regard.petit.corpus_files, "HELD_OUT", HELD_OUT)
+        petit_files(ENCODER_DECODER.read(TINY).data, folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def on_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No user's cache, no GPU, and no bundled model unless a test brings one."""
+    monkeypatch.setenv("REGARD_CACHE", str(cache))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(regard.models, "HERE", cache / "models")
+
+
+@pytest.fixture(scope="module")
+def finished(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A demo's folder, and what was told."""
+    out = tmp_path_factory.mktemp("demo") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(cache))
+        patch.setattr(regard.models, "HERE", cache / "models")
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        text, ended = told(out)
+    assert ended is None
+    return out, text
+
+
+def test_the_chapters_are_told_in_plain_lines(finished: tuple[Path, str]) -> None:
+    out, text = finished
+    titles = [line[3:] for line in text.splitlines() if line[:1].isdigit()]
+    assert titles == [
+        *("A small world", "It learns", "It got better", "How good it is", "What is hard", "Where it looks", "Now you"),
+    ]
+    assert "\x1b" not in text
+    assert "step 6/6  validation loss" in text  # the display's own lines
+    assert "To use it:" not in text  # which the story says at its end
+    assert "cross-attention" in text.lower()
+    assert f"--model {out}" in text
+    assert f"regard export {out}" in text
+
+
+def test_the_folder_holds_model_report_scores_and_page(finished: tuple[Path, str]) -> None:
+    out, text = finished
+    assert load(out).config.d_model == 16
+    scores = json.loads((out / "scores.json").read_text())
+    assert scores.keys() == {"test", "compositional"}
+    for result in scores.values():
+        assert f"{result['scores']['bleu']['score']:.1f}" in text
+        assert result["petit"]["overall"]["total"] == HELD_OUT
+    assert scores["test"]["alignment"] is not None
+    tables = (out / "scores.txt").read_text()
+    assert all(name in tables for name in scores["test"]["petit"]["phenomena"])
+    assert "</html>" in (out / "attention.html").read_text()
+    assert "report.md" in text
+    assert (out / "report.md").is_file()
+
+
+def test_a_finished_demo_is_shown_again_without_training(
+    finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, first = finished
+    before = {name: (out / name).read_bytes() for name in ("metrics.jsonl", "model.safetensors", "recipe.toml")}
+    monkeypatch.setattr(regard.demo.demo_run, "train", None)  # calling it would be an error
+    text, ended = told(out)
+    assert ended is None
+    assert "shown again" in text
+    assert (
+        text.partition("3  It got better")[2].partition("All this took")[0]
+        == first.partition("3  It got better")[2].partition("All this took")[0]
+    )
+    assert before == {name: (out / name).read_bytes() for name in before}
+
+
+def test_an_interrupted_demo_says_how_to_go_on_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    show = Display._show
+
+    def interrupt(display: Display, event: object) -> None:
+        show(display, event)  # type: ignore[arg-type]
+        if isinstance(event, Validated):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "my run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Display, "_show", interrupt)
+        text, ended = told(out)
+    assert ended == signal.SIGINT
+    assert f"regard demo --out {shlex.quote(str(out))}" in text
+    assert "How good it is" not in text
+    assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "begun"
+    text, ended = told(out)
+    assert ended is None
+    assert "goes on where it stopped" in text
+    assert "goes on behind step" in text
+    assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "done"
+
+
+def test_other_folders_are_refused_and_stay_as_they_are(finished: tuple[Path, str], tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"mine is there already, and is no run's folder: name another by --out"):
+        told(mine)
+    assert [file.name for file in mine.iterdir()] == ["thesis.txt"]
+    other = tmp_path / "other"
+    shutil.copytree(finished[0], other)
+    with pytest.raises(ValueError, match=r"other holds another run, 'demo': name another folder by --out"):
+        told(other, decoder_only=True)
+    with pytest.raises(ValueError, match=r"other holds a demo of another kind: .*model.d_ff=16, and now it is 32"):
+        told(other, (*TINY, "model.d_ff=32"))
+    assert sorted(file.name for file in other.iterdir()) == sorted(file.name for file in finished[0].iterdir())
+
+
+def test_a_decoder_alone_tells_the_same_story(tmp_path: Path) -> None:
+    text, ended = told(tmp_path / "run", decoder_only=True)
+    assert ended is None
+    assert "has no cross-attention" in text
+    tables = (tmp_path / "run/scores.txt").read_text()
+    assert "of its attention from target to source" in tables
+    assert "cross-attention" not in tables
+    assert load(tmp_path / "run").config.kind == "decoder"
+    assert (
+        json.loads((tmp_path / "run/scores.json").read_text())["test"]["alignment"]["writing"]["sentences"] == HELD_OUT
+    )
+    assert "regard export" not in text  # no other engine has its mask
+    assert "<sep> →" in text  # the first row that looks at the source
+
+
+def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    changes = [change for change in TINY if "steps" not in change]
+    regard.demo.demo_run.learn(DECODER.read([*changes, "train.steps=1"]), out, "new", Console(file=StringIO()))
+    model = load(out)
+    source, target = "Le chat dort.", "The cat is sleeping."
+    gold: list[Links] = [frozenset({(0, 0), (1, 1), (2, 2), (2, 3)})]
+    aligned = align(model, Examples(("a.fr", "a.en"), [source], [[target]], [1], 1), gold)
+    assert aligned is not None
+    found = aligned["writing"]
+
+    tokenizer = tokenizer_of(model)
+    given, said = tokenizer.encode(source), tokenizer.encode(target)
+    row = torch.tensor([[*given, model.special.separator, *said]])
+    with torch.inference_mode(), watch(model.network) as seen:
+        model.network(row, prefix=torch.tensor([len(given) + 1]))
+    weights = seen["decoder.layers.1.attention"][0][0, 0]  # [T, T], of head 0
+    summed = torch.zeros(len(set(piece_words(tokenizer, target))), len(set(piece_words(tokenizer, source))))
+    for i, word in enumerate(piece_words(tokenizer, target)):
+        for j, other in enumerate(piece_words(tokenizer, source)):
+            summed[word, other] += weights[len(given) + i, j] / piece_words(tokenizer, target).count(word)
+    links = frozenset((int(j), i) for i, j in enumerate(summed.argmax(-1)))
+    assert found.heads[1][0].error_rate == pytest.approx(alignment_score(links, gold[0]).error_rate)
+
+
+def test_real_french_is_there_if_the_model_is(
+    finished: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chapter() -> str:
+        text = StringIO()
+        _real(Teller(Console(file=text, width=100)), "cpu")
+        return text.getvalue()
+
+    assert "does not come with this copy" in chapter()
+    assert "Real French" not in chapter()
+    monkeypatch.setattr(regard.models, "HERE", tmp_path)
+    load(finished[0]).save(tmp_path / "fr-en")
+    assert "Real French" in chapter()
+    assert "Il fait froid" in chapter()
+
+
+def test_every_command_that_is_told_can_be_typed() -> None:
+    known = typer.main.get_group(app).commands
+    lines = [line for lines in next_commands(Path("runs/my demo"), "C'est l'été !").values() for line in lines]
+    for line in lines:
+        _, name, *rest = shlex.split(line)
+        if name == "serve" and name not in known:
+            continue
+        command = known[name]
+        if name == "data":
+            command, rest = typer.main.get_group(app).commands["data"].commands[rest[0]], rest[1:]  # type: ignore[attr-defined]
+        assert command.make_context(name, list(rest)).params  # it takes its arguments for itself
+        assert name != "train" or rest[0] in bundled_recipes()
+
+
+def test_help_and_readme_agree_on_the_time() -> None:
+    told = next(line for line in README.read_text().splitlines() if line.startswith("`regard demo` needs"))
+    (minutes,) = re.findall(r"(\w+) minutes", told)
+    assert f"some {minutes} minutes" in (typer.main.get_group(app).commands["demo"].help or "")
+
+
+def test_only_commands_that_exist_are_told() -> None:
+    text = StringIO()
+    _next(Teller(Console(file=text, width=100)), Path("runs/demo"), "Le chat dort.", ("serve", "export"))
+    assert "regard serve" in text.getvalue()
+    assert "regard export runs/demo" in text.getvalue()
+    assert "regard translate" not in text.getvalue()
+    assert "scores" not in text.getvalue()  # nothing is announced of which no command is left
+
+
+def test_moments_are_the_first_the_last_and_changes_between() -> None:
+    def at(step: int, output: str) -> Validated:
+        return Validated(step, 1.0, 1.0, "BLEU", True, 0, (Sample("a", output, "f"),), 0.0)
+
+    outputs = ["a", "a", "b", "c", "c", "d", "e", "f", "f", "f"]
+    validated = [at(step, output) for step, output in enumerate(outputs, 1)]
+    chosen = _moments(validated, 0)
+    assert [event.step for event in chosen][:: len(chosen) - 1] == [1, 10]
+    assert len(chosen) <= 6
+    assert [event.step for event in _moments(validated[:1], 0)] == [1]
+    assert [event.step for event in _moments([at(1, "a"), at(2, "a"), at(3, "a")], 0)] == [1, 3]
+
+
+@pytest.mark.parametrize("road", [ENCODER_DECODER, DECODER])
+def test_the_roads_read_their_recipes(road: regard.demo.demo_run.Road) -> None:
+    recipe = road.read()
+    assert recipe.data.petit
+    assert recipe.name == road.out.name
+    assert recipe.train.device == "auto"
+    assert recipe.train.steps % recipe.train.validate_every == 0

@@ -1,0 +1,595 @@
+"""Systems of several runs beside each other: resampling held against sacreBLEU on texts that were really resampled."""
+
+import json
+import re
+import statistics
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from sacrebleu.significance import PairedTest
+
+from regard.evaluation.comparison import (
+    Apart,
+    ComparisonResult,
+    Group,
+    Piece,
+    Run,
+    Training,
+    compare,
+    in_groups,
+    mistakes,
+)
+from regard.evaluation.evaluate import Speed, System, Translated
+from regard.evaluation.metrics import bleu_metric, chrf_metric, paired
+from regard.evaluation.multi_run import Drawn, Runs, draw_sentences, p_value, paired_groups, score_runs
+from regard.evaluation.plain_dict import plain
+from regard.evaluation.test_sets import Examples
+from regard.petit import pairs
+from regard.plots.comparison_tables import _apart_markdown, comparison_markdown, metric_grid, show_comparison
+from regard.plots.comparison_tables import tests_told as told_of_tests
+from regard.training.events import Ended, Started, Stepped
+from regard.training.metrics_log import METRICS, Log
+from regard.training.run_facts import seed_apart, training_facts
+from tests.evaluation.test_evaluate import command, refused, shown, write
+
+PETIT = list(pairs(60, seed=5))
+FRENCH, ENGLISH = [pair.french for pair in PETIT], [pair.english for pair in PETIT]
+CASES = [*("dog", "cat", "a_b", "1.5", "é", "猫", "[x]", "*y*", "<b>", "~~z~~", "`q`", "$1"), *"|&#!\\:,.;()“”*_~-"]
+
+
+def worse(share: float, seed: int, texts: list[str] = ENGLISH) -> list[str]:
+    """A run: the references without some of their words."""
+    random = Random(seed)
+    return [" ".join(word for word in text.split() if random.random() > share) for text in texts]
+
+
+def examples(sources: list[str] = FRENCH, *references: list[str]) -> Examples:
+    beside = list(references) or [ENGLISH]
+    return Examples(("a.fr", "a.en"), sources, beside, list(range(1, len(sources) + 1)), len(sources))
+
+
+def group(name: str, *runs: list[str], training: Training | None = None) -> Group:
+    several = len(runs) > 1
+    made = [
+        Run(Translated(System(f"{name}-{i}" if several else name), outputs), training, i if several else None)
+        for i, outputs in enumerate(runs)
+    ]
+    return Group(name, tuple(made))
+
+
+# Resampling.
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_draws_are_scored_as_sacrebleu_scores_the_drawn_texts(several: bool) -> None:
+    references = [ENGLISH, worse(0.1, 99)] if several else [ENGLISH]
+    runs = [worse(0.2, 0), worse(0.3, 1)]
+    draws = draw_sentences(len(ENGLISH))
+    assert (draws.sum(1) == len(ENGLISH)).all()
+    for metric, whole in (
+        (bleu_metric(), lambda texts, sides: sacrebleu.corpus_bleu(texts, sides, force=True)),
+        (chrf_metric(), lambda texts, sides: sacrebleu.corpus_chrf(texts, sides, word_order=2)),
+    ):
+        found = score_runs(metric, runs, references, draws)
+        for run, outputs in enumerate(runs):
+            assert found.scores[run] == pytest.approx(whole(outputs, references).score, abs=1e-9)
+            for number in (0, 1, 500, 999):
+                chosen = np.repeat(np.arange(len(ENGLISH)), draws[number].astype(int))
+                drawn = [outputs[i] for i in chosen]
+                sides = [[side[i] for i in chosen] for side in references]
+                assert found.resampled[run, number] == pytest.approx(whole(drawn, sides).score, abs=1e-9)
+
+
+def test_runs_are_drawn_with_the_spread_of_their_mean() -> None:
+    """Where sentences do not matter, what is left is the standard error of the mean over runs."""
+    scores = np.array([50.0, 51.0, 54.0])
+    runs = Runs("BLEU", scores, np.repeat(scores[:, None], 20_000, axis=1))
+    drawn = runs.drawn(np.random.default_rng(1))
+    error = statistics.stdev(scores.tolist()) / 3**0.5
+    assert (drawn.by_sentences == scores.mean()).all()
+    assert drawn.by_runs.mean() == pytest.approx(0, abs=0.05)
+    assert drawn.by_runs.std() == pytest.approx(error, rel=0.02)
+    ((variance, known),) = drawn.parts
+    assert (variance, known) == pytest.approx((error**2, 2))
+    one = Runs("BLEU", scores[:1], np.arange(4.0)[None]).drawn(np.random.default_rng(1))
+    assert (one.by_sentences.tolist(), one.by_runs.tolist(), one.parts) == ([0, 1, 2, 3], [0] * 4, ())
+
+
+def test_degrees_of_freedom_are_welchs() -> None:
+    still, wide = np.zeros(9), np.array([-1.0, 1.0])
+
+    def freedom(sentences: Any, *parts: tuple[float, int]) -> float:
+        return Drawn(sentences, np.zeros(len(sentences)), parts).freedom(501)
+
+    assert freedom(still, (0.3, 4)) == pytest.approx(4)  # of one system
+    assert freedom(still, (0.3, 4), (0.3, 4)) == pytest.approx(8)  # two alike, as of a pooled variance
+    assert freedom(still, (0.3, 1), (1e-9, 4)) == pytest.approx(1)
+    assert freedom(wide) == pytest.approx(500)
+    assert freedom(wide, (1e-9, 1)) == pytest.approx(500)
+    # Welch's own rule, for samples of 4 and 8 whose variances are 2.5 and 6.4, worked out by hand
+    assert freedom(still, (2.5 / 4, 3), (6.4 / 8, 7)) == pytest.approx(2.030625 / (0.390625 / 3 + 0.64 / 7))
+    assert freedom(still) == 500  # nothing spreads at all
+
+
+def test_widened_draws_are_students() -> None:
+    """Normal draws become t's: its quantiles by any table."""
+    rng = np.random.default_rng(1)
+    drawn = Drawn(np.zeros(200_000), rng.normal(7, 1, 200_000), ((1.0, 3),))
+    moved = drawn.moved(1_000, rng)
+    assert np.quantile(moved, [0.95, 0.975]) == pytest.approx([2.353, 3.182], rel=0.03)
+    many = Drawn(rng.normal(7, 1, 200_000), np.zeros(200_000), ()).moved(1_000, rng)
+    assert np.quantile(many, [0.95, 0.975]) == pytest.approx([1.645, 1.960], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("runs", "seeds", "least", "most"),
+    [
+        (2, 4.0, 0.03, 0.08),
+        (3, 4.0, 0.035, 0.075),
+        (5, 4.0, 0.035, 0.065),
+        (3, 1.0, 0.035, 0.065),
+        (3, 1 / 3, 0.035, 0.065),
+    ],
+)
+def test_equal_systems_are_rarely_told_apart(runs: int, seeds: float, least: float, most: float) -> None:
+    """Sentences and seeds add up, and seeds spread the difference `seeds` times as much: p < 0.05 in 5 of 100."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(1_500):
+        one, other = rng.normal(0, seeds * (runs / 2) ** 0.5, (2, runs)) + rng.normal(size=(2, 1)) / 2**0.5
+        draws = rng.normal(0, 0.5**0.5, (2, 1, 1_000))
+        first, second = (
+            Runs("BLEU", scores, scores[:, None] + each) for scores, each in zip((one, other), draws, strict=True)
+        )
+        moved = (second.drawn(rng) - first.drawn(rng)).moved(1_000, rng)
+        found.append(p_value(moved, float(other.mean() - one.mean())))
+    assert least < np.mean(np.array(found) < 0.05) < most
+
+
+def test_systems_of_one_run_are_compared_as_sacrebleu_does() -> None:
+    systems = {"a": worse(0.2, 0), "b": worse(0.2, 1), "c": worse(0.4, 2)}
+    found = paired_groups({name: [outputs] for name, outputs in systems.items()}, ENGLISH)
+    assert found == paired(systems, ENGLISH)
+    test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [ENGLISH], test_type="ar", n_samples=10_000)
+    _, told = test()
+    assert [each.p_value for each in found[0].systems] == [result.p_value for result in told["BLEU"]]  # type: ignore[union-attr]
+
+
+def test_each_pair_has_its_test() -> None:
+    one, other, many = [worse(0.2, 0)], [worse(0.3, 1)], [worse(0.3, seed) for seed in (2, 3, 4)]
+    mixed = paired_groups({"one": one, "many": many, "other": other}, ENGLISH)
+    alone = paired({"one": one[0], "other": other[0]}, ENGLISH)
+    for comparison, single in zip(mixed, alone, strict=True):
+        assert [each.test for each in comparison.systems] == [None, "bootstrap", "randomization"]
+        assert (comparison.systems[0], comparison.systems[2]) == single.systems
+        assert comparison.test == single.test
+        found = comparison.systems[1]
+        score: Any = (
+            sacrebleu.corpus_bleu
+            if comparison.metric == "BLEU"
+            else lambda texts, sides: sacrebleu.corpus_chrf(texts, sides, word_order=2)
+        )
+        scores = [score(outputs, [ENGLISH]).score for outputs in many]
+        assert found.runs == pytest.approx(scores)
+        assert found.score.score == pytest.approx(statistics.mean(scores))
+        assert found.deviation == pytest.approx(statistics.stdev(scores))
+        assert found.score.low < min(scores) < max(scores) < found.score.high
+        assert found.difference == pytest.approx(found.score.score - comparison.systems[0].score.score)
+        assert "nrefs:1|bs:1000|seed:12345|" in found.score.signature  # of one run or several, draws were made
+        assert {each.score.signature for each in comparison.systems} == {found.score.signature}
+    turned = paired_groups({"many": many, "one": one}, ENGLISH)
+    for comparison, single in zip(turned, alone, strict=True):
+        assert [each.test for each in comparison.systems] == [None, "bootstrap"]
+        assert comparison.systems[1].score == single.systems[0].score
+        assert comparison.test == ""
+
+
+def test_what_is_significant_and_what_is_not() -> None:
+    base = [worse(0.2, seed) for seed in (0, 1, 2)]
+    alike, bad = [worse(0.2, seed) for seed in (3, 4, 5)], [worse(0.35, seed) for seed in (6, 7, 8)]
+    found = paired_groups({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
+    for comparison in found:
+        first, near, far, same = comparison.systems
+        assert first.p_value is None
+        assert near.p_value is not None
+        assert far.p_value is not None
+        assert near.p_value > 0.05 > 0.01 > far.p_value > 0
+        assert far.difference < -5
+        assert (same.difference, same.p_value) == (0, 1.0)
+    assert found == paired_groups({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
+
+
+def test_all_are_scored_on_the_same_draws() -> None:
+    """Half of the sentences are hopeless, so that each score by itself is uncertain, but one system is always ahead."""
+
+    def half(share: float, seed: int) -> list[str]:
+        return [text if i % 2 else "x" for i, text in enumerate(worse(share, seed))]
+
+    behind, ahead = ([half(share, seed) for seed in (0, 1, 2)] for share in (0.3, 0.2))  # with all words of the other
+    for comparison in paired_groups({"behind": behind, "ahead": ahead}, ENGLISH):
+        one, other = comparison.systems
+        assert one.score.high > other.score.low + 2
+        assert other.p_value is not None
+        assert other.p_value < 0.01
+
+
+def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
+    """On its sentences alone the other system would be better for sure; one of its runs is much worse, though."""
+    base = [worse(0.3, seed) for seed in (0, 1, 2)]
+    lucky = [worse(0.02, 3), worse(0.02, 4), worse(0.6, 5)]
+    steady = [worse(0.12, seed) for seed in (3, 4, 5)]
+    found = paired_groups({"base": base, "lucky": lucky, "steady": steady}, ENGLISH)
+    for comparison in found:
+        _, by_luck, by_skill = comparison.systems
+        assert by_luck.difference > 0
+        assert by_luck.p_value is not None
+        assert by_luck.p_value > 0.1
+        assert by_skill.p_value is not None
+        assert by_skill.p_value < 0.01
+        assert by_luck.score.high - by_luck.score.low > 2 * (by_skill.score.high - by_skill.score.low)
+        assert 0 <= by_luck.score.low < by_luck.score.high <= 100
+
+
+def test_the_seed_of_draws_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    systems = {"a": [worse(0.2, 0), worse(0.2, 1)], "b": [worse(0.3, 2)]}
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    for comparison in paired_groups(systems, ENGLISH):
+        assert {"|bs:1000|seed:7|" in each.score.signature for each in comparison.systems} == {True}
+
+
+def test_few_runs_are_no_ground_for_significance() -> None:
+    def compared(first: int, other: int) -> Any:
+        groups = [
+            group(name, *(worse(share, 10 * first + seed) for seed in range(count)))
+            for name, share, count in (("a", 0.05, first), ("b", 0.6, other))
+        ]
+        return compare(groups, examples(), sentences=0)
+
+    note = "No ✓, whatever p is, where one of the two has fewer than 3 runs and the other several"
+    for first, other, sure in ((1, 1, True), (1, 3, False), (2, 2, False), (2, 3, False), (3, 3, True)):
+        result = compared(first, other)
+        for comparison in result.comparisons:
+            assert (comparison.systems[1].p_value or 1) < 0.05, (first, other)
+            grid = metric_grid(comparison)
+            assert (grid.rows[1][-1], grid.verdicts[1]) == (("✓", "worse") if sure else ("", ""))
+            assert grid.rows[1][-2].startswith("0.0")  # p is told all the same
+        told = " ".join(told_of_tests(result))
+        assert (note in told) is not sure
+        assert ("Student's t" in told) is (max(first, other) > 1)
+
+
+def test_what_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match="1 system to compare"):
+        paired_groups({"a": [ENGLISH]}, ENGLISH)
+    with pytest.raises(ValueError, match="system 'b' has no outputs"):
+        paired_groups({"a": [ENGLISH], "b": []}, ENGLISH)
+    with pytest.raises(ValueError, match="system 'b': 59 outputs but 60 references"):
+        paired_groups({"a": [ENGLISH], "b": [ENGLISH, ENGLISH[1:]]}, ENGLISH)
+
+
+# Which runs are one system.
+
+
+def of(name: str, seed: int | None) -> Run:
+    return Run(Translated(System(name), []), None, seed)
+
+
+def told(*runs: tuple[str | None, dict[str, Any] | None, Run]) -> list[tuple[str, list[str]]]:
+    return [(group.name, [run.name for run in group.runs]) for group in in_groups(runs)]
+
+
+def test_runs_of_one_recipe_are_one_system() -> None:
+    small, large = {"name": "small", "train": {"steps": 9}}, {"name": "large", "train": {"steps": 99}}
+    runs = [
+        (None, small, of("a", 0)),
+        (None, large, of("b", 0)),
+        (None, small, of("c", 1)),
+        (None, None, of("x", None)),
+    ]
+    assert told(*runs) == [("small", ["a", "c"]), ("b", ["b"]), ("x", ["x"])]
+    # A seed that is there already is another system, as of another version of the program.
+    again = [(None, small, of("d", 0)), (None, small, of("e", 1))]
+    assert told(*runs[:3], *again) == [("a", ["a", "c"]), ("b", ["b"]), ("d", ["d", "e"])]
+    # Labels come before recipes.
+    labelled = [("ours", small, of("a", 0)), ("ours", large, of("b", 0)), (None, small, of("c", 1))]
+    assert told(*labelled) == [("ours", ["a", "b"]), ("c", ["c"])]
+    # If there is nothing else, runs are compared with each other.
+    assert told((None, small, of("a", 0)), (None, small, of("c", 1))) == [("a", ["a"]), ("c", ["c"])]
+    assert told((None, None, of("x", None)), (None, None, of("y", None))) == [("x", ["x"]), ("y", ["y"])]
+
+
+def test_a_label_is_no_other_systems_name() -> None:
+    small = {"name": "small", "train": {"steps": 9}}
+    for runs in (
+        [("x", None, of("a", None)), (None, None, of("x", None))],
+        [("small", None, of("a", None)), (None, small, of("b", 0)), (None, small, of("c", 1))],
+    ):
+        with pytest.raises(ValueError, match=f"{runs[0][0]}= names a system as another is called already"):
+            in_groups(runs)
+    # Those without labels go by their runs where their recipes have one name.
+    other = {"name": "small", "train": {"steps": 10}}
+    four = [
+        (None, recipe, of(f"{name}{seed}", seed)) for name, recipe in (("a", small), ("b", other)) for seed in (0, 1)
+    ]
+    assert told(*four) == [("a0", ["a0", "a1"]), ("b0", ["b0", "b1"])]
+    with pytest.raises(ValueError, match="a0= names a system as another is called already"):
+        in_groups([*four, ("a0", None, of("z", None))])
+
+
+def test_a_recipe_without_its_seed() -> None:
+    about = {"recipe": {"name": "a", "train": {"seed": 1, "steps": 2}}}
+    assert seed_apart(about) == ({"name": "a", "train": {"steps": 2}}, 1)
+    assert about["recipe"]["train"] == {"seed": 1, "steps": 2}
+    odd: list[dict[str, Any]] = [{}, {"recipe": "a"}, {"recipe": {"train": 3}}, {"recipe": {"train": {"seed": "0"}}}]
+    assert [seed_apart(each) for each in odd] == [None] * len(odd)
+
+
+# What a training took.
+
+
+def log(folder: Path, *events: Any) -> Path:
+    with Log(folder, 0) as writer:
+        for event in events:
+            writer(event)
+    return folder
+
+
+STARTED = Started(0, 100, "a", "translation", "out", "CPU, 1 thread, float32", 1_000, 10, 0, {})
+STEPPED = Stepped(50, 0.5, 2.0, 1e-3, 1.0, 4_000, 100.0, 40.0, None)
+ENDED = Ended(100, "steps", 100, 1.0, None, 8_000, 80.0, 1.5e9, 0)
+
+
+def test_what_a_training_took(tmp_path: Path) -> None:
+    whole = log(tmp_path / "whole", STARTED, STEPPED, ENDED)
+    place = STARTED.place
+    assert training_facts(whole, {}) == Training(place, 80.0, 8_000, 1.5e9, None)
+    tuned = {"recipe": {"model": {"start": "SmolLM2"}}, "origin": "trained further from SmolLM2"}
+    assert training_facts(whole, tuned) == Training(place, 80.0, 8_000, 1.5e9, "SmolLM2")
+    killed = log(tmp_path / "killed", STARTED, STEPPED, replace(STARTED, step=50, place="GPU"))
+    assert training_facts(killed, {}) == Training(f"{place}; then GPU", 40.0, 4_000, None, None)
+    (killed / METRICS).write_text("of another program\n")
+    assert [training_facts(folder, {}) for folder in (killed, tmp_path, tmp_path / "none")] == [None] * 3
+
+
+# What each got wrong.
+
+
+def test_words_against_the_reference() -> None:
+    found = mistakes("A black dog, asleep.", ["One cat.", "The black dog sleeps."])
+    assert [(piece.text, piece.mark) for piece in found] == [
+        ("A", "wrong"), ("The", "missing"), ("black dog", "same"), (", asleep", "wrong"), ("sleeps", "missing"),
+        (".", "same"),
+    ]  # fmt: skip
+    assert mistakes("The dog.", ["The dog."]) == (Piece("The dog.", "same"),)
+    assert mistakes("", ["The dog."]) == (Piece("The dog.", "missing"),)
+    assert mistakes("The dog.", [""]) == (Piece("The dog.", "wrong"),)
+
+
+@given(st.lists(st.sampled_from(CASES), max_size=9), st.lists(st.sampled_from(CASES), max_size=9))
+def test_marks_give_back_both_texts(ours: list[str], theirs: list[str]) -> None:
+    output, reference = " ".join(ours), " ".join(theirs)
+    found = mistakes(output, [reference])
+    kept = {side: "".join(piece.text for piece in found if piece.mark != side) for side in ("missing", "wrong")}
+    assert re.sub(r"\s", "", kept["missing"]) == output.replace(" ", "")
+    assert re.sub(r"\s", "", kept["wrong"]) == reference.replace(" ", "")
+
+
+# Tables.
+
+
+@pytest.fixture(scope="module")
+def result() -> ComparisonResult:
+    took = Training("NVIDIA H200, bfloat16, compiled", 723.0, 41_200_000, 1.23e15)
+    tuned = Training("CPU, 2 threads, float32", 61.0, 1_200_000, 4.5e12, "SmolLM2-135M")
+    groups = [
+        group("encoder–decoder", *(worse(0.1, seed) for seed in (0, 1, 2)), training=took),
+        group("[red]tuned[/]", *(worse(0.3, seed) for seed in (3, 4)), training=tuned),
+        group("theirs|x", ["<b>*a* | b</b> [x](y)", "", *ENGLISH[2:]]),
+    ]
+    return compare(groups, examples(), sentences=4)
+
+
+def test_means_over_runs(result: ComparisonResult) -> None:
+    runs = [
+        Run(Translated(System("a", 7, "cpu", speed=Speed(2.0, 30.0, "sentences")), ENGLISH), Training("x", 1, 10, 4.0)),
+        Run(
+            Translated(System("b", 7, "cpu", speed=Speed(4.0, 10.0, "sentences")), ENGLISH), Training("y", 3, 20, None)
+        ),
+    ]
+    found = compare([Group("g", tuple(runs)), group("other", FRENCH)], examples()).systems[0]
+    assert (found.parameters, found.device, found.speed) == (7, "cpu", Speed(3.0, 20.0, "sentences"))
+    assert found.training == Training("x; y", 2.0, 15.0, None)
+    assert [run.system.name for run in found.runs] == ["a", "b"]
+    assert result.systems[2].training is None
+    assert json.loads(json.dumps(plain(result)))["systems"][0]["runs"][2]["seed"] == 2
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal(result: ComparisonResult, width: int) -> None:
+    text = shown(show_comparison, result, width)
+    words = " ".join(text.split())
+    assert "encoder–decoder 12m03s 41.2 M 1.2 × 10¹⁵" in words
+    assert "[red]tuned[/] * 1m01s 1.2 M 4.5 × 10¹²" in words
+    assert "theirs|x – – –" in words
+    assert "* [red]tuned[/]: fine-tuning alone; what it started from (SmolLM2-135M) is not counted." in words
+    assert "two runs tell little of other seeds, one nothing" in words
+    assert "widened by Student's t for what few runs do not tell (Welch's degrees of freedom)" in words
+    assert re.findall(r"(BLEU|chrF2\+\+): nrefs:1\|bs:1000\|seed:12345\|", words) == ["BLEU", "chrF2++"]
+    assert "of a system with one run it is not known" in words.lower()
+    assert "hierarchical bootstrap: 1,000 draws" in words
+    assert "approximate randomization" not in words
+    assert "[-not in the reference-], {+missing+}" in words
+    first = result.comparisons[0].systems
+    assert f"encoder–decoder-2 2 {first[0].runs[2]:.1f}" in words
+    assert f"{first[0].score.score:.1f} {first[0].deviation:.2f} {first[0].score.low:.1f} – " in words
+    assert "(nothing)" in text
+    lines = [line for line in text.splitlines() if "nrefs:" not in line]
+    assert max(map(len, lines)) <= width
+    assert text.count("[-") == text.count("-]") > 1
+    assert text.count("{+") == text.count("+}") > 1
+
+
+def rendered(markdown: str) -> str:
+    return str(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(markdown))
+
+
+def cells(html: str) -> list[str]:
+    return re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", html)
+
+
+def test_a_report(result: ComparisonResult) -> None:
+    html = rendered(comparison_markdown(result))
+    assert "<b>" not in html  # nothing of what was said is markup
+    assert "<a " not in html
+    assert "<em>a</em>" not in html
+    found = cells(html)
+    assert "[red]tuned[/] *" in found
+    assert found.count("theirs|x") == 4 + len(result.apart)
+    assert "1.2 × 10¹⁵" in found
+    for table in re.findall(r"<table>(.*?)</table>", html, re.S):
+        widths = {len(cells(row)) for row in re.findall(r"<tr>(.*?)</tr>", table, re.S)}
+        assert len(widths) == 1
+    for comparison in result.comparisons:
+        assert f"<code>{comparison.systems[0].score.signature}</code>" in html
+        assert f"<strong>{comparison.systems[0].score.score:.1f}</strong>" in found
+    assert "move the difference of the means as far as it is from 0." in html  # nothing is cut
+    assert html.count("<li>BLEU: <code>") == html.count("<li>chrF2++: <code>") == 1
+
+
+GFM_ADDRESS = re.compile(r"[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+GFM_NAME = re.compile(r"(?<!\w)@[A-Za-z0-9]")
+
+
+def test_nothing_becomes_a_link_on_github() -> None:
+    """Its Markdown links what begins with www. or a protocol, as written, and addresses in what is left as text."""
+    texts = [
+        "See www.evil.com now",
+        "(www.evil.com) WWW.evil.com",
+        "a.b+c@b.c",
+        "mailto:x@y.org",
+        "@someone http://e.org",
+    ]
+    systems = [group("a@b.c", texts), group("www.x.org", [f"{text} and" for text in texts])]
+    page = comparison_markdown(compare(systems, examples(texts, texts)))
+    assert not re.search(r"(?i)(?<![\w`])www\.|\w://", page)
+    pieces = [unescape(each) for each in re.split(r"<[^>]*>", rendered(page))]
+    assert not [each for each in pieces if GFM_ADDRESS.search(each) or GFM_NAME.search(each)]
+    read = unescape(re.sub(r"<[^>]*>", "", rendered(page)))
+    for text in [*texts, "a@b.c", "www.x.org"]:  # and yet all of it is there to be read
+        assert text in read
+
+
+@given(st.lists(st.sampled_from(CASES), max_size=8), st.lists(st.sampled_from(CASES), min_size=1, max_size=8))
+def test_marks_in_markdown_are_read_as_such(ours: list[str], theirs: list[str]) -> None:
+    """Whatever words there are, a reader of Markdown strikes out what is wrong and stresses what is missing."""
+    output, reference = " ".join(ours), " ".join(theirs)
+    wrong = mistakes(output, [reference])
+    apart = Apart(1, "s", (reference,), (output,), (1.0,), (wrong,))
+    html = rendered(_apart_markdown(apart, ["a"]))
+    cell = cells(html)[-1]
+    if not output:
+        assert cell == "<em>(nothing)</em>"
+        return
+    for mark, tag in (("wrong", "s"), ("missing", "strong")):
+        marked = re.findall(rf"<{tag}>(.*?)</{tag}>", cell)
+        plain_text = [each.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for each in marked]
+        assert plain_text == [piece.text for piece in wrong if piece.mark == mark]
+
+
+def test_without_groups_it_is_as_it_was() -> None:
+    text = shown(show_comparison, compare([group("a", worse(0.1, 0)), group("b", worse(0.3, 1))], examples()))
+    words = " ".join(text.split())
+    for absent in ("runs", "training", "bootstrap", "±"):
+        assert absent not in words
+    assert "by approximate randomization (10,000 trials)" in words
+
+
+# The command.
+
+TINY = {
+    "data.petit": 300,
+    "tokenizer.vocab_size": 400,
+    "model.d_model": 32,
+    "model.heads": 2,
+    "model.layers": 1,
+    "model.d_ff": 32,
+    "train.steps": 3,
+    "train.warmup": 2,
+    "train.validate_every": 3,
+    "train.validation_sentences": 2,
+    "train.batch_tokens": 500,
+}
+
+
+def trained(recipe: str, out: Path, seed: int) -> str:
+    settings = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
+    done = command("train", recipe, "--out", str(out), *settings, "--set", f"train.seed={seed}")
+    assert done.exit_code == 0, done.output
+    return str(out)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_run_it")
+def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
+    runs = [trained("petit-fr-en", tmp_path / f"pair-{seed}", seed) for seed in (0, 1)]
+    runs += [trained("petit-fr-en-decoder", tmp_path / f"decoder-{seed}", seed) for seed in (0, 1)]
+    sides = ("--source", write(tmp_path, "a.fr", FRENCH[:12]), "--reference", write(tmp_path, "a.en", ENGLISH[:12]))
+    out, report, outputs = tmp_path / "out.json", tmp_path / "report.md", tmp_path / "outputs"
+    files = ("--out", str(out), "--report", str(report), "--outputs", str(outputs))
+    done = command("compare", *runs, *sides, *files, "--beam", "1", "--sentences", "3")
+    assert done.exit_code == 0, done.output
+    told = json.loads(out.read_text())
+    assert [system["name"] for system in told["systems"]] == ["petit-fr-en", "petit-fr-en-decoder"]
+    for i, system in enumerate(told["systems"]):
+        kept = [Path(run) for run in runs[2 * i : 2 * i + 2]]
+        assert [run["system"]["name"] for run in system["runs"]] == [folder.name for folder in kept]
+        assert [run["seed"] for run in system["runs"]] == [0, 1]
+        ends = [json.loads((folder / METRICS).read_text().splitlines()[-1]) for folder in kept]
+        for name in ("seconds", "tokens", "flops"):
+            assert system["training"][name] == pytest.approx(statistics.mean(end[name] for end in ends))
+        written = [(outputs / f"{folder.name}.txt").read_text().split("\n")[:-1] for folder in kept]
+        scores = [sacrebleu.corpus_bleu(each, [ENGLISH[:12]]).score for each in written]
+        assert told["comparisons"][0]["systems"][i]["runs"] == pytest.approx(scores)
+        assert f"{system['name']}  " in done.stdout
+    assert report.read_text().startswith("# Translators side by side\n")
+    assert "- Translated on cpu in float32, with a beam of 1.\n" in report.read_text()
+    # By their labels, with what they wrote as a system: the figures are the same.
+    labels = [f"first={runs[0]},{runs[1]}", f"second={outputs}/decoder-0.txt,{outputs}/decoder-1.txt"]
+    again = command("compare", *labels, *sides, "--out", str(out), "--beam", "1")
+    assert again.exit_code == 0, again.output
+    labelled = json.loads(out.read_text())
+    assert [system["name"] for system in labelled["systems"]] == ["first", "second"]
+    for ours, theirs in zip(labelled["comparisons"], told["comparisons"], strict=True):
+        assert [(each["runs"], each["p_value"]) for each in ours["systems"]] == [
+            (each["runs"], each["p_value"]) for each in theirs["systems"]
+        ]
+    assert labelled["systems"][1]["training"] is None
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
+    a, b = write(tmp_path, "a.en", ENGLISH), write(tmp_path, "b.en", worse(0.2, 0))
+    sides = ("--source", write(tmp_path, "a.fr", FRENCH), "--reference", a)
+    assert "name at least two systems" in refused("compare", f"x={a},{b}", *sides)
+    assert f"{a} is there twice" in refused("compare", f"x={a},{a}", b, *sides)
+    assert "is written NAME=A,B,C" in refused("compare", f"x={a},", b, *sides)
+    assert "is written NAME=A,B,C" in refused("compare", f"={a}", b, *sides)
+    assert "there is no model at nowhere" in refused("compare", "x=nowhere", b, *sides)
+    assert "b.en= names a system as another is called already" in refused("compare", f"b.en={a}", b, *sides)
+    assert "is not empty" in refused("compare", a, b, *sides, "--outputs", str(tmp_path))
+    assert "lies in no folder" in refused("compare", a, b, *sides, "--report", f"{tmp_path}/none/x.md")
+    odd = write(tmp_path, "c=d,e.en", ENGLISH)  # a file is a file, whatever its name
+    out = tmp_path / "out.json"
+    done = command("compare", b, odd, *sides, "--out", str(out), "--outputs", f"{tmp_path}/outputs")
+    assert done.exit_code == 0, done.output
+    assert [system["name"] for system in json.loads(out.read_text())["systems"]] == ["b.en", "c=d,e.en"]
+    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["b.en.txt", "c-d-e.en.txt"]

@@ -1,0 +1,661 @@
+"""`regard evaluate` and `regard compare`: figures that are those of plain loops and of others, as people run them."""
+
+import gzip
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+import regard
+from regard import api
+from regard.api import Model
+from regard.cli import app
+from regard.cli.scores import _short
+from regard.config import SpecialIds
+from regard.data.corpus import Corpus
+from regard.decoding.attention_maps import attend
+from regard.decoding.options import Decoding
+from regard.decoding.translator import Translation, Translator
+from regard.evaluation import evaluate as run
+from regard.evaluation import sliding_window as windows
+from regard.evaluation.alignment import Attended, alignment_scores, piece_words, row_words, source_pieces
+from regard.evaluation.classification import class_scores
+from regard.evaluation.comparison import Group, Run, compare
+from regard.evaluation.plain_dict import plain
+from regard.evaluation.sliding_window import choose_window, score_texts
+from regard.evaluation.test_sets import Examples, Gold, read_documents, read_examples, read_gold
+from regard.petit import pairs
+from regard.plots import score_tables as view
+from regard.plots.comparison_tables import show_comparison
+from regard.storage import model_folder as store
+from tests.decoding.test_text_model import TOKENIZER, random_model
+
+REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
+STORIES = REAL / "weights/stories260K"
+PETIT = list(pairs(24, seed=3))
+FRENCH, ENGLISH = [pair.french for pair in PETIT], [pair.english for pair in PETIT]
+STORY = (
+    "Once upon a time, there was a little girl named Lily. She loved to play in the park.\n\nOne day, she saw a cat."
+)
+
+
+def examples(sources: list[str], *references: list[str], files: tuple[str, ...] = ("a.fr", "a.en")) -> Examples:
+    return Examples(files, sources, list(references), list(range(1, len(sources) + 1)), len(sources))
+
+
+def language_model(**changes: object) -> Model:
+    """A language model: a decoder without a separator."""
+    model = random_model(kind="decoder", **changes)
+    return replace(model, special=SpecialIds(end=(TOKENIZER.end,)))
+
+
+def classifier() -> Model:
+    model = random_model(kind="encoder", classes=3)
+    return replace(model, about={"classes": ["cold", "mild", "warm"]})
+
+
+def write(folder: Path, name: str, lines: list[str]) -> str:
+    (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(folder / name)
+
+
+def saved(model: Model, folder: Path) -> str:
+    model.network.float()
+    store.save(model, folder)
+    return str(folder)
+
+
+# Windows: every token once.
+
+
+@given(st.integers(0, 60), st.integers(1, 12), st.data())
+def test_windows_foretell_every_id_but_the_first_once(count: int, window: int, data: st.DataObject) -> None:
+    stride = data.draw(st.integers(1, window))
+    found = windows.windows(count, window, stride)
+    foretold = [i for each in found for i in range(each.first, each.stop + 1)]
+    assert foretold == list(range(1, count))
+    for number, each in enumerate(found):
+        assert 0 < each.stop - each.begin <= window
+        assert each.begin < each.first
+        if number:  # whoever is foretold behind the first window has so much before it
+            assert each.first - each.begin > window - stride
+
+
+def by_loops(model: Model, texts: list[str], window: int, stride: int) -> tuple[float, int]:
+    """The loss token by token: each from a pass of its own over the context that its window gives it."""
+    nats, tokens = 0.0, 0
+    for text in texts:
+        ids = [TOKENIZER.end, *TOKENIZER.encode(text)]
+        for place in range(1, len(ids)):
+            late = max(0, -(-(place - window) // stride))  # the first window that reaches it
+            context = ids[late * stride : place]
+            with torch.no_grad():
+                logits = model.network(torch.tensor([context]))[0, -1]
+            nats -= float(logits.log_softmax(-1)[ids[place]])
+            tokens += 1
+    return nats, tokens
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize(("window", "stride"), [(7, 3), (8, 8), (32, 16), (5, 1)])
+def test_the_loss_is_that_of_plain_passes(positions: str, window: int, stride: int) -> None:
+    model = language_model(positions=positions)
+    texts = [" ".join(ENGLISH[:4]), "", ENGLISH[5], "é"]
+    score = score_texts(model, texts, window, stride)
+    nats, tokens = by_loops(model, texts, window, stride)
+    assert score.tokens == tokens == sum(len(TOKENIZER.encode(text)) for text in texts)
+    assert score.bytes == sum(len(text.encode()) for text in texts)
+    assert score.loss == pytest.approx(nats / tokens, rel=1e-5)
+    assert score.bits_per_byte == pytest.approx(nats / math.log(2) / score.bytes, rel=1e-5)
+    assert score.perplexity == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+
+
+def test_more_context_is_another_figure() -> None:
+    model, text = language_model(), " ".join(ENGLISH[:6])
+    losses = {score_texts(model, [text], window, stride).loss for window, stride in ((4, 4), (4, 1), (16, 8))}
+    assert len(losses) == 3
+
+
+def test_it_is_what_score_says_of_short_texts() -> None:
+    """`Model.score` leaves out the first token, which here has </s> before it."""
+    model = language_model()
+    framed = replace(model, tokenizer=TOKENIZER.frame(before=[TOKENIZER.end]))
+    texts = [text for text in ENGLISH if len(TOKENIZER.encode(text)) < 30][:5]
+    nats = score_texts(model, texts, 32, 16)
+    assert nats.loss * nats.tokens == pytest.approx(-sum(framed.score(texts)), rel=1e-5)
+
+
+def test_without_a_start_the_first_token_and_its_bytes_do_not_count() -> None:
+    model = replace(language_model(), special=SpecialIds())
+    text = ENGLISH[0]
+    score = score_texts(model, [text], 32, 16)
+    ids = TOKENIZER.encode(text)
+    assert (score.tokens, score.bytes) == (len(ids) - 1, len(text) - len(TOKENIZER.decode(ids[:1])))
+    assert -score.loss * score.tokens == pytest.approx(model.score([text])[0], rel=1e-5)
+    result = run.evaluate_language("m", model, [text])
+    assert result.starts_with is None
+
+
+def test_ids_before_a_text_are_not_foretold() -> None:
+    model = language_model()
+    two = replace(model, tokenizer=TOKENIZER.frame(before=[TOKENIZER.end, TOKENIZER.separator]))
+    score = score_texts(two, [ENGLISH[0]], 32, 16)
+    assert score.tokens == len(TOKENIZER.encode(ENGLISH[0]))
+    assert -score.loss * score.tokens == pytest.approx(two.score([ENGLISH[0]])[0], rel=1e-5)
+
+
+def test_windows_that_cannot_be() -> None:
+    model = language_model(positions="learned")
+    assert choose_window(model, None, None) == (32, 16)
+    assert choose_window(model, 8, None) == (8, 4)
+    for given_, message in (
+        ((33, None), "context=33 is more than the 32 positions"),
+        ((8, 9), "stride=9 is more than context=8"),
+        ((0, None), "context=0 is too small"),
+        ((8, 0), "stride=0 is too small"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            choose_window(model, *given_)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")
+def test_the_loss_is_that_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(STORIES).eval()
+    ids = torch.tensor([transformers.AutoTokenizer.from_pretrained(STORIES)(STORY).input_ids])
+    with torch.no_grad():
+        wanted = float(theirs(ids, labels=ids).loss)
+    model = regard.load(STORIES)
+    result = run.evaluate_language("stories", model, [STORY])
+    assert (result.starts_with, result.context, result.stride) == ("<s>", 512, 256)
+    assert result.score.tokens == ids.shape[1] - 1
+    assert result.score.loss == pytest.approx(wanted, rel=1e-5)
+    # In windows, too: each a pass of theirs, whose labels say what is new in it.
+    short, begin, nats = 16, 0, 0.0
+    for stop in range(short, ids.shape[1] + 8, 8):
+        stop, first = min(stop, ids.shape[1] - 1), 1 if begin == 0 else begin + 9
+        labels = ids[0, begin : stop + 1].clone()
+        labels[: first - begin] = -100
+        with torch.no_grad():
+            logits = theirs(ids[:, begin:stop]).logits[0]
+        nats += float(F.cross_entropy(logits, labels[1:], reduction="sum"))
+        begin += 8
+        if stop == ids.shape[1] - 1:
+            break
+    assert score_texts(model, [STORY], short, 8).loss * (ids.shape[1] - 1) == pytest.approx(nats, rel=1e-4)
+
+
+# What a test set is.
+
+
+def test_documents_are_those_of_prepare(tmp_path: Path) -> None:
+    corpus = Corpus((write(tmp_path, "text", ["a b", "c", "", "", "d"]),))
+    assert read_documents(corpus, "file") == ["a b\nc\n\n\nd\n"]
+    assert read_documents(corpus, "blank-line") == ["a b\nc\n", "d\n"]
+    assert read_documents(corpus, "line") == ["a b", "c", "d"]
+    assert read_documents(corpus, "line", limit=2) == ["a b", "c"]
+    with pytest.raises(ValueError, match="documents=lines is not a choice"):
+        read_documents(corpus, "lines")
+
+
+def test_files_of_unequal_length_are_counted(tmp_path: Path) -> None:
+    files = (write(tmp_path, "a.fr", ["a", "b", "c"]), write(tmp_path, "a.en", ["a"]))
+    for skip_bad in (False, True):
+        with pytest.raises(ValueError, match=r"a\.fr has 3 lines and .*a\.en 1: each line must have its counterpart"):
+            read_examples(Corpus(files), skip_bad=skip_bad)
+
+
+def test_lines_left_out_leave_the_others_where_they_are(tmp_path: Path) -> None:
+    files = (write(tmp_path, "a.fr", ["a", "", "c", "d"]), write(tmp_path, "a.en", ["A", "B", "C", "D"]))
+    with pytest.raises(ValueError, match=r"a\.fr:2: empty side"):
+        read_examples(Corpus(files))
+    found = read_examples(Corpus(files), limit=2, skip_bad=True)
+    assert (found.sources, found.beside, found.lines, found.total) == (["a", "c"], [["A", "C"]], [1, 3], 4)
+    assert found.chosen([10, 20, 30, 40], "x") == [10, 30]  # a line for each of the file
+    assert found.chosen([10, 20], "x") == [10, 20]  # or for each row
+    with pytest.raises(ValueError, match=r"a\.fr has 4 lines and x 3"):
+        found.chosen([1, 2, 3], "x")
+
+
+def test_gold_lies_beside_petits_files(tmp_path: Path) -> None:
+    for suffix, lines in (("fr", ["a b"]), ("en", ["a b"]), ("align", ["0-0 1-1"]), ("tags", ["negation"])):
+        write(tmp_path, f"test.{suffix}", lines)
+    french, english = str(tmp_path / "test.fr"), str(tmp_path / "test.en")
+    gold = read_gold(examples(["a b"], ["a b"], files=(french, english)), None, None)
+    assert (gold.tags, gold.links) == ([["negation"]], [frozenset({(0, 0), (1, 1)})])
+    assert read_gold(examples(["a b"], ["a b"], files=(english, french)), None, None) == Gold()
+    only = read_gold(examples(["a b"], ["a b"], files=(french, english)), tmp_path / "test.tags", None)
+    assert (only.tags, only.links) == ([["negation"]], None)
+    (tmp_path / "test.align").unlink()
+    assert read_gold(examples(["a b"], ["a b"], files=(french, english)), None, None) == Gold()
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_gold(examples(["a b"], ["a b"]), tmp_path / "nowhere", None)
+
+
+# Translators.
+
+
+def test_figures_are_sacrebleus() -> None:
+    outputs = [*ENGLISH[:20], *FRENCH[20:]]
+    result = run.evaluate_translation(run.Translated(run.System("x"), outputs), examples(FRENCH, ENGLISH))
+    assert result.scores.bleu.score == sacrebleu.corpus_bleu(outputs, [ENGLISH]).score
+    assert result.scores.chrf.score == sacrebleu.corpus_chrf(outputs, [ENGLISH], word_order=2).score
+    assert result.suspects["copied"] == sum(each.kind == "copied" for each in result.suspected) > 0
+    assert all(
+        each.source == each.output == FRENCH[each.line - 1] for each in result.suspected if each.kind == "copied"
+    )
+    assert (result.petit, result.alignment) == (None, None)
+
+
+def test_two_references_are_better_than_one() -> None:
+    system = run.Translated(run.System("x"), ENGLISH)
+    one = run.evaluate_translation(system, examples(FRENCH, FRENCH))
+    both = run.evaluate_translation(system, examples(FRENCH, FRENCH, ENGLISH))
+    assert one.scores.bleu.score < 50 < both.scores.bleu.score == pytest.approx(100)
+    assert "nrefs:2" in both.scores.bleu.signature
+
+
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+def test_a_model_translates_as_it_does_elsewhere(kind: str) -> None:
+    model = random_model(kind=kind)
+    seen: list[int] = []
+    options = Decoding(beam=2, max_tokens=6)
+    found = run.translate("m", model, examples(FRENCH[:5], ENGLISH[:5]), options, progress=seen.append)
+    wanted = [re.sub(r"[\r\n\0]+", " ", text) for text in model.translate(FRENCH[:5], beam=2, max_tokens=6)]
+    assert found.outputs == wanted
+    assert seen[-1] == 5
+    assert found.system.parameters == sum(each.numel() for each in model.network.parameters())
+    assert found.system.decoding == {"beam": 2, "length_penalty": 0.6, "precision": "float32"}
+    assert found.system.speed is not None
+    assert found.system.speed.seconds > 0
+
+
+def test_lines_stay_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model()
+    translation = Translation("a\r\nb\0c", 0.0, 0.0, True)
+    monkeypatch.setattr(Translator, "all", lambda *_: [[translation]])
+    assert run.translate("m", model, examples(["x"], ["y"]), Decoding()).outputs == ["a b c"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [random_model(), random_model(kind="decoder"), random_model(kind="decoder", prefix=True)],
+    ids=["encoder-decoder", "decoder", "decoder with a prefix"],
+)
+def test_attention_to_the_source_is_that_of_attend(model: Model) -> None:
+    """In batches of padded pairs the weights, and so the error rates, are those of each pair by itself."""
+    tokenizer, links = model.tokenizer or TOKENIZER, [frozenset(pair.alignment) for pair in PETIT]
+    found = run.align(model, examples(FRENCH, ENGLISH), links)
+    assert found is not None
+    for moment in run.MOMENTS:
+        alone = []
+        for french, english, link in zip(FRENCH, ENGLISH, links, strict=True):
+            words, seen = source_pieces(tokenizer, french), attend(model, french, english).weights
+            weights = seen["cross"] if "cross" in seen else seen["decoder"][:, :, len(words) :, : len(words)]
+            alone.append(Attended(weights.numpy(), row_words(piece_words(tokenizer, english), moment), words, link))
+        assert found[moment] == alignment_scores(alone)
+        assert found[moment].sentences == len(PETIT)
+    assert found["writing"] != found["reading"]
+
+
+def test_a_decoder_is_judged_by_all_sentences() -> None:
+    many = [frozenset(pair.alignment) for pair in PETIT] * 10
+    found = run.align(random_model(kind="decoder"), examples(FRENCH * 10, ENGLISH * 10), many)
+    assert found is not None
+    assert [each.sentences for each in found.values()] == [len(many)] * 2
+
+
+def test_a_language_model_has_no_source_to_look_at() -> None:
+    links = [frozenset(pair.alignment) for pair in PETIT]
+    assert run.align(language_model(), examples(FRENCH, ENGLISH), links) is None
+
+
+def test_what_a_model_is_scored_by() -> None:
+    assert run.task_of(random_model()) == "translation"
+    assert run.task_of(random_model(kind="decoder")) == "translation"
+    assert run.task_of(language_model()) == "language"
+    assert run.task_of(classifier()) == "classes"
+    with pytest.raises(ValueError, match="neither translates, nor continues text, nor classifies"):
+        run.task_of(random_model(kind="encoder"))
+    with pytest.raises(ValueError, match="m does not translate: it is a language model"):
+        run.translate("m", language_model(), examples(["a"], ["b"]), Decoding())
+    with pytest.raises(ValueError, match="m is no language model: it translates"):
+        run.evaluate_language("m", random_model(), ["a"])
+
+
+# Classifiers.
+
+
+def test_a_classifier() -> None:
+    model = classifier()
+    answers = [name for name, _ in model.classify(FRENCH)]
+    truth = ["cold", *answers[1:-1], "warm"]
+    result = run.evaluate_classes("m", model, model.classify, examples(FRENCH, truth))
+    right = sum(a == b for a, b in zip(answers, truth, strict=True))
+    assert (result.scores.accuracy.correct, result.scores.accuracy.total) == (right, len(FRENCH))
+    assert sum(map(sum, result.scores.confusion)) == len(FRENCH)
+    with pytest.raises(ValueError, match=r"a\.en:2: no class 'wram': did you mean 'warm'\?"):
+        run.evaluate_classes("m", model, model.classify, examples(FRENCH[:2], ["cold", "wram"]))
+
+
+# Systems beside each other.
+
+
+def alone(name: str, outputs: list[str]) -> Group:
+    """A system of one run."""
+    return Group(name, (Run(run.Translated(run.System(name), outputs)),))
+
+
+def test_systems_beside_each_other() -> None:
+    better, worse = ENGLISH, [*ENGLISH[:18], "Yes.", *FRENCH[19:]]
+    systems = [alone("better", better), alone("worse", worse)]
+    result = compare(systems, examples(FRENCH, ENGLISH), sentences=3)
+    for comparison, score in zip(
+        result.comparisons,
+        (sacrebleu.corpus_bleu(worse, [ENGLISH]), sacrebleu.corpus_chrf(worse, [ENGLISH], word_order=2)),
+        strict=True,
+    ):
+        first, second = comparison.systems
+        assert second.score.score == score.score
+        assert second.difference == pytest.approx(score.score - 100)
+        assert first.p_value is None
+        assert second.p_value is not None
+        assert second.p_value < 0.1
+    assert result.identical == sum(a == b for a, b in zip(better, worse, strict=True))
+    assert [each.chrf[0] for each in result.apart] == pytest.approx([100.0] * 3)
+    assert [each.chrf[1] for each in result.apart] == sorted(each.chrf[1] for each in result.apart)
+    assert all(each.outputs == (ENGLISH[each.line - 1], worse[each.line - 1]) for each in result.apart)
+    assert result.suspects[1]["copied"] > 0
+    with pytest.raises(ValueError, match="better is there twice"):
+        compare([systems[0], systems[0]], examples(FRENCH, ENGLISH))
+
+
+def test_a_system_beside_itself() -> None:
+    systems = [alone(name, ENGLISH) for name in "ab"]
+    result = compare(systems, examples(FRENCH, ENGLISH))
+    assert [each.systems[1].p_value for each in result.comparisons] == [1.0, 1.0]
+    assert (result.apart, result.identical) == ((), len(ENGLISH))
+    assert "All wrote the same for every sentence." in shown(show_comparison, result)
+
+
+def test_what_is_odd_of_one_system_bears_its_name() -> None:
+    tokenised = [text.replace(".", " .").replace(",", " ,") for text in ENGLISH]
+    systems = [alone("a", ENGLISH), alone("b", tokenised)]
+    warnings = compare(systems, examples(FRENCH, ENGLISH)).note.warnings
+    assert [warning for warning in warnings if "look tokenised" in warning] == [
+        "b: The outputs look tokenised: score detokenised text, or the figure compares with nothing."
+    ]
+    assert sum("sentences are few" in warning for warning in warnings) == 1
+
+
+def test_names_are_as_short_as_tells_them_apart() -> None:
+    assert _short(["runs/a", "runs/b"]) == ["a", "b"]
+    assert _short(["x/best", "y/best", "out.en"]) == ["x/best", "y/best", "out.en"]
+    assert _short(["a", "a"]) == ["a", "a"]
+
+
+# Tables.
+
+
+def shown(show: object, result: object, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open(os.devnull, "w"), highlight=False)  # noqa: SIM115, PTH123
+    assert callable(show)
+    show(console, result)
+    console.file.close()
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_table_of_a_translator(width: int) -> None:
+    outputs = [*ENGLISH[:20], "[bold]x[/]", "", *FRENCH[22:]]
+    gold = Gold([list(pair.tags) for pair in PETIT], [frozenset(pair.alignment) for pair in PETIT])
+    system = run.Translated(run.System("m"), outputs)
+    result = run.evaluate_translation(system, examples(FRENCH, ENGLISH), gold, random_model())
+    text = shown(view.show_translation, result, width)
+    assert f"BLEU: {result.scores.bleu.signature}" in text.replace("\n", "")
+    assert "[bold]x[/]" in text
+    assert "(nothing)" in text
+    assert f"Exactly right: {20 / 24:.1%}" in text
+    assert "best head" in text
+    assert "not a set known here" in text
+    for name in result.petit.phenomena if result.petit else ():
+        row = next(line for line in text.splitlines() if line.startswith(f"{name} "))
+        assert re.search(r"\d+ +\d+ +[\d.]+% +[\d.]+% – [\d.]+%", row), "a row is broken"
+    assert max(len(line) for line in text.splitlines() if "nrefs:" not in line) <= width  # signatures stay whole
+
+
+def test_a_table_of_a_language_model() -> None:
+    result = run.evaluate_language("m", language_model(), ENGLISH, ("text",), "line", 8, 4)
+    text = " ".join(shown(view.show_language, result).split())
+    assert f"loss {result.score.loss:.4f} nats per token" in text
+    assert f"bits per byte {result.score.bits_per_byte:.4f}" in text
+    assert "</s> stands before it. It is read in windows of 8 tokens, 4 apart" in text
+    assert "from at least 4 before it" in text
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_table_of_a_classifier(count: int) -> None:
+    names = [f"class {i:02}" for i in range(count)]
+    answers = [names[0], *names[:-1]]
+    scores = class_scores(names, answers)
+    text = shown(view.show_classes, run.ClassesResult(run.System("m"), ("a", "b"), scores))
+    assert "accuracy" in text
+    assert f"1 of {count}" in text
+    assert ("truth ↓" in text) == (count == 3)
+    assert ("taken for" in text) == (count == 12)
+
+
+# The commands.
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def refused(*arguments: str) -> str:
+    done = command(*arguments)
+    assert isinstance(done.exception, ValueError), done.output
+    return str(done.exception)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models and a test set of Petit's."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    saved(random_model(), folder / "pair")
+    saved(random_model(kind="decoder"), folder / "both")
+    saved(language_model(), folder / "language")
+    saved(classifier(), folder / "classes")
+    sides = {
+        "fr": FRENCH,
+        "en": ENGLISH,
+        "tags": [" ".join(pair.tags) for pair in PETIT],
+        "align": [" ".join(f"{i}-{j}" for i, j in pair.alignment) for pair in PETIT],
+    }
+    for suffix, lines in sides.items():
+        write(folder, f"test.{suffix}", lines)
+    return folder
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
+    out, outputs = tmp_path / "scores.json", tmp_path / "out.en"
+    arguments = ("evaluate", f"{place}/pair", f"{place}/test.fr", f"{place}/test.en", "--beam", "2", "--limit", "8")
+    done = command(*arguments, "--out", str(out), "--outputs", str(outputs))
+    assert done.exit_code == 0, done.output
+    assert "best head" in done.stdout
+    assert "\x1b[" not in done.stdout
+    told = json.loads(out.read_text())
+    written = outputs.read_text().split("\n")[:-1]
+    wanted = api.load(place / "pair").translate(FRENCH[:8], beam=2)
+    assert written == [re.sub(r"[\r\n\0]+", " ", text) for text in wanted]
+    assert told["scores"]["bleu"]["score"] == sacrebleu.corpus_bleu(written, [ENGLISH[:8]]).score
+    assert told["scores"]["chrf"]["score"] == sacrebleu.corpus_chrf(written, [ENGLISH[:8]], word_order=2).score
+    assert (told["kind"], told["system"]["decoding"]["beam"], told["petit"]["overall"]["total"]) == (
+        "translation",
+        2,
+        8,
+    )
+    assert set(told["alignment"]) == {"writing", "reading"}
+    assert told["scores"]["note"]["warnings"][0].startswith("8 of its 24 lines alone were scored")
+    # Its outputs are a system too, with the same figures.
+    again = command("evaluate", str(outputs), f"{place}/test.fr", f"{place}/test.en", "--limit", "8", "--out", str(out))
+    assert again.exit_code == 0, again.output
+    same = json.loads(out.read_text())
+    assert [same[key] for key in ("scores", "suspects", "suspected", "petit")] == [
+        told[key] for key in ("scores", "suspects", "suspected", "petit")
+    ]
+    assert (same["alignment"], same["system"]["speed"]) == (None, None)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize(
+    ("name", "attention", "heading"),
+    [
+        ("pair", "cross", "of cross-attention against"),
+        ("both", "decoder", "of its attention from target to source against"),
+    ],
+)
+def test_the_alignment_is_told_by_where_a_translator_looks(
+    place: Path, tmp_path: Path, name: str, attention: str, heading: str
+) -> None:
+    out = tmp_path / "scores.json"
+    arguments = (f"{place}/{name}", f"{place}/test.fr", f"{place}/test.en", "--limit", "3", "--out", str(out))
+    done = command("evaluate", *arguments, "--beam", "1")
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.stdout.split())
+    assert f"Alignment error rate {heading} gold" in words
+    assert words.count("cross-attention") == (attention == "cross")
+    told = json.loads(out.read_text())
+    assert told["attention"] == attention
+    assert told["alignment"]["writing"]["sentences"] == 3
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
+    hypotheses = write(tmp_path, "out", [*ENGLISH[:20], *FRENCH[20:]])
+    rows = list(zip(ENGLISH, FRENCH, strict=True))
+    packed = tmp_path / "a.tsv.gz"
+    packed.write_bytes(gzip.compress("".join(f"{en}\t{fr}\n" for en, fr in rows).encode()))
+    lines = write(tmp_path, "a.jsonl", [json.dumps({"fr": fr, "en": en}) for en, fr in rows])
+    found = []
+    for arguments in (
+        (f"{place}/test.fr", f"{place}/test.en"),
+        (str(packed), "--columns", "2,1"),
+        (lines, "--keys", "fr,en"),
+    ):
+        done = command("evaluate", hypotheses, *arguments, "--out", str(tmp_path / "out.json"))
+        assert done.exit_code == 0, done.output
+        found.append(json.loads((tmp_path / "out.json").read_text())["scores"]["bleu"])
+    assert found[0] == found[1] == found[2]
+    several = command(
+        "evaluate", hypotheses, f"{place}/test.fr", f"{place}/test.en", "--reference", hypotheses,
+        "--out", str(tmp_path / "out.json"),
+    )  # fmt: skip
+    assert several.exit_code == 0, several.output
+    assert json.loads((tmp_path / "out.json").read_text())["scores"]["bleu"]["score"] == pytest.approx(100)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_evaluate_a_language_model(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scores.json"
+    done = command("evaluate", f"{place}/language", f"{place}/test.en", "--documents", "line", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    told = json.loads(out.read_text())
+    wanted = score_texts(api.load(place / "language"), ENGLISH, 32, 16)
+    assert told["score"] == pytest.approx(plain(wanted), rel=1e-6)
+    assert (told["kind"], told["texts"], told["context"], told["stride"]) == ("language", len(ENGLISH), 32, 16)
+    assert f"{wanted.loss:.4f}" in done.stdout
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_evaluate_a_classifier(place: Path, tmp_path: Path) -> None:
+    answers = [name for name, _ in api.load(place / "classes").classify(FRENCH)]
+    labels = write(tmp_path, "labels", answers)
+    table = write(tmp_path, "a.tsv", [f"{label}\t{text}" for label, text in zip(answers, FRENCH, strict=True)])
+    for files in ((f"{place}/test.fr", labels), (table, "--columns", "2,1")):
+        done = command("evaluate", f"{place}/classes", *files, "--out", str(tmp_path / "out.json"))
+        assert done.exit_code == 0, done.output
+        assert "100.0%" in done.stdout
+        told = json.loads((tmp_path / "out.json").read_text())
+        assert (told["kind"], told["scores"]["accuracy"]["value"]) == ("classes", 1.0)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_compare_models_and_files(place: Path, tmp_path: Path) -> None:
+    theirs, out = write(tmp_path, "theirs.en", ENGLISH), tmp_path / "out.json"
+    arguments = ("--source", f"{place}/test.fr", "--reference", f"{place}/test.en", "--beam", "1", "--limit", "6")
+    done = command(
+        "compare", f"{place}/pair", f"{place}/both", theirs, *arguments, "--sentences", "2", "--out", str(out)
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads(out.read_text())
+    assert [system["name"] for system in told["systems"]] == ["pair", "both", "theirs.en"]
+    assert told["systems"][2]["parameters"] is None
+    assert told["comparisons"][0]["systems"][2]["score"]["score"] == pytest.approx(100)
+    assert len(told["apart"]) == 2
+    assert "Furthest apart" in done.stdout
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
+    pair, language, french, english = (f"{place}/{name}" for name in ("pair", "language", "test.fr", "test.en"))
+    two, empty = write(tmp_path, "two", ["a", "b"]), write(tmp_path, "empty", [])
+    count = len(FRENCH)
+    assert f"test.fr has {count} lines and {two} 2" in refused("evaluate", pair, french, two)
+    assert f"test.fr has {count} lines and {two} 2" in refused("evaluate", two, french, english)
+    assert f"test.fr has {count} lines and {two} 2" in refused(
+        "compare", two, pair, "--source", french, "--reference", english
+    )
+    assert f"{empty} is empty" in refused("evaluate", pair, empty, empty)
+    assert f"{empty} is empty" in refused("evaluate", language, empty)
+    assert "there is no model at nowhere" in refused("evaluate", "nowhere", french, english)
+    assert "nowhere: there is no such file" in refused("evaluate", pair, french, "nowhere")
+    assert "did you mean 'cuda'" in refused("evaluate", pair, french, english, "--device", "cdua")
+    assert "this needs a source and a reference" in refused("evaluate", pair, french)
+    assert "this needs a text and its class" in refused("evaluate", f"{place}/classes", french)
+    assert "which reads one text, and here are 2 sides" in refused("evaluate", language, french, english)
+    assert "--tags is for translators" in refused("evaluate", language, french, "--tags", f"{place}/test.tags")
+    assert "--context is for language models" in refused("evaluate", pair, french, english, "--context", "9")
+    assert "has no attention to its source" in refused(
+        "evaluate", english, french, english, "--align", f"{place}/test.align"
+    )
+    assert "documents=lin is not a choice" in refused("evaluate", language, french, "--documents", "lin")
+    assert "beam=0 is too small" in refused("evaluate", pair, french, english, "--beam", "0")
+    assert "lies in no folder" in refused("evaluate", pair, french, english, "--out", f"{tmp_path}/none/x.json")
+    assert "is a folder: name a file" in refused("evaluate", pair, french, english, "--outputs", str(tmp_path))
+    assert "is a file of outputs already" in refused("evaluate", english, french, english, "--outputs", f"{tmp_path}/x")
+    assert "name the folder that holds it" in refused("evaluate", f"{pair}/model.safetensors", french, english)
+    assert "name at least two systems" in refused("compare", pair, "--source", french, "--reference", english)
+    assert "this needs --source and --reference" in refused("compare", pair, english, "--source", french)
+    assert "does not translate" in refused("compare", english, language, "--source", french, "--reference", english)
+
+
+@pytest.mark.parametrize("name", ["evaluate", "compare"])
+def test_help_has_an_example(name: str) -> None:
+    assert f"Example: regard {name}" in re.sub(r"\s+", " ", command(name, "--help").stdout)
+
+
+@pytest.mark.slow
+def test_a_process(place: Path) -> None:
+    arguments = [sys.executable, "-m", "regard", "evaluate", f"{place}/test.en", f"{place}/test.fr", f"{place}/test.en"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Exactly right: 100.0%" in done.stdout
+    wrong = subprocess.run([*arguments[:-1], "nowhere"], capture_output=True, text=True, timeout=120)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("regard: nowhere: there is no such file")

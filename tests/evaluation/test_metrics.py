@@ -1,0 +1,476 @@
+"""Scores from texts: as sacreBLEU's own command has them, honest about what they mean, by hand where that is short."""
+
+import gzip
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.evaluation.classification import class_scores
+from regard.evaluation.comparability import KNOWN, SMALL, looks_lowercased, looks_tokenised, note_on, recognise
+from regard.evaluation.metrics import bleu, chrf, paired, translation_scores
+from regard.evaluation.perplexity import language_score
+from regard.evaluation.petit_scores import petit_score, read_tags
+from regard.evaluation.plain_dict import plain
+from regard.evaluation.proportions import share
+from regard.evaluation.suspicious_outputs import KINDS, find_suspects
+
+REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
+
+WRITE = """
+import sys
+from pathlib import Path
+from regard.petit.corpus_files import write_petit
+write_petit(1_000, Path(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def petit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Petit's files, written in a process of its own, where annotations are not checked on each call."""
+    folder = tmp_path_factory.mktemp("scores") / "petit"
+    subprocess.run([sys.executable, "-c", WRITE, str(folder)], check=True)
+    return folder
+
+
+def read(path: Path) -> list[str]:
+    """The lines of a file, gzip or not."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return content.decode().split("\n")[:-1]
+
+
+def spoilt(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
+    """A system: the references with words lost, doubled or lower-cased here and there."""
+    random = Random(seed)
+    changes = [lambda _: "", lambda word: f"{word} {word}", str.lower, lambda word: f"{word}s"]
+    return [
+        " ".join(random.choice(changes)(word) if random.random() < share else word for word in text.split())
+        for text in texts
+    ]
+
+
+def sacrebleu(
+    folder: Path, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], *options: str
+) -> list[Any]:
+    """What the command prints for these texts, in full precision."""
+    for name, texts in [*systems.items(), *((f"reference{i}", each) for i, each in enumerate(references))]:
+        (folder / name).write_text("".join(f"{text}\n" for text in texts))
+    files = [str(folder / f"reference{i}") for i in range(len(references))]
+    inputs = [str(folder / name) for name in systems]
+    command = [sys.executable, "-m", "sacrebleu", *files, "-i", *inputs, "-w", "9", *options]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return told if isinstance(told, list) else [told]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_scores_are_those_of_sacrebleus_command(petit: Path, tmp_path: Path, lowercase: bool, several: bool) -> None:
+    first = read(petit / "test.en")[:150]
+    references = [first, spoilt(first, 0.3, seed=5)] if several else [first]
+    outputs = spoilt(first, 0.2)
+    case = ["-lc", "--chrf-lowercase"] if lowercase else []
+    options = ["-m", "bleu", "chrf", "--chrf-word-order", "2", "--confidence", *case]
+    theirs = sacrebleu(tmp_path, {"system": outputs}, references, *options)
+    given = references if several else first
+    for ours, expected in zip((bleu(outputs, given, lowercase), chrf(outputs, given, lowercase)), theirs, strict=True):
+        assert 30 < ours.score < 95
+        assert ours.name.startswith(expected["name"])
+        assert ours.signature == expected["signature"]
+        assert ours.score == pytest.approx(expected["score"], abs=1e-8)
+        assert ours.mean == pytest.approx(expected["confidence_mean"], abs=1e-8)
+        assert ours.high - ours.mean == pytest.approx(expected["confidence_var"], abs=1e-8)
+        assert ours.mean - ours.low == pytest.approx(expected["confidence_var"], abs=1e-8)
+    assert f"nrefs:{len(references)}|bs:1000|seed:12345|case:{'lc' if lowercase else 'mixed'}" in ours.signature
+
+
+def test_paired_p_values_are_those_of_sacrebleus_command(petit: Path, tmp_path: Path) -> None:
+    references = read(petit / "test.en")[:120]
+    systems = {
+        "base": spoilt(references, 0.2),
+        "alike": spoilt(references, 0.2, 1),
+        "worse": spoilt(references, 0.4, 2),
+    }
+    theirs = sacrebleu(
+        tmp_path, systems, [references], "-m", "bleu", "chrf", "--chrf-word-order", "2", "--paired-ar", "-f", "json"
+    )
+    comparisons = paired(systems, references)
+    assert [each.metric for each in comparisons] == ["BLEU", "chrF2++"]
+    for comparison in comparisons:
+        assert "ar:10000|seed:12345" in comparison.test
+        base, alike, worse = comparison.systems
+        assert [each.system for each in comparison.systems] == list(systems)
+        assert (base.difference, base.p_value) == (0, None)
+        for ours, told in zip(comparison.systems, theirs, strict=True):
+            assert ours.score.score == pytest.approx(told[comparison.metric]["score"])
+            assert ours.p_value == told[comparison.metric]["p_value"]
+        assert alike.p_value is not None
+        assert alike.p_value > 0.05
+        assert worse.p_value is not None
+        assert worse.p_value < 0.01
+        assert worse.difference == pytest.approx(worse.score.score - base.score.score)
+        assert worse.difference < -5
+
+
+def test_no_significance_where_hardly_anything_differs(petit: Path) -> None:
+    """sacreBLEU itself says p = 0.0001 to each of these."""
+    references = read(petit / "test.en")[:40]
+    base = spoilt(references, 0.9)
+    systems = {"base": base}
+    for differing in (0, 1, 3):
+        better = references[:differing] + base[differing:]
+        assert sum(mine != theirs for mine, theirs in zip(base, better, strict=True)) == differing
+        systems[f"{differing} differ"] = [text.replace(" ", "  ") for text in better]
+    for comparison in paired(systems, references):
+        assert [each.p_value for each in comparison.systems] == [None, 1.0, 1.0, 0.25]
+
+
+def test_scores_are_deterministic_and_perfect_is_100(petit: Path) -> None:
+    references = read(petit / "test.en")[:100]
+    outputs = spoilt(references, 0.3)
+    assert translation_scores(outputs, references) == translation_scores(outputs, references)
+    perfect = translation_scores(references, references)
+    for score in (perfect.bleu, perfect.bleu_lowercase, perfect.chrf):
+        assert [score.score, score.low, score.high] == pytest.approx([100, 100, 100])
+    lowered = translation_scores([text.lower() for text in references], references)
+    assert lowered.bleu.score < 90 < lowered.bleu_lowercase.score
+    nothing = translation_scores([""] * 100, references)
+    assert (nothing.bleu.score, nothing.chrf.score, nothing.bleu.high) == (0, 0, 0)
+
+
+def test_sacrebleu_is_not_loaded_before_it_is_needed() -> None:
+    program = "import sys, regard.evaluation.plain_dict; print('sacrebleu' in sys.modules, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_note_knows_the_set_by_its_references(petit: Path) -> None:
+    for split in ("test", "compositional"):
+        for language in ("fr", "en"):
+            references = read(petit / f"{split}.{language}")
+            found = recognise(references)
+            assert found, "Petit has changed: so must the digests in honesty.py"
+            assert (found[0].name, found[1]) == (f"Petit {split}", language)
+            assert found[0].lines == len(references)
+    references = read(petit / "test.en")
+    note = note_on(references, [[f"{text} \r" for text in references]], "whatever")
+    assert note.standard
+    assert note.test_set == "Petit test, en, all 1,000 lines: recognised by its references."
+    assert not note.warnings
+    assert "no published figure" in note.text
+    assert "the same but for bs and seed" in note.text
+    assert "This split" not in note_on(references[1:], [references[1:]]).text
+
+
+@pytest.mark.parametrize("name", ["test_2016_flickr", "multi30k/2017", "WMT13", "newstest2013.en", "petit/test.en"])
+def test_a_part_of_a_set_is_not_that_set(petit: Path, name: str) -> None:
+    references = read(petit / "test.en")[:-1]
+    note = note_on(references, [references], name)
+    assert not note.standard
+    assert name in note.test_set
+    assert "999 lines: not a set known here" in note.test_set
+    assert [f"though it is called {name}: a part of it, or changed" in warning for warning in note.warnings] == [True]
+    assert not note_on(references, [references], "my own set").warnings
+    whole = read(petit / "test.en")
+    mistaken = note_on(whole, [whole], name).warnings
+    assert mistaken == (
+        () if "petit" in name else (f"It is called {name}, but its references are those of Petit test.",)
+    )
+
+
+def test_two_references_are_another_test(petit: Path) -> None:
+    references = read(petit / "test.en")
+    note = note_on(references, [references, references])
+    assert not note.standard
+    assert "1,000 lines with 2 references each" in note.test_set
+
+
+def test_the_note_sees_tokenised_lowercased_small_and_unspaced_texts(petit: Path) -> None:
+    references = read(petit / "test.en")
+    moses = [text.replace(".", " .").replace(",", " ,").replace("'s", " 's") for text in references]
+    pieces = [text.replace("ing", "@@ ing") for text in references]
+    assert looks_tokenised(moses)
+    assert looks_tokenised(pieces)
+    assert looks_tokenised(["l' homme dort", "un well @-@ known", "c&apos;est"])
+    assert not looks_tokenised([*references, "Où ? Là !", "« Oui » : 5 %", "boys' toys"])
+    assert looks_lowercased([text.lower() for text in references])
+    assert not looks_lowercased(references)
+    assert not looks_lowercased(["12", "?", "日本"])
+    outputs = [text.lower() for text in moses]
+    warnings = note_on(outputs, [references]).warnings
+    assert [warning.split(":")[0] for warning in warnings] == [
+        "The outputs look tokenised",
+        "The outputs have no capitals",
+    ]
+    assert "The references look tokenised" in note_on(references, [references, moses]).text
+    assert [
+        f"{SMALL - 1} sentences are few" in each for each in note_on(references[:99], [references[:99]]).warnings
+    ] == [True]
+    assert not note_on(references[:SMALL], [references[:SMALL]]).warnings
+    assert "without spaces, which 13a does not split" in note_on(["猫が寝ている。"], [["猫は眠る。"]]).text
+
+
+def real_sets() -> Iterator[tuple[str, str, Path]]:
+    """Known sets as they lie in files of their own: name, language, path."""
+    for year in (2016, 2017):
+        for language in ("en", "fr", "de"):
+            yield f"Multi30k test_{year}_flickr", language, REAL / f"multi30k/test_{year}_flickr.{language}.gz"
+    for language in ("en", "fr", "de"):
+        yield "WMT newstest2013", language, REAL / f"newstest/newstest2013.{language}"
+    for language in ("en", "fr"):
+        yield "Europarl test", language, REAL / f"europarl/test.fr-en.{language}"
+
+
+@pytest.mark.parametrize(("name", "language", "path"), list(real_sets()))
+def test_real_sets_are_recognised_without_a_false_word(name: str, language: str, path: Path) -> None:
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    references = read(path)
+    note = note_on(references, [references], path.name)
+    assert note.standard
+    assert note.test_set.startswith(f"{name}, {language}, all {len(references):,} lines")
+    assert not note.warnings
+
+
+def test_digests_are_all_different() -> None:
+    digests = [digest for known in KNOWN for digest in known.digests.values()]
+    assert len(set(digests)) == len(digests) == 17
+
+
+FAULTS = [
+    ("empty", "Le chat dort sur la chaise.", "  "),
+    ("loop", "Le chat dort sur la chaise.", "The cat cat cat cat sleeps."),
+    ("loop", "Le chat dort sur la chaise.", "The cat, the cat, the cat sleeps."),
+    ("loop", "Le chat dort sur la chaise de la cuisine.", "A cat and a dog or a cat and a dog but a cat and a dog."),
+    ("loop", "Il rit de bon coeur.", "He is hahahahahahahaha."),
+    ("loop", "Il rit de bon coeur.", "He laughs.............."),
+    ("copied", "Le chat dort sur la chaise.", "Le chat dort sur la chaise."),
+    ("copied", "Le chat dort sur la chaise.", "Le chat dort sur la chair."),
+    ("short", "Un homme avec un chapeau orange regarde quelque chose de loin.", "A man."),
+    ("long", "Un homme dort.", "A man is asleep in the shade of a tree in front of the house."),
+    ("script", "Le chat dort.", "The кот sleeps."),
+    ("broken", "Le café est fermé.", "The caf\ufffd is closed."),
+    ("leftover", "Le chat dort.", "The <unk> sleeps."),
+    ("leftover", "Le chat dort.", "The c@@ at sleeps."),
+    ("leftover", "Le chat dort.", "▁The cat▁sleeps."),
+]
+
+
+@pytest.mark.parametrize(("kind", "source", "output"), FAULTS)
+def test_each_fault_is_named(kind: str, source: str, output: str) -> None:
+    first = ("Un chien mange ici.", "A dog is eating here.")
+    found = find_suspects([first[0], source], [first[1], output], [first[1], "The cat sleeps on the chair."])
+    assert [(each.line, each.kind) for each in found] == [(2, kind)]
+    assert found[0].detail
+
+
+def test_every_kind_has_a_fault_here() -> None:
+    assert {kind for kind, _, _ in FAULTS} | {"same"} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("Paris, Londres, New York", "Paris, London, New York"),
+        ("Non, non, non, non !", "No, no, no, no!"),
+        ("Non ! Non ! Non !", "No! No! No!"),
+        ("Barack Obama, 3-2.", "Barack Obama, 3-2."),
+        ("Oui.", "Yes, indeed it is."),
+        ("Ha ha hahahahahaha......", "Ha ha hahahahahaha......"),
+        ("", ""),
+        ("Le mot <unk> et кот.", "The word <unk> and кот."),
+        ("Taxi, restaurant, hôtel", "Taxi, restaurant, hotel"),
+    ],
+)
+def test_what_is_right_is_not_suspected(source: str, output: str) -> None:
+    assert not find_suspects([source], [output], ["The cat."])
+
+
+def test_one_output_for_all() -> None:
+    sources = [f"Phrase numéro {i} de ce texte." for i in range(6)]
+    outputs = ["I do not know."] * 5 + ["Sentence number 5."]
+    found = [(each.line, each.kind) for each in find_suspects(sources, outputs)]
+    assert found == [(line, "same") for line in range(1, 6)]
+    assert not find_suspects(sources, outputs, ["I do not know it."] * 6)  # they mean the same
+    assert not find_suspects(sources[:4], outputs[:4])
+
+
+def parallel(petit: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    for split in ("train", "test", "compositional"):
+        yield f"petit {split}", read(petit / f"{split}.fr"), read(petit / f"{split}.en")
+    for name, language in [(each, language) for each in ("val", "test_2016_flickr") for language in ("fr", "de")]:
+        paths = [REAL / f"multi30k/{name}.{each}.gz" for each in (language, "en")]
+        if paths[0].is_file():
+            yield f"{name} {language}", read(paths[0]), read(paths[1])
+
+
+def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
+    """Both ways, with references to learn lengths from and without: less than 0.5 % of lines."""
+    for name, one, other in parallel(petit):
+        for sources, outputs in ((one, other), (other, one)):
+            for references in (outputs, None):
+                lines = {each.line for each in find_suspects(sources, outputs, references)}
+                assert len(lines) < 0.005 * len(outputs), name
+
+
+def test_spoilt_outputs_are_nearly_always_suspected(petit: Path) -> None:
+    pairs = [(fr, en) for fr, en in zip(read(petit / "test.fr"), read(petit / "test.en"), strict=True) if len(en) > 40]
+    sources, references = map(list, zip(*pairs, strict=True))
+    faults = {
+        "loop": [f"{text} " + " ".join([*text.split()[-3:]] * 3) for text in references],
+        "copied": sources,
+        "short": [text[: len(text) // 4] for text in references],
+        "long": [" ".join(references[i : i + 3]) for i in range(len(references))],
+        "empty": [""] * len(references),
+    }
+    for kind, outputs in faults.items():
+        found = {each.line for each in find_suspects(sources, outputs, references) if each.kind == kind}
+        assert len(found) > 0.9 * len(references), kind
+
+
+def test_language_scores_by_hand() -> None:
+    score = language_score(nats=12.0, tokens=4, text_bytes=10)
+    assert [score.loss, score.perplexity] == pytest.approx([3, 20.085536923])
+    assert score.bits_per_byte == pytest.approx(1.2 * 1.442695041)  # 1.2 nats a byte, 1 / ln 2 bits a nat
+    assert (score.tokens, score.bytes) == (4, 10)
+    assert language_score(0.0, 1, 1).perplexity == 1
+    assert language_score(1e6, 1, 1).perplexity == math.inf
+    uniform = language_score(nats=100 * math.log(256), tokens=100, text_bytes=100)
+    assert uniform.bits_per_byte == pytest.approx(8)
+
+
+def test_wilsons_interval_by_hand() -> None:
+    """8 of 10, z = 1.96: the middle is (0.8 + 0.19208) / 1.38416, the reach 1.96 / 1.38416 · √(0.016 + 0.009604)."""
+    found = share(8, 10)
+    assert [found.value, found.low, found.high] == pytest.approx([0.8, 0.4902, 0.9433], abs=1e-4)
+    none, full = share(0, 10), share(10, 10)
+    assert none.low == 0
+    assert full.high == 1
+    assert [none.high, full.low] == pytest.approx([0.2775, 0.7225], abs=1e-4)  # 3.8416 / 13.8416, and the rest
+
+
+@given(total=st.integers(1, 10_000), fraction=st.floats(0, 1))
+def test_wilsons_interval_holds_where_the_test_would_reject(total: int, fraction: float) -> None:
+    """Its ends are the shares that lie z standard deviations of their own from what was found."""
+    correct = round(fraction * total)
+    found = share(correct, total)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    for end in (found.low, found.high):
+        if 0 < end < 1:
+            assert abs(found.value - end) / math.sqrt(end * (1 - end) / total) == pytest.approx(1.959964, rel=1e-5)
+
+
+def test_classes_by_hand() -> None:
+    truth = ["cat", "cat", "cat", "dog", "dog", "cow"]
+    answers = ["cat", "cat", "dog", "dog", "cat", "hen"]
+    scores = class_scores(truth, answers)
+    assert (scores.accuracy.correct, scores.accuracy.total, scores.majority) == (3, 6, 0.5)
+    assert [each.name for each in scores.classes] == ["cat", "cow", "dog", "hen"]
+    assert scores.confusion == ((2, 0, 1, 0), (0, 0, 0, 1), (1, 0, 1, 0), (0, 0, 0, 0))
+    cat, cow, dog, hen = scores.classes
+    assert (cat.precision, cat.recall, cat.f1, cat.count) == pytest.approx((2 / 3, 2 / 3, 2 / 3, 3))
+    assert (dog.precision, dog.recall, dog.f1, dog.count) == (0.5, 0.5, 0.5, 2)
+    assert (cow.precision, cow.recall, cow.f1, cow.count) == (0, 0, 0, 1)
+    assert (hen.precision, hen.recall, hen.f1, hen.count) == (0, 0, 0, 0)
+    assert scores.macro_f1 == pytest.approx((2 / 3 + 0.5) / 4)
+    uneven = class_scores(["a", "a", "b", "b"], ["a", "b", "b", "b"])
+    assert uneven.classes[0].f1 == pytest.approx(2 / 3)  # precision 1, recall 1/2
+    assert uneven.classes[1].f1 == pytest.approx(4 / 5)  # precision 2/3, recall 1
+
+
+def test_petit_by_phenomenon(petit: Path, tmp_path: Path) -> None:
+    references, tags = read(petit / "test.en"), read_tags(petit / "test.tags")
+    assert len(tags) == len(references)
+    outputs = [text if "negation" not in names else "No." for text, names in zip(references, tags, strict=True)]
+    score = petit_score(outputs, [f"{text} " for text in references], tags)
+    with_negation = sum("negation" in names for names in tags)
+    assert score.overall.correct == 1_000 - with_negation
+    assert score.phenomena["negation"].correct == 0
+    assert score.phenomena["negation"].total == with_negation
+    for name, found in score.phenomena.items():
+        together = [names for names in tags if name in names]
+        assert (found.total, found.correct) == (len(together), sum("negation" not in names for names in together))
+    values = [found.value for found in score.phenomena.values()]
+    assert values == sorted(values)
+    assert petit_score(["The Cat."], ["The cat."], [["question"]]).overall.correct == 0
+    (tmp_path / "a.tags").write_text("question\n\nnegatoin elision\n")
+    with pytest.raises(ValueError, match=r"a\.tags:3: no phenomenon 'negatoin': did you mean 'negation'"):
+        read_tags(tmp_path / "a.tags")
+
+
+def test_reports_are_json(petit: Path) -> None:
+    sources, references = read(petit / "test.fr")[:20], read(petit / "test.en")[:20]
+    outputs = ["", *references[1:]]
+    report = plain(translation_scores(outputs, references, "a few"))
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert set(report) == {"sentences", "bleu", "bleu_lowercase", "chrf", "note"}
+    assert report["bleu"]["signature"].startswith("nrefs:1|bs:1000")
+    assert report["note"]["warnings"] == [f"20 sentences are few: such a score says little. Use {SMALL} or more."]
+    suspects = plain(find_suspects(sources, outputs, references))
+    assert suspects == [{"line": 1, "kind": "empty", "detail": "nothing was written"}]
+    assert plain(language_score(1e6, 1, 1))["perplexity"] is None
+    assert plain({"a": np.arange(2), "b": (np.float32(0.5), math.nan)}) == {"a": [0, 1], "b": [0.5, None]}
+    with pytest.raises(ValueError, match="a set has no place in a report"):
+        plain({1})
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("score", [bleu, chrf, translation_scores])
+def test_what_cannot_be_scored(score: object) -> None:
+    assert callable(score)
+    for outputs, references, message in [
+        ([], [], "outputs is empty: there is nothing to score"),
+        (["a"], [], "1 outputs but 0 references: each line must have its counterpart"),
+        (["a", "b"], [["a", "b"], ["a"]], "2 outputs but 1 references"),
+        (["a", None], ["a", "b"], r"outputs\[1\] must be a text, and this is a NoneType"),
+        (["a", "b"], ["a", None], r"references\[1\] must be a text, and this is a NoneType"),
+        (["a", "b"], [None, "b"], r"references\[0\] must be a text, and this is a NoneType"),
+        ("a", ["a"], "outputs must be a list of texts, and this is one text"),
+        (None, ["a"], "outputs must be a list of texts, and this is none"),
+        (["a"], "a", "references must be a list of texts, or several such lists, and this is one text"),
+        (["a"], None, "references must be a list of texts, or several such lists, and this is none"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            score(outputs, references)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_what_cannot_be_counted() -> None:
+    with pytest.raises(ValueError, match="1 system to compare: give at least two"):
+        paired({"a": ["a"]}, ["a"])
+    with pytest.raises(ValueError, match="system 'b': 1 outputs but 2 references"):
+        paired({"a": ["a", "b"], "b": ["a"]}, ["a", "b"])
+    with pytest.raises(ValueError, match="2 outputs but 1 sources"):
+        find_suspects(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="2 truth but 1 answers"):
+        class_scores(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="truth is empty"):
+        class_scores([], [])
+    with pytest.raises(ValueError, match="1 outputs but 0 tags"):
+        petit_score(["a"], ["a"], [])
+    for correct, total in ((0, 0), (2, 1), (-1, 3)):
+        with pytest.raises(ValueError, match=f"{correct} of {total} is no share"):
+            share(correct, total)
+    with pytest.raises(ValueError, match="tokens=0 is too small"):
+        language_score(1.0, 0, 1)
+    with pytest.raises(ValueError, match="text_bytes=0 is too small"):
+        language_score(1.0, 1, 0)
+    for nats in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="is no sum of negative log-probabilities"):
+            language_score(nats, 1, 1)
+
+
+def test_chrf_of_outputs_that_match_almost_nowhere() -> None:
+    """Some resamples have no match at all: a plain 0.0 among NumPy's numbers."""
+    found = chrf(["x"] * 9 + ["le chat dort"], ["le chien dort"] * 10)
+    assert 0 < found.score < 10
+    assert found.low < found.score < found.high

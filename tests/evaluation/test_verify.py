@@ -1,0 +1,252 @@
+"""`verify` finds no difference where there is none, and every one that is put there."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.config import ModelConfig, SpecialIds
+from regard.decoding.generate import Inputs, translate
+from regard.decoding.options import Decoding
+from regard.decoding.search import Hypothesis
+from regard.evaluation import verify as module
+from regard.evaluation.plain_dict import plain
+from regard.evaluation.verify import Case, Check, all_at_once, draw_case, text_difference, verify
+from regard.model import attention
+from regard.model.cache import KeyValues
+from regard.model.transformer import Network, Transformer, build
+from regard.storage import model_folder as store
+from regard.storage.model_folder import Stored
+from regard.storage.weights import write_weights
+from tests.support.oracles import small
+
+
+def random_config(chance: random.Random) -> ModelConfig:
+    """Any kind of model, small."""
+    kind = chance.choice(["encoder", "decoder", "decoder", "encoder-decoder", "encoder-decoder"])
+    heads, groups = chance.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
+    return ModelConfig(
+        kind=kind,  # type: ignore[arg-type]
+        vocab_size=chance.choice([5, 9, 33]),
+        pad=chance.choice([-1, -1, 0, None]),
+        d_model=8,
+        heads=heads,
+        kv_heads=groups,
+        d_k=chance.choice([4, 6]),
+        d_v=chance.choice([3, 4]),
+        layers=chance.choice([1, 2]),
+        decoder_layers=chance.choice([None, 1]) if kind == "encoder-decoder" else None,
+        d_ff=12,
+        activation=chance.choice(["relu", "gelu", "gelu-tanh", "silu", "swiglu"]),
+        bias=chance.random() < 0.5,
+        norm=chance.choice(["post", "pre"]),
+        norm_kind=chance.choice(["layer", "rms"]),
+        positions=chance.choice(["sinusoidal", "learned", "rotary", "none"]),
+        max_length=chance.choice([1, 4, 16, 64]),
+        scale_embeddings=chance.random() < 0.5,
+        tied=chance.random() < 0.5,
+        prefix=kind == "decoder" and chance.random() < 0.4,
+        classes=3 if kind != "encoder-decoder" and chance.random() < 0.2 else 0,
+    )
+
+
+def random_model(config: ModelConfig, seed: int = 0) -> Stored:
+    """Weights unlike those at the start, where a mistake could hide. Some ids end a text, some are never said."""
+    torch.manual_seed(seed)
+    network = build(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return Stored(network, special=SpecialIds(end=(1, 2), start=config.vocab_size - 1, suppressed=(3,)))
+
+
+def differing(model: Stored, cases: int = 2) -> set[str]:
+    return {check.name for check in verify(model, cases=cases, compiled=False).checks if not check.passed}
+
+
+def hold(models: int, cases: int, seed: int) -> None:
+    for number in range(models):
+        config = random_config(random.Random(f"{seed} {number}"))
+        found = verify(random_model(config, number), cases=cases, seed=number, compiled=False)
+        assert found.passed, (config, [check for check in found.checks if not check.passed])
+        assert all(check.difference is not None or check.skipped for check in found.checks)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_run_it")
+def test_hundreds_of_random_cases_hold() -> None:
+    hold(models=25, cases=8, seed=0)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("as_users_run_it")
+def test_ten_thousand_random_cases_hold() -> None:
+    hold(models=1_000, cases=10, seed=1)
+
+
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "encoder", "classes", "prefix"])
+def test_what_applies_is_checked(kind: str) -> None:
+    changes = {"classes": {"kind": "decoder", "classes": 3}, "prefix": {"kind": "decoder", "prefix": True}}
+    found = verify(random_model(small(**changes.get(kind, {"kind": kind}))), cases=2, compiled=False)
+    names = [check.name for check in found.checks]
+    speaks = kind not in ("encoder", "classes")
+    assert ("cached = uncached" in names) == ("beam 1 = greedy" in names) == speaks
+    assert {"batched = one by one", "padding is not seen", "fast = readable", "saved = loaded"} <= set(names)
+    assert found.passed
+    rough = {check.name for check in found.checks if check.bfloat16 is not None}
+    assert rough == set(names) & {*module.CONTINUOUS, "quick = the network"}
+    assert ("quick = the network" in names) == speaks
+    assert json.dumps(plain(found))
+
+
+def test_the_same_seed_gives_the_same_cases() -> None:
+    network = build(small())
+    assert draw_case(network, random.Random("1 2")) == draw_case(network, random.Random("1 2"))
+    assert draw_case(network, random.Random("1 2")) != draw_case(network, random.Random("1 3"))
+
+
+def test_cases_are_ragged_and_keep_out_of_the_way() -> None:
+    network = build(small(pad=7, positions="learned", max_length=9))
+    cases = [draw_case(network, random.Random(i)) for i in range(200)]
+    assert {len(case.given) for case in cases} == {1, 2, 3}
+    assert all(7 not in ids and 1 <= len(ids) <= 9 for case in cases for ids in case.given)
+    assert any(len({len(ids) for ids in case.given}) > 1 for case in cases)
+
+
+def shifted(self: KeyValues, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A cache that writes the values one row off."""
+    assert self.positions is not None
+    rows = torch.arange(k.size(0))[:, None]
+    self.k[rows, :, self.positions] = k.transpose(1, 2)
+    self.v[rows, :, self.positions] = v.transpose(1, 2).roll(1, 0) if len(v) > 1 else -v.transpose(1, 2)
+    return self.k, self.v
+
+
+def unpadded(forward: Callable[..., object]) -> Callable[..., object]:
+    """Attention whose padding may be seen: lengths are forgotten."""
+
+    def mask(
+        self: Transformer, t: int, s: int, queries: object, keys: object, causal: bool, prefix: object = None
+    ) -> object:
+        return forward(self, t, s, None, None, causal, prefix)
+
+    return mask
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+def test_a_broken_cache_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyValues, "put", shifted)
+    wrong = differing(random_model(small(kind=kind)))
+    assert "cached = uncached" in wrong
+    assert "fast = readable" not in wrong
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("kind", ["encoder-decoder", "encoder"])
+def test_a_leak_of_padding_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transformer, "mask", unpadded(Transformer.mask))
+    wrong = differing(random_model(small(kind=kind)))
+    assert {"padding is not seen", "batched = one by one"} <= wrong
+    assert "saved = loaded" not in wrong
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_classifier_that_reads_the_padding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.model.transformer import SequenceHead
+
+    forward = SequenceHead.forward
+    monkeypatch.setattr(SequenceHead, "forward", lambda self, hidden, _lengths=None: forward(self, hidden, None))
+    assert "padding is not seen" in differing(random_model(small(kind="decoder", classes=3)))
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_fast_path_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = attention.fast_attention
+    monkeypatch.setattr(attention, "fast_attention", lambda q, k, v, *more: fast(q * 1.01, k, v, *more))
+    assert differing(random_model(small())) == {"fast = readable", "quick = the network"}
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_weights_that_are_rounded_when_saved_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = write_weights
+    monkeypatch.setattr(store, "write_weights", lambda path, held: write(path, {n: x.half() for n, x in held.items()}))
+    assert differing(random_model(small())) == {"saved = loaded"}
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    say = translate
+
+    def second_best(network: object, special: object, sources: Inputs, options: Decoding) -> list[list[Hypothesis]]:
+        if options.beam > 1:
+            return say(network, special, sources, options)  # type: ignore[arg-type]
+        found = say(network, special, sources, Decoding(beam=2, n_best=2, max_tokens=options.max_tokens))  # type: ignore[arg-type]
+        return [texts[-1:] for texts in found]
+
+    monkeypatch.setattr(module, "translate", second_best)
+    assert differing(random_model(small())) == {"beam 1 = greedy"}
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_scores_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    say = translate
+
+    def off(*given: object) -> list[list[Hypothesis]]:
+        texts = say(*given)  # type: ignore[arg-type]
+        return [[Hypothesis(each.ids, each.score - 0.01, each.penalised, each.reason) for each in row] for row in texts]
+
+    monkeypatch.setattr(module, "translate", off)
+    assert differing(random_model(small())) == {"beam 1 = greedy", "beam scores = full pass"}
+
+
+def test_a_draw_between_two_tokens_is_no_difference() -> None:
+    model = random_model(small())
+    log_probs = module.behind(model.network, model.special, [5, 6], [])[-1]
+    best, second = log_probs.topk(2).indices.tolist()
+    texts = [Hypothesis([id_, 4], -1.0 - id_, -1.0, "length") for id_ in (best, second)]
+    gap = float(log_probs[best] - log_probs[second])
+    assert text_difference(model.network, model.special, [5, 6], *texts) == pytest.approx(gap, abs=1e-6)
+    ended = Hypothesis([best, 4], -1.0 - best, -1.0, "end")
+    assert text_difference(model.network, model.special, [5, 6], texts[0], ended) == math.inf
+
+
+def test_what_is_not_a_number_differs_without_end() -> None:
+    check = Check("a = b", "").seen(0, 0.5).seen(1, math.nan).seen(2, 0.7)
+    assert (check.difference, check.worst, check.passed) == (math.inf, 1, False)
+    nan = [torch.tensor([[1.0, math.nan]])]
+    assert math.isnan(module.largest(nan, nan))
+
+
+def test_differences_are_relative_to_large_logits() -> None:
+    assert module.largest([torch.tensor([[1.5]])], [torch.tensor([[1.0]])]) == 0.5
+    assert module.largest([torch.tensor([[1010.0]])], [torch.tensor([[1000.0]])]) == pytest.approx(0.01)
+
+
+def test_one_row_alone_has_no_padding() -> None:
+    model, seen = random_model(small()), []
+    network: Network = model.network
+    network.register_forward_pre_hook(lambda _module, inputs: seen.append([tuple(each.shape) for each in inputs[:2]]))
+    case = Case([[5, 6, 7], [8]], [[9], [10, 11]], (1, 2))
+    all_at_once(network, model.special, case)
+    module.one_by_one(network, model.special, case)
+    assert seen == [[(2, 4), (2, 4)], [(1, 3), (1, 2)], [(1, 1), (1, 3)]]
+
+
+@pytest.mark.slow
+def test_compiled_is_eager_as_a_user_runs_it(tmp_path: Path) -> None:
+    """The checks of shapes cannot be traced: in a process of its own."""
+    store.save(random_model(small()), tmp_path / "model")
+    command = [sys.executable, "-m", "regard", "verify", str(tmp_path / "model"), "--cases", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    report = json.loads(done.stdout)
+    compiled = next(check for check in report["checks"] if check["name"] == "compiled = eager")
+    assert compiled["passed"]
+    assert (compiled["difference"] is None) == bool(compiled["skipped"])
+    assert done.returncode == 0, done.stderr

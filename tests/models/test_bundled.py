@@ -1,0 +1,621 @@
+"""The models that come with Regard: whole, small, documented, and able to do what they are for.
+
+First the machinery that writes and finds them, on a model of random weights; then each model that ships.
+"""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer as Engine
+from typer.testing import CliRunner
+
+import regard
+from regard import models
+from regard.cli import app
+from regard.evaluation.comparison import Training
+from regard.formatting import safe
+from regard.interop.evaluation_results import check_results, read_result
+from regard.interop.export import export
+from regard.petit import Pair, find, pairs
+from regard.storage.model_folder import check_manifest
+from regard.storage.weights import read_header
+from regard.training.events import Ended, Started
+from regard.training.metrics_log import Log
+from regard.training.recipe_files import as_toml, read_recipe
+from regard.training.run_facts import training_facts
+from tests.decoding.test_text_model import TEXTS, random_model
+
+FILES = {
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "manifest.json",
+    "model.safetensors",
+    "recipe.toml",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+def float_model(**changes: object) -> regard.Model:
+    model = random_model(**changes)
+    model.network.float()
+    with torch.no_grad():
+        model.network.embedding.tokens.weight[-1] = 0  # <pad>, as training leaves it
+    return model
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run as `regard train` leaves it, as far as exports look, beside Petit's test set and scores on it."""
+    home = tmp_path_factory.mktemp("home")
+    model, recipe = float_model(), read_recipe("petit-fr-en", ["train.steps=7"])
+    corpora = {"train": {"files": [["a.fr", "a.en"], ["b.tsv"], ["b.tsv"]], "examples": 30}}
+    model.about = {"name": "small", "data": corpora, "recipe": asdict(recipe), "languages": ["fr", "en"], "longest": 29}
+    model.about["scores"] = {"set": "validation", "step": 7, "loss": 1.23456, "BLEU": 40.25}
+    model.save(home / "run")
+    (home / "run/recipe.toml").write_text(as_toml(recipe))
+    with Log(home / "run", 0) as log:
+        log(Started(0, 7, "small", "translation", "run", "CPU, 1 thread, float32", 1, 20_000, 0, {}))
+        log(Ended(7, "steps", 7, 1.2, 40.2, 12_345, 4_000.0, 1e9, 0))
+    (home / "petit").mkdir()
+    told = [(p.french, p.english, " ".join(f"{i}-{j}" for i, j in p.alignment), " ".join(p.tags)) for p in pairs(20)]
+    for suffix, lines in zip(("fr", "en", "align", "tags"), zip(*told, strict=True), strict=True):
+        (home / f"petit/test.{suffix}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    test = [str(home / f"petit/test.{language}") for language in ("fr", "en")]
+    run("evaluate", str(home / "run"), *test, "--beam", "2", "--out", str(home / "scores.json"))
+    (home / "about.md").write_text(
+        "## Training data\n\nPetit, by Regard (Apache-2.0).\n\n## Limits\n\nIt knows nothing."
+    )
+    return home
+
+
+@pytest.fixture(scope="module")
+def shipped(folder: Path) -> Path:
+    """That run as a model that ships."""
+    told = ("--scores", str(folder / "scores.json"), "--card", str(folder / "about.md"))
+    small = ("--to", "regard", "--dtype", "bfloat16")
+    run("export", str(folder / "run"), str(folder / "models/fr-en"), *small, *told, "--name", "fr-en")
+    return folder / "models/fr-en"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "encoder"])
+def test_weights_come_back_as_they_were_rounded(tmp_path: Path, dtype: str, kind: str) -> None:
+    model = float_model(kind=kind)
+    export(model, tmp_path / "exported", "regard", dtype)
+    model.save(tmp_path / "saved", dtype)
+    wanted = {name: tensor.to(getattr(torch, dtype)) for name, tensor in model.network.state_dict().items()}
+    for place in ("exported", "saved"):
+        held = load_file(tmp_path / place / "model.safetensors")
+        found = regard.load(tmp_path / place).network.state_dict()
+        assert held.keys() == found.keys() == wanted.keys()
+        assert all(held[name].dtype == wanted[name].dtype for name in wanted)
+        assert all(found[name].dtype == torch.float32 for name in wanted)
+        assert all(torch.equal(found[name], wanted[name].float()) for name in wanted)
+    assert any(not torch.equal(found[name], tensor) for name, tensor in model.network.state_dict().items()) == (
+        dtype != "float32"
+    )
+
+
+def test_what_is_exported_again_is_the_same(shipped: Path, tmp_path: Path) -> None:
+    run("export", str(shipped), str(tmp_path / "again"), "--to", "regard", "--dtype", "bfloat16")
+    assert {file.name: file.read_bytes() for file in shipped.iterdir()} == {
+        file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()
+    }
+
+
+def test_a_type_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="dtype='bf16' is not a choice: did you mean 'bfloat16'"):
+        export(float_model(), tmp_path / "a", "regard", "bf16")
+    with pytest.raises(ValueError, match=r"int8' is for CTranslate2 .* for regard it is float32, float16, bfloat16"):
+        export(float_model(), tmp_path / "a", "regard", "int8")
+    with pytest.raises(ValueError, match="dtype='int8' is not a choice"):
+        float_model().save(tmp_path / "a", "int8")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_is_whole(shipped: Path) -> None:
+    assert {file.name for file in shipped.iterdir()} == FILES
+    check_manifest(shipped)
+    (shipped / "README.md").write_text((shipped / "README.md").read_text().replace("fr-en", "fr-ne", 1))
+    with pytest.raises(ValueError, match=r"README\.md is damaged"):
+        regard.load(shipped)
+    (shipped / "README.md").write_text((shipped / "README.md").read_text().replace("fr-ne", "fr-en", 1))
+    regard.load(shipped)
+
+
+def test_the_tokenizer_is_compact_and_readable_elsewhere(shipped: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    written = (shipped / "tokenizer.json").read_text(encoding="utf-8")
+    assert "\n" not in written
+    ids = regard.load(shipped).tokenizer.framed(TEXTS[0])  # type: ignore[union-attr]
+    assert Engine.from_file(str(shipped / "tokenizer.json")).encode(TEXTS[0]).ids == ids
+    assert transformers.PreTrainedTokenizerFast.from_pretrained(shipped)(TEXTS[0]).input_ids == ids
+
+
+def test_the_card_says_what_is_known(shipped: Path, folder: Path) -> None:
+    card = (shipped / "README.md").read_text()
+    bleu = json.loads((folder / "scores.json").read_text())["scores"]["bleu"]
+    signature = bleu["signature"].replace("|", "\\|")
+    for part in (
+        "library_name: regard\n",
+        "# fr-en\n",
+        "Written by Regard, as bfloat16.",
+        "**petit/test.en, 20 lines** (beam 2, length penalty 0.6, precision float32). The scores were measured before "
+        "it was written as bfloat16.\n",
+        f"| BLEU | {bleu['score']:.1f} | {bleu['low']:.1f} – {bleu['high']:.1f} | `{signature}` |",
+        "| exactly right, % | 0.0 |",
+        "| alignment error rate of layer ",
+        "- data: train: files: a.fr, a.en, b.tsv (2 times), examples: 30\n",
+        "- recipe: petit-fr-en\n",
+        "- trained: 7 steps, 12,345 target tokens, 1h06m of training on CPU, 1 thread, float32",
+        "- validation: step 7, loss 1.235, BLEU 40.25",
+        "Petit, by Regard (Apache-2.0).",
+        "## Limits\n\nIt knows nothing.",
+        "- No source that it learned from has more than 29 tokens",
+        'regard translate "Le petit chat dort." --model .',
+    ):
+        assert part in card
+
+
+def test_scores_go_along_to_other_engines_with_their_origin(shipped: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    run("export", str(shipped), str(tmp_path / "out"), "--to", "ctranslate2")
+    card = (tmp_path / "out/README.md").read_text()
+    assert "## Scores\n\nOf the model in Regard, before it was written for another engine.\n\n**petit/test.en" in card
+    assert (tmp_path / "out/recipe.toml").read_bytes() == (shipped / "recipe.toml").read_bytes()
+    assert "for another engine" not in (shipped / "README.md").read_text()
+
+
+def test_scores_say_whether_weights_were_rounded_since(folder: Path, shipped: Path, tmp_path: Path) -> None:
+    """Measured on what is written, they are its own; and what was once rounded stays so in folders made from it."""
+    scores, measured = ("--scores", str(folder / "scores.json")), "The scores were measured before it was written as "
+    told = {}
+    for dtype in ("float32", "float16"):
+        run("export", str(folder / "run"), str(tmp_path / dtype), "--to", "regard", "--dtype", dtype, *scores)
+        told[dtype] = (tmp_path / dtype / "README.md").read_text()
+    assert measured not in told["float32"]
+    assert f"{measured}float16." in told["float16"]
+    run("export", str(folder / "run"), str(tmp_path / "theirs"), "--dtype", "bfloat16", *scores)
+    assert f"{measured}bfloat16." in (tmp_path / "theirs/README.md").read_text()
+    regard.load(tmp_path / "float32").save(tmp_path / "saved", "bfloat16")
+    run("export", str(tmp_path / "saved"), str(tmp_path / "again"), "--to", "regard")
+    assert f"{measured}bfloat16." in (tmp_path / "again/README.md").read_text()
+    test = [str(folder / f"petit/test.{language}") for language in ("fr", "en")]
+    run("evaluate", str(shipped), *test, "--beam", "1", "--out", str(tmp_path / "own.json"))
+    own = ("--to", "regard", "--dtype", "bfloat16", "--scores", str(tmp_path / "own.json"))
+    run("export", str(shipped), str(tmp_path / "own"), *own)
+    card = (tmp_path / "own/README.md").read_text()
+    assert measured not in card
+    assert "**petit/test.en, 20 lines** (beam 1," in card
+
+
+CALLS = {
+    "encoder-decoder": "translate(",
+    "decoder": "translate(",
+    "language": "generate(",
+    "classes": "classify(",
+    "masked": "attend(",
+    "ids": "print(m.network)",
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+@pytest.mark.usefixtures("as_users_run_it")
+def test_the_program_of_a_card_runs(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = {"language": "decoder", "classes": "encoder", "masked": "encoder", "ids": "encoder-decoder"}
+    model = float_model(kind=kinds.get(what, what), classes=3 * (what == "classes"))
+    if what == "language":
+        model.special = regard.SpecialIds(end=model.special.end)
+    model.tokenizer = None if what == "ids" else model.tokenizer
+    export(model, tmp_path / "out", "regard")
+    (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.DOTALL)
+    assert CALLS[what] in program
+    monkeypatch.chdir(tmp_path / "out")
+    exec(program, {})  # it is ours
+    assert capsys.readouterr().out.strip()
+
+
+def test_scores_of_another_model_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    float_model(layers=1).save(other)
+    scores = str(folder / "scores.json")
+    with pytest.raises(ValueError, match=r"scores\.json holds the scores of a model of [\d,]+ parameters, and this"):
+        run("export", str(other), str(tmp_path / "out"), "--to", "regard", "--scores", scores)
+    twin = float_model()
+    with torch.no_grad():
+        twin.network.embedding.tokens.weight[0, 0] += 1e-3
+    twin.save(tmp_path / "twin")
+    with pytest.raises(ValueError, match=r"scores\.json holds the scores of other weights of as many parameters"):
+        run("export", str(tmp_path / "twin"), str(tmp_path / "out"), "--to", "regard", "--scores", scores)
+    (tmp_path / "a.json").write_text('{"system": 3}')
+    with pytest.raises(ValueError, match=r"a\.json is not what regard evaluate --out writes"):
+        run("export", str(other), str(tmp_path / "out"), "--to", "regard", "--scores", str(tmp_path / "a.json"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_of_every_kind_are_read(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(TEXTS))
+    (tmp_path / "classes").write_text("\n".join("0" for _ in TEXTS))
+    language = float_model(kind="decoder")
+    language.special = regard.SpecialIds(end=language.special.end)
+    for name, model in {"language": language, "labels": float_model(kind="encoder", classes=2)}.items():
+        model.save(tmp_path / name)
+        files = [str(tmp_path / "text.txt"), *([str(tmp_path / "classes")] if name == "labels" else [])]
+        run("evaluate", str(tmp_path / name), *files, "--out", str(tmp_path / f"{name}.json"))
+        found = read_result(tmp_path / f"{name}.json")
+        check_results([found], model)
+        told = json.loads((tmp_path / f"{name}.json").read_text())
+        first = told["score"]["loss"] if name == "language" else 100 * told["scores"]["accuracy"]["value"]
+        assert found.scored.figures[0].value == first
+        assert found.scored.set == f"{tmp_path.name}/{Path(files[-1]).name}"
+
+
+def without(told: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    return changed(told, place, None, drop=True)
+
+
+def changed(told: dict[str, Any], place: tuple[str, ...], value: object, drop: bool = False) -> dict[str, Any]:
+    """A copy with another value at a place, or none."""
+    copy: dict[str, Any] = json.loads(json.dumps(told))
+    inner = copy
+    for key in place[:-1]:
+        inner = inner[key]
+    if drop:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return copy
+
+
+ODD: dict[tuple[str, ...], tuple[object, ...]] = {
+    ("scores", "bleu", "score"): ("x", None, [1], -1, 101, True, math.nan, 10**400),
+    ("scores", "bleu", "low"): ("x", 90, None),
+    ("scores", "bleu", "name"): (3, "", None),
+    ("scores", "chrf"): ([], 5, None),
+    ("scores", "note"): ([1], "a"),
+    ("scores", "sentences"): ("many", None),
+    ("petit", "overall"): (3, {"value": 0.5}, {"value": 2, "low": 1, "high": 3}),
+    ("alignment", "writing", "best"): ([99, 99], [-1, 0], "ab", 3),
+    ("system",): (3, None, [], {}),
+    ("system", "decoding"): (3, [1]),
+    ("system", "parameters"): ("7", -1),
+    ("files",): ([], [3], None),
+    ("kind",): ("other", None, [1]),
+}
+
+
+def test_odd_score_files_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Each with a message that names the option and the file, before the model is looked at."""
+    right = json.loads((folder / "scores.json").read_text())
+    read_result(folder / "scores.json")
+    odd = [(place, changed(right, place, value)) for place, values in ODD.items() for value in values]
+    odd += [((name,), without(right, (name,))) for name in ("system", "scores", "files", "kind")]
+    for place, told in odd:
+        (tmp_path / "odd.json").write_text(json.dumps(told))
+        with pytest.raises(ValueError, match=r"--scores: .*odd\.json is not what regard evaluate --out writes"):
+            run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--scores", str(tmp_path / "odd.json"))
+        assert not (tmp_path / "out").exists(), place
+
+
+def test_scores_that_name_no_weights_are_refused(folder: Path, tmp_path: Path) -> None:
+    right = json.loads((folder / "scores.json").read_text())
+    (tmp_path / "old.json").write_text(json.dumps(without(right, ("system", "weights"))))
+    with pytest.raises(ValueError, match=r"--scores: .*old\.json does not tell which weights .* --out writes it anew"):
+        run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "old.json"))
+    (tmp_path / "made.json").write_text(json.dumps(changed(right, ("system", "parameters"), None)))
+    with pytest.raises(ValueError, match=r"--scores: .*made\.json holds the scores of outputs that were made"):
+        run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "made.json"))
+
+
+def test_a_card_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
+    """Before the model is looked at: there is none."""
+    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
+    (tmp_path / "huge.md").write_bytes(b"a" * 1_000_001)
+    (tmp_path / "folder.md").mkdir()
+    for name, what in {"no": "is missing", "latin": "is not UTF-8", "huge": "bytes", "folder": "no ordinary"}.items():
+        with pytest.raises(ValueError, match=rf"--card: .*{name}\.md.*{what}.*; name a file of Markdown"):
+            run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--card", str(tmp_path / f"{name}.md"))
+
+
+STRANGE: list[dict[str, Any]] = [
+    {"tests": [1]},
+    {"tests": {"set": "a"}},
+    {"tests": [{"set": 1, "figures": [{}]}, {"set": "a", "figures": 3}, {"set": "a", "figures": [{"name": "b"}]}]},
+    {"trained": {}},
+    {"trained": {"steps": "7", "tokens": 1, "seconds": 2.0, "place": "CPU"}},
+    {"trained": {"steps": 7, "tokens": 1, "seconds": math.inf, "place": "CPU"}},
+    {"name": {"a": 1}, "card": [1], "languages": 3, "notes": {"a": 1}, "longest": "b", "recipe": [1], "scores": 7},
+    {"generation": [1], "classes": 3, "data": [[]], "origin": {}},
+]
+
+
+@pytest.mark.parametrize("to", ["regard", "huggingface"])
+@pytest.mark.parametrize("number", range(len(STRANGE)))
+def test_what_a_strangers_folder_tells_is_no_hindrance(number: int, to: Any, tmp_path: Path) -> None:
+    model = float_model()
+    model.about = STRANGE[number]
+    model.save(tmp_path / "model")
+    export(regard.load(tmp_path / "model"), tmp_path / "out", to)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "## Scores" not in card
+    assert "- trained" not in card
+
+
+def test_what_a_strangers_folder_tells_is_no_markup(tmp_path: Path) -> None:
+    model, evil = float_model(), "a|b <script> [x](y)\n# big `c` _d_"
+    figure = {"name": evil, "value": 3.0, "signature": evil}
+    model.about = {"name": evil, "languages": ["en", "en", "no", "a\n---\nb"], "notes": [evil], "origin": evil}
+    model.about["tests"] = [{"set": evil, "asked": evil, "rounded": evil, "figures": [figure]}]
+    model.about["trained"] = {"steps": 7, "tokens": 1, "seconds": 2.0, "place": evil}
+    export(model, tmp_path / "out", "regard")
+    card = (tmp_path / "out/README.md").read_text()
+    assert card.startswith('---\nlibrary_name: regard\ntags:\n- regard\nlanguage:\n- en\n- "no"\n- "a\\n---\\nb"\n')
+    shown = safe(evil)
+    assert shown.startswith(r"a\|b \<script\> \[x\](y)␊\# big")
+    assert card.count(shown) == 8
+    assert card.count("<script>") == 1  # a signature is code
+    assert len(re.findall("^#", card, re.M)) == 5
+
+
+def test_languages_are_not_counted(tmp_path: Path) -> None:
+    model = float_model()
+    model.about = {"languages": ["en", "en"]}
+    export(model, tmp_path / "out", "regard")
+    assert "language:\n- en\npipeline_tag" in (tmp_path / "out/README.md").read_text()
+
+
+def test_a_damaged_log_does_not_hinder(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    log = tmp_path / "run/metrics.jsonl"
+    log.write_text("damaged\n" + log.read_text() + '{"event": "Ende')
+    run("export", str(tmp_path / "run"), str(tmp_path / "out"), "--to", "regard")
+    trained = json.loads((tmp_path / "out/config.json").read_text())["about"]["trained"]
+    place = "CPU, 1 thread, float32"
+    assert trained == {"steps": 7, "tokens": 12_345, "seconds": 4_000.0, "place": place, "flops": 1e9}
+    assert training_facts(tmp_path / "out", {"trained": trained}) == Training(place, 4_000.0, 12_345, 1e9)
+    assert training_facts(tmp_path / "run", {}) == Training(place, 4_000.0, 12_345, 1e9)
+
+
+def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> None:
+    test = ("--source", str(folder / "petit/test.fr"), "--reference", str(folder / "petit/test.en"))
+    run(
+        "compare",
+        "fr-en",
+        str(folder / "petit/test.en"),
+        *test,
+        "--limit",
+        "5",
+        "--beam",
+        "1",
+        "--out",
+        "compared.json",
+    )
+    told = json.loads(Path("compared.json").read_text())["systems"][0]["training"]
+    assert (told["seconds"], told["tokens"]) == (4_000.0, 12_345)
+
+
+@pytest.fixture
+def at_home(shipped: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the small model is the bundled fr-en."""
+    monkeypatch.setattr(models, "HERE", shipped.parent)
+    monkeypatch.chdir(tmp_path)
+    return shipped
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_it_is_used_where_none_is_named(at_home: Path) -> None:
+    said = regard.load(at_home).translate(TEXTS[:1], max_tokens=6)[0]
+    quick = ("--max-tokens", "6", "--precision", "float32")
+    assert run("translate", TEXTS[0], *quick).split() == said.split()
+    assert run("translate", TEXTS[0], *quick, "--model", "fr-en").split() == said.split()
+    run("attend", TEXTS[0], "--target", "The cat.", "--json", "look.json")
+    assert json.loads(Path("look.json").read_text())["model"] == "fr-en"
+
+
+def test_models_are_listed(at_home: Path) -> None:
+    with pytest.raises(ValueError, match=r"the model petit-fr-en comes with Regard, and .* does not hold it"):
+        run("models")
+    shown = CliRunner().invoke(app, ["models"]).output
+    count = sum(tensor.numel() for tensor in load_file(at_home / "model.safetensors").values())
+    size = sum(file.stat().st_size for file in at_home.iterdir()) / 1e6
+    assert re.search(rf"^fr-en +fr → en +{count:,} +{size:.1f} +BLEU \d+\.\d: petit/test\.en, 20 lines", shown, re.M)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_missing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    missing = r"the model fr-en comes with Regard, and .*models/fr-en does not hold it: this copy is incomplete"
+    for arguments in (["translate", "a"], ["attend", "a"], ["models"], ["verify", "fr-en"]):
+        with pytest.raises(ValueError, match=missing):
+            run(*arguments)
+    with pytest.raises(ValueError, match=missing):
+        regard.load("fr-en")
+    float_model().save(tmp_path / "fr-en")  # a folder of one's own comes first, as ever
+    assert regard.load("fr-en").config == float_model().config
+
+
+def test_help_names_them() -> None:
+    for command in ("translate", "attend"):
+        told = " ".join(re.sub(r"[│\s]+", " ", run(command, "--help")).split())
+        assert all(name in told for name in models.SHIPPED), told
+
+
+def test_loading_leaves_the_compiler_alone(tmp_path: Path) -> None:
+    """torch's compiler takes a second to import, and filling weights that have no memory would import it."""
+    float_model().save(tmp_path / "model")
+    program = "import regard, sys; m = regard.load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "model"], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+# From here on: the models that ship.
+
+MOST_BYTES = {"fr-en": 12_000_000, "petit-fr-en": 3_000_000}
+"""of all files of a model's folder"""
+LEAST_BLEU_FR_EN = 44.0
+"""on the slice of Petit, which it never saw"""
+LEAST_BLEU_PETIT_FR_EN = 98.0
+"""on the slice of Petit: a perfect model has 100"""
+LEAST_BLEU = {"fr-en": LEAST_BLEU_FR_EN, "petit-fr-en": LEAST_BLEU_PETIT_FR_EN}
+
+EVERYDAY: dict[str, dict[str, set[str]]] = {
+    "fr-en": {
+        "Le chat dort sur le lit.": {
+            "The cat is sleeping on the bed.",
+            "The cat sleeps on the bed.",
+            "The cat is asleep on the bed.",
+        },
+        "Où est la gare ?": {
+            "Where is the station?",
+            "Where's the station?",
+            "Where is the train station?",
+            "Where's the train station?",
+            "Where is the railway station?",
+        },
+        "Je ne comprends pas.": {"I don't understand.", "I do not understand.", "I don't get it."},
+        "Quelle heure est-il ?": {"What time is it?", "What time is it now?", "What's the time?", "What is the time?"},
+        "J'ai faim.": {"I'm hungry.", "I am hungry."},
+        "Elle aime la musique.": {"She likes music.", "She loves music."},
+        "Il fait très froid aujourd'hui.": {
+            "It's very cold today.",
+            "It is very cold today.",
+            "It's really cold today.",
+            "Today is very cold.",
+        },
+        "Nous sommes en retard.": {"We're late.", "We are late.", "We're running late."},
+        "Merci beaucoup.": {
+            "Thank you very much.",
+            "Thank you so much.",
+            "Thanks very much.",
+            "Thanks a lot.",
+            "Many thanks.",
+        },
+        "Mon frère habite à Paris.": {
+            "My brother lives in Paris.",
+            "My brother is living in Paris.",
+        },
+    },
+    "petit-fr-en": {  # in Petit each sentence has one English alone
+        "Le chat dort.": {"The cat is sleeping."},
+        "Elle a faim.": {"She is hungry."},
+        "Il ne mange jamais de pommes.": {"He never eats apples."},
+        "Ma sœur a une robe rouge.": {"My sister has a red dress."},
+        "Où est la clé ?": {"Where is the key?"},
+        "Je vais partir demain.": {"I am going to leave tomorrow."},
+        "Le frère de Marie chante souvent.": {"Marie's brother often sings."},
+        "Nous avons acheté une voiture.": {"We bought a car."},
+        "J'aime le pain.": {"I like bread."},
+        "Je veux dormir.": {"I want to sleep."},
+    },
+}
+DATA = {
+    "fr-en": ("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament"),
+    "petit-fr-en": ("Petit",),
+}
+"""what a card must say of the text that a model was trained on"""
+
+
+@pytest.fixture(scope="module", params=models.SHIPPED)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(name: str) -> regard.Model:
+    return regard.load(models.folder_of(name))
+
+
+def test_each_is_there_and_no_other() -> None:
+    assert set(models.bundled()) == set(models.SHIPPED)
+
+
+def test_its_files_are_whole_and_small(name: str) -> None:
+    home = models.folder_of(name)
+    check_manifest(home)
+    assert {file.name for file in home.iterdir()} == FILES
+    assert set(json.loads((home / "manifest.json").read_text())["files"]) == FILES - {"manifest.json"}
+    assert {entry.dtype for entry in read_header(home / "model.safetensors").values()} == {"BF16"}
+    assert models.size(name) <= MOST_BYTES[name]
+
+
+def test_its_recipe_is_the_one_it_was_trained_by(name: str, model: regard.Model) -> None:
+    recipe = read_recipe(str(models.folder_of(name) / "recipe.toml"))
+    read, told = json.loads(json.dumps(asdict(recipe))), model.about["recipe"]
+    assert read.keys() == told.keys()
+    for section in read.keys() - {"name"}:  # a key that recipes have learned since has its default
+        assert {key: read[section][key] for key in told[section]} == told[section]
+    if name == "petit-fr-en":
+        assert recipe.data.petit
+        return
+    files = [Path(recipe.data.folder, file) for corpus in recipe.data.train for file in corpus.files]
+    assert files
+    for file in files:
+        assert {"tatoeba", "europarl"} & set(file.parts), f"{file} is neither of Tatoeba nor of Europarl"
+
+
+def test_nothing_tells_where_it_was_made(name: str) -> None:
+    for file in models.folder_of(name).iterdir():
+        if file.suffix in (".md", ".json", ".toml") and file.name != "tokenizer.json":
+            assert not re.search(r"(?<![\w.])(/\w+){2}|\.\./", file.read_text()), file
+
+
+def test_its_card_has_its_parts(name: str, model: regard.Model) -> None:
+    card = (models.folder_of(name) / "README.md").read_text()
+    for part in ("## Scores", "## How it came about", "- trained: ", "## Training data", "## Limits", *DATA[name]):
+        assert part in card, f"the card of {name} lacks {part}"
+    signature = r"nrefs:1\|bs:1000\|seed:12345\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:2"
+    assert signature in card
+    assert model.about["tests"]
+    assert model.about["languages"] == ["fr", "en"]
+    assert name == "fr-en" or "alignment error rate" in card
+
+
+def test_everyday_sentences(name: str, model: regard.Model) -> None:
+    accepted = EVERYDAY[name]
+    assert len(accepted) == 10
+    said = dict(zip(accepted, model.translate(list(accepted)), strict=True))
+    assert {source: text for source, text in said.items() if text not in accepted[source]} == {}
+
+
+def test_petits_sentences_are_petits() -> None:
+    for french, accepted in EVERYDAY["petit-fr-en"].items():
+        pair = find(french)
+        assert pair is not None
+        assert {pair.english} == accepted
+
+
+@pytest.fixture(scope="module")
+def petit() -> list[Pair]:
+    """Sentences of Petit that are for tests alone."""
+    return list(pairs(200, seed=1, split="test"))
+
+
+@pytest.mark.slow
+def test_bleu_on_petit(name: str, model: regard.Model, petit: list[Pair]) -> None:
+    said = model.quick().translate([pair.french for pair in petit])
+    bleu = sacrebleu.corpus_bleu(said, [[pair.english for pair in petit]])
+    assert bleu.score >= LEAST_BLEU[name], f"{name}: {bleu}"

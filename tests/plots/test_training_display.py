@@ -1,0 +1,520 @@
+"""A run as it is shown: the panel, the plain lines, the curves, the report."""
+
+import json
+import math
+import re
+from dataclasses import asdict, replace
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from PIL import Image
+from rich.cells import cell_len
+from rich.console import Console
+
+from regard.config import preset
+from regard.evaluation.classification import class_scores
+from regard.evaluation.metrics import translation_scores
+from regard.evaluation.perplexity import language_score
+from regard.formatting import duration, safe
+from regard.plots.figures import curves_figure, curves_png
+from regard.plots.run_report import write_report
+from regard.plots.training_display import Display, SoFar, panel, sparkline
+from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
+from regard.training.metrics_log import Log
+
+STARTED = Started(
+    0, 1000, "petit [b]fr[/b]", "translation", "runs/fr en", "NVIDIA H200, bfloat16", 12_345_678, 100, 2, {"empty": 3}
+)
+HOSTILE = "[bold red]Le chat[/] \x1b[2J\x07 \u202edort.\nBis | ``` <b>$x$</b> *a* _b_"
+SAMPLES = (
+    Sample(HOSTILE, "[/]The cat\x9b31m", "[link=x]The [cat"),
+    Sample("猫が" * 60, "", "A cat " * 40),
+    Sample("L'âne dort.", "Yes."),
+)
+ENDED = Ended(1000, "steps", 800, 1.25, 31.5, 80_000, 99.5, 1.5e15, 1)
+
+
+def stepped(step: int, loss: float | None = None, utilisation: float | None = 0.41) -> Stepped:
+    loss = 1 + 6 * math.exp(-step / 200) if loss is None else loss
+    return Stepped(step, step / 100, loss, step * 1e-6, 1.5, 80 * step, 812.5, step * 0.1, utilisation)
+
+
+def validated(step: int, best: bool = True, score: float | None = 12.25) -> Validated:
+    return Validated(
+        step, 1.5 + 100 / step, score, None if score is None else "BLEU", best, 0 if best else 2, SAMPLES, 1.0
+    )
+
+
+def run(steps: int = 1000) -> list[Event]:
+    events: list[Event] = [STARTED]
+    for step in range(50, steps + 1, 50):
+        events.append(stepped(step))
+        if step == 150:
+            events.append(Noted(step, "an update was [skipped]"))
+        if step % 200 == 0:
+            events += [validated(step, best=step != 1000), Saved(step, f"runs/fr en/checkpoints/{step}", 10**6, 0.5)]
+    return [*events, ENDED]
+
+
+class Clock:
+    """Time that goes on by itself, by so much at each look."""
+
+    def __init__(self, by: float) -> None:
+        self.now, self.by = 0.0, by
+
+    def __call__(self) -> float:
+        self.now += self.by
+        return self.now
+
+
+def shown(events: list[Event], width: int = 80, terminal: bool = False, by: float = 10.0) -> str:
+    file = StringIO()
+    console = Console(file=file, width=width, height=24, force_terminal=terminal, highlight=False, legacy_windows=False)
+    with Display(console, "recipes/fr.toml", Clock(by)) as display:
+        for event in events:
+            display(event)
+    return file.getvalue()
+
+
+def drawn(so_far: SoFar, width: int, height: int = 40) -> list[str]:
+    console = Console(file=StringIO(), width=width, height=height, highlight=False, force_terminal=True)
+    with console.capture() as capture:
+        console.print(panel(so_far, width, height))
+    return re.sub(r"\x1b\[[\d;]*m", "", capture.get()).rstrip("\n").split("\n")
+
+
+def after(events: list[Event]) -> SoFar:
+    so_far = SoFar()
+    for event in events:
+        so_far.take(event)
+    return so_far
+
+
+def test_plain_lines_tell_all_that_happens() -> None:
+    lines = shown(run()).splitlines()
+    assert lines[0].startswith("petit [b]fr[/b]: translation, 12.3 M parameters; 100 examples (2 too long); ")
+    assert "step    50/1,000  loss 5.673  lr 5.0e-05  812 tokens/s  41% of the GPU  ETA 1m35s" in lines
+    assert "step   150/1,000  note: an update was [skipped]" in lines
+    assert "step   200/1,000  validation loss 2.000  BLEU 12.2  best  (1.0s)" in lines
+    assert "step 1,000/1,000  validation loss 1.600  BLEU 12.2  2 since the best  (1.0s)" in lines
+    assert "step   400/1,000  saved runs/fr en/checkpoints/400 (1.0 MB, 0.5s)" in lines
+    assert sum("  lr " in line for line in lines) == 20
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_plain_lines_about_steps_are_some_seconds_apart() -> None:
+    lines = shown(run(), by=0.01).splitlines()
+    steps = [line for line in lines if "  lr " in line]
+    assert [line[:16] for line in steps] == [  # the first, and those of which more is said
+        f"step {step:>5,}/1,000" for step in (50, 200, 400, 600, 800, 1000)
+    ]
+    assert [line[18:].split()[0] for line in lines if line.startswith("step 1,000/")] == ["loss", "validation", "saved"]
+    assert sum("validation" in line for line in lines) == 5
+    assert sum("note" in line for line in lines) == 1
+
+
+def test_time_left_counts_what_is_left() -> None:
+    events: list[Event] = [STARTED, *(stepped(step) for step in (50, 100, 150, 200))]
+    assert after(events).left == pytest.approx(800 * 0.1)
+    assert after([*events, validated(200)]).left == pytest.approx(800 * (0.1 + 1 / 200))
+    assert after([STARTED]).left is None
+    resumed: list[Event] = [replace(STARTED, step=500), replace(stepped(550), seconds=1000.0)]
+    resumed.append(replace(stepped(600), seconds=1010.0))
+    assert after(resumed).left == pytest.approx(400 * 10 / 50)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("reason", ["steps", "patience", "interrupted", "diverged"])
+def test_the_end_says_why_and_how_to_go_on(reason: Any, terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = shown([STARTED, stepped(50), validated(800), replace(ENDED, step=700, reason=reason)], terminal=terminal)
+    said = {"steps": "All steps", "patience": "patience", "interrupted": "Interrupted at step 700", "diverged": "lr"}
+    assert said[reason] in text
+    assert "step 800, loss 1.250, BLEU 31.5" in text
+    assert ("regard train recipes/fr.toml --out 'runs/fr en' --resume" in text) == (reason == "interrupted")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_panel_fits_and_shows_texts_as_they_are(width: int) -> None:
+    lines = drawn(after(run()), width)
+    assert {cell_len(line) for line in lines} == {min(width, 120)}
+    text = "\n".join(lines)
+    assert "[bold red]Le chat[/] ␛[2J" in text
+    assert "→ [/]The cat\\u009b31m" in text
+    assert "petit [b]fr[/b]" in text
+    assert "(nothing)" in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    for figure in ("1.040", "lr 1.0e-03", "812 tokens/s", "41% of the GPU", "BLEU 12.2", "2 since the best"):
+        assert figure in text
+    assert "step 800: 1.625, 12.2" in text
+
+
+@pytest.mark.parametrize("height", [12, 16, 20, 24, 50])
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_panel_leaves_room_in_low_terminals(width: int, height: int) -> None:
+    so_far = after(run()[:-1])
+    lines = drawn(so_far, width, height)
+    assert len(lines) < height or height < 20
+    assert ("→" in "".join(lines[4:])) == (height >= 20 if width == 40 else height >= 16)
+
+
+def test_the_panel_before_anything_is_known() -> None:
+    assert drawn(SoFar(), 80) == ["getting ready …"]
+    assert "waiting for the first step …" in "\n".join(drawn(after([STARTED]), 80))
+
+
+def test_a_slow_run_shows_life_before_its_first_line() -> None:
+    text = "\n".join(drawn(after([replace(STARTED, steps=100), Ticked(1, 70.0), Ticked(2, 94.0)]), 80))
+    assert "step 2 of 100, 24s a step" in text
+    assert "2/100  2%  1m34s  ETA 39m12s" in text
+    resumed = after([replace(STARTED, step=500), Ticked(501, 1002.0)])
+    assert (resumed.pace, resumed.left) == (2.0, 499 * 2.0)
+    assert "4ms a step" in "\n".join(drawn(after([STARTED, Ticked(2, 0.008)]), 80))
+
+
+def test_steps_move_the_panel_between_the_lines_of_the_log() -> None:
+    so_far = after([STARTED, stepped(50), stepped(100), Ticked(150, 20.0)])
+    assert (so_far.step, so_far.pace) == (150, 0.15)  # 50 steps took 5 seconds, and 50 took 10
+    ended = after([STARTED, stepped(50), Ticked(70, 7.0), replace(ENDED, step=77, reason="interrupted", seconds=61.0)])
+    assert "77/1,000  8%  1m01s  interrupted" in "\n".join(drawn(ended, 80))
+
+
+def test_a_plain_log_says_now_and_then_that_a_slow_run_lives() -> None:
+    clock = Clock(0.0)
+    file = StringIO()
+    with Display(Console(file=file, width=80), clock=clock) as display:
+        display(replace(STARTED, steps=100))
+        for step in range(1, 7):
+            clock.now += 12
+            display(Ticked(step, 12.0 * step))
+    assert file.getvalue().splitlines()[1:] == ["step   3/100  (12s a step)", "step   6/100  (12s a step)"]
+
+
+def test_many_ticks_are_not_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = shown([STARTED, *(Ticked(step, step / 1000) for step in range(1, 1001)), ENDED], terminal=True)
+    assert text.count("╭") < 20
+
+
+def test_the_cursor_waits_below_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal echoes ^C where the cursor is: behind a panel as wide as the terminal it would begin a line."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = StringIO()
+    with Display(Console(file=file, force_terminal=True, width=80, height=24)) as display:
+        display(STARTED)
+        assert file.getvalue().endswith("\n")
+
+
+UNTRIED = Validated(200, math.nan, None, None, True, 0, (), 0.1)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_without_text_to_validate_on(terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    end = replace(ENDED, best_step=400, best_loss=None, best_score=None)
+    events: list[Event] = [STARTED, stepped(200), UNTRIED, stepped(400), replace(UNTRIED, step=400), end]
+    text = shown(events, 120, terminal)
+    assert "nothing to validate on: the last model is kept" in text
+    assert "(name data.validation or data.held_out)" in text
+    assert "nan" not in text
+    assert "best" not in text
+    assert "The model is that of step 400: there was nothing to validate on." in text
+    assert terminal or text.count("data.held_out") == 1
+    write_run(tmp_path, events)
+    report = write_report(tmp_path).read_text()
+    assert "nothing to validate on: the last model is kept (name data.validation or data.held_out" in report
+    assert "nan" not in report
+
+
+def test_the_end_says_how_the_model_is_used() -> None:
+    lines = shown([STARTED, stepped(1000), validated(1000), ENDED]).splitlines()
+    assert lines[-1] == """To use it: regard translate "L'âne dort." --model 'runs/fr en'"""
+    assert not any("ended" in line for line in lines)
+    language = replace(STARTED, task="language", out="runs/lm")
+    said = replace(validated(1000), samples=(Sample("KING:\nO", "x"), Sample("\n", "x")))
+    assert shown([language, said, ENDED]).splitlines()[-1] == 'To use it: regard generate "KING:" --model runs/lm'
+    classes = replace(STARTED, task="classification", out="runs/c")
+    *_, used = shown([classes, ENDED]).splitlines()
+    assert used == 'To use it: regard.load("runs/c").classify(["Le chat dort."]) in Python'
+    assert "80,000 texts in" in shown([classes, ENDED])
+
+
+def test_interrupted_before_there_is_a_model(tmp_path: Path) -> None:
+    events: list[Event] = [STARTED, stepped(50), replace(ENDED, step=70, reason="interrupted", best_step=None)]
+    assert "There is no model to use yet" in shown(events)
+    assert "To use it" not in shown(events)
+    write_run(tmp_path, events)
+    report = write_report(tmp_path).read_text()
+    assert "There is no model to use yet" in report
+    assert "regard.load" not in report
+
+
+@pytest.mark.parametrize(("reason", "more"), [("steps", "steps=2000"), ("patience", "patience=0")])
+def test_a_run_that_has_nothing_left_to_do(reason: Any, more: str) -> None:
+    text = shown([replace(STARTED, step=1000), replace(ENDED, reason=reason)])
+    assert "Nothing is left to do: " in text
+    assert f"regard train recipes/fr.toml --out 'runs/fr en' --resume --set train.{more}" in text
+    assert "Nothing is left" not in shown([replace(STARTED, step=900), replace(ENDED, reason=reason)])
+
+
+def test_a_sample_stands_under_a_validation() -> None:
+    lines = shown([STARTED, replace(validated(200), samples=SAMPLES[2:])]).splitlines()
+    assert "validation" in lines[-2]
+    assert lines[-1] == "  L'âne dort. → Yes."
+
+
+def test_a_panel_of_a_run_that_went_wrong() -> None:
+    odd = after([STARTED, stepped(50, math.nan, None), stepped(100, math.inf), replace(validated(100), loss=math.nan)])
+    text = "\n".join(drawn(odd, 80))
+    assert "inf" in text
+    assert "nan" in text
+    assert "××" in text
+
+
+def test_on_a_terminal_it_is_drawn_and_notes_scroll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = shown(run(), terminal=True)
+    assert "step 150: note: an update was [skipped]" in text
+    assert "\x1b[1A" in text  # drawn again in its place
+    assert "╭" in text
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+    assert text.rstrip().endswith("--model 'runs/fr en'")
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
+
+
+def test_what_is_told_while_something_is_shown_waits() -> None:
+    class Interrupting(StringIO):
+        def write(self, text: str) -> int:
+            if "note: first" in text and "note: first" not in self.getvalue():
+                display(Noted(2, "second"))
+                assert "second" not in self.getvalue()
+            return super().write(text)
+
+    file = Interrupting()
+    with Display(Console(file=file, width=80)) as display:
+        display(Noted(1, "first"))
+    assert [line.split("note: ")[1] for line in file.getvalue().splitlines()] == ["first", "second"]
+
+
+def test_an_error_within_leaves_the_terminal_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = StringIO()
+    console = Console(file=file, force_terminal=True, width=80, height=24)
+
+    def fail() -> None:
+        with Display(console) as display:
+            display(STARTED)
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fail()
+    assert file.getvalue().count("\x1b[?25h") == 1
+
+
+def test_a_place_without_our_letters_does_not_end_the_run() -> None:
+    raw = BytesIO()
+    file = TextIOWrapper(raw, encoding="ascii", write_through=True)
+    events: list[Event] = [replace(STARTED, name="français"), Noted(1, "naïve"), ENDED]
+    with Display(Console(file=file, force_terminal=True, width=80)) as display:
+        for event in events:
+            display(event)
+    assert b"fran\\xe7ais" in raw.getvalue()
+    assert b"note: na\\xefve" in raw.getvalue()
+
+
+@given(st.lists(st.floats(), max_size=60), st.integers(0, 40))
+def test_a_sparkline_of_anything(values: list[float], width: int) -> None:
+    text = sparkline(values, width)
+    assert len(text) == min(width, len(values))
+    assert set(text) <= set("▁▂▃▄▅▆▇█×")
+
+
+def test_a_sparkline_falls_as_its_values_do() -> None:
+    assert sparkline([7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 8) == "█▇▆▅▄▃▂▁"
+    assert sparkline([4.0, 4.0, 0.0, 0.0], 2) == "█▁"
+    assert sparkline([3.0, 3.0], 5) == "▁▁"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0.0s"), (9.96, "10s"), (59.6, "1m00s"), (3599.9, "1h00m"), (math.inf, "?")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def points(line: Any) -> list[tuple[float, float]]:
+    return [tuple(point) for point in np.asarray(line.get_xydata()).tolist()]
+
+
+def test_curves_show_what_there_is() -> None:
+    steps = [stepped(step) for step in range(50, 1001, 50)]
+    tries = [validated(step, best=step != 1000) for step in range(200, 1001, 200)]
+    losses, scores, rates = curves_figure(steps, tries, "petit").axes
+    training, validation, ring = map(points, losses.lines)
+    assert training == [(each.step, each.loss) for each in steps]
+    assert validation == [(each.step, each.loss) for each in tries]
+    assert ring == [(800, tries[-2].loss)]
+    assert points(scores.lines[0]) == [(each.step, 12.25) for each in tries]
+    assert points(rates.lines[0]) == [(each.step, each.lr) for each in steps]
+    assert len(curves_figure(steps, [], "language").axes) == 2
+    assert len(curves_figure([], tries, "tried").axes) == 2
+    assert len(curves_figure(steps, [replace(each, score=None) for each in tries], "language").axes) == 2
+
+
+def test_a_picture_of_losses_that_are_not_finite() -> None:
+    steps = [stepped(1, math.inf), stepped(2, math.nan), stepped(3)]
+    picture = curves_png(steps, [replace(validated(3), loss=math.nan, score=math.nan)], "odd $x_$ 猫")
+    assert Image.open(BytesIO(picture)).size[0] == 1200
+
+
+def write_run(folder: Path, events: list[Event]) -> None:
+    with Log(folder, 0) as log:
+        for event in events:
+            log(event)
+    (folder / "recipe.toml").write_text(
+        '[data]\nlanguages = ["fr", "en"]\ntrain = [{ files = ["a_b.fr", "a_b.en"] }]\n[train]\nbatch_tokens = 16_000\n'
+    )
+    config = asdict(preset("tiny"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "regard", "format": 1, "model": config, "about": {}}))
+
+
+def test_the_report_tells_the_run(tmp_path: Path) -> None:
+    write_run(tmp_path, run())
+    path = write_report(tmp_path)
+    assert path == tmp_path / "report.md"
+    text = path.read_text()
+    assert "# petit \\[b\\]fr\\[/b\\]\n\nA model that translates (fr → en), trained by Regard." in text
+    assert "| model | encoder-decoder, 2 + 2 layers, 4 heads, width 64, feed-forward 256, 513 ids |" in text
+    assert "| parameters | 12,345,678 |" in text
+    assert "| from | a\\_b.fr, a\\_b.en |" in text
+    assert "| steps | 1,000 of 1,000, all of them |" in text
+    assert "| time | 1m40s of training, 7.5s of validating and saving |" in text
+    assert "| 800 | 1.6250 | 5.08 | 12.25 |" in text
+    assert "- 1.5 × 10¹⁵ floating-point operations" in text
+    assert "- 7.8 × 10¹⁶ by the paper's way (its Table 2): 1m40s of training × 7.8 × 10¹⁴ per second" in text
+    assert "- so that 2% of what the GPU could do was done" in text
+    assert "- step 150: an update was \\[skipped\\]" in text
+    assert """regard translate "L'âne dort." --model 'runs/fr en'""" in text
+    assert """m.translate(["L'âne dort."])""" in text
+    assert 'm = regard.load("runs/fr en")' in text
+    assert "![Loss, score and learning rate over the steps](curves.png)" in text
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.size[0] == 1200
+
+
+def test_the_report_is_the_same_each_time(tmp_path: Path) -> None:
+    write_run(tmp_path, run())
+    write_report(tmp_path)
+    first = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    write_report(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == first
+    assert {"report.md", "curves.png"} <= first.keys()
+
+
+def test_samples_are_shown_at_first_halfway_and_at_last_and_as_they_are(tmp_path: Path) -> None:
+    write_run(tmp_path, run())
+    text = write_report(tmp_path).read_text()
+    section = text.split("## Samples over time")[1].split("##")[0]
+    assert re.findall(r"^\| ([\d,]+) \|", section, re.M) == ["200", "600", "1,000"] * 3
+    tables = [line for line in section.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in tables} == {3}  # no text adds a column
+    assert "\\<b\\>\\$x\\$\\</b\\>" in section
+    assert not re.search(r"(?<!\\)<b>", section)
+    assert "\x1b" not in text
+    assert "*(nothing)*" in section
+
+
+@given(st.text())
+def test_what_is_safe_stays_in_its_cell(text: str) -> None:
+    cell = safe(text).replace("@<!-- -->", "@")  # the one piece of markup that is its own
+    assert "\n" not in cell
+    assert not re.search(r"(?<!\\)(\\\\)*[|`<]", cell)
+    assert not re.search(r"(?<!\\)(\\\\)*\\$", cell)  # nor does it escape what follows
+
+
+def test_the_report_of_devices_side_by_side(tmp_path: Path) -> None:
+    write_run(tmp_path, [replace(STARTED, place="NVIDIA H200, bfloat16, 8 devices (ddp)"), stepped(50), ENDED])
+    assert "- 6.2 × 10¹⁷ by the paper's way (its Table 2): 1m40s of training × 8 devices ×" in (
+        write_report(tmp_path).read_text()
+    )
+
+
+def test_the_report_of_a_run_that_has_not_ended_on_a_cpu(tmp_path: Path) -> None:
+    started = replace(STARTED, place="CPU, 2 threads", task="language", left_out=0, problems={})
+    with Log(tmp_path, 0) as log:
+        log(started)
+        log(stepped(50))
+    text = write_report(tmp_path).read_text()
+    assert "50 of 1,000, not yet at an end" in text
+    assert "What it cost" not in text
+    assert "The best validation" not in text
+    assert "m.generate(" in text
+    with Log(tmp_path, 0) as log:
+        log(started)
+        log(replace(ENDED, step=0, reason="interrupted", best_step=None))
+    assert "paper's way" not in write_report(tmp_path).read_text()
+
+
+def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
+    write_run(tmp_path, run())
+    outputs = ["The cat is sleeping on the mat.", "A dog is eating."]
+    scores = translation_scores(outputs, ["The cat sleeps on the mat.", "A dog is eating."], "my_set")
+    classes = class_scores(["a", "b", "a"], ["a", "b", "b"])
+    text = write_report(tmp_path, [scores, language_score(100.0, 50, 200), classes]).read_text()
+    assert f"| BLEU | {scores.bleu.score:.1f} |" in text
+    rendered = MarkdownIt("commonmark").enable("table").render(text)
+    for each in (scores.bleu, scores.bleu_lowercase, scores.chrf):
+        assert f"<td><code>{each.signature}</code></td>" in rendered
+    assert "**my\\_set, 2 lines: not a set known here**\n" in text
+    assert "| 2.0000 | 7.39 | 0.7213 | 50 |" in text
+    assert "| 66.7% |" in text
+
+
+def test_the_report_counts_what_it_is_about(tmp_path: Path) -> None:
+    notes = [Noted(200, "the best model, on 1,000 validation examples …"), Noted(200, "stops after this step, and")]
+    started = replace(STARTED, task="classification", examples=1, left_out=0)
+    write_run(tmp_path, [started, stepped(200), replace(validated(200), measure="accuracy"), *notes, ENDED])
+    text = write_report(tmp_path).read_text()
+    assert "| texts | 80,000, 2.0 epochs |" in text
+    assert "804 texts/s" in text
+    assert "target tokens" not in text
+    assert "| data | 1 example |" in text
+    assert "that of the only validation." in text
+    assert "What happened on the way" not in text
+
+
+def test_the_report_says_from_what_and_on_how_many(tmp_path: Path) -> None:
+    write_run(tmp_path, run())
+    with (tmp_path / "recipe.toml").open("a") as file:
+        file.write('validation_sentences = 1_200\n[model]\nstart = "models/a_b"\n')
+    text = write_report(tmp_path).read_text()
+    assert "| fine-tuned from | models/a\\_b |" in text
+    assert "BLEU is of greedy translations here, of the validation text's first 1,200 sentences at most." in text
+
+
+def test_a_language_model_is_asked_in_one_line_and_as_the_recipe_says(tmp_path: Path) -> None:
+    said = replace(validated(200, score=None), samples=(Sample("\nAll", "x"), Sample("First Citizen:\nBefore we", "x")))
+    write_run(tmp_path, [replace(STARTED, task="language", out="runs/s"), stepped(200), said, ENDED])
+    with (tmp_path / "recipe.toml").open("a") as file:
+        file.write("[decode]\ntemperature = 0.8\n")
+    used = write_report(tmp_path).read_text().split("## How it is used")[1]
+    assert 'regard generate "First Citizen:" --model runs/s --temperature 0.8\n' in used
+    assert 'm.generate("First Citizen:", temperature=0.8)' in used
+    assert "␊" not in used
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tells of no run"):
+        write_report(tmp_path)
+    write_run(tmp_path, run())
+    (tmp_path / "recipe.toml").write_text("[data\n")
+    with pytest.raises(ValueError, match=r"recipe.toml: "):
+        write_report(tmp_path)

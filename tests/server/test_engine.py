@@ -1,0 +1,471 @@
+"""A model's thread: decoding stops when nobody waits, and nothing that a request does ends the thread."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import pytest
+import torch
+from tokenizers import Regex, pre_tokenizers
+
+import regard
+from regard.api import Model
+from regard.config import SpecialIds
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.attention_maps import attend
+from regard.decoding.cancellation import Cancelled, cancellable, raise_if_cancelled
+from regard.decoding.cuda_graph_decoding import Loops
+from regard.decoding.generate import generate, stream_all, translate
+from regard.decoding.options import Decoding
+from regard.decoding.search_tree import grow
+from regard.decoding.translator import Translation, Translator
+from regard.evaluation.sliding_window import score_texts
+from regard.server import limits as bounds
+from regard.server import memory_release as memory
+from regard.server.engine import MAX_DEATHS, Engine
+from regard.server.http_errors import Refusal
+from regard.server.model_registry import Served, shelf
+from regard.server.page_api import json_of, looked
+from tests.support.serving import language_model, running
+
+
+@pytest.fixture(scope="module")
+def petit() -> Model:
+    return regard.load("petit-fr-en")
+
+
+def endless(kind: Literal["decoder", "encoder-decoder"] = "encoder-decoder", **changes: Any) -> Model:
+    """A small model whose texts never end by themselves."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(["Le petit chat noir dort."] * 3, 320)
+    small = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0}
+    config = regard.ModelConfig(kind=kind, vocab_size=tokenizer.size, **small | changes)
+    return Model(regard.build(config).eval(), tokenizer, SpecialIds(start=tokenizer.pad))
+
+
+class Asked:
+    """A check that cancels at the n-th time it is asked, and counts."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.times = most, 0
+
+    def __call__(self) -> bool:
+        self.times += 1
+        return self.times >= self.most
+
+
+def _beam(model: Model) -> None:
+    translate(model.network, model.special, [[5, 6, 7]], Decoding(beam=2, max_tokens=60))  # type: ignore[arg-type]
+
+
+def _greedy(model: Model) -> None:
+    translate(model.network, model.special, [[5, 6, 7]], Decoding(max_tokens=60))  # type: ignore[arg-type]
+
+
+def _tree(model: Model) -> None:
+    grow(model, "Le petit chat noir dort.")
+
+
+def _many_batches(model: Model) -> None:
+    model.translations(["Le chat."] * 60, batch_tokens=16, max_tokens=1)
+
+
+def _score(model: Model) -> None:
+    model.score(["Le petit chat noir dort. " * 20] * 120, ["Le chat dort."] * 120)
+
+
+@pytest.mark.parametrize("work", [_beam, _greedy, _tree, _many_batches, _score])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_every_loop_asks_and_stops(work: Callable[[Model], None], recorded: bool) -> None:
+    """`Loops` is what a GPU decodes with: here its steps run as they are."""
+    model = endless()
+    model.network.loops = Loops() if recorded else None
+    asked = Asked(5)
+    with cancellable(asked), pytest.raises(Cancelled):
+        work(model)
+    assert asked.times == 5
+    raise_if_cancelled()  # nothing is left behind
+
+
+def test_language_models_ask_too() -> None:
+    model = endless("decoder")
+    for work in (
+        lambda: list(stream_all(model.network, model.special, [[5]], Decoding(), [0], [50])),  # type: ignore[arg-type]
+        lambda: generate(model.network, model.special, [[5]], Decoding(beam=2, max_tokens=50)),  # type: ignore[arg-type]
+        lambda: score_texts(model, ["Le petit chat noir dort. " * 40] * 60, 64, 32),
+    ):
+        asked = Asked(3)
+        with cancellable(asked), pytest.raises(Cancelled):
+            work()
+        assert asked.times == 3
+
+
+def test_a_check_belongs_to_its_thread() -> None:
+    found: list[str] = []
+
+    def other() -> None:
+        raise_if_cancelled()
+        found.append("not cancelled")
+
+    with cancellable(lambda: True):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert found == ["not cancelled"]
+
+
+def story(told: Callable[[Engine], Awaitable[None]], model: Model, **options: Any) -> None:
+    """Run this with an engine, in an event loop of its own."""
+
+    async def run() -> None:
+        engine = Engine(model, **options)
+        engine.start()
+        try:
+            await told(engine)
+        finally:
+            engine.end()
+            await asyncio.to_thread(engine.join)
+            assert not engine._thread.is_alive()
+
+    asyncio.run(run())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_leaving_and_the_deadline_stop_the_work(recorded: bool) -> None:
+    """A text of which 100,000 tokens would be written, which takes minutes."""
+    model = endless()
+    model.network.loops = Loops() if recorded else None
+
+    async def told(engine: Engine) -> None:
+        asked = asyncio.create_task(engine.translate(["Le chat dort."], Decoding(beam=2, max_tokens=100_000)))
+        await until(lambda: bool(engine._at_work))
+        asked.cancel()
+        await until(lambda: not engine._at_work)
+        engine.deadline = 0.2
+        with pytest.raises(Refusal, match="took longer"):
+            await engine.translate(["Le chat dort."], Decoding(beam=2, max_tokens=100_000))
+        await until(lambda: not engine._at_work)
+
+    story(told, model)
+
+
+def panicking(model: Model) -> Model:
+    """The model with a pattern in its tokenizer that gives up on thirty times x."""
+    assert model.tokenizer is not None
+    split = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
+    model.tokenizer.engine.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False)])
+    return model
+
+
+def test_a_panic_of_the_tokenizer_is_one_requests_refusal(capfd: pytest.CaptureFixture[str]) -> None:
+    bad = "x" * 30
+    models = {"translator": panicking(endless()), "writer": panicking(language_model())}
+    with running(shelf(models, "float32")) as server:
+        for path, asked in {
+            "/api/translate": {"text": bad},
+            "/api/attend": {"source": bad, "model": "translator"},
+            "/api/next": {"text": bad},
+            "/v1/completions": {"model": "writer", "prompt": bad},
+        }.items():
+            status, found = server.ask("POST", path, asked)
+            assert status == 400, (path, found)
+            assert "failed on this text" in str(found["error"])
+        assert server.ask("POST", "/api/next", {"text": "Le chat"})[0] == 200
+        told = {"status": "ok", "models": {"translator": "ok", "writer": "ok"}, "queued": 0}
+        assert server.ask("GET", "/health") == (200, told)
+    assert "panicked" in capfd.readouterr().err  # it was a real one
+
+
+class Panic(BaseException):
+    """As `pyo3_runtime.PanicException`: no Exception."""
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+def test_what_a_request_raises_ends_no_thread(petit: Model) -> None:
+    async def told(engine: Engine) -> None:
+        thread = engine._thread
+        for error in (Panic("a panic"), SystemExit(1), KeyboardInterrupt(), MemoryError(), RecursionError()):
+            with pytest.raises(Refusal, match="something went wrong") as refused:
+                await engine.call(1, partial(_raise, error))
+            assert refused.value.status == 500
+        (found,) = await engine.translate(["Le chat dort."], Decoding())
+        assert found[0].text == "The cat is sleeping."
+        assert engine._thread is thread
+        assert engine.state == "ok"
+
+    story(told, petit.quick("float32"))
+
+
+def test_a_thread_that_ends_is_replaced(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told(engine: Engine) -> None:
+        first, whole, dying = engine._thread, engine._call, 1
+
+        def call(job: Any) -> None:
+            nonlocal dying
+            if dying:
+                dying -= 1
+                raise Panic("outside of what is caught")
+            whole(job)
+
+        monkeypatch.setattr(engine, "_call", call)
+        waiting = [asyncio.create_task(engine.call(1, lambda: "answered")) for _ in range(2)]
+        with pytest.raises(Refusal, match="something went wrong"):
+            await waiting[0]
+        assert await waiting[1] == "answered"  # it had not begun
+        assert engine._thread is not first
+        assert engine.state == "ok"
+        dying = MAX_DEATHS + 1
+        for _ in range(dying):
+            with pytest.raises(Refusal, match="something went wrong"):
+                await engine.call(1, lambda: "answered")
+        assert str(engine.state) == "failed"
+        with pytest.raises(Refusal, match="cannot serve requests: its thread has failed") as refused:  # and at once
+            await engine.call(1, lambda: "answered")
+        assert refused.value.status == 503
+
+    story(told, petit.quick("float32"))
+
+
+def test_health_tells_of_a_thread_that_is_stuck() -> None:
+    model, go_on = language_model(), threading.Event()
+    with running(shelf({"noise": model}, "float32")) as server:
+        engine = server.shelf.by_name["noise"].engine
+        engine.deadline = 0.3
+        stuck = asyncio.run_coroutine_threadsafe(engine.call(1, partial(go_on.wait, 20)), engine._loop)  # type: ignore[arg-type]
+        with pytest.raises(Refusal, match="took longer"):
+            stuck.result(20)
+        time.sleep(0.1)
+        told = {"status": "failing", "models": {"noise": "stalled"}, "queued": 0}
+        assert server.ask("GET", "/health") == (503, told)
+        status, found = server.ask("POST", "/api/next", {"text": "Le"})
+        assert (status, "stalled" in found["error"]) == (503, True)
+        go_on.set()
+        end = time.monotonic() + 20
+        while server.ask("GET", "/health")[0] != 200:
+            assert time.monotonic() < end
+        assert server.ask("POST", "/api/next", {"text": "Le"})[0] == 200
+
+
+def test_looking_into_a_model_asks_too() -> None:
+    with cancellable(lambda: True):
+        for model in (endless(), endless("decoder")):
+            with pytest.raises(Cancelled):
+                attend(model, "Le chat dort.", "Le chat.")
+
+
+def served(model: Model) -> Served:
+    return shelf({"it": model}, "float32").by_name["it"]
+
+
+def passes(model: Model) -> list[int]:
+    """The number of tokens of each pass through the model's first stack, from now on."""
+    found: list[int] = []
+    network: Any = model.network
+    stack = network.encoder if model.config.kind == "encoder-decoder" else network.decoder
+    stack.register_forward_pre_hook(lambda _, args: found.append(args[0].size(1)))
+    return found
+
+
+def test_too_much_to_show_is_refused_before_any_work() -> None:
+    fr_en = regard.load("fr-en")
+    counted, it = passes(fr_en), served(fr_en)
+    for source, target in (("1234567890" * 24, None), ("1" * 200, "2" * 200)):
+        with pytest.raises(Refusal, match=r"tokens, and an answer holds at most 1,000,000 weights.*shorten") as refused:
+            looked(it, source, target)
+        assert refused.value.status == 400
+    assert counted == []
+
+
+def test_a_translation_is_no_longer_than_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound holds by the length of what is decoded: a source is not refused for what it might become."""
+    model = endless()
+    monkeypatch.setattr(bounds, "WEIGHTS", 10_000)
+    found = looked(served(model), "7" * 39, None)
+    (source,) = {len(each["keys"]) for each in found["maps"] if each["kind"] == "encoder"}
+    assert source == 39
+    assert source <= len(found["steps"]) < 2 * source + 10  # cut short
+    numbers = sum(len(row) for each in found["maps"] for layer in each["weights"] for head in layer for row in head)
+    assert 9_000 < numbers <= 10_000
+    with pytest.raises(Refusal, match=r"the text has 60 tokens.* about 40 tokens and as many of its translation"):
+        looked(served(model), "7" * 60, None)
+
+
+def test_a_language_models_sentence_is_counted_as_it_is() -> None:
+    """54 tokens in 30 layers of 9 heads, as SmolLM2 has: 787,320 weights."""
+    model = endless("decoder", layers=30, heads=9, d_model=36, d_ff=8)
+    it = served(model)
+    found = looked(it, "7" * 54, None)
+    assert len(found["maps"][0]["queries"]) == 54
+    assert len(json_of(found)) < 8 * bounds.WEIGHTS
+    with pytest.raises(Refusal, match=r"the text has 50 \+ 20 tokens.* about 61 tokens"):
+        looked(it, "7" * 50, "7" * 20)
+
+
+def test_a_text_is_decoded_once(petit: Model) -> None:
+    counted = passes(petit)
+    found = looked(served(petit), "Il ne mange jamais de pommes.", None)
+    assert found["target"] == "He never eats apples."
+    assert len(counted) == 2  # to translate, and to watch
+    model = endless("decoder")
+    counted = passes(model)
+    looked(served(model), "Le petit chat", None)
+    assert len(counted) == 1
+
+
+def test_looking_stops_when_nobody_waits(petit: Model) -> None:
+    """At every step of it: whichever time the check says so."""
+    it = served(petit)
+    count = Asked(1_000_000)
+    with cancellable(count):
+        json_of(looked(it, "Le chat dort.", None))
+    assert count.times > 50
+    for most in range(1, count.times, 7):
+        with cancellable(Asked(most)), pytest.raises(Cancelled):
+            json_of(looked(it, "Le chat dort.", None))
+
+
+def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []  # as the model's thread works on them
+
+    class Recording(Translator):
+        def all(self, *arguments: Any) -> list[list[Translation]]:
+            order.append("text")
+            return super().all(*arguments)
+
+    monkeypatch.setattr("regard.server.engine.Translator", Recording)
+
+    async def told(engine: Engine) -> None:
+        begun = threading.Event()
+        first = asyncio.create_task(engine.call(1, partial(begun.wait, 20)))
+        calls = [asyncio.create_task(engine.call(1, partial(order.append, "call"))) for _ in range(6)]
+        await asyncio.sleep(0)
+        translated = asyncio.create_task(engine.translate(["Le chat dort."], Decoding()))
+        await until(lambda: engine.queued == 7)
+        begun.set()
+        await asyncio.gather(first, translated, *calls)
+
+    story(told, petit.quick("float32"))
+    assert order.index("text") < 6
+
+
+def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text of many sentences is no unit of work: what comes later is not kept waiting until it is done."""
+    model = petit.quick("float32")
+    seen: list[int] = []
+    long = "Le chat dort. Un chien mange !\n" * 250
+
+    class Recording(Translator):
+        def all(self, texts: Sequence[str], *rest: Any) -> list[list[Translation]]:
+            seen.append(sum(map(len, texts)))
+            return super().all(texts, *rest)
+
+    monkeypatch.setattr("regard.server.engine.Translator", Recording)
+    ended = []
+
+    async def told(engine: Engine) -> None:
+        first = asyncio.create_task(engine.translate([long, "Oui."], Decoding(beam=2, n_best=2)))
+        await until(lambda: bool(seen))
+        await engine.translate(["La fille dort."], Decoding())
+        ended.append(first.done())
+        whole = await first
+        best, second = whole[0]
+        assert [each.text for each in (best, second)] == [
+            each.text for each in Translator(model, Decoding(beam=2, n_best=2)).all([long])[0]
+        ]
+
+    story(told, model)
+    assert ended == [False]
+    assert max(seen) < len(long) / 3
+
+
+def test_long_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts = endless("decoder"), [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16, 17], [18]]
+    whole = generate(model.network, model.special, prompts, Decoding(max_tokens=8))  # type: ignore[arg-type]
+    counted = passes(model)
+    monkeypatch.setattr("regard.decoding.generate.PREFILL_TOKENS", 3)
+    parts = generate(model.network, model.special, prompts, Decoding(max_tokens=8))  # type: ignore[arg-type]
+    assert counted[:3] == [3, 3, 1]
+    for one, other in zip(whole, parts, strict=True):
+        assert one[0].ids == other[0].ids
+        assert one[0].score == pytest.approx(other[0].score, rel=1e-5)
+    asked = Asked(2)
+    with cancellable(asked), pytest.raises(Cancelled):
+        generate(model.network, model.special, prompts, Decoding(max_tokens=8))  # type: ignore[arg-type]
+    assert asked.times == 2
+
+
+VARIED_SHAPES = """
+import sys
+from regard.server.memory_release import bound_kernel_caches
+assert "torch" not in sys.modules
+bound_kernel_caches()
+import re
+from pathlib import Path
+import torch
+from regard.decoding.fast_copy import Packed
+
+def megabytes():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+
+layer = Packed([(torch.randn(256, 64), None)], torch.float32)
+with torch.inference_mode():
+    for rows in range(1, 10):
+        layer(torch.zeros(rows, 64))
+    before = megabytes()
+    for rows in range(10, 510):
+        layer(torch.zeros(rows, 64))
+print(megabytes() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux")
+def test_ever_new_shapes_take_no_more_memory() -> None:
+    """Without a bound, kernels for 500 numbers of rows take 330 MB; with it 40."""
+    environment = {name: value for name, value in os.environ.items() if name not in memory.CACHES}
+    command = [sys.executable, "-c", VARIED_SHAPES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert int(done.stdout) < 120
+
+
+def test_freed_memory_is_given_back(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("regard.server.engine.RELEASE_AFTER_IDLE", 0.01)
+    monkeypatch.setattr("regard.server.engine.release_freed_memory", released.set)
+
+    async def told(engine: Engine) -> None:
+        await engine.call(1, lambda: None)
+        assert await asyncio.to_thread(released.wait, 20)
+        released.clear()
+        await asyncio.sleep(0.1)
+        assert not released.is_set()  # once is enough
+        assert engine.state == "ok"
+
+    story(told, petit.quick("float32"))
+    memory.release_freed_memory()
+
+
+def test_a_wide_beam_is_for_shorter_texts(petit: Model) -> None:
+    async def told(engine: Engine) -> None:
+        with pytest.raises(Refusal, match=r"10,000 characters with a beam of 16.* is 2,500") as refused:
+            await engine.translate(["0" * 5_000] * 2, Decoding(beam=16))
+        assert refused.value.status == 400
+        assert not engine._busy
+
+    story(told, petit.quick("float32"))

@@ -1,0 +1,334 @@
+"""Holding up: strangers, floods, dawdlers and nonsense, over real sockets; and nobody's request is lost at the end."""
+
+import asyncio
+import os
+import random
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regard
+from regard.decoding.options import Decoding
+from regard.server import limits as bounds
+from regard.server.connections import Patient
+from regard.server.engine import Engine
+from regard.server.guards import rules
+from regard.server.http_errors import POLICY, Refusal
+from regard.server.model_registry import Shelf, named, shelf
+from tests.support.fuzz import requests as fuzzed
+from tests.support.serving import Running, language_model, running
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model()}
+    with running(shelf(models, "float32")) as found:
+        yield found
+
+
+def test_only_by_its_own_name(server: Running) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1", "localhost@evil.example"):
+        assert server.whole("GET", "/health", host=host)[0] in (400, 403)
+    for host in ("localhost", f"127.0.0.1:{server.port}", "LOCALHOST:80", "[::1]:7878"):
+        assert server.whole("GET", "/health", host=host)[0] == 200
+    twice = b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    assert server.raw(twice).split()[1] in (b"400", b"403")
+
+
+def test_not_for_pages_from_elsewhere(server: Running) -> None:
+    own = f"http://127.0.0.1:{server.port}"
+    assert server.whole("POST", "/api/translate", {"text": "a"}, origin=own)[0] == 200
+    for origin in (
+        "https://evil.example",
+        "null",
+        f"http://127.0.0.1:{server.port}.evil.example",
+        "http://127.0.0.1:1",
+    ):
+        status, _, headers = server.whole("POST", "/api/translate", {"text": "a"}, origin=origin)
+        assert status == 403
+        assert "access-control-allow-origin" not in headers
+
+
+def test_headers_of_every_answer(server: Running) -> None:
+    for path in ("/", "/health", "/nothing", "/page/look.js", "/openapi.json"):
+        headers = server.whole("GET", path)[2]
+        assert headers["content-security-policy"] == POLICY
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "server" not in headers
+    assert "unsafe" not in POLICY
+
+
+def test_a_token_and_a_page_that_may_ask() -> None:
+    guards = rules("0.0.0.0", ["box.example"], ["https://friend.example"], "sesame")
+    with running(shelf({"noise": language_model()}, "float32"), guards) as server:
+        assert server.whole("GET", "/health")[0] == 200
+        assert server.whole("GET", "/health", host="box.example")[0] == 200
+        assert server.whole("GET", "/health", host="192.168.1.2:7878")[0] == 200
+        assert server.whole("GET", "/health", host="evil.example")[0] == 403
+        for header in ("", "Bearer wrong", "Bearer", "Basic sesame", "Bearer sesame2", "Bearer sésame"):
+            assert server.whole("GET", "/api/models", authorization=header)[0] == 401
+        assert server.whole("GET", "/v1/models", authorization="Bearer sesame")[0] == 200
+        friend = {"origin": "https://friend.example", "authorization": "Bearer sesame"}
+        status, _, headers = server.whole("GET", "/api/models", **friend)
+        assert (status, headers["access-control-allow-origin"]) == (200, "https://friend.example")
+        status, _, headers = server.whole(
+            "OPTIONS", "/api/next", origin="https://friend.example", access_control_request_method="POST"
+        )
+        assert (status, headers["access-control-allow-origin"]) == (200, "https://friend.example")
+        assert server.whole("GET", "/api/models", authorization="Bearer sesame", origin="https://x.example")[0] == 403
+
+
+def test_what_cannot_be_bound_or_named() -> None:
+    with pytest.raises(ValueError, match="give a token"):
+        rules("0.0.0.0", (), (), None)
+    with pytest.raises(ValueError, match="is not a valid origin"):
+        rules("127.0.0.1", (), ["https://a.example/path"], None)
+    with pytest.raises(ValueError, match="two models are called"):
+        named(["a/x", "b/x"])
+    with pytest.raises(ValueError, match="is no name"):
+        named(["<script>=a"])
+
+
+def test_large_bodies(server: Running) -> None:
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = server.raw(head + b"Content-Length: %d\r\n\r\n" % (bounds.BODY + 1))
+    assert answer.split()[1] == b"413"
+    assert b"connection: close" in answer
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    for chunks in (16, 24):  # all is sent before the answer is read: just too much, and far too much
+        answer = server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * chunks + b"0\r\n\r\n")
+        assert answer.split()[1] == b"413"
+        assert b"1,000,000 bytes" in answer
+    assert server.whole("POST", "/translate", b" " * 2 * bounds.BODY)[0] == 413
+    assert server.ask("GET", "/health")[0] == 200
+
+
+def test_slow_heads_and_bodies_are_cut_off(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "SLOW", 0.5)
+    monkeypatch.setattr(Patient, "slow", 0.5)
+    begun = time.monotonic()
+    assert b" 408 " in server.raw(b"")
+    assert b" 408 " in server.raw(b"GET /health HTTP/1.1\r\nHost: loc")
+    assert b" 408 " in server.raw(
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.2)
+        assert b"200 OK" in connection.recv(65536)
+        connection.sendall(b"GET /he")  # the next request's head, on the same connection
+        time.sleep(0.7)
+        assert b" 408 " in connection.recv(65536)
+    assert time.monotonic() - begun < 5
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        for _ in range(10):  # a byte now and then does not help
+            connection.sendall(b"x")
+            time.sleep(0.1)
+            if select.select([connection], [], [], 0)[0]:
+                break
+        assert b" 408 " in connection.recv(65536)
+    assert server.ask("GET", "/health")[0] == 200
+
+
+def test_connections_are_bounded(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patient, "most", 20)
+    time.sleep(0.1)
+    held = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(20)]
+    time.sleep(0.2)
+    assert b" 503 " in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for each in held:
+        each.close()
+    time.sleep(0.2)
+    assert server.ask("GET", "/health")[0] == 200
+
+
+LONG = "Le petit chat noir dort dans la maison. " * 250
+
+
+def test_a_full_queue_says_when_to_come_again(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "QUEUE_CHARACTERS", 5_000)
+    found: list[tuple[int, dict[str, str]]] = []
+
+    def ask() -> None:
+        status, _, headers = server.whole("POST", "/api/translate", {"text": LONG[:2000], "n_best": 1})
+        found.append((status, headers))
+
+    threads = [threading.Thread(target=ask) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.01)
+    time.sleep(0.3)
+    begun = time.monotonic()
+    assert server.ask("GET", "/health")[0] == 200
+    assert time.monotonic() - begun < 0.5
+    for thread in threads:
+        thread.join()
+    refused = [headers for status, headers in found if status == 429]
+    assert refused
+    assert {status for status, _ in found} == {200, 429}
+    assert all(1 <= int(headers["retry-after"]) <= 60 for headers in refused)
+
+
+def test_whoever_leaves_is_forgotten(server: Running) -> None:
+    body = b'{"model": "noise", "prompt": "Once", "max_tokens": 1024, "temperature": 0}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n%s"
+    engine = server.shelf.by_name["noise"].engine
+    streamed = body[:-1] + b', "stream": true}'
+    for sent in (body, streamed):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+            connection.sendall(request % (len(sent), sent))
+            _until(lambda: bool(engine._walks))
+        _until(lambda: not engine._walks)
+    translator = server.shelf.by_name["petit-fr-en"].engine
+    sent = b'{"text": "%s", "beam": 4}' % LONG.encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(request.replace(b"/v1/completions", b"/api/translate") % (len(sent), sent))
+        time.sleep(0.3)
+    begun = time.monotonic()
+    assert server.ask("POST", "/api/translate", {"text": "Le chat dort.", "n_best": 1})[0] == 200
+    assert time.monotonic() - begun < 2
+    assert translator.queued == 0
+
+
+def _until(true: Any) -> None:
+    end = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_deadline_and_fair_turns() -> None:
+    async def story() -> None:
+        hurried = Engine(regard.load("petit-fr-en").quick("float32"), deadline=0.05)
+        hurried.start()
+        with pytest.raises(Refusal, match="took longer"):
+            await hurried.translate([LONG], Decoding(beam=4))
+        assert hurried.queued == 0
+        hurried.end()
+        engine = Engine(regard.load("petit-fr-en").quick("float32"))
+        engine.start()
+        order: list[str] = []
+
+        async def one(name: str, texts: list[str], beam: int) -> None:
+            await engine.translate(texts, Decoding(beam=beam))
+            order.append(name)
+
+        many = asyncio.create_task(one("many", [LONG[:40]] * 200, 4))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(many, one("same way", ["Le chat dort."], 4), one("another way", ["Le chat dort."], 1))
+        assert order[-1] == "many"
+        with pytest.raises(Refusal, match="NaN"):
+            await engine.call(1, _not_a_number)
+        engine.end()
+        with pytest.raises(Refusal, match="is ending"):
+            await engine.translate(["a"], Decoding())
+
+    asyncio.run(story())
+
+
+def _not_a_number() -> None:
+    raise ValueError("NaN")
+
+
+NONSENSE: list[tuple[bytes, int]] = [
+    (b"", 400),
+    (b"{", 400),
+    (b"[]", 400),
+    (b"null", 400),
+    (b'{"text": "a", "text": "b"}', 400),
+    (b"[" * 100_000, 400),
+    (b'{"a":' * 50_000, 400),
+    (b'{"text": "\xff\xfe"}', 400),
+    (b'{"text": "\\ud800"}', 400),
+    (b'{"text": NaN}', 400),
+    (b'{"text": "a", "beam": NaN}', 400),
+    (b'{"text": "a", "beam": 1e400}', 400),
+    (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", 400),
+    (b'{"text": "a", "beam": 17}', 400),
+    (b'{"text": "a", "beam": true}', 400),
+    (b'{"text": "a", "beam": "4"}', 400),
+    (b'{"text": "a", "bean": 4}', 400),
+    (b'{"text": ["a"]}', 400),
+    (b'{"text": "a", "model": "../../etc/passwd"}', 404),
+    (b'{"text": "a", "model": "regard/models/fr-en"}', 404),
+    (b'{"text": "' + b"a" * 20_001 + b'"}', 400),
+    (b'{"text": "a\\u0000b"}', 200),
+    (b'{"text": ""}', 200),
+    (b'{"text": "  \\n "}', 200),
+    ('{"text": "😀 \u202e \u200d ﷽ 𝕏"}'.encode(), 200),
+]
+
+
+@pytest.mark.parametrize(("body", "wanted"), NONSENSE)
+def test_nonsense_has_a_clear_answer(server: Running, body: bytes, wanted: int) -> None:
+    status, found = server.ask("POST", "/api/translate", body)
+    assert status == wanted
+    assert wanted == 200 or (isinstance(found["error"], str) and 5 < len(found["error"]) < 1000)
+
+
+def test_wrong_types_and_methods(server: Running) -> None:
+    assert server.whole("POST", "/api/translate", b"{}", content_type="text/plain")[0] == 415
+    assert server.whole("POST", "/api/translate", b"a=b", content_type="application/x-www-form-urlencoded")[0] == 415
+    assert server.whole("GET", "/api/translate")[0] == 405
+    assert server.whole("DELETE", "/health")[0] == 405
+    for kind in (
+        "multipart/form-data",
+        "multipart/form-data; boundary=",
+        "multipart/form-data; boundary=" + "y" * 5000,
+    ):
+        assert server.whole("POST", "/translate", b"--y\r\n\r\nq", content_type=kind)[0] == 400
+    assert (
+        server.whole("POST", "/translate", b"q=%ff&source=fr", content_type="application/x-www-form-urlencoded")[0]
+        == 400
+    )
+    status, found = server.ask("POST", "/v1/completions", {"model": "noise", "prompt": "a", "logit_bias": {"1": 2}})
+    assert status == 400
+    assert found["error"]["type"] == "invalid_request_error"
+    assert "logit_bias" in found["error"]["message"]
+
+
+def test_fuzzed_requests_never_meet_a_500(server: Running) -> None:
+    draw = random.Random(0)
+    for method, path, body, headers in fuzzed(draw, 200):
+        status, content, _ = server.whole(method, path, body, **headers)
+        assert status < 500, (method, path, body[:300] if body else body, headers, content)
+
+
+@pytest.mark.slow
+def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "serve", "petit-fr-en", "--port", "0"]
+    environment = {**os.environ, "COLUMNS": "200"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
+        assert process.stdout is not None
+        port = None
+        for line in process.stdout:
+            if match := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
+                port = int(match[1])
+            if "Ctrl-C" in line:
+                break
+        assert port is not None
+        server = Running(port, Shelf([]))
+        found: list[int] = []
+        asked = {"text": LONG[:4000], "beam": 8, "n_best": 1}
+        thread = threading.Thread(target=lambda: found.append(server.ask("POST", "/api/translate", asked)[0]))
+        thread.start()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        thread.join()
+        assert found == [200]
+        assert process.wait(30) == 0
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), timeout=5)

@@ -1,0 +1,68 @@
+"""HTML in parts: no text is lost or taken for markup, whichever characters it has."""
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from regard.server.html_markup import WHOLE, parts
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<&"), max_size=20)
+LONGER_IN_LOWER_CASE = "İ" * 30
+
+
+def said(page: str) -> list[str]:
+    return [part.text for part in parts(page) if part.said]
+
+
+@given(TEXT, TEXT, st.sampled_from(WHOLE), st.sampled_from([str.upper, str.lower, str.title]))
+@example(LONGER_IN_LOWER_CASE, "le chat dort", "script", str.lower)
+@example("ẞ" * 9, "le chat", "style", str.upper)
+def test_no_text_is_lost_around_what_is_no_prose(before: str, after: str, name: str, written: object) -> None:
+    element = f"<{name}>{before} x</{written(name)}>"  # type: ignore[operator]
+    page = f"<p>{before}</p>{element}<p>{after}</p>"
+    assert said(page) == [text.strip() for text in (before, after) if text.strip()]
+    assert "".join(part.text for part in parts(page)) == page
+    assert element in [part.text for part in parts(page)]
+
+
+@given(st.text(max_size=40) | st.text(alphabet="<>/!-?\"'= aİscript", max_size=40))
+@example("<script" + LONGER_IN_LOWER_CASE + "</script>après")
+@example("<!-- jamais fermé")
+@example('<a ="')
+def test_any_page_is_the_sum_of_its_parts(page: str) -> None:
+    page = page.replace("&", "")  # an entity is given as its character
+    with suppress(ValueError):  # a tag within a sentence
+        assert "".join(part.text for part in parts(page)) == page
+
+
+@pytest.mark.parametrize(
+    ("page", "wanted"),
+    [
+        ("3 < 5 et 7 > 2, donc oui.", ["3 < 5 et 7 > 2, donc oui."]),
+        ("j'aime <3 les chats", ["j'aime <3 les chats"]),
+        ("x <y et le chat dort.", ["x <y et le chat dort."]),
+        ('<p title="a > b">Le chat.</p>', ["Le chat."]),
+        ("<p title='a > b' hidden>Le chat.</p>", ["Le chat."]),
+        ("<p l'eau>Le chat.</p>", ["Le chat."]),
+        ("<SCRIPT>a</ſcript>b</script>c", ["c"]),
+        ("<script>jamais fermé", []),
+        ("<p>Un.<pre>jamais fermé", ["Un.", "jamais fermé"]),
+        ("<!-- a --> b <!-- c", ["b"]),
+        ("<script>'</scripture>'</script>c", ["c"]),
+        ("&lt;b&gt; &eacute;t&eacute;", ["<b> été"]),
+    ],
+)
+def test_what_is_text_and_what_is_markup(page: str, wanted: list[str]) -> None:
+    assert said(page) == wanted
+
+
+@pytest.mark.parametrize("unit", ["<", "<a", '<a x=">" ', "<!--", "<code>", "</", "<script", "<p>", "&", '="', "<a ='"])
+def test_hostile_pages_are_read_in_time(unit: str) -> None:
+    page = unit * (20_000 // len(unit))
+    started = time.process_time()
+    with suppress(ValueError):
+        parts(page)
+    assert time.process_time() - started < 10  # it takes a fraction of a second

@@ -1,0 +1,563 @@
+"""HTTP as strangers speak it: headers, methods, encodings, slow readers and writers, over real sockets."""
+
+import asyncio
+import gzip
+import http.client
+import json
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import regard
+from regard.cli import app
+from regard.decoding.cancellation import Cancelled, cancellable
+from regard.decoding.generate import PREFILL_TOKENS
+from regard.model.transformer import Decoder
+from regard.page import page
+from regard.server import connections as sockets
+from regard.server import limits as bounds
+from regard.server.connections import Acceptor, Patient
+from regard.server.guards import rules
+from regard.server.http_errors import HEADERS, POLICY
+from regard.server.model_registry import shelf
+from regard.server.prefix_cache import GROWTH, Prefixes
+from tests.support.serving import Running, language_model, running
+from tests.support.signals import ignoring
+
+GZIP = {"accept_encoding": "gzip, deflate"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model()}
+    with running(shelf(models, "float32"), rules("127.0.0.1", (), ["https://friend.example"], None)) as found:
+        yield found
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def headers_of(answer: bytes) -> dict[bytes, bytes]:
+    lines = answer.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+    return {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+
+
+def has_security_headers(answer: bytes) -> bool:
+    found = headers_of(answer)
+    return all(found.get(name) == value for name, value in HEADERS)
+
+
+# Who asks
+
+
+def ask_with(server: Running, *lines: bytes, path: bytes = b"/api/models") -> bytes:
+    return server.raw(b"\r\n".join([b"GET %s HTTP/1.1" % path, *lines, b"connection: close", b"", b""]))
+
+
+BAD_HOSTS = [
+    *("evil@127.0.0.1", "127.0.0.1/", "127.0.0.1#a", "127.0.0.1:80:80", "127.0.0.1:99999", "127.0.0.1:", "127.1"),
+    *("[::1]x", "[::1%25lo]", "::1", "[127.0.0.1]", "localhost,evil", "local host", "2130706433"),
+]
+
+
+@pytest.mark.parametrize("host", BAD_HOSTS)
+def test_a_host_that_is_not_exactly_one_of_its_names(server: Running, host: str) -> None:
+    assert status_of(ask_with(server, b"host: " + host.encode())) in (400, 403)
+
+
+def test_an_origin_that_cannot_be_parsed_is_refused(server: Running) -> None:
+    own = b"host: 127.0.0.1:%d" % server.port
+    for origin in (b"http://[", b"http://[::1", b"http://a@127.0.0.1:%d" % server.port, b"://", b"", b"http://\xff"):
+        answer = ask_with(server, own, b"origin: " + origin)
+        assert status_of(answer) == 403, origin
+        assert has_security_headers(answer)
+    assert status_of(ask_with(server, own, b"origin: http://127.0.0.1:%d" % server.port)) == 200
+    assert status_of(ask_with(server, b"host: LOCALHOST:80", b"origin: http://localhost")) == 200
+    assert status_of(ask_with(server, b"host: [0:0::1]", b"origin: http://[::1]:80")) == 200
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *(
+            b"http://",
+            b"https://",
+            b"127.0.0.1",
+            b"localhost",
+            b"[",
+            b"]",
+            b"::1",
+            b":",
+            b"@",
+            b"%",
+            b"/",
+            b".",
+            b"\xff",
+        ),
+        *(b"99999", b"0", b"xn--", b"\xc3\xa9", b"null", b",", b" ", b"\t", b"?", b"#", b"\\", b"*", b"Bearer ", b"q="),
+    ]
+)
+VALUES = st.one_of(st.lists(FRAGMENTS, max_size=6).map(b"".join), st.binary(max_size=20))
+NAMES = st.sampled_from(
+    b"host origin authorization content-type accept-encoding if-none-match connection content-length expect upgrade x "
+    b"transfer-encoding access-control-request-method".split()
+)
+TARGETS = st.sampled_from(b"/api/models /api/translate /page/app.js /v1/completions * // /%ff".split())
+
+
+@given(
+    st.sampled_from([b"GET", b"HEAD", b"POST", b"OPTIONS", b"X"]),
+    TARGETS,
+    st.lists(st.tuples(NAMES, VALUES)),
+    st.booleans(),
+)
+def test_whatever_stands_in_headers_there_is_no_500(
+    server: Running, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], proper: bool
+) -> None:
+    lines = [b"%s: %s" % each for each in headers] + [b"host: localhost"] * proper
+    sent = b"\r\n".join([b"%s %s HTTP/1.1" % (method, target), *lines, b"", b""])
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)  # so that a body that was announced is not awaited
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    if answer:  # else the request was cut off by our own end of it
+        assert status_of(answer) < 500, (sent, answer)
+        final = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert not final or has_security_headers(final), (sent, answer)
+
+
+def test_a_token_beyond_ascii_is_sent_as_utf_8() -> None:
+    guards = rules("127.0.0.1", (), (), "sésame-開け")
+    with running(shelf({"noise": language_model()}, "float32"), guards) as server:
+        host = b"host: localhost"
+        for value in ("Bearer sésame-開け".encode(), "bearer  sésame-開け ".encode()):
+            assert status_of(ask_with(server, host, b"authorization: " + value)) == 200
+        for value in (b"Bearer s\xe9same", b"Bearer \xff", "Bearer sésame".encode(), b"Bearer"):
+            assert status_of(ask_with(server, host, b"authorization: " + value)) == 401
+    for wrong in (" a", "a\nb", "a\udcff"):
+        with pytest.raises(ValueError, match="token"):
+            rules("127.0.0.1", (), (), wrong)
+    for wrong in ("https://box.example", "box.example:80", "a@b"):
+        with pytest.raises(ValueError, match="is not a valid host"):
+            rules("127.0.0.1", [wrong], (), None)
+
+
+# Methods and encodings
+
+
+def test_head_is_get_without_its_body(server: Running) -> None:
+    for path in ("/", "/health", "/page/look.js", "/api/models", "/openapi.json", "/nothing", "/v1/models/noise"):
+        got, asked = server.whole("GET", path, **GZIP), server.whole("HEAD", path, **GZIP)
+        assert (asked[0], asked[1]) == (got[0], b"")
+        changing = {"date"}
+        assert {k: v for k, v in asked[2].items() if k not in changing} == {
+            k: v for k, v in got[2].items() if k not in changing
+        }
+    assert server.whole("HEAD", "/api/translate")[0] == 405
+    assert server.whole("DELETE", "/health")[2]["allow"] == "GET, HEAD"
+
+
+def test_answers_are_compressed_for_those_who_accept_it(server: Running) -> None:
+    asked = {"source": "Le chat dort dans la maison.", "model": "petit-fr-en"}
+    plain = server.whole("POST", "/api/attend", asked)
+    packed = server.whole("POST", "/api/attend", asked, **GZIP)
+    assert packed[2]["content-encoding"] == "gzip"
+    assert int(packed[2]["content-length"]) == len(packed[1]) < len(plain[1]) / 2
+    assert gzip.decompress(packed[1]) == plain[1]
+    assert "content-encoding" not in plain[2]
+    assert plain[2]["vary"] == packed[2]["vary"] == "accept-encoding, Origin"
+    for encoding in ("identity", "gzip;q=0", "br", ""):
+        assert "content-encoding" not in server.whole("GET", "/page/look.js", accept_encoding=encoding)[2]
+    for path in ("/health", "/labs/align.png"):  # too small, and compressed already
+        assert "content-encoding" not in server.whole("GET", path, **GZIP)[2]
+    tag = server.whole("GET", "/page/look.js", **GZIP)[2]["etag"]
+    assert server.whole("GET", "/page/look.js", if_none_match=f'"other", {tag}', **GZIP)[0] == 304
+
+
+def test_streams_are_not_compressed(server: Running) -> None:
+    asked = {"model": "noise", "prompt": "Once", "max_tokens": 60, "stream": True}
+    status, content, headers = server.whole("POST", "/v1/completions", asked, **GZIP)
+    assert status == 200
+    assert "content-encoding" not in headers
+    assert content.startswith(b"data: ")
+
+
+# Errors below the app
+
+
+def test_what_sockets_refuse_has_the_headers_of_every_answer(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    not_http = server.raw(b"\x16\x03\x01\x00\xa5\r\n\r\n")
+    assert status_of(not_http) == 400
+    monkeypatch.setattr(Patient, "slow", 0.2)
+    late = server.raw(b"GET /health HTTP/1.1\r\nHost: loc")
+    assert status_of(late) == 408
+    monkeypatch.setattr(Patient, "most", 0)
+    crowded = server.raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert status_of(crowded) == 503
+    assert json.loads(crowded.partition(b"\r\n\r\n")[2])["error"]["type"] == "server_error"
+    monkeypatch.setattr(Patient, "spare", 0)
+    full = server.raw(b"")
+    assert status_of(full) == 503
+    for answer in (not_http, late, crowded, full):
+        assert has_security_headers(answer), answer
+        assert headers_of(answer)[b"connection"] == b"close"
+        assert "unsafe" not in POLICY
+
+
+def test_a_request_that_turns_into_nonsense_while_it_is_answered(server: Running) -> None:
+    body = b'{"model": "noise", "prompt": "Once", "max_tokens": 300, "stream": true}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"\x00nonsense\r\n\r\n" * 3)
+        while connection.recv(65536):
+            pass
+    assert server.ask("GET", "/health")[0] == 200
+
+
+# Slow clients
+
+
+def test_a_body_that_comes_steadily_may_take_its_time(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "SLOW", 0.4)
+    monkeypatch.setattr(bounds, "RATE", 20_000)
+    body = json.dumps({"text": "Le chat dort.", "n_best": 1}).encode() + b" " * 60_000
+    head = b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+
+    def send(piece: int, pause: float) -> bytes:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
+            for at in range(0, len(body), piece):
+                try:
+                    connection.sendall(body[at : at + piece])
+                except OSError:
+                    break
+                time.sleep(pause)
+                if piece < 100 and at > 30 * piece:
+                    break
+            return connection.recv(65536)
+
+    begun = time.monotonic()
+    assert status_of(send(6_000, 0.1)) == 200
+    assert time.monotonic() - begun > 2 * bounds.SLOW  # which was too long when all of it had to come in that time
+    assert status_of(send(10, 0.05)) == 408  # a trickle is cut off all the same
+
+
+def slow_reader(port: int, rate: float, limit: float) -> int:
+    """How many bytes of a large answer are read, at this many bytes a second, before it ends or is cut."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.settimeout(10)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        total, until = 0, time.monotonic() + limit
+        while time.monotonic() < until:
+            try:
+                piece = connection.recv(65_536)
+            except OSError:
+                return total
+            if not piece:
+                return total
+            total += len(piece)
+            time.sleep(len(piece) / rate)
+        return total
+
+
+def test_an_answer_that_is_read_steadily_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut by the total time, as it was, the first would end after 0.4 s."""
+    size = 8_000_000
+    monkeypatch.setattr(Patient, "slow", 0.4)
+    monkeypatch.setattr(Patient, "rate", 500_000)
+    usual = Patient._unless_crowded
+
+    async def large(self: Patient, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/large":
+            await usual(self, scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    monkeypatch.setattr(Patient, "_unless_crowded", large)
+    with running(shelf({"noise": language_model()}, "float32")) as server:
+        begun = time.monotonic()
+        assert slow_reader(server.port, 4_000_000, 30) > size
+        assert time.monotonic() - begun > 3 * Patient.slow
+        begun = time.monotonic()
+        assert slow_reader(server.port, 100_000, 30) < size / 2
+        assert time.monotonic() - begun < 25
+
+
+def test_a_refused_request_cannot_be_dragged_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was answered already, and what is left of its body came byte by byte: that stopped every clock."""
+    monkeypatch.setattr(Patient, "slow", 0.5)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(b"POST /api/models HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 403")
+        for _ in range(100):
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("it is still open")
+
+
+# Many connections
+
+
+class Refusing(socket.socket):
+    """A listener from which nothing can be accepted."""
+
+    tries = 0
+
+    def accept(self) -> Any:
+        self.tries += 1
+        raise OSError(24, "Too many open files")
+
+
+def test_without_file_descriptors_it_rests_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    def nobody() -> Patient:
+        raise AssertionError("nothing was accepted")
+
+    async def story() -> int:
+        with Refusing() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            acceptor = Acceptor(listener, nobody, 10)
+            with socket.create_connection(listener.getsockname()):
+                await asyncio.sleep(3 * sockets.PAUSE)
+            acceptor.close()
+            return listener.tries
+
+    assert 1 <= asyncio.run(story()) <= 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "connections cannot be accepted at present: Too many open files"
+    ]
+
+
+def test_connections_stay_below_the_limit_on_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most, spare = sockets.room_for_connections()
+    now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert most + spare + sockets.REFUSED_AT_ONCE < now
+    assert most <= bounds.CONNECTIONS
+    for room in (100, 300, 1024, 10_000):
+        most, spare = sockets.shared_room(room)
+        assert most + spare <= room
+
+
+@pytest.mark.slow
+def test_more_idle_sockets_than_descriptors(tmp_path: Path) -> None:
+    """200 sockets at a server that may open 128 files: a few lines of log, and it answers when they have gone."""
+    folder = tmp_path / "noise"
+    language_model().save(folder)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))"
+    command = [
+        sys.executable,
+        "-c",
+        f"{limit}; from regard.cli import main; main()",
+        "serve",
+        str(folder),
+        "--port",
+        "0",
+    ]
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            port = next(int(m[1]) for line in process.stdout if (m := re.search(r"http://127\.0\.0\.1:(\d+)/", line)))
+            held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(200)]
+            time.sleep(2)
+            for each in held:
+                each.close()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 200
+            connection.close()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+    assert (tmp_path / "log").stat().st_size < 1_000
+
+
+# Signals
+
+
+@pytest.mark.slow
+def test_a_server_in_the_background_ignores_ctrl_c(tmp_path: Path) -> None:
+    """A shell starts what it runs in the background with SIGINT ignored: Ctrl-C is for what runs in the foreground."""
+    folder = tmp_path / "noise"
+    language_model().save(folder)
+    command = [sys.executable, "-m", "regard", "serve", str(folder), "--port", "0"]
+    with ignoring(signal.SIGINT):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            assert process.stdout is not None
+            assert any("Ctrl-C" in line for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+# What models compute
+
+
+def broken(model: Any) -> Any:
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.fill_(float("nan"))
+    return model
+
+
+def test_weights_that_are_not_numbers_are_told_everywhere() -> None:
+    models = {"noise": broken(language_model()), "petit-fr-en": broken(regard.load("petit-fr-en"))}
+    text, prompt = "Le chat dort.", {"model": "noise", "prompt": "Once"}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/api/next", {"text": "Once"}),
+        ("/api/next", {"text": "Once", "temperature": 0}),
+        ("/api/attend", {"source": "Once", "model": "noise"}),
+        ("/api/attend", {"source": "O", "model": "noise"}),  # of one token: nothing was chosen, no logits are shown
+        ("/api/attend", {"source": text, "model": "petit-fr-en"}),
+        ("/api/attend", {"source": text, "target": "The cat.", "model": "petit-fr-en"}),
+        ("/api/translate", {"text": text}),
+        ("/api/translate", {"text": text, "beam": 1, "n_best": 1}),
+        ("/translate", {"q": text, "source": "fr", "target": "en", "alternatives": 2}),
+        ("/v1/completions", prompt),
+        ("/v1/completions", {**prompt, "temperature": 0, "logprobs": 0}),
+        ("/v1/completions", {**prompt, "stream": True, "logprobs": 0}),
+    ]
+    with running(shelf(models, "float32")) as server:
+        for path, body in asked:
+            status, content, _ = server.whole("POST", path, body)
+            told = json.loads(content, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+            assert status >= 400, (path, body)
+            assert "NaN" in json.dumps(told["error"]), (path, told)
+    told = {"model": "m", "source": "s", "maps": [{"weights": [[[[float("nan")]]]]}]}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        page(told)
+
+
+def test_files_of_attention_hold_no_nan_either(tmp_path: Path) -> None:
+    broken(language_model()).save(tmp_path / "noise")
+    for option in ("--json", "--html"):
+        asked = ["attend", "Once", "--model", str(tmp_path / "noise"), option, str(tmp_path / "out")]
+        assert "not finite" in str(CliRunner().invoke(app, asked).exception)
+        assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_prompt_is_refused_by_the_schema_too(server: Running) -> None:
+    _, told = server.ask("GET", "/openapi.json")
+    schema = told["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    one, many = schema["properties"]["prompt"]["anyOf"]
+    assert (one["minLength"], many["items"]["minLength"]) == (1, 1)
+    for prompt in ("", ["Once", ""]):
+        status, found = server.ask("POST", "/v1/completions", {"model": "noise", "prompt": prompt})
+        assert status == 400
+        assert "at least 1 character" in found["error"]["message"]
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_offsets_of_a_stream_go_on(server: Running, echo: bool) -> None:
+    prompts = ["Once", "The cat"]
+    asked = {"model": "noise", "prompt": prompts, "max_tokens": 12, "seed": 1, "logprobs": 0, "echo": echo}
+    _, whole = server.ask("POST", "/v1/completions", asked)
+    _, content, _ = server.whole("POST", "/v1/completions", {**asked, "stream": True})
+    events = [line.removeprefix("data: ") for line in content.decode().split("\n\n") if line][:-1]
+    chunks = [json.loads(event)["choices"][0] for event in events]
+    for choice in whole["choices"]:
+        own = [each for each in chunks if each["index"] == choice["index"]]
+        offsets = [offset for each in own for offset in each["logprobs"]["text_offset"]]
+        assert offsets == choice["logprobs"]["text_offset"]
+        assert offsets[0] == (len(prompts[choice["index"]]) if echo else 0)
+        assert offsets == sorted(offsets)
+        assert offsets[-1] > offsets[0]
+        text = "".join(each["text"] for each in own)
+        assert text == choice["text"]
+
+
+# What is kept of a text
+
+
+def test_each_token_that_is_added_costs_one_token(server: Running) -> None:
+    served = server.shelf.by_name["noise"]
+    text, tokens, read = "Once upon a time there was a cat, and it slept. " * 8, [], []
+    for _ in range(12):
+        before = served.prefixes.tokens_read
+        status, found = server.ask("POST", "/api/next", {"text": text, "temperature": 0, "show": 60})
+        assert status == 200
+        read.append(served.prefixes.tokens_read - before)
+        tokens.append(len(found["text_tokens"]))
+        text += next(each["text"] for each in found["tokens"] if each["text"].isascii() and not each["end"])
+    assert read[0] == tokens[0] > 50
+    assert sum(read[1:]) <= 3 * (tokens[-1] - tokens[0] + 11)  # the end of a text may be cut into other tokens
+    before = served.prefixes.tokens_read
+    server.ask("POST", "/api/next", {"text": text, "temperature": 0.5})
+    server.ask("POST", "/api/next", {"text": text, "temperature": 0.7})
+    assert served.prefixes.tokens_read - before <= 5  # a slider that is moved
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), min_size=1, max_size=12))
+def test_what_is_kept_changes_no_probability(asked: list[tuple[int, int]]) -> None:
+    model = language_model()
+    assert isinstance(model.network, Decoder)
+    texts = [
+        model.prompt_ids(each * 3) for each in ("Once upon a time", "Once upon the cat", "Le petit chat noir dort")
+    ]
+    prefixes = Prefixes(limit=150_000)
+    for which, length in asked:
+        ids = texts[which][:length]
+        with torch.inference_mode():
+            direct = model.network(torch.tensor([ids]))[0, -1]
+        torch.testing.assert_close(prefixes.next_logits(model.network, ids), direct)
+        assert sum(each.size for each in prefixes.kept) <= prefixes.limit
+
+
+def test_a_text_longer_than_the_limit_is_kept_alone() -> None:
+    """So that a long text, too, costs one token for each that is added."""
+    model = language_model()
+    assert isinstance(model.network, Decoder)
+    prefixes = Prefixes(limit=1_000 * GROWTH)
+    ids = model.prompt_ids("Once upon a time there was a cat. " * 20)
+    prefixes.next_logits(model.network, ids[:20])
+    for more in range(3):
+        prefixes.next_logits(model.network, [*ids, *ids[:more]])
+    assert prefixes.tokens_read == len(ids) + 2
+    assert len(prefixes.kept) == 1
+    assert prefixes.kept[0].size > prefixes.limit
+
+
+def test_a_cancelled_request_keeps_what_it_has_read() -> None:
+    model = language_model()
+    assert isinstance(model.network, Decoder)
+    ids = (model.prompt_ids("Once upon a time there was a cat. ") * 200)[: 3 * PREFILL_TOKENS]
+    prefixes, chunks = Prefixes(), count()
+    with pytest.raises(Cancelled), cancellable(lambda: next(chunks) == 2):
+        prefixes.next_logits(model.network, ids)
+    assert prefixes.tokens_read == 2 * PREFILL_TOKENS
+    torch.testing.assert_close(prefixes.next_logits(model.network, ids), Prefixes().next_logits(model.network, ids))
+    assert prefixes.tokens_read == 3 * PREFILL_TOKENS

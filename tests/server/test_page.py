@@ -1,0 +1,883 @@
+"""The page of `regard serve`, in a real browser against the real server: what people see, point at and type."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.config import SpecialIds
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.attention_maps import Attention
+from regard.model.transformer import build
+from regard.storage.model_folder import Stored, save
+from tests.support.browser import MISSING, chromium, serving
+from tests.support.oracles import randomise, small
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")
+
+SENTENCE = "Il y a trois livres sur la table."
+LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
+SCORES = {"score": -1.0, "penalised": -0.5}
+REFUSED = "Failed to load resource"
+"""what Chromium says on the console of every answer that is an error"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(["the cat sleeps on the mat", "a dog sings and the cat sleeps"] * 4, 320)
+    folder = tmp_path_factory.mktemp("models")
+    for name, layers in (("writer", 2), ("deep", 30)):
+        network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64, layers=layers)).eval()
+        randomise([network])
+        save(Stored(network, tokenizer, SpecialIds(end=(tokenizer.end,))), folder / name)
+    with serving(["fr-en", "petit-fr-en", str(folder / "writer"), str(folder / "deep")]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def looked() -> Attention:
+    return regard.load("petit-fr-en").attend(SENTENCE)
+
+
+class Opened:
+    """An open page; at its end it must have said nothing on the console and asked nobody else."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+        self.address = address
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(10_000)
+        self.said: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", self._answer)
+        self.page.on("request", lambda asked: self.said.extend([asked.url] * (not asked.url.startswith(address))))
+
+    def _answer(self, dialog: Any) -> None:
+        self.said.append(dialog.message)
+        dialog.dismiss()
+
+    def open(self, hash_: str = "", wait: str = "main h1") -> "Opened":
+        self.page.goto(self.address + hash_)
+        self.page.wait_for_selector(wait)
+        return self
+
+    def look(self, hash_: str = LOOK) -> "Opened":
+        return self.open(hash_, ".look-heads button")
+
+    def stub(self, path: str, answer: Any) -> None:
+        """Have the server answer this."""
+        self.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
+
+    def until(self, what: Callable[[], bool]) -> None:
+        for _ in range(200):
+            if what():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError("it did not come about")
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).first.text_content())
+
+    def focused(self) -> str:
+        script = (
+            "(e => e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent)(document.activeElement)"
+        )
+        return str(self.page.evaluate(script)).strip()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.said == []
+
+
+@pytest.fixture
+def opened(browser: Any, address: str) -> Iterator[Opened]:
+    page = Opened(browser, address)
+    yield page
+    page.close()
+
+
+def shares(opened: Opened, side: str) -> list[float]:
+    texts = opened.page.locator(f".look-{side} .look-share").all_text_contents()
+    return [float(text.removesuffix(" %")) / 100 for text in texts if text]
+
+
+# Translate.
+
+
+def test_what_is_typed_is_translated(opened: Opened) -> None:
+    opened.open()
+    opened.page.locator("#source").press_sequentially(SENTENCE)
+    opened.until(lambda: opened.text(".result") == "There are three books on the table.")
+    alternatives = opened.page.locator(".others li")
+    assert alternatives.count() == 3
+    said = [opened.text(".tools .look-hint"), *alternatives.locator(".score").all_text_contents()]
+    assert all(re.fullmatch(r"score −\d+\.\d\d sum −\d+\.\d\d", each) for each in said)
+    scores = [-float(each.split()[1].removeprefix("−")) for each in said]
+    assert scores == sorted(scores, reverse=True)  # the order is that of the figures shown
+    opened.until(lambda: f"source={urlencode({'': SENTENCE})[1:]}" in opened.page.url)
+    opened.page.get_by_role("link", name="Look at this translation").click()
+    opened.page.wait_for_selector(".look-heads button")
+    assert opened.page.locator("#look-source").input_value() == SENTENCE
+    assert opened.page.locator(".beam").count() == 1  # it is what Look finds too
+    assert opened.text(".instead") == ""
+
+
+SEVERAL = "Je mange une pomme. Elle va au marché. Il pleut. Nous avons trois livres."
+
+
+def test_look_shows_the_translation_that_was_clicked(opened: Opened) -> None:
+    opened.open(f"#/translate?{urlencode({'source': SEVERAL, 'model': 'petit-fr-en'})}", ".others li")
+    clicked = opened.text(".result")
+    texts = [clicked, *opened.page.locator(".other-text").all_text_contents()]
+    assert len(set(texts)) == len(texts)
+    opened.page.get_by_role("link", name="Look at this translation").click()
+    opened.page.wait_for_selector(".look-heads button")
+    opened.until(lambda: opened.page.locator("#look-target").input_value() == clicked)
+    written = opened.page.locator(".look-queries .look-token > bdi").all_text_contents()
+    assert re.sub("[·␣]", "", "".join(written[:-1])) == clicked.replace(" ", "")
+    assert "in one piece" in opened.text(".instead")
+    assert opened.page.locator(".steps").count() == 1
+    assert "this one was given" in opened.text(".no-beam")
+    opened.until(lambda: f"target={urlencode({'': clicked})[1:]}" in opened.page.url and "said=" not in opened.page.url)
+
+
+def test_alternatives_that_read_alike_are_told_once(opened: Opened, address: str) -> None:
+    for text in (SEVERAL, SEVERAL * 3, "Oui. Non. Oui. Non. Peut-être."):
+        asked = {"text": text, "model": "fr-en", "n_best": 8}
+        answer = opened.context.request.post(f"{address}api/translate", data=asked).json()
+        texts = [each["text"] for each in answer["translations"]]
+        ranks = [each["penalised"] for each in answer["translations"]]
+        assert len(set(texts)) == len(texts)
+        assert ranks == sorted(ranks, reverse=True)
+
+
+def test_the_translation_is_copied(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, permissions=["clipboard-read", "clipboard-write"])
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}")
+    opened.page.get_by_role("button", name="Copy").click()
+    opened.page.get_by_role("button", name="Copied").wait_for()
+    assert opened.page.evaluate("navigator.clipboard.readText()") == opened.text(".result")
+    opened.close()
+
+
+def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
+    held: list[Any] = []
+
+    def answer(route: Any) -> None:
+        text = json.loads(route.request.post_data)["text"]
+        if text == "un":
+            held.append(route)
+        else:
+            route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", **SCORES}]})
+
+    opened.page.route("**/api/translate", answer)
+    opened.open()
+    opened.page.locator("#source").fill("un")
+    opened.until(lambda: bool(held))
+    opened.page.locator("#source").fill("deux")
+    opened.until(lambda: opened.text(".result") == "<deux>")
+    held[0].fulfill(json={"model": "fr-en", "translations": [{"text": "late", **SCORES}]})
+    opened.page.wait_for_timeout(200)
+    assert opened.text(".result") == "<deux>"
+
+
+def test_what_is_typed_next_puts_an_end_to_the_last_answer(opened: Opened) -> None:
+    """Not only once it is asked for: in between, the answer to what stood there before would be shown as its own."""
+    held: dict[str, Any] = {}
+    opened.page.route(
+        "**/api/translate", lambda route: held.update({json.loads(route.request.post_data)["text"]: route})
+    )
+    opened.open()
+    field = opened.page.locator("#source")
+    field.fill("un")
+    opened.until(lambda: "un" in held)
+    field.fill("deux")
+    held["un"].fulfill(json={"model": "fr-en", "translations": [{"text": "late", **SCORES}]})
+    opened.until(lambda: "deux" in held)
+    assert opened.text(".result") == ""
+    held["deux"].fulfill(json={"model": "fr-en", "translations": [{"text": "two", **SCORES}]})
+    opened.until(lambda: opened.text(".result") == "two")
+    field.fill("trois")
+    opened.until(lambda: "trois" in held)
+    held["trois"].fulfill(status=400, json={"error": "three is too many"})
+    opened.until(lambda: "three is too many" in opened.text(".notice"))
+    assert opened.text(".result") == ""  # and not the translation of what stood there before
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+WEBKIT = """
+const usual = { replaceState: history.replaceState, pushState: history.pushState };
+window.changes = 0;
+for (const name of Object.keys(usual)) history[name] = function (...given) {
+  window.changes += 1;
+  if (window.changes > LIMIT) throw new DOMException("more than 100 times in 30 s", "SecurityError");
+  return usual[name].apply(this, given);
+};
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 0])
+def test_a_browser_that_limits_changes_of_the_address(opened: Opened, limit: int) -> None:
+    def answer(route: Any) -> None:
+        text = json.loads(route.request.post_data)["text"]
+        route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", **SCORES}]})
+
+    opened.page.route("**/api/translate", answer)
+    opened.page.add_init_script(WEBKIT.replace("LIMIT", str(limit)))
+    opened.open("#/translate?source=un")
+    text = "Il y a trois livres sur la table. " * 4
+    opened.page.locator("#source").fill("")
+    opened.page.locator("#source").press_sequentially(text)  # 136 keys
+    opened.until(lambda: opened.text(".result") == f"<{text}>")
+    if limit:
+        opened.until(lambda: urlencode({"source": text}) in opened.page.url)
+        assert opened.page.evaluate("window.changes") < 100
+
+
+# Look.
+
+
+def test_hovering_shows_the_model_s_own_weights(opened: Opened, looked: Attention) -> None:
+    weights = looked.weights["cross"]
+    opened.look()
+    layers, heads = weights.shape[:2]
+    assert opened.page.locator(".look-heads button").count() == layers * (heads + 1)
+    opened.page.get_by_role("button", name="layer 0, head 3", exact=True).click()
+    opened.page.locator(".look-queries button").nth(4).hover()
+    torch.testing.assert_close(torch.tensor(shares(opened, "keys")), weights[0, 3, 4], rtol=0.01, atol=1e-5)
+    opened.page.locator(".look-keys button").nth(2).hover()
+    torch.testing.assert_close(torch.tensor(shares(opened, "queries")), weights[0, 3, :, 2], rtol=0.01, atol=1e-5)
+
+
+def test_the_gold_alignment_lies_over_cross_attention(opened: Opened) -> None:
+    opened.look(f"{LOOK}&layer=1&head=2")
+    assert "looks most at the right token for" in opened.text(".look-gold")
+    pixels = "e => e.toDataURL()"
+    canvas = opened.page.locator(".look-matrix canvas")
+    before = canvas.evaluate(pixels)
+    opened.page.get_by_label("gold alignment").uncheck()
+    assert canvas.evaluate(pixels) != before
+    opened.page.get_by_role("radio", name="Encoder").check()
+    assert opened.page.locator(".look-gold").is_hidden()
+
+
+def test_stepping_through_the_translation(opened: Opened, looked: Attention) -> None:
+    opened.look()
+    slider = opened.page.get_by_role("slider", name="Step of decoding")
+    slider.focus()
+    opened.press("Home", "ArrowRight")
+    written = looked.maps["cross"].writes
+    assert opened.text(".step-where") == f"Step 2 of {len(written)} writes {written[1]}"
+    assert opened.page.locator(".look-later").count() == len(written) - 2
+    assert opened.page.locator(".bar-chosen .bar-token").text_content() == written[1]
+    opened.press("Home")
+    percents = [each for each in opened.page.locator(".steps .bar-share").all_text_contents() if "<" not in each]
+    others = opened.text(".steps .bar-rest").removeprefix("all others together: ")
+    assert sum(float(each.removesuffix(" %").removeprefix("< ")) for each in [*percents, others]) == pytest.approx(
+        100, abs=1
+    )
+    opened.press("ArrowRight")
+    opened.until(lambda: "step=2" in opened.page.url)
+    opened.page.get_by_role("button", name="Play").click()
+    opened.until(lambda: "Step 4" in opened.text(".step-where"))
+    opened.page.get_by_role("button", name="Pause").click()
+
+
+def test_the_beam_is_a_tree_whose_best_path_is_the_translation(opened: Opened, looked: Attention) -> None:
+    opened.look()
+    best = opened.page.locator(".beam g.beam-best text").all_text_contents()
+    written = looked.maps["cross"].writes
+    assert [each.lstrip("·") for each in best[1:]] == [each.lstrip("·") for each in written]
+    kept = opened.page.locator(".beam g").count()
+    opened.page.get_by_label("with what was never kept").check()
+    assert opened.page.locator(".beam g").count() > kept
+    opened.page.locator(".beam g[tabindex='0']").focus()
+    opened.press("ArrowRight", "ArrowDown")
+    assert "score" in opened.focused()
+    assert opened.focused() == opened.text(".beam-readout")
+
+
+def test_another_model_and_another_target(opened: Opened) -> None:
+    opened.look()
+    opened.page.get_by_role("radio", name="Encoder").check()
+    assert opened.page.locator(".look-heads button").count() == 2 * 5
+    opened.page.get_by_label("Model").select_option("fr-en")
+    opened.until(lambda: opened.page.locator(".look-heads button").count() == 4 * 5)  # its encoder has four layers
+    assert "model=fr-en" in opened.page.url
+    assert opened.page.get_by_role("radio", name="Encoder").is_checked()
+    opened.page.get_by_role("radio", name="Cross").check()
+    opened.page.get_by_label("Into").fill("A cat.")
+    opened.press("Enter")
+    opened.until(lambda: opened.page.locator(".beam").count() == 0)  # what was given was not searched for
+    assert "reads" in str(opened.page.locator(".look-queries button").first.get_attribute("aria-label"))
+    assert "target=A+cat." in opened.page.url
+
+
+def test_a_link_reproduces_the_view_and_back_goes_back(opened: Opened, browser: Any, address: str) -> None:
+    opened.look()
+    opened.page.get_by_role("radio", name="Decoder").check()
+    opened.page.get_by_role("button", name="layer 0, head 1", exact=True).click()
+    opened.page.locator(".look-queries button").nth(2).click()
+    opened.until(lambda: "step=3" in opened.page.url and "head=1" in opened.page.url)
+    shown = shares(opened, "keys")
+    other = Opened(browser, address).look(opened.page.url.removeprefix(address))
+    other.until(lambda: shares(other, "keys") == shown)
+    assert other.page.get_by_role("radio", name="Decoder").is_checked()
+    assert other.text(".look-large h2") == "Layer 0, head 1"
+    other.close()
+    opened.page.go_back()
+    opened.until(lambda: opened.page.get_by_role("radio", name="Cross").is_checked())
+    opened.page.go_forward()
+    opened.until(lambda: opened.page.get_by_role("radio", name="Decoder").is_checked())
+
+
+def test_pieces_of_words_have_a_dot_and_the_start_its_name(opened: Opened, address: str) -> None:
+    asked = {"model": "fr-en", "source": "Le chat noir dort sur le canapé."}
+    answer = opened.context.request.post(f"{address}api/attend", data=asked).json()
+    written = answer["maps"][2]["writes"]
+    assert any(each.startswith("·") for each in written)
+    for step in answer["steps"]:
+        names = [each["token"] for each in step["top"]]
+        assert len(set(names)) == len(names), names  # “I” after a full stop, with a space and without
+    opened.look(f"#/look?{urlencode(asked)}")
+    assert opened.page.locator(".beam g.beam-best text").all_text_contents()[1:] == written
+    row = opened.page.locator(".look-queries button").first
+    assert row.locator(".look-token").text_content() == f"start → {written[0]}"
+    assert row.get_attribute("title") == f"reads <pad>, writes {written[0]}"
+    opened.page.get_by_role("radio", name="Decoder").check()
+    assert opened.text(".look-keys .look-token") == "start"
+    assert "4 + 2 layers" in opened.text(".about")
+
+
+@pytest.mark.parametrize("width", [1200, 1280, 1440])
+def test_lines_and_matrix_stand_side_by_side_and_what_goes_on_fades(browser: Any, address: str, width: int) -> None:
+    opened = Opened(browser, address, viewport={"width": width, "height": 900})
+    opened.look(f"#/look?{urlencode({'model': 'fr-en', 'source': SENTENCE})}")
+    lines, matrix = (opened.page.locator(each).bounding_box() for each in (".look-lines", ".look-matrix"))
+    assert lines["x"] + lines["width"] <= matrix["x"]
+    assert abs(lines["y"] - matrix["y"]) < 10
+    beam = opened.page.locator(".beam-scroll")
+    wider = beam.evaluate("e => e.scrollWidth > e.clientWidth + 1")
+    classes = "e => [...e.classList].filter(each => each.startsWith('look-more')).join(' ')"
+    opened.until(lambda: beam.evaluate(classes) == ("look-more-right" if wider else ""))
+    if wider:
+        beam.evaluate("e => { e.scrollLeft = e.scrollWidth }")
+        opened.until(lambda: beam.evaluate(classes) == "look-more-left")
+    opened.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (800, 700), (360, 740)])
+def test_a_head_that_is_clicked_is_seen_large_whatever_the_depth(
+    browser: Any, address: str, width: int, height: int
+) -> None:
+    opened = Opened(browser, address, viewport={"width": width, "height": height})
+    opened.look("#/look?model=deep&source=the+cat+sleeps")
+    assert opened.page.locator(".look-heads button").count() == 30 * 5
+    for layer in (29, 0, 15):
+        opened.page.get_by_role("button", name=f"layer {layer}, head 1", exact=True).click()
+        assert opened.text(".look-large h2") == f"Layer {layer}, head 1"
+        box = opened.page.locator(".look-matrix canvas").bounding_box()
+        assert box["y"] >= 0, (layer, box)
+        assert box["y"] + box["height"] <= height, (layer, box)
+    opened.close()
+
+
+# Write.
+
+
+def test_writing_token_by_token(opened: Opened) -> None:
+    opened.open(f"#/write?{urlencode({'model': 'writer', 'text': 'the cat'})}", ".bars button")
+    opened.until(lambda: opened.page.locator(".bars button").count() == 40)
+    assert opened.page.locator(".bar-cut").count() == 0
+    opened.page.get_by_label("Top k").focus()
+    opened.press(*["ArrowRight"] * 5)
+    opened.until(lambda: opened.page.locator(".bar-cut").count() == 35)
+    opened.until(lambda: "top_k=5" in opened.page.url)
+    field = opened.page.locator("#text")
+    opened.page.locator(".bars button").nth(1).click()
+    opened.until(lambda: len(field.input_value()) > len("the cat"))
+    opened.page.get_by_role("button", name="Undo").click()
+    assert field.input_value() == "the cat"
+    draw, run, pause = (opened.page.get_by_role("button", name=each) for each in ("Draw one", "Let it run", "Pause"))
+
+    def after(button: Any, enough: Callable[[], bool]) -> bool:
+        if button.is_visible():  # once more, if by chance the end of the text was drawn
+            button.click()
+        return enough()
+
+    opened.until(lambda: after(draw, lambda: field.input_value() != "the cat"))
+    opened.until(lambda: after(run, lambda: opened.page.locator(".chip").count() > 5))
+    opened.until(lambda: after(pause, run.is_visible))
+
+
+def test_what_tokens_are_drawn_from_is_counted(opened: Opened) -> None:
+    opened.open("#/write?model=writer&text=the+cat&top_k=12", ".bars button")
+    opened.until(lambda: "Drawn from 12 tokens." in opened.text(".writing .look-hint"))
+    opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat&top_k=1")
+    opened.until(lambda: "Drawn from 1 token." in opened.text(".writing .look-hint"))
+    opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat")
+    said = r"Drawn from the 200 likeliest tokens, which have \d\d\.?\d? % of the probability that is kept\."
+    opened.until(lambda: bool(re.search(said, opened.text(".writing .look-hint"))))
+
+
+def test_nothing_is_drawn_for_another_text(opened: Opened) -> None:
+    """While the answer for the text is not there yet: a click waits for it; what is refused leaves no bars."""
+    held: list[Any] = []
+    opened.page.route("**/api/next", lambda route: held.append(route))
+    token = {"id": 5, "text": "!", "token": "!", "end": False, "p": 1.0, "kept_p": 1.0}
+
+    def answer(text: str) -> None:
+        opened.until(lambda: bool(held))
+        tokens = [{**token, "text": text, "token": text}]
+        held.pop().fulfill(json={"model": "writer", "tokens": tokens, "text_tokens": ["the"]})
+
+    opened.open("#/write?model=writer&text=the")
+    field, draw = opened.page.locator("#text"), opened.page.get_by_role("button", name="Draw one")
+    answer(" cat")
+    opened.page.wait_for_selector(".bars button")
+    field.fill("a dog")
+    opened.page.locator(".bars button").first.click()
+    draw.click()
+    assert field.input_value() == "a dog"
+    answer(" barks")
+    opened.until(lambda: field.input_value() == "a dog barks")
+    opened.until(lambda: bool(held))
+    held.pop().fulfill(status=400, json={"error": "too long"})
+    opened.until(lambda: "too long" in opened.text(".notice"))
+    assert opened.page.locator(".bars button").count() == 0
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_the_end_of_a_text_is_not_written(opened: Opened) -> None:
+    end = {"id": 0, "text": "", "token": "</s>", "end": True, "p": 1.0, "kept_p": 1.0}
+    opened.stub("/api/next", {"model": "writer", "tokens": [end], "text_tokens": ["the"]})
+    opened.open("#/write?model=writer&text=the", ".bars button")
+    assert opened.text(".bars button bdi") == "end of text"
+    for name in ("Draw one", "Take the likeliest", "Let it run"):
+        opened.page.get_by_role("button", name=name).click()
+        assert "ends the text here" in opened.text(".writing .look-hint")
+    assert opened.page.locator("#text").input_value() == "the"
+    assert opened.page.get_by_role("button", name="Let it run").is_visible()
+
+
+def test_without_a_language_model_it_says_how_to_serve_one(opened: Opened, address: str) -> None:
+    models = opened.context.request.get(f"{address}api/models").json()
+    opened.stub("/api/models", [each for each in models if not each["writes"]])
+    opened.open("#/write")
+    assert "No language model is served" in opened.text("main")
+    commands = opened.page.locator("pre").all_text_contents()
+    assert len(commands) == 2
+    assert all("regard serve" in command for command in commands)
+
+
+# Labs.
+
+
+def test_reading_a_lab(opened: Opened) -> None:
+    opened.open("#/labs", ".lab h2")
+    assert opened.page.locator(".lab-list a").count() >= 15
+    opened.page.get_by_role("link", name="Does cross-attention look where a word comes from?").click()
+    opened.until(lambda: opened.text(".lab h2") == "Does cross-attention look where a word comes from?")
+    assert opened.page.url.endswith("#/labs/align")
+    opened.until(lambda: opened.page.evaluate("document.querySelector('.lab img').naturalWidth") > 300)
+    assert opened.page.locator(".lab table").count() == 2
+    assert opened.page.locator(".claims li").count() == 3
+    opened.page.go_back()
+    opened.until(lambda: opened.page.url.endswith("#/labs"))
+
+
+def test_labs_at_a_middling_width(browser: Any, address: str) -> None:
+    """Tables within their box, no option of a command broken, and the open lab in sight in the list."""
+    opened = Opened(browser, address, viewport={"width": 1200, "height": 700})
+    names = [each["name"] for each in opened.context.request.get(f"{address}api/labs").json()]
+    opened.open(f"#/labs/{names[-1]}", ".lab h2")
+    current = """(() => {
+      const [list, link] = [".lab-pair nav", ".lab-list [aria-current]"].map(
+        each => document.querySelector(each).getBoundingClientRect());
+      return link.top > list.top - 1 && link.bottom < list.bottom + 1;
+    })()"""
+    opened.until(lambda: bool(opened.page.evaluate(current)))
+    for name in names:
+        opened.page.evaluate("hash => { location.hash = hash }", f"#/labs/{name}")
+        opened.page.locator(".lab-list [aria-current]", has_text=f"{name} ·").wait_for()
+        beyond = """[...document.querySelectorAll(".lab > *, .lab .table")].filter(
+          e => e.getBoundingClientRect().right > document.querySelector(".lab").getBoundingClientRect().right).length"""
+        assert opened.page.evaluate(beyond) == 0, name
+        broken = "[...document.querySelectorAll('.lab .word')].filter(e => e.offsetHeight > 30).map(e => e.textContent)"
+        assert opened.page.evaluate(broken) == [], name
+    opened.close()
+
+
+# The keyboard, screens and readers.
+
+
+def test_the_keyboard_alone(opened: Opened) -> None:
+    opened.open()
+    opened.press("Tab")
+    assert opened.focused() == "Skip to the content"
+    opened.press("Enter", "Tab")
+    assert opened.focused().startswith("Model")
+    opened.press("Tab")
+    opened.page.keyboard.type(SENTENCE)
+    opened.until(lambda: opened.page.locator(".others li").count() == 3)
+    for _ in range(10):
+        opened.press("Tab")
+        if opened.focused() == "Look at this translation":
+            break
+    opened.press("Enter")
+    opened.page.wait_for_selector(".look-heads button")
+    for _ in range(14):
+        opened.press("Tab")
+        if opened.focused().startswith("layer "):
+            break
+    opened.press("ArrowLeft")
+    assert opened.text(".look-large h2").endswith("head 3")
+    for wanted in ("reads", "Il"):
+        for _ in range(3):
+            opened.press("Tab")
+            if opened.focused().startswith(wanted):
+                break
+        opened.press("ArrowDown")
+        assert "look" in opened.text(".look-readout")
+        opened.press("ArrowUp")
+    assert opened.focused().startswith("Il")
+    reached = []
+    for _ in range(3):
+        opened.press("Tab")
+        reached.append(opened.focused())
+    assert reached[0].startswith("Heat map")
+    assert reached[1:] == ["▶ Play", "Step of decoding"]
+
+
+@pytest.mark.parametrize("hash_", ["#/translate?source=Oui", LOOK, "#/write?model=writer&text=the", "#/labs/align"])
+def test_every_control_has_a_name(opened: Opened, hash_: str) -> None:
+    waits = {"t": ".others li", "l": ".look-heads button", "w": ".bars button"}
+    opened.open(hash_, ".lab h2" if "labs" in hash_ else waits[hash_[2]])
+    nameless = """() => {
+      const controls = "button, input, select, textarea, a, img, [tabindex='0'], [role=treeitem]";
+      const name = e => e.getAttribute("aria-label") || e.alt || e.labels?.[0]?.textContent || e.textContent;
+      const seen = [...document.querySelectorAll(controls)].filter(e => !e.closest("[hidden]") && e.alt !== "");
+      return seen.filter(e => !name(e).trim()).map(e => e.outerHTML);
+    }"""
+    assert opened.page.evaluate(nameless) == []
+    assert opened.page.locator("h1").count() == 1
+    assert opened.page.locator("[role=status], [aria-live]").count() >= 1
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1920, "dark")])
+def test_it_fits_phone_and_projector_by_day_and_night(browser: Any, address: str, width: int, scheme: str) -> None:
+    opened = Opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    long = {"source": "Il aime son grand-père et il lui écrit souvent. " * 5, "model": "petit-fr-en"}
+    views = {
+        f"#/translate?{urlencode(long)}": ".others li",
+        f"#/look?{urlencode(long)}": ".look-heads button",
+        "#/write?model=writer&text=the": ".bars button",
+        "#/labs/align": ".lab img",
+    }
+    for hash_, wait in views.items():
+        opened.open(hash_, wait)
+        opened.page.wait_for_timeout(100)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, hash_
+        opened.page.goto("about:blank")
+    opened.said = [said for said in opened.said if said != "about:blank"]
+    opened.close()
+
+
+def test_those_who_want_no_motion_see_none(browser: Any, address: str) -> None:
+    opened = Opened(browser, address, reduced_motion="reduce").open("#/write?model=writer&text=the", ".bars button")
+    assert opened.page.locator(".bar-after").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_bars_are_seen_in_the_system_s_colours(browser: Any, address: str, scheme: str) -> None:
+    """Forced colours take backgrounds and shadows away: every bar was gone."""
+    opened = Opened(browser, address, forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
+
+    def columns(selector: str) -> list[bool]:
+        """Of each pixel along the middle of an element, whether it is drawn on."""
+        picture = Image.open(BytesIO(opened.page.locator(selector).first.screenshot())).convert("L")
+        line = picture.crop((0, picture.height // 2, picture.width, picture.height // 2 + 1)).tobytes()
+        ground = 255 if scheme == "light" else 0
+        return [abs(value - ground) > 60 for value in line]
+
+    opened.open("#/write?model=writer&text=the+cat&top_k=3", ".bars button")
+    opened.until(lambda: opened.page.locator(".bar-cut").count() == 37)
+    assert sum(columns(".bars .bar-track")) > 50
+    assert 1 < sum(columns(".bars .bar-cut .bar-track")) < 5  # an outline
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}", ".others li")
+    assert sum(columns(".score-bar")) > 1
+    opened.look()
+    opened.page.wait_for_selector(".steps .bar-chosen")
+    assert sum(columns(".steps .bar-chosen .bar-track")) > 20
+    for selector in (".bar nav a[aria-current=page]", ".look-kinds label:has(:checked)"):
+        told = "e => getComputedStyle(e).textDecorationLine + getComputedStyle(e).outlineStyle"
+        assert opened.page.locator(selector).evaluate(told) != "nonenone"
+    opened.close()
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "hasOwnProperty", "nothing"])
+def test_a_view_that_there_is_none_of(opened: Opened, name: str) -> None:
+    opened.open(f"#/{name}?model={name}&source=Oui", ".others li")
+    assert opened.text("h1") == "Translate"
+    for view in ("look", "write", "labs"):
+        opened.page.evaluate(
+            "hash => { location.hash = hash }", f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
+        )
+        opened.until(lambda view=view: opened.text("h1").lower() == view)  # type: ignore[misc]
+
+
+def test_a_busy_server_is_asked_again(opened: Opened) -> None:
+    answers = iter([{"status": 429, "headers": {"Retry-After": "1"}, "json": {"error": "too much waits"}}])
+
+    def answer(route: Any) -> None:
+        refusal = next(answers, None)
+        route.fulfill(**refusal) if refusal else route.fallback()
+
+    opened.page.route("**/api/translate", answer)
+    opened.open()
+    opened.page.locator("#source").fill(SENTENCE)
+    opened.until(lambda: "busy: asking again in 1 s" in opened.text(".notice"))
+    opened.until(lambda: "three books" in opened.text(".result"))
+    assert opened.text(".notice") == ""
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_a_server_that_is_gone_and_comes_back(opened: Opened) -> None:
+    opened.page.route("**/api/attend", lambda route: route.abort())
+    opened.open(LOOK)
+    opened.until(lambda: "The server does not answer" in opened.text(".notice"))
+    opened.page.unroute("**/api/attend")
+    opened.page.get_by_role("button", name="Try again").click()
+    opened.page.wait_for_selector(".look-heads button")
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_what_the_server_refuses_is_told(opened: Opened) -> None:
+    refusal = {"error": "a text of 90 tokens has too many weights to show: shorten it"}
+    opened.page.route("**/api/attend", lambda route: route.fulfill(status=400, json=refusal))
+    opened.open(LOOK)
+    opened.until(lambda: refusal["error"] in opened.text(".notice"))
+    opened.page.unroute("**/api/attend")
+    opened.page.locator("#look-source").fill(SENTENCE)
+    opened.press("Enter")
+    opened.page.wait_for_selector(".look-heads button")
+    assert opened.text(".notice") == ""
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
+    opened.look()
+    field = opened.page.locator("#look-source")
+    assert opened.text(".count") == ""
+    field.fill("é" * 240)
+    assert opened.text(".count") == ""
+    field.fill("𝄞" * 301)  # one character each, though two units of JavaScript
+    assert opened.text(".count") == "The sentence: 301 of 300 characters"
+    opened.press("Enter")
+    opened.until(lambda: "The sentence has 301 characters, and 300 are the most" in opened.text(".notice"))
+    assert opened.page.locator(".look-heads").count() == 0
+
+
+@pytest.mark.parametrize("view", ["translate", "look", "write"])
+def test_a_model_that_is_not_served_is_told(opened: Opened, view: str) -> None:
+    opened.open(f"#/{view}?model=nosuch")
+    served = "writer" if view == "write" else "fr-en"
+    assert opened.text(".missing") == f"The link’s model, “nosuch”, is not served here: this is {served}."
+    opened.page.evaluate("hash => { location.hash = hash }", f"#/{view}?model={served}")
+    opened.until(lambda: opened.text(".missing") == "")
+
+
+def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
+    sent: list[str] = []
+
+    def answer(route: Any) -> None:
+        sent.append(route.request.headers.get("authorization", ""))
+        if sent[-1] == "Bearer sesame":
+            route.fallback()
+        else:
+            route.fulfill(status=401, json={"error": "a token is needed"})
+
+    opened.page.route("**/api/*", answer)
+    opened.open(wait=".notice-wrong")
+    opened.page.get_by_label("Token").fill("開け")  # which cannot stand in a header as it is
+    opened.press("Enter")
+    opened.until(lambda: sent[-1] == "Bearer 開け")
+    opened.page.get_by_label("Token").fill("sesame")
+    opened.press("Enter")
+    opened.page.wait_for_selector("#source")
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+# Whatever the texts hold, it stays text.
+
+WAYS = (
+    "<script>{}</script>",
+    "<img src=x onerror={}>",
+    "<svg onload={}>",
+    "</textarea><script>{}</script>",
+    "</title><svg/onload={}>",
+    "<iframe srcdoc='<script>{}</script>'>",
+    "javascript:{}",
+    "\"><details open ontoggle={}>",
+    "' autofocus onfocus={} x='",
+    "<math><mtext></mtext><script>{}</script></math>",
+)  # fmt: skip
+CALLS = ("alert({0})", "parent.ran={0}", "fetch('//evil.test/{0}')", "document.title={0}", "confirm`{0}`")
+PAYLOADS = [way.format(call.format(number)) for number, (way, call) in enumerate((w, c) for w in WAYS for c in CALLS)]
+assert len(PAYLOADS) == 50
+
+
+def expect(field: Any, value: str) -> None:
+    from playwright.sync_api import expect as expected
+
+    expected(field).to_have_value(value)
+
+
+def harmless(opened: Opened, where: str) -> None:
+    opened.page.wait_for_timeout(50)
+    assert opened.said == [], where
+    assert opened.page.evaluate("window.ran === undefined"), where
+    assert "Regard" in opened.page.title()
+    assert opened.page.locator("main script, main iframe, main math, main details, main img[src=x]").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
+    """50 by address and 50 by hand, through a model's own tokens and translations."""
+    opened.open()
+    for payload in PAYLOADS:
+        opened.page.evaluate("hash => { location.hash = hash }", f"#/translate?{urlencode({'source': payload})}")
+        expect(opened.page.locator("#source"), payload)
+    harmless(opened, "translate")
+    opened.open("#/look", ".look-heads button")
+    for payload in PAYLOADS:
+        opened.page.locator("#look-source").fill(payload)
+        opened.press("Enter")
+    opened.until(
+        lambda: "confirm" in "".join(opened.page.locator(".look-keys .look-token").all_text_contents()).replace("·", "")
+    )
+    harmless(opened, "look")
+
+
+def test_payloads_in_what_a_model_says_stay_text(opened: Opened) -> None:
+    """50 as translations, with their links; 50 as names and descriptions of models and labs."""
+    translations = [{"text": payload, "score": -float(i), "penalised": -float(i)} for i, payload in enumerate(PAYLOADS)]
+    opened.stub("/api/translate", {"model": "fr-en", "translations": translations})
+    told = {"kind": "decoder", "translates": True, "writes": True, "source": "fr", "target": "<b>"}
+    sizes = {"parameters": 1_000, "layers": 1, "decoder_layers": None, "heads": 1, "look_at_most": 300}
+    opened.stub("/api/models", [{"name": each, "about": each, **told, **sizes} for each in PAYLOADS])
+    opened.open("#/translate?source=Oui", ".others li")
+    assert opened.page.locator(".other-text").all_text_contents() == PAYLOADS[1:]
+    assert opened.page.locator("select option").all_text_contents() == PAYLOADS
+    harmless(opened, "translations")
+    table = {"title": PAYLOADS[0], "head": PAYLOADS, "rows": [PAYLOADS]}
+    claims = [{"text": each, "holds": False} for each in PAYLOADS]
+    lab = {"name": PAYLOADS[1], "question": PAYLOADS[2], "about": PAYLOADS, "claims": claims, "tables": [table]}
+    opened.stub("/api/labs", [{**lab, "notes": PAYLOADS, "picture": "/labs/align.png"}])
+    opened.open("#/labs", ".claims li")
+    assert opened.page.locator(".lab td").all_text_contents() == [each.replace("`", "") for each in PAYLOADS]
+    harmless(opened, "labs")
+
+
+def attention(tokens: list[str]) -> dict[str, Any]:
+    """What the server might answer of a model with such tokens."""
+    t = len(tokens)
+    weights = (torch.randn(1, 2, t, t) * 2).softmax(-1).tolist()
+    one = {"queries": tokens, "keys": tokens, "weights": weights}
+    maps = [{"kind": "encoder", "writes": [], **one}, {"kind": "cross", "writes": tokens, **one}]
+    top = [{"token": each, "p": 1 / t} for each in tokens[:10]]
+    path = [
+        {
+            "id": i,
+            "parent": i - 1 if i else None,
+            "token": each,
+            "score": -i,
+            "step": i,
+            "kept": True,
+            "best": i < t - 1,
+        }
+        for i, each in enumerate(tokens)
+    ]
+    told = {"model": "made", "source": tokens[0], "target": " ".join(tokens), "special": tokens[:2]}
+    steps = [{"token": each, "top": top} for each in tokens]
+    return {**told, "maps": maps, "steps": steps, "beam": {"nodes": path}, "gold": [[i, i] for i in range(t)]}
+
+
+def test_payloads_in_tokens_stay_text(opened: Opened) -> None:
+    """50 as tokens of both sides, in the steps, the beam and the readouts; 50 as what might follow a text."""
+    opened.stub("/api/attend", attention(PAYLOADS))
+    opened.look()
+    assert opened.page.locator(".look-keys .look-token").all_text_contents() == PAYLOADS
+    for row in range(0, 50, 7):
+        opened.page.locator(".look-queries button").nth(row).click()
+        opened.page.locator(".look-keys button").nth(row).hover()
+    harmless(opened, "look")
+    tokens = [{"id": i, "text": each, "p": 0.02, "kept_p": 0.02} for i, each in enumerate(PAYLOADS)]
+    opened.stub("/api/next", {"model": "writer", "tokens": tokens, "text_tokens": PAYLOADS})
+    opened.open("#/write?model=writer&text=the", ".bars button")
+    opened.page.locator(".bars button").nth(3).click()
+    opened.until(lambda: opened.page.locator("#text").input_value() == f"the{PAYLOADS[3]}")
+    assert opened.page.locator(".chip").count() == 50
+    harmless(opened, "write")
+
+
+def test_tokens_that_can_hardly_be_seen(opened: Opened) -> None:
+    tokens = ["", "\u0301", "שלום", "مرحبا", "\u200d", "🏳️‍🌈", "a" * 300, "ﷺ", " ", "\u202eabc"]
+    opened.stub("/api/attend", attention(tokens))
+    opened.look()
+    shown = opened.page.locator(".look-keys .look-token").all_text_contents()
+    assert shown[:4] == ["∅", "◌\u0301", "שלום", "مرحبا"]
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_a_hundred_tokens(opened: Opened) -> None:
+    opened.stub("/api/attend", attention([f"token{i}" for i in range(100)]))
+    opened.look()
+    opened.page.locator(".look-queries button").nth(99).click()
+    assert len(shares(opened, "keys")) == 100
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_the_page_fetches_nothing_from_elsewhere_and_sets_no_html() -> None:
+    for path in sorted(Path(regard.__file__).parent.glob("page/*.*")):
+        if path.suffix not in (".js", ".css", ".html"):
+            continue
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        for forbidden in (
+            "http://",
+            "https://",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "eval(",
+            "@import",
+            "url(",
+        ):
+            assert forbidden not in text, (path.name, forbidden)
+        assert " style=" not in text, path.name
+        assert " onclick=" not in text, path.name

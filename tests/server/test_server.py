@@ -1,0 +1,304 @@
+"""The server as clients meet it: real sockets, real clients, the same answers as a direct call."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from itertools import compress
+from typing import Any
+
+import openai
+import pytest
+from libretranslatepy import LibreTranslateAPI  # type: ignore[import-untyped]
+
+import regard
+from regard.labs.lab import NAMES
+from regard.page import HERE
+from regard.petit import find, pairs
+from tests.support.serving import Running, all_models, running
+
+SENTENCES = ["Le chat dort.", "Il ne mange jamais de pommes.", "Où est la gare ?", "Elle a trois frères."]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(all_models()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def petit() -> regard.Model:
+    return regard.load("petit-fr-en").quick("float32")
+
+
+def test_health_and_models(server: Running) -> None:
+    assert server.ask("GET", "/health") == (
+        200,
+        {"status": "ok", "models": {"petit-fr-en": "ok", "fr-en": "ok", "noise": "ok"}, "queued": 0},
+    )
+    status, models = server.ask("GET", "/api/models")
+    assert status == 200
+    told = {each["name"]: each for each in models}
+    assert (told["fr-en"]["source"], told["fr-en"]["target"], told["fr-en"]["writes"]) == ("fr", "en", False)
+    assert (told["noise"]["translates"], told["noise"]["writes"], told["noise"]["source"]) == (False, True, None)
+    assert told["petit-fr-en"]["parameters"] == regard.models.parameters("petit-fr-en")
+
+
+def test_translations_are_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
+    for text in SENTENCES:
+        status, found = server.ask("POST", "/api/translate", {"text": text, "n_best": 3})
+        (direct,) = petit.translations([text], beam=4, n_best=3)
+        wanted = [each for i, each in enumerate(direct) if each.text not in [other.text for other in direct[:i]]]
+        assert status == 200
+        assert found["model"] == "petit-fr-en"
+        assert [each["text"] for each in found["translations"]] == [each.text for each in wanted]
+        assert [each["score"] for each in found["translations"]] == pytest.approx([each.score for each in wanted])
+
+
+def test_many_clients_at_once_get_each_their_own(server: Running, petit: regard.Model) -> None:
+    sentences = [pair.french for pair in pairs(48, split="test")]
+    told = petit.translations(sentences, n_best=2)
+    sure = [best.penalised - second.penalised > 0.01 for best, second in told]  # other batches round differently
+    texts = list(compress(sentences, sure))[:32]
+    wanted = [best.text for best, _ in compress(told, sure)][:32]
+    assert len(set(wanted)) == 32
+    found: dict[int, Any] = {}
+
+    def ask(number: int) -> None:
+        told = {"text": texts[number], "n_best": 1, "model": "petit-fr-en"}
+        found[number] = server.ask("POST", "/api/translate", told)[1]["translations"][0]["text"]
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[n] for n in range(32)] == wanted
+
+
+def test_a_libretranslate_client(server: Running, petit: regard.Model) -> None:
+    client = LibreTranslateAPI(server.url)
+    assert client.translate("Le chat dort.", "fr", "en") == petit.translate("Le chat dort.")
+    assert {"code": "fr", "name": "French", "targets": ["fr", "en"]} in client.languages()
+
+
+def test_libretranslate_in_all_its_forms(server: Running, petit: regard.Model) -> None:
+    best = petit.translate(SENTENCES[:2])
+    asked = {"q": SENTENCES[:2], "source": "auto", "target": "en", "alternatives": 2, "api_key": "x"}
+    status, found = server.ask("POST", "/translate", asked)
+    assert (status, found["translatedText"]) == (200, best)
+    assert [len(each) for each in found["alternatives"]] == [2, 2]
+    assert found["detectedLanguage"] == [{"confidence": 0.0, "language": "fr"}] * 2
+    parts = (
+        b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nLe chat dort.\r\n'
+        b'--x\r\nContent-Disposition: form-data; name="source"\r\n\r\nfr\r\n'
+        b'--x\r\nContent-Disposition: form-data; name="target"\r\n\r\nen\r\n--x--\r\n'
+    )
+    kinds = {
+        "multipart/form-data; boundary=x": parts,
+        "application/x-www-form-urlencoded": b"q=Le+chat+dort.&source=fr&target=en",
+    }
+    for kind, body in kinds.items():
+        assert server.ask("POST", "/translate", body, content_type=kind) == (200, {"translatedText": best[0]})
+    page = '<p class="a">Le chat dort.</p><!-- non --><ul><li>\n<script>non</script></ul>'
+    status, found = server.ask("POST", "/translate", {"q": page, "source": "fr", "target": "en", "format": "html"})
+    assert found == {"translatedText": page.replace("Le chat dort.", best[0])}
+    status, found = server.ask(
+        "POST", "/translate", {"q": "Le <b>chat</b> dort.", "source": "fr", "target": "en", "format": "html"}
+    )
+    assert status == 400
+    assert "<b> stands within a sentence" in found["error"]
+    for wrong, word in (({"target": "xx"}, "xx"), ({"source": "en", "target": "fr"}, "not available"), ({"q": 3}, "q")):
+        status, found = server.ask("POST", "/translate", {"q": "a", "source": "fr", "target": "en", **wrong})
+        assert status == 400
+        assert word in found["error"]
+
+
+def test_attention_with_steps_beam_and_gold(server: Running) -> None:
+    source = "Il ne mange jamais de pommes."
+    status, found = server.ask("POST", "/api/attend", {"source": source})
+    assert status == 200
+    direct = regard.load("petit-fr-en").attend(source)
+    assert found["target"] == direct.target
+    assert [each["kind"] for each in found["maps"]] == ["encoder", "decoder", "cross"]
+    cross = found["maps"][2]
+    best = [node for node in found["beam"]["nodes"] if node["best"]]
+    assert len(best) == len(found["steps"]) == len(cross["writes"])
+    assert all(node["kept"] for node in best)
+    assert [node["parent"] for node in best[1:]] == [node["id"] for node in best[:-1]]
+    for step, node, label in zip(found["steps"], best, cross["writes"], strict=True):
+        assert step["token"] == node["token"] == label
+        assert label in [each["token"] for each in step["top"]]
+        assert len(step["top"]) == 10
+        assert step["top"] == sorted(step["top"], key=lambda each: -each["p"])
+    gold = find(source)
+    assert gold is not None
+    assert direct.target == gold.english
+    pairs = {(cross["writes"][row].strip("·"), cross["keys"][column].strip("·")) for row, column in found["gold"]}
+    assert ("never", "jamais") in pairs
+    assert ("He", "Il") in pairs
+    assert ("He", "mange") not in pairs
+    status, found = server.ask("POST", "/api/attend", {"source": source, "target": "He eats.", "model": "fr-en"})
+    assert status == 200
+    assert "beam" not in found
+    assert "gold" not in found
+    status, found = server.ask("POST", "/api/attend", {"source": "Once upon a time", "model": "noise"})
+    assert len(found["steps"]) == len(found["maps"][0]["queries"]) - 1
+
+
+def test_the_next_token(server: Running) -> None:
+    status, plain = server.ask("POST", "/api/next", {"text": "Once upon", "show": 200})
+    assert (status, plain["model"], len(plain["tokens"])) == (200, "noise", 200)
+    assert "".join(plain["text_tokens"]).startswith("Once")
+    assert all(each["p"] == pytest.approx(each["kept_p"]) for each in plain["tokens"])
+    tokenizer = server.shelf.by_name["noise"].model.tokenizer
+    assert tokenizer is not None
+    ids = tokenizer.encode("Once upon")
+    for each in plain["tokens"]:
+        assert each["end"] == (each["id"] == tokenizer.end)
+        assert "Once upon" + each["text"] == tokenizer.decode([*ids, each["id"]])
+    status, cut = server.ask("POST", "/api/next", {"text": "Once upon", "top_k": 5, "temperature": 0.5})
+    kept = [each["kept_p"] for each in cut["tokens"]]
+    assert sum(kept[:5]) == pytest.approx(1)
+    assert kept[5:] == [0] * 35
+    weights = [each["p"] ** 2 for each in cut["tokens"][:5]]
+    assert kept[:5] == pytest.approx([weight / sum(weights) for weight in weights])
+    status, sure = server.ask("POST", "/api/next", {"text": "Once upon", "temperature": 0})
+    assert [each["kept_p"] for each in sure["tokens"][:2]] == [1, 0]
+
+
+def test_the_openai_client(server: Running) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    assert [each.id for each in client.models.list()] == ["petit-fr-en", "fr-en", "noise"]
+    model = server.shelf.by_name["noise"].model
+    direct = model.generate("Once upon", max_tokens=12)[len("Once upon") :]
+    whole = client.completions.create(model="noise", prompt="Once upon", max_tokens=12, temperature=0)
+    assert whole.choices[0].text == direct
+    assert whole.choices[0].finish_reason == "length"
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens == 12
+    streamed = client.completions.create(
+        model="noise",
+        prompt="Once upon",
+        max_tokens=12,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    pieces = list(streamed)
+    assert "".join(piece.choices[0].text for piece in pieces if piece.choices) == direct
+    assert pieces[-1].usage is not None
+    assert pieces[-1].usage.total_tokens == whole.usage.total_tokens
+    drawn = [
+        client.completions.create(model="noise", prompt=["Once", "The cat"], n=2, seed=7, max_tokens=8, top_p=0.9)
+        for _ in range(2)
+    ]
+    assert [each.text for each in drawn[0].choices] == [each.text for each in drawn[1].choices]
+    assert [each.index for each in drawn[0].choices] == [0, 1, 2, 3]
+    assert len({each.text for each in drawn[0].choices}) == 4
+    first = model.generate("Once", max_tokens=8, temperature=1.0, top_p=0.9, seed=7)
+    assert drawn[0].choices[0].text == first[len("Once") :]
+    told = client.completions.create(model="noise", prompt="Once", max_tokens=3, temperature=0, logprobs=0, echo=True)
+    assert told.choices[0].text.startswith("Once")
+    assert told.choices[0].logprobs is not None
+    assert len(told.choices[0].logprobs.token_logprobs or []) == 3
+    with pytest.raises(openai.NotFoundError, match="not a model that writes"):
+        client.completions.create(model="fr-en", prompt="Once")
+    with pytest.raises(openai.BadRequestError, match="max_tokens"):
+        client.completions.create(model="noise", prompt="Once", max_tokens=100_000)
+
+
+def test_a_stop_string_ends_a_stream(server: Running) -> None:
+    model = server.shelf.by_name["noise"].model
+    whole = model.generate("Once", max_tokens=40)[len("Once") :]
+    stop = whole[5:8]
+    asked = {"model": "noise", "prompt": "Once", "max_tokens": 40, "temperature": 0, "stop": [stop], "stream": True}
+    status, content, headers = server.whole("POST", "/v1/completions", asked)
+    events = [line.removeprefix("data: ") for line in content.decode().split("\n\n") if line]
+    assert (status, events[-1], headers["content-type"].split(";")[0]) == (200, "[DONE]", "text/event-stream")
+    choices = [json.loads(event)["choices"][0] for event in events[:-1]]
+    assert "".join(each["text"] for each in choices) == whole[: whole.index(stop)]
+    assert [each["finish_reason"] for each in choices][-1] == "stop"
+
+
+def test_prompts_decoded_together_say_what_they_say_alone(server: Running) -> None:
+    prompts = ["Once", "The small black cat", "a", "Le petit chat noir dort. "]
+    asked = {"model": "noise", "temperature": 0.8, "seed": 3, "max_tokens": 20}
+    alone = [
+        server.ask("POST", "/v1/completions", {**asked, "prompt": each})[1]["choices"][0]["text"] for each in prompts
+    ]
+    together = server.ask("POST", "/v1/completions", {**asked, "prompt": prompts})[1]["choices"]
+    assert [each["text"] for each in together] == alone
+
+
+def test_long_writing_holds_up_nobody(server: Running) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def write() -> None:
+        begun.set()
+        server.ask("POST", "/v1/completions", {"model": "noise", "prompt": "Once", "max_tokens": 400, "seed": 1})
+        ended.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begun.wait()
+    time.sleep(0.2)
+    assert server.ask("POST", "/v1/completions", {"model": "noise", "prompt": "The", "max_tokens": 2})[0] == 200
+    assert server.ask("POST", "/api/translate", {"text": "Le chat dort."})[0] == 200
+    assert not ended.is_set()
+    thread.join()
+
+
+def test_labs_are_the_gallery(server: Running) -> None:
+    status, labs = server.ask("GET", "/api/labs")
+    assert status == 200
+    names = [lab["name"] for lab in labs]
+    assert [name for name in names if not name.endswith("-full")] == [name for name in NAMES if name in names]
+    assert len(labs) >= 15
+    full = next(lab for lab in labs if lab["name"] == "ablation-full")
+    assert full["command"].startswith("regard lab ablation --set full=true")
+    assert ["(B) d_k = 8", "908,800"] in [row[:2] for row in full["tables"][0]["rows"]]
+    heads = next(lab for lab in labs if lab["name"] == "heads")
+    assert [table["title"] for table in heads["tables"]] == ["What heads cost", "Two look-ups at once"]
+    assert heads["tables"][1]["head"] == ["heads × width", "first right", "second right", "both right"]
+    assert len(heads["claims"]) == 4
+    assert heads["notes"] == ["More layers would help one head, too: they can look again. Heads look at the same time."]
+    status, picture, headers = server.whole("GET", heads["picture"])
+    assert (status, picture[:4], headers["content-type"]) == (200, b"\x89PNG", "image/png")
+    for path in ("/labs/nothing.png", "/labs/..%2f..%2fREADME.md", "/labs/%2e%2e/README.png"):
+        assert server.whole("GET", path)[0] == 404
+
+
+def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
+    status, content, headers = server.whole("GET", "/page/look.js")
+    assert (status, content) == (200, (HERE / "look.js").read_bytes())
+    assert headers["content-type"].startswith("text/javascript")
+    assert server.whole("GET", "/page/look.js", if_none_match=headers["etag"])[0] == 304
+    assert server.whole("GET", "/")[0] == 200
+    for path in (
+        "/page/__init__.py",
+        "/page/..%2f__init__.py",
+        "/page/%2e%2e/serve/app.py",
+        "/page//etc/passwd",
+        "/page/",
+    ):
+        assert server.whole("GET", path)[0] == 404
+
+
+def test_openapi_describes_all(server: Running) -> None:
+    status, told = server.ask("GET", "/openapi.json")
+    asked = {
+        path: told["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        for path in ("/translate", "/v1/completions", "/api/next")
+    }
+    assert asked["/translate"]["alternatives"]["exclusiveMaximum"] == 16
+    assert {"minimum": 1, "maximum": 64, "type": "integer"} in asked["/v1/completions"]["n"]["anyOf"]
+    assert asked["/api/next"]["show"]["maximum"] == 200
+    assert status == 200
+    assert set(told["paths"]) == {
+        *("/health", "/api/models", "/api/translate", "/api/attend", "/api/next", "/api/labs", "/labs/{name}.png"),
+        *("/translate", "/languages", "/v1/completions", "/v1/models", "/v1/models/{name}"),
+    }
+    assert "422" not in json.dumps(told)
+    for name in ("/docs", "/redoc"):
+        assert server.whole("GET", name)[0] == 404

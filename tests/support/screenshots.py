@@ -1,0 +1,63 @@
+"""The pictures of the page in docs/: `python -m tests.support.screenshots [NAME=FOLDER]`.
+
+The model that is named writes: without a language model there is no picture of that.
+"""
+
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from PIL import Image
+
+from tests.support.browser import chromium, serving
+
+DOCS = Path(__file__).parents[2] / "docs"
+SENTENCE = "Il y a trois livres sur la table."
+
+
+def shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
+    """Of each picture: its name, the window, the address, and what to wait for."""
+    desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
+    look = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
+    night = {"viewport": {"width": 1920, "height": 1080}, "color_scheme": "dark"}
+    phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "device_scale_factor": 2}
+    found: list[tuple[str, dict[str, Any], str, str]] = [
+        ("page-look", desk, f"#/look?{urlencode(look | {'step': 5})}", ".beam"),
+        ("page-look-dark", night, f"#/look?{urlencode(look | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
+        ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".others li"),
+    ]
+    if writer:
+        begun = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
+        found.append(("page-write", desk, f"#/write?{urlencode(begun)}", ".bars button"))
+    return found
+
+
+def small(png: bytes) -> bytes:
+    """The same picture in 256 colours."""
+    buffer = BytesIO()
+    Image.open(BytesIO(png)).convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE).save(
+        buffer, "png", optimize=True
+    )
+    return buffer.getvalue()
+
+
+def main(models: list[str]) -> None:
+    """Serve, look and keep what is seen."""
+    writer = models[0].partition("=")[0] if models else None
+    with serving(["fr-en", "petit-fr-en", *models]) as address, chromium() as browser:
+        for name, window, hash_, wait in shots(writer):
+            page = browser.new_page(**window)
+            page.goto(address + hash_)
+            page.wait_for_selector(wait)
+            page.wait_for_load_state("networkidle")
+            page.wait_for_timeout(500)  # what moves has come to rest
+            path = DOCS / f"{name}.png"
+            path.write_bytes(small(page.screenshot()))
+            print(f"{path}  {path.stat().st_size:,} bytes")
+            page.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

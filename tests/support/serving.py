@@ -1,0 +1,95 @@
+"""Servers for tests: real ones, on free ports of loopback."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import regard
+from regard.api import Model
+from regard.data.tokenizer import Tokenizer
+from regard.server.app import create_app
+from regard.server.guards import Rules, rules
+from regard.server.listen import bind, server
+from regard.server.model_registry import Shelf, shelf
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that listens."""
+
+    port: int
+    shelf: Shelf
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, method: str, path: str, told: Any = None, **headers: str) -> tuple[int, Any]:
+        """Status and answer; bytes are sent as they are, anything else as JSON."""
+        status, content, _ = self.whole(method, path, told, **headers)
+        return status, json.loads(content)
+
+    def whole(self, method: str, path: str, told: Any = None, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        body = told if told is None or isinstance(told, bytes) else json.dumps(told).encode()
+        kind = {} if told is None else {"content-type": "application/json"}
+        sent = kind | {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, path, body, sent)
+            with connection.getresponse() as answer:
+                return answer.status, answer.read(), {key.lower(): value for key, value in answer.getheaders()}
+        finally:
+            connection.close()
+
+    def raw(self, sent: bytes, timeout: float = 5.0) -> bytes:
+        """All that comes back, until the server closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            connection.sendall(sent)
+            found = b""
+            while piece := connection.recv(65536):
+                found += piece
+            return found
+
+
+@contextmanager
+def running(models: Shelf, guards: Rules | None = None) -> Iterator[Running]:
+    """A server in a thread; engines cannot be started twice, and so each needs models of its own."""
+    listener = bind("127.0.0.1", 0)
+    ready = threading.Event()
+    app = create_app(models, guards or rules("127.0.0.1", (), (), None))
+    uvicorn = server(app, ready.set, models.end)
+    thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield Running(listener.getsockname()[1], models)
+    finally:
+        uvicorn.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+WORDS = "Le petit chat noir dort. The small black cat is sleeping. Once upon a time there was a cat, and it slept."
+
+
+def language_model(seed: int = 0) -> Model:
+    """A small one that learned nothing: what it says is noise, and always the same."""
+    torch.manual_seed(seed)
+    tokenizer = Tokenizer.train([WORDS] * 3, 320)
+    config = regard.ModelConfig(
+        kind="decoder", vocab_size=tokenizer.size, d_model=32, heads=2, layers=2, d_ff=64, dropout=0.0
+    )
+    return Model(regard.build(config).eval(), tokenizer, regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,)))
+
+
+def all_models() -> Shelf:
+    """Both bundled translators, and a language model."""
+    models = {name: regard.load(name) for name in ("petit-fr-en", "fr-en")}
+    return shelf({**models, "noise": language_model()}, "float32")

@@ -1,0 +1,174 @@
+"""The house itself: which way imports go, which names are public, what the README draws, how soon --help answers."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.data.tokenizer import Tokenizer
+
+ROOT = Path(__file__).parent.parent
+
+# A package imports only from packages in earlier sets; packages in one set do not import each other.
+ORDER: list[set[str]] = [
+    {"regard"},  # the lazy public names: imports nothing of ours
+    {"regard.errors", "regard.system_memory", "regard.threads"},
+    {"regard.formatting", "regard.page"},
+    {"regard.atomic_files", "regard.untrusted_files"},
+    {"regard.config"},
+    {"regard.model", "regard.data", "regard.petit", "regard.models"},
+    {"regard.storage"},
+    {"regard.decoding"},
+    {"regard.interop"},
+    {"regard.api"},
+    {"regard.evaluation"},
+    {"regard.training"},
+    {"regard.plots"},
+    {"regard.labs", "regard.course", "regard.demo"},
+    {"regard.server"},
+    {"regard.cli"},
+    {"regard.__main__"},
+]
+
+
+def modules() -> list[str]:
+    found = pkgutil.walk_packages(regard.__path__, "regard.")
+    return ["regard", *(module.name for module in found)]
+
+
+def place(module: str) -> tuple[int, str]:
+    """How far right a module stands, and the part it belongs to: the longest name in ORDER that it begins with."""
+    known = [(name, level) for level, names in enumerate(ORDER) for name in names]
+    fitting = [(name, level) for name, level in known if module == name or module.startswith(f"{name}.")]
+    name, level = max(fitting, key=lambda each: len(each[0]))
+    assert name != "regard" or module == "regard", f"{module} has no place in the order of imports"
+    return level, name
+
+
+def imported_by(module: str) -> set[str]:
+    """What of ours a module imports, wherever the import stands; what is for type checkers alone does not count."""
+    path = ROOT.joinpath(*module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tree = ast.parse(source.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    names = set()
+    known = set(modules())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}: a relative import"
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in known else str(node.module) for name in whole}
+    return {name for name in names if name.split(".")[0] == "regard"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_go_one_way(module: str) -> None:
+    level, part = place(module)
+    for other in imported_by(module):
+        other_level, other_part = place(other)
+        assert other_level < level or other_part == part, f"{module} imports {other}"
+
+
+def test_the_walk_finds_what_it_forbids() -> None:
+    assert "regard.model.masks" in imported_by("regard.model.attention")
+    assert place("regard.plots.heat_map") < place("regard.server.app")
+
+
+def test_public_names() -> None:
+    assert set(regard.__all__) == {
+        "Model",
+        "ModelConfig",
+        "MultiHeadAttention",
+        "SpecialIds",
+        "__version__",
+        "attention",
+        "build",
+        "causal_mask",
+        "combine_heads",
+        "export",
+        "load",
+        "packed_mask",
+        "padding_mask",
+        "prefix_mask",
+        "preset",
+        "split_heads",
+        "watch",
+    }
+    for name in regard.__all__:
+        assert getattr(regard, name).__doc__ if name != "__version__" else regard.__version__
+    assert dir(regard) == sorted(regard.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'attension'"):
+        regard.attension  # noqa: B018
+
+
+def test_names_for_type_checkers_are_the_names_at_run_time() -> None:
+    tree = ast.parse((ROOT / "regard/__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    told = {
+        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert told == regard._HOME
+
+
+def test_the_version_is_the_packages() -> None:
+    assert f'version = "{regard.__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_users_run_it")
+def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", readme, re.S)
+    assert examples
+    tokenizer = Tokenizer.train(["Le petit chat noir dort. The cat is sleeping."], 300).frame(after=[0])
+    special = regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
+    model = regard.Model(regard.build(regard.preset("tiny", vocab_size=tokenizer.size)).eval(), tokenizer, special)
+    model.save(tmp_path / "model")
+    names: dict[str, object] = {"regard": regard, "FOLDER": tmp_path / "model", "OUT": tmp_path / "out"}
+    for example in examples:
+        exec(example, names)
+    refusals = re.findall(r"^>>> (.*)\n(ValueError: .*)$", readme, re.M)
+    assert refusals
+    for call, message in refusals:
+        with pytest.raises(ValueError, match=r".") as caught:
+            eval(call, {"regard": regard})
+        assert f"ValueError: {caught.value}" == message
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    program = "import sys, regard.cli; print(*(n for n in ('torch', 'numpy', 'jaxtyping') if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+KERNELS = {"regard.model.tile_attention", "regard.training.loss_kernel"}
+"""written in Triton, which comes with PyTorch for CUDA alone"""
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if name != "regard.__main__"])
+def test_examples_in_docstrings(module: str) -> None:
+    if module in KERNELS and find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    assert not doctest.testmod(importlib.import_module(module)).failed
+
+
+def test_every_package_in_use_is_pinned() -> None:
+    """The constraints name each requirement of pyproject.toml, and torch exactly as it should be."""
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+    known = {name.lower().replace("_", "-") for name in pins}
+    wanted = set(re.findall(r'"([\w-]+)>=[\d.]+"', (ROOT / "pyproject.toml").read_text()))
+    assert len(wanted) > 10
+    assert wanted <= known
+    assert pins["torch"] == "2.13.0"

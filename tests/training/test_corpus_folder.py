@@ -1,0 +1,311 @@
+"""Text found in a folder by its names: one's own, and as mtdata leaves it."""
+
+import gzip
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.corpus import Corpus, Problems
+from regard.training.corpus_folder import FORMATS, LISTED, PARTS, VALIDATION, Found, find, languages_of
+from regard.training.preparation import make_task
+from regard.training.recipe import Data, Recipe, located, spelled_out
+from regard.training.recipe_files import as_toml, read_recipe
+from tests.cli.test_cli import regard
+
+# What mtdata 0.5.1 wrote from text that was put into its cache: `get -l fra-eng`, with and without --merge, --compress,
+# one or more sets to validate on; `get-recipe` writes what `get --merge` does. An arrow is a link.
+MERGED = """
+    dev.eng -> tests/Statmt-newstest-2013-eng-fra.eng
+    dev.fra -> tests/Statmt-newstest-2013-eng-fra.fra
+    mtdata.signature.txt
+    references.bib
+    test1.eng -> tests/Statmt-newstest-2012-eng-fra.eng
+    test1.fra -> tests/Statmt-newstest-2012-eng-fra.fra
+    tests/.valid.Statmt-newstest-2012-eng-fra
+    tests/.valid.Statmt-newstest-2013-eng-fra
+    tests/Statmt-newstest-2012-eng-fra.eng
+    tests/Statmt-newstest-2012-eng-fra.fra
+    tests/Statmt-newstest-2013-eng-fra.eng
+    tests/Statmt-newstest-2013-eng-fra.fra
+    train-parts/.valid.Statmt-europarl-10-fra-eng
+    train-parts/.valid.Statmt-news_commentary-18.1-eng-fra
+    train-parts/Statmt-europarl-10-fra-eng.eng
+    train-parts/Statmt-europarl-10-fra-eng.fra
+    train-parts/Statmt-news_commentary-18.1-eng-fra.eng
+    train-parts/Statmt-news_commentary-18.1-eng-fra.fra
+    train.eng
+    train.fra
+    train.meta.jsonl.gz
+    train.stats.json
+"""
+PARTED = "\n".join(line for line in MERGED.splitlines() if not re.match(r" +(train\.|test1)", line))
+COMPRESSED = "\n".join(
+    re.sub(r"^( +train\S*\.(eng|fra))$", r"\1.gz", line)
+    for line in MERGED.splitlines()
+    if not line.startswith("    dev")
+)
+BRAZILIAN = """
+    dev.eng -> tests/OPUS-tatoeba-v20220303-eng-por.eng
+    dev.por -> tests/OPUS-tatoeba-v20220303-eng-por.por
+    tests/OPUS-tatoeba-v20220303-eng-por.eng
+    tests/OPUS-tatoeba-v20220303-eng-por.por
+    train-parts/.valid.OPUS-gnome-v1-eng-por_BR
+    train-parts/OPUS-gnome-v1-eng-por_BR.eng
+    train-parts/OPUS-gnome-v1-eng-por_BR.por_BR
+    train-parts/OPUS-tatoeba-v20230412-eng-por.eng
+    train-parts/OPUS-tatoeba-v20230412-eng-por.por
+    train.eng
+    train.meta.jsonl.gz
+    train.por_BR
+"""
+PART = f"{PARTS}/Statmt-europarl-10-fra-eng", f"{PARTS}/Statmt-news_commentary-18.1-eng-fra"
+
+
+def lay(folder: Path, names: str) -> Path:
+    """A folder with these files, each of which says its name."""
+    for line in names.split("\n"):
+        name, _, target = line.strip().partition(" -> ")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if target:
+            path.symlink_to(target)
+        elif name:
+            text = f"{name}\n".encode()
+            path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return folder
+
+
+def pair(stem: str, source: str, target: str) -> Corpus:
+    return Corpus((f"{stem}.{source}", f"{stem}.{target}"))
+
+
+FRENCH = pair("train", "fra", "eng")
+
+
+@pytest.mark.parametrize(
+    ("names", "languages", "found"),
+    [
+        (MERGED, "fra eng", Found((FRENCH,), pair("dev", "fra", "eng"), (pair("test1", "fra", "eng"),))),
+        (PARTED, "eng fra", Found(tuple(pair(part, "eng", "fra") for part in PART), pair("dev", "eng", "fra"), ())),
+        (COMPRESSED, "fra eng", Found((pair("train", "fra.gz", "eng.gz"),), None, (pair("test1", "fra", "eng"),))),
+        (BRAZILIAN, "por_BR eng", Found((pair("train", "por_BR", "eng"),), pair("dev", "por", "eng"), ())),
+        (BRAZILIAN, "eng por", Found((pair("train", "eng", "por_BR"),), pair("dev", "eng", "por"), ())),
+        ("train.fr\ntrain.en\ntrain.de\ntest.fr", "fr en", Found((pair("train", "fr", "en"),), None, ())),
+    ],
+)  # fmt: skip
+def test_what_is_found(names: str, languages: str, found: Found, tmp_path: Path) -> None:
+    assert find(lay(tmp_path, names), languages.split()) == found
+
+
+def test_parts_of_one_language_and_its_regions(tmp_path: Path) -> None:
+    apart = "\n".join(line for line in BRAZILIAN.splitlines() if not re.match(r" +train\.", line))
+    found = find(lay(tmp_path, apart), ["por_BR", "eng"])
+    assert [corpus.files[0] for corpus in found.train] == [
+        f"{PARTS}/OPUS-gnome-v1-eng-por_BR.por_BR",
+        f"{PARTS}/OPUS-tatoeba-v20230412-eng-por.por",
+    ]
+
+
+def test_tests_that_are_not_whole_are_passed_over(tmp_path: Path) -> None:
+    lay(tmp_path, "train.fr\ntrain.en\ntest.fr\ntest1.fr\ntest1.en\ntest2.fr\ntest2.en\ntest2.en.gz")
+    assert find(tmp_path, ["fr", "en"]).tests == (pair("test1", "fr", "en"),)
+
+
+def test_the_named_region_goes_before_another(tmp_path: Path) -> None:
+    lay(tmp_path, "train.en\ntrain.pt\ntrain.pt_BR\ndev.en\ndev.pt_PT")
+    assert find(tmp_path, ["pt", "en"]).train == (pair("train", "pt", "en"),)
+    assert find(tmp_path, ["pt_BR", "en"]).train == (pair("train", "pt_BR", "en"),)
+    with pytest.raises(ValueError, match=r"has train\.pt and train\.pt_BR: which is meant\? Keep one"):
+        find(tmp_path, ["pt_AO", "en"])
+
+
+CODE = st.from_regex(r"[a-z]{2,3}", fullmatch=True).filter(lambda code: code not in FORMATS)
+NOISE = st.from_regex(r"(notes|trains|device|train\.meta|\.hidden)\.[a-z]{2,5}", fullmatch=True)
+
+
+@given(
+    st.lists(CODE, min_size=2, max_size=4, unique=True),
+    st.sampled_from([None, *VALIDATION]),
+    st.sampled_from(["", ".gz", ".xz"]),
+    st.lists(NOISE, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_two_languages_out_of_several_whatever_else_there_is(
+    codes: list[str], validation: str | None, suffix: str, noise: list[str], order: random.Random
+) -> None:
+    stems = ["train", *([validation] if validation else [])]
+    names = [f"{stem}.{code}{suffix}" for stem in stems for code in codes] + noise
+    order.shuffle(names)
+    with TemporaryDirectory() as folder:
+        for name in names:
+            (Path(folder) / name).touch()
+        found = find(Path(folder), codes[:2])
+        assert languages_of(Path(folder)) == sorted(codes)
+    ends = [f"{code}{suffix}" for code in codes[:2]]
+    assert found.train == (pair("train", *ends),)
+    assert found.validation == (pair(validation, *ends) if validation else None)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("", r"no text to learn from: neither train\.fr with train\.en .* nor pairs .* train-parts/.*in it is nothing"),
+        ("train.fra\ntrain.eng", r"Name the files so, or the languages as they end; in it is train\.eng, train\.fra"),
+        ("a.fr\na.en\ntrain-parts/a.de", r"no text to learn from.*in it is a\.en, a\.fr, train-parts/"),
+        ("train.fr\ndev.en", r"train\.fr has no other side: there is no train\.en"),
+        ("train.fr\ntrain.en\nval.en", r"val\.en has no other side: there is no val\.fr"),
+        ("train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.en", r"train-parts/b\.en has no other side: .*no b\.fr"),
+        ("train.fr\ntrain.en\ntrain.en.gz", r"has train\.en and train\.en\.gz: which is meant"),
+        ("train.fr\ntrain.en\ndev.fr\ndev.en\nval.fr\nval.en", r"has dev\.fr \+ dev\.en, val\.fr \+ val\.en: keep one"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant(names: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        find(lay(tmp_path, names), ["fr", "en"])
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_folders_are_no_files(tmp_path: Path) -> None:
+    lay(tmp_path, "train.fr/x\ntrain.en/x\ntrain-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr/x")
+    assert find(tmp_path, ["fr", "en"]).train == (pair(f"{PARTS}/a", "fr", "en"),)
+
+
+def test_one_file_is_not_both_sides(tmp_path: Path) -> None:
+    lay(tmp_path, "train.en")
+    with pytest.raises(ValueError, match=r"train\.en would be both sides, en_GB and en_US"):
+        find(tmp_path, ["en_GB", "en_US"])
+    with pytest.raises(ValueError, match="languages en and en"):
+        find(tmp_path, ["en", "en"])
+
+
+def test_a_long_list_is_cut(tmp_path: Path) -> None:
+    lay(tmp_path, "\n".join(f"{i:02}.txt" for i in range(LISTED + 5)))
+    with pytest.raises(ValueError, match=r"in it is 00\.txt, .*11\.txt, and 5 more$"):
+        find(tmp_path, ["fr", "en"])
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    lay(tmp_path, "train.fr")
+    with pytest.raises(ValueError, match=r"nowhere: there is no such folder; --set data\.folder=FOLDER"):
+        find(tmp_path / "nowhere", ["fr", "en"])
+    with pytest.raises(ValueError, match=r"train\.fr: is a file: name the folder"):
+        find(tmp_path / "train.fr", ["fr", "en"])
+
+
+# In a recipe
+
+
+def test_a_recipe_without_files_has_them_spelled_out(tmp_path: Path) -> None:
+    data = Data(folder=str(lay(tmp_path, MERGED)), languages=("fra", "eng"), held_out=0.1)
+    named = spelled_out(data)
+    assert named == replace(data, train=(FRENCH,), validation=pair("dev", "fra", "eng"), held_out=0.0)
+    assert spelled_out(named) == named
+    whole = located(data)
+    assert whole == located(named)
+    assert whole.validation is not None
+    (row,) = whole.validation.rows(Problems())  # through the links
+    assert row.fields == ("tests/Statmt-newstest-2013-eng-fra.fra", "tests/Statmt-newstest-2013-eng-fra.eng")
+    recipe = Recipe(name="mine", data=named)
+    (tmp_path / "mine.toml").write_text(as_toml(recipe))
+    assert read_recipe(str(tmp_path / "mine.toml")) == recipe
+
+
+def test_what_is_named_is_not_sought(tmp_path: Path) -> None:
+    lay(tmp_path, "train.fr\ntrain.en\ndev.fr\ndev.en\nother.fr\nother.en")
+    data = Data(folder=str(tmp_path), languages=("fr", "en"), validation=pair("other", "fr", "en"))
+    assert spelled_out(data).validation == pair("other", "fr", "en")
+    lay(tmp_path, "val.fr\nval.en")  # which would be one too many
+    assert spelled_out(data).validation == pair("other", "fr", "en")
+    named = Data(folder=str(tmp_path), languages=("fr", "en"), train=(pair("other", "fr", "en"),))
+    assert spelled_out(named) == named
+    assert spelled_out(Data(petit=5)) == Data(petit=5)
+
+
+def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None:
+    data = Data(folder=str(lay(tmp_path, COMPRESSED)), languages=("fra", "eng"))
+    with pytest.raises(ValueError, match=r"no text to validate on, which would be called dev, .*data\.held_out=0\.02"):
+        spelled_out(data)
+    named = spelled_out(replace(data, held_out=0.1))
+    assert (named.validation, named.held_out) == (None, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [("train.fr\ntrain.en", r'in en and fr: say --set \'data.languages=\["en", "fr"\]\', or the other way round'),
+     ("train.fr\ntrain.en\ntrain.de", "in de and en and fr: say"),
+     ("train.tags", "has no text to learn from"),
+     ("train.tsv", r'no text to learn from.*one file is named with its sides, .*files=\["train.tsv"\], columns='),
+     ("train.jsonl.gz", r'data\.train=\[\{files=\["train.jsonl.gz"\], keys=\["fr", "en"\]\}\]; in it is'),
+     ("train.txt", "has no text to learn from"),
+     ("train.csv\ntrain.json\ntrain.txt\ntrain.fr\ntrain.en", "in en and fr: say"),
+     ("train.fr/a\ntrain.en/a", r"has no text to learn from.*in it is train\.en/, train\.fr/"),
+     ("train.tsv\ntrain.fr/a\ntrain-parts/a.fr\ntrain-parts/a.en", "in en and fr: say")],
+)  # fmt: skip
+def test_the_direction_must_be_said(names: str, asked: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=asked):
+        spelled_out(Data(folder=str(lay(tmp_path, names)), held_out=0.1))
+
+
+def test_other_tasks_name_their_files(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="for the task language name the files"):
+        Data(folder=str(tmp_path), task="language")
+    with pytest.raises(ValueError, match=r"there is no text: .*or a data.folder that has train\.fr and train\.en"):
+        Data()
+
+
+def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+    lay(tmp_path, MERGED)
+    (tmp_path / "tests/Statmt-newstest-2013-eng-fra.eng").unlink()
+    with pytest.raises(ValueError, match=r"dev\.eng: there is no such file"):
+        located(Data(folder=str(tmp_path), languages=("fra", "eng")))
+
+
+@pytest.mark.parametrize("name", ["small-corpus", "medium-corpus", "large-corpus"])
+def test_a_recipe_for_ones_own_text_takes_a_folder(name: str, tmp_path: Path) -> None:
+    changes = [f"data.folder={lay(tmp_path, MERGED)}", 'data.languages=["fra", "eng"]']
+    recipe = read_recipe(name, changes)
+    assert recipe.data.sought
+    assert spelled_out(recipe.data).train == (FRENCH,)
+    assert recipe.data.held_out > 0
+
+
+def test_a_task_is_made_of_what_is_found(tmp_path: Path) -> None:
+    lay(tmp_path / "mine", PARTED)
+    changes = [f"data.folder={tmp_path / 'mine'}", 'data.languages=["eng", "fra"]', "model.d_model=8", "model.layers=1"]
+    task = make_task(read_recipe("small-corpus", changes), tmp_path / "cache", packed=False)
+    assert task.count == 2
+    assert len(task.examples) == 1
+
+
+# As a person looks at it
+
+
+def test_check_takes_a_folder(tmp_path: Path) -> None:
+    lay(tmp_path, "train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr.gz\ntrain-parts/b.en")
+    leak = "A sentence that is long enough to be a leak.\n"
+    for name in ("dev.fr", "dev.en", "train-parts/a.en"):
+        (tmp_path / name).write_text(leak)
+    done = regard("data", "check", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    shown = re.sub(r"\s+", "", done.stdout)
+    assert "tolearnfrom:train-parts/a.en+train-parts/a.fr,train-parts/b.en+train-parts/b.fr.gz" in shown
+    assert "tovalidateon:dev.en+dev.fr" in shown
+    assert done.stdout.count("1 rows in") == 2
+    assert re.findall(r"testsentencesfoundhere(\d)", shown) == ["1", "0"]
+    (tmp_path / "other.fr").write_text("Something else that is long enough.\n")
+    done = regard("data", "check", str(tmp_path), "--languages", "fr, en", "--test", str(tmp_path / "other.fr"))
+    assert re.findall(r"test sentences found here +(\d)", done.stdout) == ["0", "0"]
+
+
+def test_check_says_what_it_cannot_look_at(tmp_path: Path) -> None:
+    done = regard("data", "check", str(lay(tmp_path, "train.fr\ntrain.en\ntrain.de")))
+    assert done.returncode == 2
+    assert "here are de, en, fr: name two, --languages fr,en" in done.stderr
+    done = regard("data", "check", str(tmp_path), "--columns", "1,2")
+    assert "is a folder: --columns, --keys and --labelled are for files" in done.stderr

@@ -1,0 +1,308 @@
+"""Recipes made to do harm: each ends as a recipe or as a short message, in little memory and time."""
+
+import resource
+import subprocess
+import sys
+import time
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from regard import cli
+from regard.config import ModelConfig, Strict, preset
+from regard.decoding.options import Decoding
+from regard.training import preparation as task
+from regard.training.preparation import check_memory
+from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe_files import MAX_TOML, SECTIONS, read_recipe
+from tests.support.oracles import small
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_checks_of_types() -> Iterator[None]:
+    """What a mistake in a recipe meets is our own error."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+DATA = "[data]\npetit = 10\n"
+HOSTILE: dict[str, tuple[str | bytes, str]] = {
+    "a key of 50,000 parts": (".".join(["a"] * 50_000) + " = 1", ":1: .*a key has more than 16 parts"),
+    "a table of 50,000 parts": (f"[{'.'.join(['a'] * 50_000)}]", "a key has more than 16 parts"),
+    "a key of 50,000 texts": (" . ".join(['"a"', "'b'"] * 25_000) + " = 1", "a key has more than 16 parts"),
+    "a key of parts in braces": (f"a = {{ {'.'.join(['a'] * 50_000)} = 1 }}", "a key has more than 16 parts"),
+    "500 brackets": ("a = " + "[" * 500, "brackets are nested more than 16 deep"),
+    "500 pairs of brackets": ("a = " + "[" * 500 + "]" * 500, "brackets are nested more than 16 deep"),
+    "a million brackets": ("a = " + "[" * 900_000, "brackets are nested more than 16 deep"),
+    "500 braces": ("a = " + "{a=" * 500, "brackets are nested more than 16 deep"),
+    "brackets behind a text": ('a = "]" #]\nb = ' + "[" * 20, ":2: .*nested more than 16"),
+    "too many bytes": ("#" * (MAX_TOML + 1), "1,000,001 bytes: 1,000,000 are the most"),
+    "no UTF-8": (b"\xff\xfe", "is not in UTF-8"),
+    "zeros": (b"\0" * 1_000, "no TOML"),
+    "a long number": (DATA + "seed = " + "9" * 5_000, "Exceeds the limit"),
+    "a long number in base 16": (
+        "[data]\npetit = 0x" + "f" * 90_000,
+        "petit=a number of more than 4,300 digits is too",
+    ),
+    "a long number for a text": (DATA + "folder = 0x" + "f" * 90_000, "folder=a number of more than 4,300 digits is a"),
+    "a long number for a choice": (DATA + "task = 0x" + "f" * 90_000, "task=a number of more than 4,300 digits is not"),
+    "a long text for a choice": (DATA + f'task = "{"x" * 900_000}"', "task='xxx"),
+    "a long key": (DATA + "x" * 900_000 + " = 1", "no key 'xxx"),
+    "a long section": (DATA + f"[{'x' * 900_000}]", "no section .xxx"),
+    "a long corpus": (f"[data]\ntrain = [{'1,' * 40_000}]", "data.train=1 is no corpus"),
+    "a vocabulary of 2e9": (DATA + "[tokenizer]\nvocab_size = 2_000_000_000", "vocab_size=2000000000 is too large"),
+    "1e8 layers": (DATA + "[model]\nlayers = 100_000_000", "layers=100000000 is too large: it must be at most 1,000"),
+    "a width of 1e8": (DATA + "[model]\nd_model = 100_000_000", "d_model=100000000 is too large"),
+    "1e14 parameters": (DATA + "[model]\nd_model = 100_000\nd_ff = 1_000_000\nlayers = 900", "parameters: 1,000,000,"),
+    "escaped quotes by the line": ('\\"""\n' * 200_000, "no TOML"),
+    "escaped quotes in a text": ('a = """' + '\\"""\n' * 190_000, "no TOML"),
+    "escaped quotes in a line": ('a = "' + '\\"' * 490_000 + "\n", "no TOML"),
+    "two quotes again and again": ("a = '''" + "''a" * 330_000, "no TOML"),
+    "a million quotes": ("a = " + '"' * 999_990, "no TOML"),
+    "quotes after backslashes": ('\\\n"' * 330_000, "no TOML"),
+    "5,000,001 pairs of Petit": (
+        "[data]\npetit = 5_000_001",
+        "petit=5000001 is too large: it must be at most 5,000,000",
+    ),
+    "an escape": (DATA + '"a\\u001b[31m\\u0000" = 1', "no key"),
+    "an escape in a section": ('["\\u001b]0;owned\\u0007\\u009b\\u202e"]\na = 1', "no section"),
+    "an escape in the file": (DATA + 'folder = "\x1b[2J"', "Illegal character"),
+}
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "hostile.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_a_hostile_recipe_is_refused_by_a_short_message(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, message = HOSTILE[name]
+    path = written(tmp_path, content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_recipe(str(path))
+    assert caught.type is ValueError
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) <= 1_000
+    monkeypatch.setattr(sys, "argv", ["regard", "train", str(path), "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    error = capsys.readouterr().err
+    assert end.value.code == 2
+    assert error.startswith("regard: ")
+    assert error.count("\n") < 4
+    assert error.replace("\n", "").isprintable()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_a_hostile_recipe_takes_linear_time(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, HOSTILE[name][0])
+    started = time.process_time()
+    with pytest.raises(ValueError, match="hostile"):
+        read_recipe(str(path))
+    assert time.process_time() - started < 20  # it takes about a second; quadratic time would take an hour
+
+
+PROGRAM = """
+import resource, sys
+from regard.training.recipe_files import read_recipe
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 300_000_000, taken + 300_000_000))
+for path in sys.argv[1:]:
+    try:
+        read_recipe(path)
+    except ValueError:
+        print("refused")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is measured on Linux")
+def test_hostile_recipes_take_little_memory(tmp_path: Path) -> None:
+    """In a process that may take 300 MB more than it has: an allocation beyond that would be a MemoryError."""
+    paths = []
+    for number, (content, _) in enumerate(HOSTILE.values()):
+        (tmp_path / str(number)).mkdir()
+        paths.append(str(written(tmp_path / str(number), content)))
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout.split() == ["refused"] * len(HOSTILE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (".".join(["data"] * 10_000) + "=1", "a key has more than 16 parts"),
+        ("train.steps=1" + "0" * 5_000, "Train.steps='1000.*… is a str: it must be int"),
+        ("train.steps=0x" + "f" * 5_000, "steps=a number of more than 4,300 digits is too large"),
+        ("data.train=" + "[" * 5_000, "data.train=.* is no corpus"),
+        ("data.folder=" + "x" * 200_000, "a change of more than 100,000 characters"),
+        ("tokenizer.vocab_size=2000000000", "vocab_size=2000000000 is too large: it must be at most 1,000,000"),
+    ],
+)
+def test_a_hostile_change_is_refused(tmp_path: Path, change: str, message: str) -> None:
+    path = written(tmp_path, DATA)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_recipe(str(path), [change])
+    assert len(str(caught.value)) <= 1_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a = "[[[[[[[[[[[[[[[[[[[[[[[[[[["',
+        "a = '''\n" + "[" * 40 + "'''",
+        'a = """' + "a." * 40 + '\\""""',
+        "# " + "a." * 40 + "[" * 40,
+        "a = [1]\n" * 1 + "".join(f"b{i} = [[1, [2]], {{ c = 3 }}]\n" for i in range(100)),
+    ],
+)
+def test_brackets_and_dots_in_texts_are_no_structure(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ValueError, match=r"there is no section|a is a section|no section \[data\]"):
+        read_recipe(str(path))
+
+
+# Hypothesis
+
+NUMBERS = st.one_of(
+    st.integers(-(10**40), 10**40), st.floats(), st.sampled_from([2**31, 2**63, 2**64, 10**18, -1, 0, 1e308, -1e-308])
+)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(NUMBERS, st.booleans(), st.text(max_size=20)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "files", "keys"]), inner),
+    max_leaves=5,
+)
+KEYS = {
+    section: [each.name for each in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
+    for section, kind in SECTIONS.items()
+}
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + "".join(f"\\U{ord(c):08x}" if not 0xD800 <= ord(c) < 0xE000 else "?" for c in value) + '"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {toml(each)}' for key, each in value.items())} }}"
+    return repr(value)
+
+
+SETTINGS = st.lists(
+    st.sampled_from(sorted(KEYS)).flatmap(
+        lambda section: st.tuples(st.just(section), st.sampled_from([*KEYS[section], "nonsense"]), VALUES)
+    ),
+    max_size=4,
+)
+SOUP = st.lists(
+    st.sampled_from(
+        ["[", "]", "[[", "{", "}", "=", ".", ",", '"', "'", '"""', "'''", "#", "\n", "data", "train", "petit", "1e400"]
+    )
+    | st.text(max_size=3),
+    max_size=60,
+).map("".join)
+
+
+def outcome(folder: Path, text: str, changes: list[str]) -> None:
+    """A recipe, or a ValueError of a few lines."""
+    path = written(folder, text.encode(errors="replace"))
+    message = ""
+    try:
+        assert isinstance(read_recipe(str(path), changes), Recipe)
+    except ValueError as error:
+        message = str(error)
+    assert len(message) <= 1_000
+    assert message.count("\n") < 4
+
+
+@given(SETTINGS, st.booleans())
+@example([("train", "steps", 10**40)], False)
+def test_any_value_for_any_key(tmp_path_factory: pytest.TempPathFactory, told: list[Any], as_changes: bool) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    if as_changes:
+        outcome(folder, DATA, [f"{section}.{key}={toml(value)}" for section, key, value in told])
+        return
+    sections: dict[str, dict[str, Any]] = {"data": {"petit": 10}}
+    for section, key, value in told:
+        sections.setdefault(section, {})[key] = value
+    lines = [f"[{name}]\n" + "".join(f"{k} = {toml(v)}\n" for k, v in each.items()) for name, each in sections.items()]
+    outcome(folder, "\n".join(lines), [])
+
+
+@given(SOUP)
+def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    outcome(tmp_path_factory.getbasetemp(), text, [])
+    outcome(tmp_path_factory.getbasetemp(), DATA, [f"data.train={text}", f"data.{text}"])
+
+
+# Numbers
+
+CONFIGS: dict[type[Strict], dict[str, Any]] = {
+    ModelConfig: {"vocab_size": 100, "d_model": 24, "heads": 2},
+    Data: {"petit": 10},
+    TokenizerSection: {},
+    Train: {},
+    Decoding: {},
+}
+NUMERIC = [
+    (kind, each.name, value)
+    for kind in CONFIGS
+    for each in fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    for hint in [typing.get_type_hints(kind)[each.name]]
+    if {int, float} & {hint, *typing.get_args(hint)} and typing.get_origin(hint) is not tuple
+    for value in ([10**12 * 10**9, 10**5_000] if int in {hint, *typing.get_args(hint)} else [1e300])
+]
+
+
+def test_there_are_numbers() -> None:
+    assert len(NUMERIC) > 60
+    assert all(each.default is not MISSING or each.name == "vocab_size" for each in fields(ModelConfig))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"), NUMERIC, ids=[f"{k.__name__}.{n}-{i}" for i, (k, n, _) in enumerate(NUMERIC)]
+)
+def test_every_number_has_a_maximum_and_the_message_names_it(kind: type[Strict], name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"\b{name}=") as caught:
+        kind(**CONFIGS[kind] | {name: value})
+    assert len(str(caught.value)) < 400
+
+
+def test_the_least_parameters_are_near_the_number_of_parameters() -> None:
+    from regard.model.transformer import build
+
+    for config in (preset("tiny"), preset("paper-base"), preset("gpt2-small"), preset("bert-small"), small()):
+        import torch
+
+        with torch.device("meta"):
+            count = sum(weight.numel() for weight in build(config).parameters())
+        assert 0.8 * count < config.least_parameters <= count
+
+
+def test_a_model_beyond_the_memory_is_refused_before_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "available_memory", lambda: 10_000_000)
+    with pytest.raises(ValueError, match=r"parameters takes .* GB of memory to train, and 0.0 GB are available"):
+        check_memory(preset("paper-base"), Train(device="cpu"))
+    check_memory(preset("tiny"), Train(device="cpu"))
+    recipe = read_recipe(str(written(tmp_path, DATA + '[model]\npreset = "paper-big"\n[train]\ndevice = "cpu"')))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="GB of memory to train"):
+        task.make_task(recipe, tmp_path / "cache", packed=False)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,608 @@
+"""Whole runs, small: they learn, they keep the model they say they keep, and they stop when there is a reason."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import sacrebleu
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import regard
+from regard.data.batches import Batch
+from regard.data.corpus import Corpus
+from regard.decoding.options import Decoding
+from regard.evaluation.classification import ClassScores
+from regard.evaluation.metrics import TranslationScores
+from regard.petit import corpus_files as files
+from regard.storage.model_folder import Stored, load
+from regard.training import loop as module
+from regard.training import step as step_module
+from regard.training.events import Ended, Event, Noted, Saved, Started, Stepped, Ticked, Validated
+from regard.training.final_scores import final_scores
+from regard.training.loop import Outcome, train
+from regard.training.metrics_log import read_metrics
+from regard.training.objective import Objective
+from regard.training.preparation import Task, cache_folder, make_task
+from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.schedule import learning_rate
+from regard.training.validation import Found, validate, validation_loss
+
+PAIRS, DEV = 300, 40
+E = TypeVar("E", bound=Event)
+TASKS: dict[str, dict[str, Any]] = {
+    "encoder-decoder": {"task": "translation"},
+    "decoder": {"task": "translation", "kind": "decoder", "prefix": True, "positions": "rotary"},
+    "language": {"task": "language", "kind": "decoder", "positions": "rotary"},
+    "classification": {"task": "classification", "kind": "encoder"},
+}
+RATES = {"classification": 2e-3}
+SIZES = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0, "norm": "pre"}
+QUICK: dict[str, Any] = {
+    "steps": 60,
+    "batch_tokens": 500,
+    "max_length": 128,
+    "schedule": "constant",
+    "warmup": 5,
+    "validate_every": 30,
+    "validation_sentences": 12,
+    "checkpoint_every": 60,
+    "log_every": 10,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where runs go that several tests look at; and a small Petit, prepared once."""
+    place = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "HELD_OUT", DEV)
+        patch.setenv("REGARD_CACHE", str(place / "cache"))
+        finished.cache_clear()
+        yield place
+
+
+def a_recipe(which: str = "encoder-decoder", data: Data | None = None, **settings: Any) -> Recipe:
+    model = dict(TASKS[which])
+    task = model.pop("task")
+    return Recipe(
+        name=f"a {which}",
+        data=data or Data(petit=PAIRS, task=task),
+        tokenizer=TokenizerSection(vocab_size=320),
+        model=SIZES | model,
+        train=Train(**QUICK | {"lr": RATES.get(which, 5e-3)} | settings),
+        decode=Decoding(beam=2),
+    )
+
+
+def run(recipe: Recipe, out: Path, scored: bool = False) -> tuple[Outcome, list[Event]]:
+    """A run; scores of the finished model take longer than all else, and are left out unless they are asked for."""
+    events: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch:
+        if not scored:
+            patch.setattr(module, "final_scores", lambda *_: [])
+        outcome = train(recipe, out, watchers=[events.append])
+    ticks = [event.step for event in events if isinstance(event, Ticked)]
+    assert ticks == list(range(1, outcome.ended.step + 1))  # one for each step, and for the eye alone
+    return outcome, [event for event in events if not isinstance(event, Ticked)]
+
+
+@lru_cache
+def finished(which: str, folder: Path) -> tuple[Outcome, list[Event], Path]:
+    out = folder / which
+    return *run(a_recipe(which), out, scored=TASKS[which]["task"] != "translation"), out
+
+
+def of(kind: type[E], events: list[Event]) -> list[E]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def weights_of(place: Path) -> dict[str, Tensor]:
+    return load_file(place / "model.safetensors")
+
+
+def same_tensors(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("which", TASKS)
+def test_it_learns(which: str, folder: Path) -> None:
+    outcome, events, _ = finished(which, folder)
+    first, *_, last = (event.loss for event in of(Stepped, events))
+    assert last < first - (0.3 if which == "classification" else 0.7)  # of some 40 classes most are rare
+    before, after = (event.loss for event in of(Validated, events))
+    assert after < before - (0.02 if which == "classification" else 0.1)
+    assert outcome.ended.reason == "steps"
+    assert (outcome.ended.step, outcome.ended.best_step, outcome.ended.best_loss) == (60, 60, after)
+    assert (outcome.signal, outcome.first, outcome.ended.skipped) == (None, True, 0)
+
+
+@pytest.mark.parametrize("which", TASKS)
+def test_what_is_told_is_in_order_and_in_the_log(which: str, folder: Path) -> None:
+    outcome, events, out = finished(which, folder)
+    told = [(type(event), event.step) for event in events]
+    assert told[-1] == (Ended, 60)
+    assert [each for each in told if each[0] != Noted] == [
+        (Started, 0),
+        (Stepped, 10),
+        (Stepped, 20),
+        (Stepped, 30),
+        (Validated, 30),
+        (Stepped, 40),
+        (Stepped, 50),
+        (Stepped, 60),
+        (Validated, 60),
+        (Saved, 60),
+        (Ended, 60),
+    ]
+    assert read_metrics(out) == events
+    assert events[-1] == outcome.ended
+    started = events[0]
+    assert isinstance(started, Started)
+    assert started.task == TASKS[which]["task"]
+    assert started.examples + started.left_out + sum(started.problems.values()) == PAIRS
+    assert started.parameters == sum(x.numel() for x in weights_of(out).values())
+    steps = of(Stepped, events)
+    settings = a_recipe(which).train
+    assert [event.lr for event in steps] == [learning_rate(event.step, settings, 32) for event in steps]
+    for earlier, later in pairwise(steps):
+        assert earlier.tokens < later.tokens
+        assert earlier.epoch < later.epoch
+        assert earlier.seconds < later.seconds
+    assert steps[-1].tokens == outcome.ended.tokens
+    assert all(event.utilisation is None and event.tokens_per_second > 0 and event.gradient > 0 for event in steps)
+
+
+@pytest.mark.parametrize("which", TASKS)
+def test_the_model_that_is_left_knows_where_it_comes_from(which: str, folder: Path) -> None:
+    _, events, out = finished(which, folder)
+    model = load(out)
+    about, last = model.about, of(Validated, events)[-1]
+    assert about["name"] == f"a {which}"
+    assert about["recipe"]["train"]["steps"] == 60
+    assert about["scores"]["loss"] == pytest.approx(last.loss)
+    assert about["scores"]["step"] == 60
+    assert (about.get("longest", 0) > 5) == (TASKS[which]["task"] == "translation")
+    assert (len(about.get("classes", [])) > 5) == (which == "classification")
+    if last.measure is not None:
+        assert about["scores"][last.measure] == last.score
+    assert (model.special.separator is None) == (which != "decoder")
+    task = make_task(a_recipe(which), cache_folder(), packed=False)
+    assert task.validation is not None
+    assert validation_loss(model, task.validation) == pytest.approx(last.loss, abs=1e-5)
+
+
+def test_a_language_model_goes_on_from_its_prompts(folder: Path) -> None:
+    outcome, events, out = finished("language", folder)
+    last = of(Validated, events)[-1]
+    assert (last.score, last.measure, outcome.scores) == (None, None, [])
+    assert len(last.samples) == 3
+    m = regard.load(str(out))
+    for sample in last.samples:
+        assert sample.source
+        assert sample.source + sample.output == m.generate(sample.source, max_tokens=100, beam=2)  # as the recipe says
+
+
+def test_a_run_does_the_same_again(tmp_path: Path) -> None:
+    """Dropout and all; with another seed it does not."""
+    found = []
+    for number, seed in enumerate((0, 0, 1)):
+        recipe = a_recipe("classification", steps=6, validate_every=6, log_every=2, seed=seed)
+        recipe = replace(recipe, model={**recipe.model, "dropout": 0.3})
+        _, events = run(recipe, tmp_path / str(number))
+        found.append(([event.loss for event in of(Stepped, events)], weights_of(tmp_path / str(number))))
+    assert found[0][0] == found[1][0]
+    assert same_tensors(found[0][1], found[1][1])
+    assert found[0][0] != found[2][0]
+
+
+def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
+    _, events = run(a_recipe("classification", steps=4, accumulate=3, validate_every=4, log_every=1), tmp_path / "a")
+    _, single = run(a_recipe("classification", steps=12, validate_every=12, log_every=1), tmp_path / "b")
+    tokens = [event.tokens for event in of(Stepped, single)]
+    assert [event.tokens for event in of(Stepped, events)] == tokens[2::3]
+    assert [event.epoch for event in of(Stepped, events)] == [event.epoch for event in of(Stepped, single)][2::3]
+
+
+def test_dropout_is_for_training_alone(tmp_path: Path) -> None:
+    recipe = a_recipe("classification", steps=2, validate_every=2)
+    recipe = replace(recipe, model={**recipe.model, "dropout": 0.5})
+    _, events = run(recipe, tmp_path / "run")
+    (validated,) = of(Validated, events)
+    task = make_task(recipe, cache_folder(), packed=False)
+    assert task.validation is not None
+    assert validation_loss(load(tmp_path / "run"), task.validation) == pytest.approx(validated.loss, abs=1e-6)
+
+
+def test_packed_batches_learn_too(tmp_path: Path) -> None:
+    _, events = run(a_recipe(packed=True, steps=30, validate_every=30, validation_sentences=0), tmp_path / "run")
+    first, *_, last = (event.loss for event in of(Stepped, events))
+    assert last < first - 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_other_types_learn_and_keep_float32(precision: str, tmp_path: Path) -> None:
+    outcome, events = run(
+        a_recipe(precision=precision, steps=40, validate_every=40, validation_sentences=0), tmp_path / "run"
+    )
+    first, *_, last = (event.loss for event in of(Stepped, events))
+    assert last < first - 0.5
+    assert {x.dtype for x in weights_of(tmp_path / "run").values()} == {torch.float32}
+    assert any(not torch.equal(x, x.to(torch.bfloat16).float()) for x in weights_of(tmp_path / "run").values())
+    assert outcome.ended.skipped < 10
+
+
+# Going on from a model
+
+
+def test_training_further_starts_where_the_model_is(folder: Path, tmp_path: Path) -> None:
+    outcome, events, out = finished("encoder-decoder", folder)
+    recipe = replace(
+        a_recipe(steps=1, validate_every=1, lr=1e-12, validation_sentences=0), model={"start": str(out)}, name="more"
+    )
+    _, further = run(recipe, tmp_path / "more")
+    (validated,) = of(Validated, further)
+    assert validated.loss == pytest.approx(outcome.ended.best_loss, abs=1e-5)
+    model = load(tmp_path / "more")
+    assert model.about["origin"] == f"trained further from {out} (a encoder-decoder)"
+    assert model.about["name"] == "more"
+    assert model.special == load(out).special
+    stepped = of(Stepped, events)
+    recipe = replace(recipe, train=replace(recipe.train, steps=20, validate_every=20, log_every=5, lr=5e-3))
+    _, further = run(recipe, tmp_path / "still more")
+    assert of(Stepped, further)[0].loss < stepped[1].loss
+    assert of(Validated, further)[-1].loss < validated.loss
+
+
+def test_a_classifier_can_start_from_a_language_model(folder: Path, tmp_path: Path) -> None:
+    _, _, out = finished("language", folder)
+    recipe = replace(a_recipe("classification", steps=20, validate_every=20), model={"start": str(out)})
+    _, events = run(recipe, tmp_path / "run")
+    first, last = (event.loss for event in of(Stepped, events))
+    assert last < first
+    model = load(tmp_path / "run")
+    assert model.config.classes == len(model.about["classes"])
+
+
+# What is validated, and what is kept
+
+
+@pytest.mark.slow
+def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
+    """Of a model that has learned enough for it not to be 0."""
+    outcome, events = run(
+        a_recipe(steps=200, validate_every=200, validation_sentences=DEV, batch_tokens=1_000),
+        tmp_path / "run",
+        scored=True,
+    )
+    (validated,) = of(Validated, events)
+    examples = make_task(a_recipe(), cache_folder(), packed=False).examples
+    assert len(examples) == DEV
+    sources, wanted = [source for source, _ in examples], [target for _, target in examples]
+    m = regard.load(str(tmp_path / "run"))
+    greedy = m.translate(sources, beam=1)
+    assert validated.measure == "BLEU"
+    assert validated.score == pytest.approx(sacrebleu.corpus_bleu(greedy, [wanted]).score, abs=1e-6)
+    assert validated.score is not None
+    assert validated.score > 1
+    assert [(s.source, s.output, s.reference) for s in validated.samples] == list(
+        zip(sources, greedy, wanted, strict=True)
+    )[:3]
+    (scores,) = outcome.scores
+    assert isinstance(scores, TranslationScores)
+    right = sacrebleu.corpus_bleu(m.translate(sources, beam=2), [wanted]).score
+    assert scores.bleu.score == pytest.approx(right, abs=1e-6)
+    assert scores.sentences == DEV
+    task = make_task(a_recipe(), cache_folder(), packed=False)
+    for count in (0, 1, 2, 12):
+        found = validate(task, load(tmp_path / "run"), count, Decoding())
+        assert len(found.samples) == 3
+        if count == 0:
+            assert found.score is None
+        else:
+            assert found.score == pytest.approx(sacrebleu.corpus_bleu(greedy[:count], [wanted[:count]]).score, abs=1e-6)
+
+
+@pytest.mark.parametrize("sentences", [0, 5])
+def test_accuracy_is_of_all_examples(sentences: int, folder: Path) -> None:
+    """`validation_sentences` is for translations."""
+    outcome, events, out = finished("classification", folder)
+    task = make_task(a_recipe("classification"), cache_folder(), packed=False)
+    m = regard.load(str(out))
+    said = [label for label, _ in m.classify([text for text, _ in task.examples])]
+    right = sum(answer == label for answer, (_, label) in zip(said, task.examples, strict=True))
+    found = validate(task, load(out), sentences, Decoding())
+    assert found.measure == "accuracy"
+    assert found.score == pytest.approx(100 * right / len(task.examples))
+    assert of(Validated, events)[-1].score == found.score
+    assert [sample.output for sample in found.samples] == said[:3]
+    (scores,) = outcome.scores
+    assert isinstance(scores, ClassScores)
+    assert (scores.accuracy.correct, scores.accuracy.total) == (right, len(task.examples))
+
+
+def test_what_is_better() -> None:
+    def found(loss: float, score: float | None = None) -> Found:
+        return Found(loss, score, None, ())
+
+    nan = math.nan
+    assert found(nan).better_than(None, "loss")
+    assert found(2.0, 10.0).better_than(found(3.0, 20.0), "loss")
+    assert not found(2.0, 10.0).better_than(found(3.0, 20.0), "score")
+    assert found(4.0, 21.0).better_than(found(3.0, 20.0), "score")
+    assert not found(3.0, 20.0).better_than(found(3.0, 20.0), "score")
+    assert not found(3.0).better_than(found(3.0), "loss")
+    assert found(2.0).better_than(found(3.0), "score")
+    assert not found(nan).better_than(found(3.0), "loss")
+    assert found(3.0).better_than(found(nan), "loss")  # or one bad validation would be the last that is kept
+    assert not found(nan).better_than(found(nan), "loss")
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float], scores: list[float] | None = None) -> None:
+    """Validations that find what is written here."""
+    nothing: list[float | None] = [None] * len(losses)
+    script = iter(zip(losses, scores or nothing, strict=True))
+
+    def instead(_task: Task, _stored: Stored, _sentences: int, _decode: Decoding) -> Found:
+        loss, score = next(script)
+        return Found(loss, score, None if score is None else "BLEU", ())
+
+    monkeypatch.setattr(module, "validate", instead)
+
+
+LOSSES, SCORES = [5.0, 3.0, 4.0, 3.5, 3.2], [1.0, 2.0, 9.0, 8.0, 3.0]
+
+
+@pytest.mark.parametrize(("by", "step"), [("loss", 4), ("score", 6)])
+def test_the_best_model_is_the_one_that_is_kept(by: str, step: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        scripted(patch, LOSSES, SCORES)
+        outcome, events = run(a_recipe("classification", best_by=by, steps=10, validate_every=2), out)
+    assert [event.best for event in of(Validated, events)] == [True, True, by == "score", False, False]
+    assert [event.waited for event in of(Validated, events)] == [0, 0, *([1, 2, 3] if by == "loss" else [0, 1, 2])]
+    which = step // 2 - 1
+    assert (outcome.ended.best_step, outcome.ended.best_loss, outcome.ended.best_score) == (
+        step,
+        LOSSES[which],
+        SCORES[which],
+    )
+    run(a_recipe("classification", steps=step, validate_every=step), tmp_path / "short")
+    assert same_tensors(weights_of(out), weights_of(tmp_path / "short"))  # the run up to there, and no further
+    assert load(out).about["scores"]["step"] == step
+
+
+def test_a_validation_that_is_not_a_number_is_not_the_last_one_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, [math.nan, 4.0, 5.0])
+    outcome, _ = run(a_recipe("language", steps=3, validate_every=1), tmp_path / "run")
+    assert (outcome.ended.best_step, outcome.ended.best_loss) == (2, 4.0)
+
+
+def test_patience_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, LOSSES)
+    outcome, events = run(a_recipe("language", steps=10, validate_every=2, patience=2), tmp_path / "run")
+    assert (outcome.ended.reason, outcome.ended.step, outcome.ended.best_step) == ("patience", 8, 4)
+    assert [event.step for event in of(Saved, events)] == [8]
+    assert load(tmp_path / "run").about["scores"]["step"] == 4
+
+
+def test_the_mean_of_the_last_three_is_validated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each single step's weights are read from a run that keeps them, and averaged here."""
+    monkeypatch.setattr("regard.training.checkpoints.KEPT", 100)
+    plain = a_recipe("classification", steps=5, validate_every=1, checkpoint_every=1)
+    run(plain, tmp_path / "plain")
+    steps = [weights_of(tmp_path / f"plain/checkpoints/step-{step:08d}") for step in range(1, 6)]
+    averaged = replace(plain, train=replace(plain.train, average=3))
+    outcome, events = run(averaged, tmp_path / "mean")
+    assert outcome.ended.best_step == 5  # its loss still falls
+    task = make_task(plain, cache_folder(), packed=False)
+    assert task.validation is not None
+    for number, validated in enumerate(of(Validated, events), start=1):
+        held = steps[max(0, number - 3) : number]
+        wanted = {name: torch.stack([each[name] for each in held]).mean(0) for name in held[0]}
+        model = task.stored()
+        model.network.load_state_dict(wanted)
+        assert validation_loss(replace_eval(model), task.validation) == pytest.approx(validated.loss, abs=1e-5)
+    kept = weights_of(tmp_path / "mean")
+    for name, right in wanted.items():
+        torch.testing.assert_close(kept[name], right, rtol=0, atol=1e-7)
+    assert not same_tensors(kept, steps[-1])
+    last = tmp_path / "mean/checkpoints/step-00000005"
+    assert same_tensors(weights_of(last), steps[-1])  # training itself goes on with what it has
+
+
+def replace_eval(model: Stored) -> Stored:
+    model.network.eval()
+    return model
+
+
+def a_corpus(folder: Path, count: int = 60) -> Corpus:
+    """Two files, without anything beside them."""
+    words = ["un", "deux", "trois", "quatre", "cinq"]
+    lines = [" ".join(words[(i * k) % 5] for k in range(1, 2 + i % 4)) for i in range(count)]
+    for side in ("fr", "en"):
+        (folder / f"text.{side}").write_text("".join(f"{line}\n" for line in lines))
+    return Corpus((str(folder / "text.fr"), str(folder / "text.en")))
+
+
+def test_without_validation_text_the_last_model_is_kept(tmp_path: Path) -> None:
+    data = Data(train=(a_corpus(tmp_path),))
+    outcome, events = run(a_recipe(data=data, steps=4, validate_every=2, checkpoint_every=4), tmp_path / "run")
+    assert outcome.ended.best_step == 4
+    assert outcome.scores == []
+    assert all(math.isnan(event.loss) and event.best and event.score is None for event in of(Validated, events))
+    assert same_tensors(weights_of(tmp_path / "run"), weights_of(tmp_path / "run/checkpoints/step-00000004"))
+    assert load(tmp_path / "run").config.d_model == 32
+
+
+def test_a_share_can_be_held_out(tmp_path: Path) -> None:
+    data = Data(train=(a_corpus(tmp_path),), held_out=0.2)
+    outcome, events = run(a_recipe(data=data, steps=4, validate_every=2), tmp_path / "run", scored=True)
+    assert [event.examples for event in of(Started, events)] == [48]
+    assert all(math.isfinite(event.loss) for event in of(Validated, events))
+    (scores,) = outcome.scores
+    assert isinstance(scores, TranslationScores)
+    assert scores.sentences == 12
+
+
+def test_a_language_model_has_no_final_scores() -> None:
+    task = make_task(a_recipe("language"), cache_folder(), packed=False)
+    assert final_scores(task, task.stored(), Decoding()) == []
+
+
+# When it goes wrong
+
+
+class Spoilt(Objective):
+    """An objective whose loss is not a number at some calls."""
+
+    at: tuple[int, ...] = ()
+    calls = 0
+
+    def forward(self, batch: Batch) -> Tensor:
+        Spoilt.calls += self.training
+        return super().forward(batch) * (math.nan if self.training and Spoilt.calls in self.at else 1.0)
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, *at: int) -> None:
+    monkeypatch.setattr(module, "Objective", Spoilt)
+    monkeypatch.setattr(Spoilt, "at", at)
+    monkeypatch.setattr(Spoilt, "calls", 0)
+
+
+def test_updates_that_are_not_finite_are_left_out_counted_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 3, 4, 7)
+    outcome, events = run(a_recipe("classification", steps=10, validate_every=10, log_every=5), tmp_path / "run")
+    assert [event.step for event in of(Noted, events) if "this update was left out" in event.text] == [3, 4, 7]
+    assert (outcome.ended.reason, outcome.ended.skipped) == ("steps", 3)
+    assert all(math.isfinite(event.loss) for event in of(Stepped, events))
+    assert all(x.isfinite().all() for x in weights_of(tmp_path / "run").values())
+
+
+def test_nine_in_a_row_are_borne_and_ten_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, *range(2, 11))
+    outcome, _ = run(a_recipe("classification", steps=12, validate_every=12), tmp_path / "nine")
+    assert outcome.ended.skipped == 9
+    spoil(monkeypatch, *range(2, 12))
+    events: list[Event] = []
+    with pytest.raises(ValueError, match="10 updates in a row up to step 11 were not finite"):
+        train(a_recipe("classification", steps=12, validate_every=12), tmp_path / "ten", watchers=[events.append])
+    last = events[-1]
+    assert isinstance(last, Ended)
+    assert (last.reason, last.step, last.skipped) == ("diverged", 11, 10)
+
+
+def test_a_rate_beyond_all_bounds_is_diagnosed(tmp_path: Path) -> None:
+    """One step of 1e30, and nothing that follows is finite."""
+    events: list[Event] = []
+    recipe = a_recipe("language", lr=1e30, warmup=0, validate_every=100, steps=100)
+    with pytest.raises(ValueError, match=r"10 updates in a row up to step 1[12] were not finite") as caught:
+        train(recipe, tmp_path / "run", watchers=[events.append])
+    assert "the output of decoder" in str(caught.value)
+    assert "The learning rate was 1e+30: try a lower train.lr" in str(caught.value)
+    last = events[-1]
+    assert isinstance(last, Ended)
+    assert (last.reason, last.skipped) == ("diverged", 10)
+
+
+def test_a_batch_that_was_split_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work: Callable[..., Any] = step_module.Stepper._work
+
+    def tight(self: step_module.Stepper, batches: list[Batch]) -> Tensor:
+        if self.pieces < 4:
+            raise torch.OutOfMemoryError("too much")
+        return work(self, batches)
+
+    monkeypatch.setattr(step_module.Stepper, "_work", tight)
+    recipe = a_recipe("classification", steps=2, validate_every=2, log_every=1)
+    _, events = run(recipe, tmp_path / "run")
+    split = "a batch did not fit into memory: from now on in 4 pieces"
+    assert [event.step for event in of(Noted, events) if event.text == split] == [1]
+    monkeypatch.setattr(step_module.Stepper, "_work", work)
+    _, whole = run(recipe, tmp_path / "whole")
+    assert [event.loss for event in of(Stepped, events)] == pytest.approx(
+        [event.loss for event in of(Stepped, whole)], rel=1e-5
+    )
+
+
+def test_a_run_is_not_written_over(folder: Path, tmp_path: Path) -> None:
+    _, _, out = finished("language", folder)
+    with pytest.raises(ValueError, match="holds a run already"):
+        run(a_recipe("language"), out)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is no run's folder"):
+        run(a_recipe("language"), tmp_path / "other")
+    assert (tmp_path / "other" / "diary.txt").read_text() == "mine"
+
+
+# What a severe reader found
+
+
+def test_a_packed_language_model_is_tried_as_it_learns(tmp_path: Path) -> None:
+    """Its texts do not see each other in training; in validation they must not either."""
+    task = make_task(a_recipe("language", packed=True), cache_folder(), packed=True)
+    assert task.packed
+    assert task.fixed
+    assert task.validation is not None
+    learned, tried = next(task.batches.epoch(0)), next(task.validation.epoch(0))
+    assert learned.lengths is not None
+    assert tried.lengths is not None
+    assert learned.lengths.dim() == tried.lengths.dim() == 2
+
+
+def test_a_model_that_diverged_is_told_by_its_diagnosis_and_not_by_its_decoder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"updates in a row up to step \d+ were not finite"):
+        run(a_recipe(lr=1e30, warmup=0, schedule="constant", validate_every=2), tmp_path / "run")
+    assert of(Ended, read_metrics(tmp_path / "run"))[-1].reason == "diverged"
+
+
+def test_best_models_do_not_pile_up(tmp_path: Path) -> None:
+    bests: set[int] = set()
+
+    def look(event: Event) -> None:
+        if isinstance(event, Validated):
+            bests.add(len(list((tmp_path / "run" / "checkpoints").glob("best-*"))))
+
+    recipe = a_recipe(steps=30, validate_every=2, checkpoint_every=1_000, validation_sentences=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "final_scores", lambda *_: [])
+        train(recipe, tmp_path / "run", watchers=[look])
+    assert bests == {1}
+
+
+def test_the_end_of_a_run_is_in_its_log(tmp_path: Path) -> None:
+    _, events = run(a_recipe(steps=5, log_every=50), tmp_path / "run")
+    assert [event.step for event in of(Stepped, events)] == [5]
+
+
+def test_what_a_checkpoint_held_is_not_kept_open(tmp_path: Path) -> None:
+    """Else a file that was removed would take its place on the disk until the process ends."""
+    settings: dict[str, Any] = {"checkpoint_every": 5, "average": 2, "validate_every": 5}
+    run(a_recipe(steps=10, **settings), tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "final_scores", lambda *_: [])
+        train(a_recipe(steps=25, **settings), tmp_path / "run", resume=True)
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_what_needs_validation_is_refused_without() -> None:
+    data = Data(train=(Corpus(("a.fr", "a.en")),))
+    for settings in ({"patience": 3}, {"best_by": "score"}):
+        with pytest.raises(ValueError, match=f"train.{next(iter(settings))} needs text to validate on"):
+            a_recipe(data=data, **settings)

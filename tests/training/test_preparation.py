@@ -1,0 +1,621 @@
+"""From a recipe to batches and a network: every example where it belongs, framed as the model will be asked."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+import regard
+from regard.config import SpecialIds
+from regard.data.batches import IGNORE, Batch, Batches
+from regard.data.corpus import Corpus
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.translator import comfortable
+from regard.petit import Pair, pairs
+from regard.petit import corpus_files as files
+from regard.storage.model_folder import Stored, save
+from regard.training import training_text as texts
+from regard.training.objective import Objective
+from regard.training.preparation import Task, cache_folder, make_task
+from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe_files import read_recipe
+from regard.training.training_text import PLAIN
+
+REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
+STORIES = REAL / "weights" / "stories260K"
+
+PAIRS, DEV = 300, 60
+MODELS: dict[str, dict[str, Any]] = {
+    "encoder-decoder": {"task": "translation"},
+    "decoder": {"task": "translation", "kind": "decoder", "prefix": True},
+    "language": {"task": "language", "kind": "decoder", "positions": "rotary"},
+    "classification": {"task": "classification", "kind": "encoder"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_small_petit() -> Iterator[None]:
+    """Few sentences that are held out, since here each call of the grammar has its types checked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "HELD_OUT", DEV)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@lru_cache
+def petit_pairs(split: str = "train") -> list[Pair]:
+    return list(pairs(PAIRS if split == "train" else DEV, split=split))
+
+
+def a_recipe(
+    data: Data | None = None, train: dict[str, Any] | None = None, task: str = "translation", **model: Any
+) -> Recipe:
+    """Small, and of Petit unless there is other data."""
+    fresh: dict[str, Any] = {} if "start" in model else {"preset": "tiny", "layers": 1, "d_model": 32}
+    return Recipe(
+        name="small",
+        data=data or Data(petit=PAIRS, task=task),  # type: ignore[arg-type]
+        tokenizer=TokenizerSection(vocab_size=320),
+        model=fresh | model,
+        train=Train(**{"batch_tokens": 1_000, "max_length": 200} | (train or {})),
+    )
+
+
+def petit(which: str, **more: Any) -> Recipe:
+    return a_recipe(**MODELS[which], **more)
+
+
+def an_epoch(batches: Batches) -> list[Batch]:
+    return list(batches.epoch(0))
+
+
+def sentences(batch: Batch) -> list[tuple[list[int], list[int], list[int]]]:
+    """The real tokens of each sentence, what stands at their labels, and its source: padded or packed."""
+    found = []
+    lengths = batch.lengths if batch.lengths is not None else torch.full((len(batch.tokens),), batch.tokens.size(1))
+    for row, counts in enumerate(lengths.reshape(len(batch.tokens), -1).tolist()):
+        sources = [0] * len(counts)
+        if batch.source_lengths is not None:
+            sources = batch.source_lengths.reshape(len(batch.tokens), -1)[row].tolist()
+        place = source_place = 0
+        for count, source_count in zip(counts, sources, strict=True):
+            tokens = batch.tokens[row, place : place + count].tolist()
+            labels = batch.labels[row, place : place + count].tolist() if batch.labels.dim() == 2 else []
+            source = []
+            if batch.source is not None:
+                source = batch.source[row, source_place : source_place + source_count].tolist()
+            if count:
+                found.append((tokens, labels, source))
+            place, source_place = place + count, source_place + source_count
+    return found
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("which", MODELS)
+def test_a_batch_goes_through_the_network(which: str, packed: bool, cache: Path) -> None:
+    task = make_task(petit(which), cache, packed)
+    assert task.validation is not None
+    assert (task.count, task.left_out, task.kind) == (PAIRS, 0, MODELS[which]["task"])
+    objective = Objective(task.network)
+    for batches in (task.batches, task.validation):
+        batch = next(batches.epoch(0))
+        assert batch.targets >= 10
+        loss = objective(batch) / batch.targets
+        assert torch.isfinite(loss)
+    loss.backward()
+    for name, parameter in task.network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all()
+        assert parameter.dtype == torch.float32
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_translator_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
+    task = make_task(petit("encoder-decoder"), cache, packed)
+    tokenizer, special = task.tokenizer, task.special
+    wanted: Counter[Any] = Counter()
+    for pair in petit_pairs():
+        target = tokenizer.encode(pair.english)
+        wanted[(special.start, *target), (*target, *special.end), tuple(tokenizer.framed(pair.french))] += 1
+    found = Counter(tuple(map(tuple, each)) for batch in an_epoch(task.batches) for each in sentences(batch))
+    assert found == wanted
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
+    task = make_task(petit("decoder"), cache, packed)
+    tokenizer, special = task.tokenizer, task.special
+    wanted: Counter[Any] = Counter()
+    for pair in petit_pairs():
+        source, target = tokenizer.framed(pair.french), tokenizer.encode(pair.english)
+        silent = [IGNORE] * len(source)
+        wanted[(*source, special.separator, *target), (*silent, *target, *special.end), ()] += 1
+    epoch = an_epoch(task.batches)
+    assert Counter(tuple(map(tuple, each)) for batch in epoch for each in sentences(batch)) == wanted
+    assert all(batch.prefix is not None for batch in epoch)
+    assert all(batch.prefix is None for batch in an_epoch(make_task(plain_decoder(), cache, packed).batches))
+
+
+def plain_decoder() -> Recipe:
+    return a_recipe(kind="decoder", prefix=False)
+
+
+def test_a_language_model_learns_french_sentences_apart(cache: Path) -> None:
+    task = make_task(petit("language"), cache, packed=True)
+    found = Counter(
+        (tuple(tokens), tuple(labels)) for batch in an_epoch(task.batches) for tokens, labels, _ in sentences(batch)
+    )
+    wanted: Counter[Any] = Counter()
+    for pair in petit_pairs():
+        read = task.tokenizer.framed(pair.french)
+        wanted[tuple(read), (*read[1:], *task.special.end)] += 1
+    assert found == wanted
+    assert task.tokenizer.before == task.special.end
+    assert task.special == SpecialIds(end=(0,))
+    assert task.about["languages"] == ["fr"]
+
+
+def test_without_packing_they_are_one_stream(cache: Path) -> None:
+    task = make_task(petit("language"), cache, packed=False)
+    assert task.validation is not None
+    assert all(batch.lengths is None for batch in an_epoch(task.batches))
+    rows = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
+    said = rows[rows != IGNORE].tolist()
+    dev = [[*task.tokenizer.encode(pair.french), 0] for pair in petit_pairs("dev")]
+    assert said == [id_ for text in dev for id_ in text]
+
+
+def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
+    task = make_task(petit("classification"), cache, packed=True)
+    known = petit_pairs()
+    counts = Counter(tag for pair in known for tag in pair.tags)
+
+    def rarest(tags: tuple[str, ...]) -> str:
+        return sorted((tag for tag in tags if counts[tag]), key=lambda tag: (counts[tag], tag))[0] if tags else PLAIN
+
+    wanted = Counter((tuple(task.tokenizer.framed(pair.french)), rarest(pair.tags)) for pair in known)
+    names = task.about["classes"]
+    found = Counter(
+        (tuple(tokens), names[label])
+        for batch in an_epoch(task.batches)
+        for (tokens, _, _), label in zip(sentences(batch), batch.labels.tolist(), strict=True)
+    )
+    assert found == wanted
+    assert len(names) > 25
+    assert max(Counter(label for _, label in wanted.elements()).values()) < PAIRS / 5  # always one answer is no good
+    assert task.network.config.classes == len(names)
+    assert len(task.examples) + task.problems.get("unknown class", 0) == DEV
+    assert all(
+        label == rarest(pair.tags)
+        for pair in petit_pairs("dev")
+        for text, label in task.examples
+        if text == pair.french
+    )
+
+
+def test_what_is_known_of_a_run(cache: Path) -> None:
+    recipe = petit("encoder-decoder")
+    task = make_task(recipe, cache, packed=False)
+    longest = max(len(task.tokenizer.framed(pair.french)) for pair in petit_pairs())
+    assert task.about["longest"] == longest == comfortable(task.stored())
+    assert task.about["data"] == {"petit": PAIRS, "seed": 0, "train": PAIRS, "validation": DEV}
+    assert task.about["languages"] == ["fr", "en"]
+    assert task.about["recipe"]["data"]["petit"] == PAIRS
+    assert task.examples == [(pair.french, pair.english) for pair in petit_pairs("dev")]
+    assert task.special == SpecialIds(start=task.tokenizer.pad, end=(0,))
+
+
+@pytest.mark.parametrize("which", MODELS)
+def test_the_model_can_be_stored_and_asked(which: str, cache: Path, tmp_path: Path) -> None:
+    task = make_task(petit(which), cache, packed=False)
+    save(replace_network(task.stored()), tmp_path / "model")
+    model = regard.load(tmp_path / "model")
+    assert model.about["name"] == "small"
+    if which == "classification":
+        assert model.classify(["Il dort."])[0][0] in task.about["classes"]
+    elif which == "language":
+        assert model.generate("Il", max_tokens=3).startswith("Il")
+    else:
+        assert len(model.translate(["Il dort.", "Elle dort."], max_tokens=4)) == 2
+
+
+def replace_network(stored: Stored) -> Stored:
+    stored.network.eval()
+    return stored
+
+
+def test_the_seed_decides_and_nothing_else(cache: Path) -> None:
+    torch.manual_seed(5)
+    one = make_task(petit("decoder"), cache, packed=False)
+    torch.rand(3)
+    two, other = (make_task(petit("decoder", train={"seed": seed}), cache, packed=False) for seed in (0, 1))
+    assert all(map(torch.equal, one.network.state_dict().values(), two.network.state_dict().values()))
+    assert torch.equal(next(one.batches.epoch(0)).tokens, next(two.batches.epoch(0)).tokens)
+    weight = "embedding.tokens.weight"
+    assert not torch.equal(one.network.state_dict()[weight], other.network.state_dict()[weight])
+    assert one.examples == other.examples
+
+
+def test_ranks_share_every_batch(cache: Path) -> None:
+    whole = make_task(petit("encoder-decoder"), cache, packed=False)
+    shares = [make_task(petit("encoder-decoder"), cache, False, rank, 2) for rank in range(2)]
+    for name in ("batches", "validation"):
+        alone, first, second = (an_epoch(getattr(task, name)) for task in (whole, *shares))
+        assert len(first) == len(second) == len(alone)
+        told = Counter(str(each) for batch in alone for each in sentences(batch))
+        assert told == Counter(str(each) for batch in (*first, *second) for each in sentences(batch) if batch.targets)
+
+
+# Text that is held out
+
+
+def lines(folder: Path, name: str, texts: list[str]) -> str:
+    (folder / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return str(folder / name)
+
+
+def said(batches: Batches | None, tokenizer: Tokenizer, epochs: int = 3) -> str:
+    """All that is in the batches of some epochs, as text."""
+    assert batches is not None
+    ids: list[int] = []
+    for epoch in range(epochs):
+        for batch in batches.epoch(epoch):
+            tensors = (batch.tokens, batch.source, batch.labels if batch.labels.dim() == 2 else None)
+            for tensor in tensors:
+                ids += [] if tensor is None else [id_ for id_ in tensor.flatten().tolist() if id_ != IGNORE]
+    return tokenizer.decode(ids)
+
+
+HELD = "@"
+"""a mark that stands in all that is held out, and nowhere else"""
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("which", MODELS)
+def test_nothing_held_out_is_learned_from(which: str, packed: bool, tmp_path: Path) -> None:
+    first = [f"text {'ab'[n % 2]} {n}" for n in range(45)]
+    last = [f"{HELD} {n}" for n in range(15)]
+    sides = [lines(tmp_path, "a", first + last)]
+    if which == "classification":
+        sides.append(lines(tmp_path, "b", ["one", "two"] * 30))
+    elif which != "language":
+        sides.append(lines(tmp_path, "b", [text.upper() for text in first + last]))
+    data = Data(train=(Corpus(tuple(sides)),), held_out=0.25, task=MODELS[which]["task"])
+    task = make_task(a_recipe(data, **{"train": {"max_length": 40}} | MODELS[which]), tmp_path / "cache", packed)
+    learned, tried = said(task.batches, task.tokenizer), said(task.validation, task.tokenizer)
+    assert HELD not in learned
+    assert "text" in learned
+    assert HELD in tried
+    assert "text" not in tried
+    assert task.count == 45
+    assert task.about["data"]["validation"] == {"held_out": 0.25, "examples": 15}
+    if which == "language":
+        assert all(prompt.startswith(HELD) for prompt, _ in task.examples)
+    else:
+        assert [source for source, _ in task.examples] == last
+
+
+def test_one_long_text_is_cut_by_tokens(tmp_path: Path) -> None:
+    text = "".join("abcdefgh"[n % 8] for n in range(899)) + "\n" + HELD * 60 + "\n" + HELD * 38 + "\n"
+    file = tmp_path / "book.txt"
+    file.write_text(text)
+    data = Data(train=(Corpus((str(file),)),), held_out=0.1, task="language", documents="file")
+    recipe = replace(
+        a_recipe(data, **{"train": {"max_length": 20}} | MODELS["language"]),
+        tokenizer=TokenizerSection(kind="characters", vocab_size=320),
+    )
+    task = make_task(recipe, tmp_path / "cache", packed=True)
+    assert task.validation is not None
+    assert HELD not in said(task.batches, task.tokenizer, epochs=60)  # blocks are cut elsewhere each time
+    batches = an_epoch(task.validation)
+    labels = torch.cat([batch.labels.flatten() for batch in batches])
+    assert task.tokenizer.decode(labels[labels != IGNORE].tolist()) == text[900:]
+    assert all(prompt + rest in text[900:] for prompt, rest in task.examples)
+
+
+def test_too_little_to_hold_out(tmp_path: Path) -> None:
+    corpus = Corpus((lines(tmp_path, "a", ["one"]), lines(tmp_path, "b", ["two"])))
+    with pytest.raises(ValueError, match=r"held_out=0\.5 of 1 examples leaves nothing on one side"):
+        make_task(a_recipe(Data(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+def test_validation_has_every_example_once(kind: str, packed: bool, tmp_path: Path) -> None:
+    """Those too long to be learned from too; what is learned from is counted, and so is what is not."""
+    short, long = [f"n {n}" for n in range(30)], ["very " * 40 + "long", "even " * 60 + "longer"]
+    corpus = Corpus((lines(tmp_path, "a", short + long), lines(tmp_path, "b", [*short, "x", "y"])))
+    data = Data(train=(corpus,), validation=corpus)
+    task = make_task(a_recipe(data, {"max_length": 30}, kind=kind), tmp_path / "cache", packed)
+    assert task.validation is not None
+    assert (task.count, task.left_out, task.validation.left_out) == (30, 2, 0)
+    assert task.about["longest"] == max(len(task.tokenizer.framed(text)) for text in short)
+    assert sum(len(sentences(batch)) for batch in an_epoch(task.validation)) == 32
+    assert sum(len(sentences(batch)) for batch in an_epoch(task.batches)) == 30
+    assert len(task.examples) == 32
+
+
+@pytest.mark.parametrize("task_name", ["translation", "classification", "language"])
+def test_learned_positions_bound_what_is_read(task_name: Any, tmp_path: Path) -> None:
+    short, long = [f"n {n}" for n in range(30)], ["very " * 40 + "long"]
+    files = [lines(tmp_path, "a", short + long), lines(tmp_path, "b", ["x", *["y"] * 30])]
+    corpus = Corpus(tuple(files[: 1 if task_name == "language" else 2]))
+    data = Data(train=(corpus,), validation=corpus, task=task_name)
+    recipe = a_recipe(data, {"max_length": 1_000}, kind="decoder", positions="learned", max_length=30)
+    if task_name == "language":
+        with pytest.raises(ValueError, match=r"train\.max_length=1000 is more than the 30 positions"):
+            make_task(recipe, tmp_path / "cache", packed=False)
+        return
+    task = make_task(recipe, tmp_path / "cache", packed=False)
+    assert task.validation is not None
+    assert (task.left_out, task.validation.left_out, task.count) == (1, 1, 30)
+    for batches in (task.batches, task.validation):
+        for batch in batches.epoch(0):
+            assert torch.isfinite(Objective(task.network)(batch))
+    assert len(task.examples) == (30 if task_name == "classification" else 31)
+
+
+def test_bad_lines_are_counted_or_named(tmp_path: Path) -> None:
+    corpus = Corpus((lines(tmp_path, "a", ["one", "two", "three"]), lines(tmp_path, "b", ["un", "", "trois"])))
+    data = Data(train=(corpus,), validation=corpus)
+    with pytest.raises(ValueError, match=r"b:2: empty side"):
+        make_task(a_recipe(data), tmp_path / "cache", packed=False)
+    task = make_task(a_recipe(replace(data, skip_bad=True)), tmp_path / "cache", packed=False)
+    assert (task.count, task.problems) == (2, {"empty side": 2})  # once on each side of the fence
+    assert task.examples == [("one", "un"), ("three", "trois")]
+    moved = Data(train=(Corpus(("a", "b")),), folder="elsewhere")
+    with pytest.raises(ValueError, match=r"elsewhere/.*--set data.folder=FOLDER"):
+        make_task(a_recipe(moved), tmp_path / "cache", packed=False)
+
+
+# What is kept
+
+
+def test_a_second_run_finds_what_the_first_has_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_task(petit("encoder-decoder"), cache, packed=False)
+
+    def forbidden(*_: Any) -> Any:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(Tokenizer, "train", forbidden)
+    monkeypatch.setattr(texts, "write_petit", forbidden)
+    again = make_task(petit("encoder-decoder"), cache, packed=False)
+    assert again.tokenizer.digest == first.tokenizer.digest
+    assert again.about == first.about
+    with pytest.raises(AssertionError, match="made again"):
+        make_task(replace(petit("encoder-decoder"), tokenizer=TokenizerSection(vocab_size=384)), cache, packed=False)
+
+
+def test_a_tokenizer_is_of_its_own_text(tmp_path: Path) -> None:
+    def digest(texts: list[str]) -> str:
+        corpus = Corpus((lines(tmp_path, "a", texts), lines(tmp_path, "b", texts)))
+        return make_task(a_recipe(Data(train=(corpus,))), tmp_path / "cache", packed=False).tokenizer.digest
+
+    one = digest(["banana banana"] * 9)
+    assert digest(["cherry cherry"] * 9) != one
+    assert digest(["banana banana"] * 9) == one
+
+
+def test_several_ranks_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "HELD_OUT", 10)
+    recipe = a_recipe(Data(petit=30))
+
+    def run(rank: int) -> Task:
+        return make_task(recipe, tmp_path, False, rank, 3)
+
+    with ThreadPoolExecutor(3) as pool:
+        tasks = list(pool.map(run, range(3)))
+    assert len({task.tokenizer.digest for task in tasks}) == 1
+    assert not list(tmp_path.rglob(".*"))  # nothing half done is left
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", "/some/where")
+    assert cache_folder() == Path("/some/where")
+    monkeypatch.delenv("REGARD_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache_folder() == Path("/xdg/regard")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache_folder() == Path("/home/someone/.cache/regard")
+
+
+# Going on from a model
+
+
+def kept(which: str, cache: Path, folder: Path) -> Task:
+    """A model of Petit, saved."""
+    task = make_task(petit(which, train={"seed": 3}), cache, packed=False)
+    save(task.stored(), folder)
+    return task
+
+
+def weights_of(task: Task) -> dict[str, torch.Tensor]:
+    return dict(task.network.state_dict())
+
+
+@pytest.mark.parametrize("which", MODELS)
+def test_a_model_goes_on_with_its_weights_and_ids(which: str, cache: Path, tmp_path: Path) -> None:
+    base = kept(which, cache, tmp_path / "base")
+    recipe = a_recipe(task=MODELS[which]["task"], start=str(tmp_path / "base"), dropout=0.35)
+    task = make_task(recipe, cache, packed=False)
+    assert task.network.config == replace(base.network.config, dropout=0.35)
+    assert weights_of(task).keys() == weights_of(base).keys()
+    assert all(torch.equal(weight, weights_of(base)[name]) for name, weight in weights_of(task).items())
+    assert task.tokenizer.digest == base.tokenizer.digest
+    assert task.special == base.special
+    assert torch.equal(next(task.batches.epoch(0)).labels, next(task.batches.epoch(0)).labels)
+    assert "trained further from" in task.about["origin"]
+    dropouts = {part.p for part in task.network.modules() if isinstance(part, torch.nn.Dropout)}
+    assert dropouts <= {0.35, 0.0}
+    assert 0.35 in dropouts
+
+
+def test_other_classes_have_a_fresh_head(cache: Path, tmp_path: Path) -> None:
+    def of_two(*names: str, **model: Any) -> Task:
+        corpus = Corpus((lines(tmp_path, "a", ["Il dort.", "Il part."]), lines(tmp_path, "b", list(names))))
+        return make_task(a_recipe(Data(train=(corpus,), task="classification"), {"seed": 3}, **model), cache, False)
+
+    base = of_two("yes", "no", kind="encoder")
+    torch.nn.init.ones_(base.network.classifier.classes.weight)
+    save(base.stored(), tmp_path / "ones")
+    same, other = (of_two(*names, start=str(tmp_path / "ones")) for names in (("no", "yes"), ("x", "y")))
+    assert (same.about["classes"], other.about["classes"]) == (["no", "yes"], ["x", "y"])
+    for name, weight in weights_of(base).items():
+        assert torch.equal(weight, weights_of(same)[name])
+        fresh = name == "classifier.classes.weight"  # the rest of the head is as fresh, by the same seed
+        assert torch.equal(weight, weights_of(other)[name]) != fresh, name
+    assert base.validation is None
+    assert base.examples == []
+
+
+def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_path: Path) -> None:
+    base = kept("language", cache, tmp_path / "base")
+    translator = make_task(a_recipe(start=str(tmp_path / "base")), cache, packed=True)
+    assert translator.special.separator == base.tokenizer.separator
+    batch = next(translator.batches.epoch(0))
+    french = {tuple(translator.tokenizer.framed(pair.french)) for pair in petit_pairs()}
+    for tokens, labels, _ in sentences(batch):
+        cut = tokens.index(translator.special.separator)
+        assert tuple(tokens[:cut]) in french  # </s> stays before every text
+        assert labels[:cut] == [IGNORE] * cut
+    assert translator.about["longest"] == max(map(len, french))
+    classifier = make_task(a_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False)
+    framed = {tuple(classifier.tokenizer.framed(pair.french)) for pair in petit_pairs()}
+    assert {tuple(tokens) for tokens, _, _ in sentences(next(classifier.batches.epoch(0)))} <= framed
+    assert all(ids[0] == ids[-1] == base.special.end[0] for ids in framed)
+    for task in (translator, classifier):
+        assert torch.isfinite(Objective(task.network)(next(task.batches.epoch(0))))
+
+
+def test_a_model_that_cannot_do_the_task(cache: Path, tmp_path: Path) -> None:
+    kept("classification", cache, tmp_path / "classifier")
+    kept("encoder-decoder", cache, tmp_path / "translator")
+    with pytest.raises(ValueError, match="the task translation needs a model of kind"):
+        make_task(a_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
+    with pytest.raises(ValueError, match="the task language needs a model of kind 'decoder'"):
+        make_task(a_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
+    with pytest.raises(ValueError, match="there is no model at"):
+        make_task(a_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
+
+
+def without_separator() -> Tokenizer:
+    """Byte-level BPE that has <s> and </s> alone."""
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(special_tokens=["</s>", "<s>"], initial_alphabet=alphabet, show_progress=False)
+    engine.train_from_iterator(["Il dort. Elle part."], trainer)
+    return Tokenizer(engine)
+
+
+def foreign(folder: Path, tokenizer: Tokenizer, special: SpecialIds, **changes: Any) -> str:
+    """A model with another's ids."""
+    config = regard.preset("tiny", vocab_size=tokenizer.size, layers=1, **changes)
+    save(Stored(regard.build(config), tokenizer, special, {"head": "none", "notes": ["old"]}), folder)
+    return str(folder)
+
+
+def test_what_stands_around_a_text_stays_as_berts_does(cache: Path, tmp_path: Path) -> None:
+    trained = Tokenizer.train(["Il dort. Elle part."], 300)
+    tokenizer = trained.frame(before=[1], after=[0])  # as [CLS] and [SEP]
+    start = foreign(tmp_path / "bert", tokenizer, SpecialIds(), kind="encoder", output_bias=True, pad=5)
+    task = make_task(a_recipe(start=start, task="classification"), cache, packed=False)
+    assert "head" not in task.about
+    assert task.network.config.output_bias is False
+    wanted = Counter((1, *trained.encode(pair.french), 0) for pair in petit_pairs())
+    assert Counter(tuple(ids) for batch in an_epoch(task.batches) for ids, _, _ in sentences(batch)) == wanted
+    assert task.tokenizer.framed("Il") == [1, *trained.encode("Il"), 0]
+
+
+def test_what_starts_a_text_stays_as_llamas_does(cache: Path, tmp_path: Path) -> None:
+    trained = without_separator()
+    start = foreign(tmp_path / "llama", trained.frame(before=[1]), SpecialIds(end=(0,)), kind="decoder", pad=None)
+    task = make_task(a_recipe(start=start, task="language"), cache, packed=True)
+    assert task.special.end == (0, 1)  # a text is over where the next one starts
+    assert all(tokens[0] == 1 for tokens, _, _ in sentences(next(task.batches.epoch(0))))
+    translator = make_task(a_recipe(start=start), cache, packed=False)
+    assert translator.special.separator == trained.encode("\n")[0]
+    assert {tokens[0] for tokens, _, _ in sentences(next(translator.batches.epoch(0)))} == {1}
+
+
+def test_a_model_without_a_separator_or_an_end(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = without_separator()
+    start = foreign(tmp_path / "one", trained, SpecialIds(end=(0,)), kind="decoder")
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_: [1, 2])
+    with pytest.raises(ValueError, match="no separator, no sep_token, and a line feed is 2 ids"):
+        make_task(a_recipe(start=start), cache, packed=False)
+    with pytest.raises(ValueError, match="no id that ends a text"):
+        make_task(a_recipe(start=foreign(tmp_path / "two", trained, SpecialIds(), kind="decoder")), cache, packed=False)
+
+
+@pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")
+@pytest.mark.parametrize("task_name", ["language", "classification"])
+def test_a_real_llama_goes_on(task_name: Any, cache: Path) -> None:
+    task = make_task(a_recipe(start=str(STORIES), task=task_name), cache, packed=True)
+    before = regard.load(STORIES)
+    old = before.network.state_dict()
+    assert all(torch.equal(old[name], w) for name, w in weights_of(task).items() if not name.startswith("classifier."))
+    batch = next(task.batches.epoch(0))
+    assert torch.isfinite(Objective(task.network)(batch))
+    assert before.tokenizer is not None
+    assert all(tokens[0] == before.tokenizer.before[0] for tokens, _, _ in sentences(batch))
+
+
+# Real text
+
+
+def real(name: str, *changes: str) -> Recipe:
+    recipe = read_recipe(name)
+    folder = REAL / recipe.data.folder
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there: set REGARD_REAL_DATA")
+    return read_recipe(name, [f"data.folder={folder}", "model.layers=1", "model.d_model=64", "model.heads=2", *changes])
+
+
+def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
+    task = make_task(real("shakespeare-char"), tmp_path, packed=False)
+    assert task.validation is not None
+    text = (REAL / "data/text/tinyshakespeare.txt").read_text()
+    labels = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
+    tried = text[int(len(text) * 0.9) :]
+    assert task.tokenizer.decode(labels[labels != IGNORE].tolist()) == tried
+    assert len(tried) == 111_540
+    assert len(task.examples) == 8
+    for prompt, rest in task.examples:
+        assert prompt + rest in tried
+        assert 0 < len(prompt) <= 120
+        assert len(rest) > 50
+    assert task.network.config.outputs == 384
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "train", "validation", "changes"),
+    [
+        ("multi30k-fr-en", 29_000, 1_014, ()),
+        ("tatoeba-fr-en", 1_000, 1_000, ('data.train.0.files=["test.en-fr.tsv"]', "tokenizer.vocab_size=1_000")),
+    ],
+)
+def test_real_pairs(name: str, train: int, validation: int, changes: tuple[str, ...], tmp_path: Path) -> None:
+    task = make_task(real(name, *changes), tmp_path, packed=False)
+    assert task.validation is not None
+    assert task.count + task.left_out == train
+    assert task.left_out < 10
+    assert task.problems == {}
+    assert sum(len(batch.tokens) for batch in an_epoch(task.validation)) == validation == len(task.examples)
+    french = sum("é" in source or "à" in source for source, _ in task.examples)
+    assert french > 3 * sum("é" in target or "à" in target for _, target in task.examples)

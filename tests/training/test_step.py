@@ -1,0 +1,432 @@
+"""One update, whatever fits; the batches that come to it; what is read of it; why it is not finite."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.data import batches as lay
+from regard.data.batches import IGNORE, Batch, Batches
+from regard.model.transformer import Network, build
+from regard.training import prefetch as feed_module
+from regard.training.device import find_place
+from regard.training.nonfinite import diagnose
+from regard.training.objective import Objective
+from regard.training.optimizer import Optimizer
+from regard.training.parallel import Ranks
+from regard.training.prefetch import Fed, Feed
+from regard.training.recipe import Train
+from regard.training.step import Stepper
+from regard.training.step_metrics import Meter
+from tests.data.test_batches import DATA, END, PAD, TASKS
+from tests.data.test_batches import same as same_batch
+from tests.support.oracles import small
+
+CPU = torch.device("cpu")
+
+
+def a_network(**changes: Any) -> Network:
+    torch.manual_seed(1)
+    return build(small(vocab_size=100, pad=-1, layers=1, norm="pre", **changes))
+
+
+def some_batches() -> list[Batch]:
+    """Of unequal size, padded."""
+    found = sorted(lay.translation(DATA, END, PAD, 96).epoch(0), key=lambda batch: len(batch.tokens))
+    return [found[-1], found[0], found[len(found) // 2]]
+
+
+class Tight(nn.Module):
+    """An objective for which more than `most` rows are too many, at one of two moments."""
+
+    def __init__(self, network: Network, most: int, when: str) -> None:
+        super().__init__()
+        self.objective, self.most, self.when = Objective(network, 0.1), most, when
+        self.refused = 0
+
+    def forward(self, batch: Batch) -> Tensor:
+        total: Tensor = self.objective(batch)
+        if len(batch.tokens) <= self.most:
+            return total
+        self.refused += 1
+        if self.when == "forward":
+            raise torch.OutOfMemoryError("too much")
+        embedding = self.objective.network.embedding.tokens.weight
+        return total + _NoRoom.apply(embedding.flatten()[:1])[0]
+
+
+class _NoRoom(torch.autograd.Function):
+    """Adds nothing, and does not find its way back."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x * 0
+
+    @staticmethod
+    def backward(_ctx: Any, _gradient: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("too much on the way back")
+
+
+def stepper_of(network: Network, objective: nn.Module | None = None, **settings: Any) -> Stepper:
+    return Stepper(objective or Objective(network, 0.1), Optimizer(network, Train(**settings)), CPU, Ranks())
+
+
+def targets_of(batches: list[Batch]) -> float:
+    return float(sum(batch.targets for batch in batches))
+
+
+def same_weights(one: nn.Module, other: nn.Module, tolerance: float = 1e-6) -> None:
+    for found, right in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(found, right, rtol=0, atol=tolerance)
+
+
+def test_the_gradient_is_that_of_the_mean_over_all_targets() -> None:
+    """Batches of unequal size: each target counts the same, not each batch."""
+    batches = some_batches()
+    assert len({batch.targets for batch in batches}) == 3
+    network, other = a_network(), a_network()
+    stepper = stepper_of(network, eps=1.0)  # so that Adam's step shows the gradient's size, not its sign alone
+    loss, norm, bad = stepper.step(batches, 0.1, targets_of(batches))
+    objective = Objective(other, 0.1)
+    mean = torch.stack([objective(batch) for batch in batches]).sum() / targets_of(batches)
+    mean.backward()
+    adam = torch.optim.Adam(other.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1.0)
+    right = nn.utils.get_total_norm([each.grad for each in other.parameters() if each.grad is not None])
+    adam.step()
+    assert loss.item() == pytest.approx(mean.item() * targets_of(batches), rel=1e-5)
+    torch.testing.assert_close(norm, right)
+    assert bad == 0
+    same_weights(network, other)
+
+
+@pytest.mark.parametrize("when", ["forward", "backward"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_batch_that_does_not_fit_is_split(when: str, dtype: torch.dtype) -> None:
+    """Also where part of its gradients was there already: they must not count twice."""
+    batches = some_batches()
+    rows = max(len(batch.tokens) for batch in batches)
+    assert rows >= 8
+    results = []
+    for most in (rows, rows // 4):
+        network = a_network().to(dtype)
+        tight = Tight(network, most, when)
+        stepper = stepper_of(network, tight, eps=1e-3)
+        # The small ones first: their gradients have been gathered when the large one is refused.
+        order = sorted(batches, key=lambda batch: len(batch.tokens))
+        results.append((stepper.step(order, 0.1, targets_of(batches)), stepper, tight))
+    (whole, before, roomy), (parted, after, tight) = results
+    assert (before.pieces, roomy.refused) == (1, 0)
+    assert after.pieces in (4, 8)
+    assert tight.refused == {4: 2, 8: 3}[after.pieces]
+    tolerance = 1e-6 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(parted, whole, rtol=1e-5 if dtype == torch.float32 else 2e-2, atol=1e-6)
+    for found, right in zip(after.optimizer.weights, before.optimizer.weights, strict=True):
+        torch.testing.assert_close(found, right, rtol=0, atol=tolerance)
+    steps = {float(x) for name, x in after.optimizer.state().items() if name.startswith("step.")}
+    assert steps == {1.0}
+
+
+def test_what_was_split_once_stays_so() -> None:
+    batches = some_batches()[:1]
+    network = a_network()
+    tight = Tight(network, len(batches[0].tokens) // 2 + 1, "forward")
+    stepper = stepper_of(network, tight)
+    for _ in range(3):
+        stepper.step(batches, 0.1, targets_of(batches))
+    assert (stepper.pieces, tight.refused) == (2, 1)
+
+
+@pytest.mark.parametrize("when", ["forward", "backward"])
+def test_row_by_row_it_gives_up(when: str) -> None:
+    batches = some_batches()
+    network = a_network()
+    before = [each.detach().clone() for each in network.parameters()]
+    rows, tokens = batches[0].tokens.shape
+    stepper = stepper_of(network, Tight(network, 0, when))
+    with pytest.raises(ValueError, match=rf"a batch of {rows} rows × {tokens} tokens .* even row by row: lower train"):
+        stepper.step(batches, 0.1, targets_of(batches))
+    assert stepper.pieces >= rows  # it has tried
+    assert all(map(torch.equal, before, network.parameters()))
+
+
+def test_packed_rows_are_split_too() -> None:
+    batch = next(lay.packed_translation(DATA, END, PAD, 128, row=32).epoch(0))
+    results = []
+    for most in (4, 1):
+        network = a_network()
+        stepper = stepper_of(network, Tight(network, most, "forward"), eps=1e-3)
+        results.append((stepper.step([batch], 0.1, targets_of([batch])), network))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-5, atol=1e-6)
+    same_weights(results[1][1], results[0][1])
+
+
+def test_an_update_that_is_not_finite_is_told_and_left_out() -> None:
+    batches = some_batches()
+    network = a_network()
+    with torch.no_grad():
+        network.get_parameter("decoder.layers.0.feed_forward.up.weight")[0, 0] = float("inf")
+    before = [each.detach().clone() for each in network.parameters()]
+    found = stepper_of(network).step(batches, 0.1, targets_of(batches))
+    assert found[2] == 1
+    assert all(map(torch.equal, before, network.parameters()))
+
+
+def test_a_batch_without_targets_is_a_step_of_nothing() -> None:
+    batch = some_batches()[0]
+    empty = replace(batch, labels=torch.full_like(batch.labels, IGNORE))
+    network = a_network()
+    before = [each.detach().clone() for each in network.parameters()]
+    assert stepper_of(network).step([empty], 0.1, 0.0).tolist() == [0, 0, 0]
+    assert all(map(torch.equal, before, network.parameters()))
+
+
+# Batches in the background
+
+
+def take(feed: Feed, count: int) -> list[Fed]:
+    batches = iter(feed)
+    return [next(batches) for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", ["translation", "packed rows", "blocks"])
+def test_batches_come_in_order_over_epochs(name: str) -> None:
+    batches = TASKS[name]()
+    wanted = [
+        (batch, epoch, index) for epoch in range(3) for index, batch in enumerate(TASKS[name]().epoch(epoch), start=1)
+    ]
+    assert len(wanted) > 3 * 3
+    with Feed(batches, 0, 0, CPU) as feed:
+        found = take(feed, len(wanted))
+    assert [(fed.epoch, fed.index) for fed in found] == [(epoch, index) for _, epoch, index in wanted]
+    assert all(same_batch(fed.batch, batch) for fed, (batch, _, _) in zip(found, wanted, strict=True))
+
+
+def test_from_any_place_on_they_are_the_same() -> None:
+    """Each place that was told is one to go on from: the first, within an epoch, and the end of one."""
+    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+        whole = take(feed, 2 * len(list(TASKS["translation"]().epoch(0))) + 2)
+    length = len(list(TASKS["translation"]().epoch(0)))
+    for cut in (1, length // 2, length - 1, length, length + 1):
+        place = whole[cut - 1]
+        with Feed(TASKS["translation"](), place.epoch, place.index, CPU) as feed:
+            rest = take(feed, len(whole) - cut)
+        assert [(fed.epoch, fed.index) for fed in rest] == [(fed.epoch, fed.index) for fed in whole[cut:]]
+        assert all(same_batch(one.batch, two.batch) for one, two in zip(rest, whole[cut:], strict=True))
+
+
+def test_a_cpu_run_pins_no_memory_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Tensor) -> Tensor:
+        raise AssertionError("pinning memory opens a CUDA context")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(Tensor, "pin_memory", refuse)
+    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+        take(feed, 2)
+
+
+def failing(after: int) -> Batches:
+    """Batches of which one cannot be made."""
+    good = TASKS["translation"]()
+    made = iter(range(10_000))
+
+    def make(items: Any) -> Batch:
+        if next(made) == after:
+            raise OSError("the disk has gone")
+        return good.make(items)
+
+    return Batches(good.plan, make)
+
+
+def ended(thread: threading.Thread) -> bool:
+    return not thread.is_alive()
+
+
+def test_what_goes_wrong_there_is_told_here() -> None:
+    with Feed(failing(after=2), 0, 0, CPU) as feed:
+        batches = iter(feed)
+        assert [next(batches).index for _ in range(2)] == [1, 2]
+        with pytest.raises(OSError, match="the disk has gone"):
+            next(batches)
+    assert ended(feed.thread)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_the_thread_ends_while_batches_wait(taken: int) -> None:
+    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+        take(feed, taken)
+        until = time.monotonic() + 5
+        while not feed.queue.full() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert feed.queue.full()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 2
+    assert ended(feed.thread)
+
+
+def test_the_thread_ends_when_its_user_fails() -> None:
+    with pytest.raises(KeyboardInterrupt), Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+        raise KeyboardInterrupt
+    assert ended(feed.thread)
+
+
+def test_an_error_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is full when making a batch fails, and nobody takes from it any more."""
+    monkeypatch.setattr(feed_module, "AHEAD", 1)
+    with Feed(failing(after=1), 0, 0, CPU) as feed:
+        time.sleep(0.2)
+    assert ended(feed.thread)
+
+
+def test_no_more_batches_wait_than_are_wanted() -> None:
+    made = 0
+    good = TASKS["translation"]()
+
+    def make(items: Any) -> Batch:
+        nonlocal made
+        made += 1
+        return good.make(items)
+
+    with Feed(Batches(good.plan, make), 0, 0, CPU) as feed:
+        time.sleep(0.4)
+        assert made == feed_module.AHEAD + 1  # and one in its hands
+        take(feed, 2)
+        time.sleep(0.4)
+        assert made == feed_module.AHEAD + 3
+
+
+# What steps gave
+
+
+def a_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time that passes when it is told to."""
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    return passes
+
+
+def test_the_meter_means_over_targets_and_leaves_bad_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = a_clock(monkeypatch)
+    meter = Meter(CPU)
+    passes(2.0)
+    meter.add(1, torch.tensor([30.0, 1.0, 0.0]), 10.0, 500.0)
+    meter.add(2, torch.tensor([float("nan"), 5.0, 1.0]), 4.0, 500.0)
+    meter.add(3, torch.tensor([10.0, 2.0, 0.0]), 30.0, 1_000.0)
+    assert meter.full
+    assert meter.look() == [(1, False), (2, True), (3, False)]
+    assert meter.look() == []
+    meter.pause()
+    passes(100.0)  # validation
+    meter.go()
+    passes(2.0)
+    seen = meter.reading()
+    assert [seen.loss, seen.gradient] == pytest.approx([40 / 40, 2.0])
+    assert seen.tokens_per_second == pytest.approx(44 / 4)
+    assert seen.flops_per_second == pytest.approx(500)
+    assert meter.seconds == pytest.approx(4)
+    passes(1.0)
+    meter.add(4, torch.tensor([8.0, 3.0, 0.0]), 4.0, 10.0)
+    meter.look()
+    seen = meter.reading()
+    assert [seen.loss, seen.gradient, seen.tokens_per_second] == pytest.approx([2.0, 3.0, 4.0])
+    assert meter.seconds == pytest.approx(5)
+
+
+def test_the_meter_of_bad_steps_alone_has_no_loss() -> None:
+    meter = Meter(CPU)
+    assert not meter.full
+    meter.add(1, torch.tensor([float("inf"), float("inf"), 1.0]), 10.0, 1.0)
+    meter.look()
+    assert np.isnan(meter.reading().loss)
+
+
+def test_a_gpu_is_not_looked_at_after_each_step() -> None:
+    meter = Meter(torch.device("cuda"))
+    for step in range(1, 10):
+        meter.add(step, torch.tensor([1.0, 1.0, 0.0]), 1.0, 1.0)
+        assert not meter.full
+    meter.add(10, torch.tensor([1.0, 1.0, 0.0]), 1.0, 1.0)
+    assert meter.full
+
+
+# Why it is not finite
+
+
+WEIGHTY = [
+    name for name, module in a_network().named_modules() if hasattr(module, "weight") and "embedding" not in name
+]
+
+
+@pytest.mark.parametrize("name", WEIGHTY)
+def test_the_first_module_that_overflows_is_named(name: str) -> None:
+    """Weights are finite there, what they make of their input is not: 1e38 times anything above 3.4."""
+    network = a_network()
+    with torch.no_grad():
+        for each in network.parameters():
+            each.mul_(5.0) if each.dim() == 2 else each.add_(0.5)
+        network.get_submodule(name).weight.fill_(3e38)  # type: ignore[operator]
+    told = diagnose(network, some_batches()[0], 0.5)
+    if name.endswith((".q", ".k")):  # the products of queries and keys are the attention's own
+        parent = name.rsplit(".", 1)[0]
+        assert f"the output of {parent}" in told
+    else:
+        assert f"the output of {name} is not finite" in told
+    assert f"the largest weight is 3e+38, in {name}.weight" in told
+    assert "learning rate was 0.5" in told
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(value: float) -> None:
+    network = a_network()
+    name = "decoder.layers.0.feed_forward.up.bias"
+    with torch.no_grad():
+        network.get_parameter(name)[2] = value
+    assert f"the weights of {name} are not finite" in diagnose(network, some_batches()[0], 0.1)
+    hooks = [module._forward_hooks for module in network.modules()]
+    assert not any(hooks)
+
+
+def test_the_output_layer_and_a_sound_network_are_told_apart() -> None:
+    network = a_network(tied=False)
+    batch = some_batches()[0]
+    assert "the loss is finite, and its gradient is not" in diagnose(network, batch, 0.1)
+    with torch.no_grad():
+        network.output_weight.mul_(1e38)
+    assert "the output of the output layer is not finite" in diagnose(network, batch, 0.1)
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+# Where it takes place
+
+
+def test_the_place_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = find_place(Train())
+    assert (found.device, found.dtype, found.compiled) == (CPU, torch.float32, False)
+    assert str(found) == f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}, float32"
+    asked = find_place(Train(precision="bfloat16", compile=True, device="cpu"))
+    assert (asked.dtype, asked.compiled) == (torch.bfloat16, True)
+    assert str(asked).endswith("bfloat16, compiled")
+    with pytest.raises(ValueError, match="there is no GPU here"):
+        find_place(Train(device="cuda"))
+    with pytest.raises(ValueError, match="did you mean 'cuda'"):
+        find_place(Train(device="cuda0"))
+
+
+@pytest.mark.parametrize(("well", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_a_gpu_chooses_its_type(well: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: well)  # noqa: ARG005
+    found = find_place(Train(), local_rank=1)
+    assert (found.device, found.dtype, found.compiled) == (torch.device("cuda", 1), dtype, True)
+    assert find_place(Train(precision="float32", compile=False)).dtype == torch.float32
+    assert find_place(Train(device="cpu")).dtype == torch.float32

@@ -1,0 +1,790 @@
+"""Nothing kills a run: signals, kill -9, damaged files, full disks. What goes on ends as one never stopped would."""
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regard
+from regard import cli
+from regard.atomic_files import digest
+from regard.petit import corpus_files as files
+from regard.storage import model_folder as store
+from regard.storage.model_folder import load
+from regard.training import checkpoints as checkpoint
+from regard.training import loop
+from regard.training import validation as validate
+from regard.training.checkpoints import check_whole, held, newest_checkpoint, publish
+from regard.training.events import Event, Noted, Stepped, Validated
+from regard.training.interrupts import Interrupts, interrupts
+from regard.training.loop import train
+from regard.training.metrics_log import read_metrics
+from regard.training.recipe import Recipe
+from regard.training.recipe_files import read_recipe
+from regard.training.schedule import learning_rate
+from tests.support.signals import default_signals, ignoring
+
+ROOT = Path(__file__).parents[2]
+COMMON = """
+[tokenizer]
+vocab_size = 320
+[train]
+steps = 14
+batch_tokens = 150
+max_length = 64
+accumulate = 2
+average = 3
+lr = 1e-2
+warmup = 3
+validate_every = 3
+validation_sentences = 0
+checkpoint_every = 4
+log_every = 3
+device = "cpu"
+[decode]
+beam = 1
+max_tokens = 2
+"""
+RECIPES = {
+    "translation": """
+[data]
+train = { files = ["train.fr", "train.en"] }
+validation = { files = ["dev.fr", "dev.en"] }
+[model]
+d_model = 16
+heads = 2
+layers = 1
+d_ff = 32
+dropout = 0.1
+""",
+    "language": """
+[data]
+task = "language"
+train = { files = ["train.fr"] }
+validation = { files = ["dev.fr"] }
+[model]
+kind = "decoder"
+d_model = 16
+heads = 2
+layers = 1
+d_ff = 32
+dropout = 0.1
+positions = "rotary"
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with some text and a recipe for each task; what is prepared from it is kept for all tests."""
+    folder = tmp_path_factory.mktemp("survival")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "HELD_OUT", 8)
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        files.write_petit(60, folder / "text", 0)
+        patch.setattr(loop, "final_scores", lambda *_: [])  # these take longer than the runs
+        patch.setattr(validate, "SAMPLES", 0)
+        for name, text in RECIPES.items():
+            (folder / f"{name}.toml").write_text(text + COMMON)
+        yield folder
+
+
+def recipe(place: Path, *changes: str, task: str = "translation") -> Recipe:
+    return read_recipe(str(place / f"{task}.toml"), [f"data.folder={place / 'text'}", *changes])
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> Path:
+    """A run that nobody disturbed."""
+    train(recipe(place), place / "whole")
+    return place / "whole"
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it as it was at step 12: its newest checkpoints are those of steps 8 and 12."""
+    shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("*-00000014"))
+    (tmp_path / "run" / "config.json").unlink()
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def three_checkpoints() -> Iterator[None]:
+    """One more is kept than usual, so that tests can take the last away and two are left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "KEPT", 3)
+        yield
+
+
+@contextmanager
+def stopped_at(steps: set[int]) -> Iterator[None]:
+    """Within, SIGTERM comes in the midst of each of these steps."""
+    usual = learning_rate
+
+    def rate(step: int, *rest: Any) -> float:
+        if step in steps:
+            steps.discard(step)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return usual(step, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "learning_rate", rate)
+        yield
+
+
+def losses(run: Path) -> list[tuple[str, int, float]]:
+    told = (each for each in read_metrics(run) if isinstance(each, Stepped | Validated))
+    return [(type(each).__name__, each.step, each.loss) for each in told]
+
+
+def state(run: Path) -> dict[str, Any]:
+    """All that must be the same however often a run was stopped."""
+    last = max((run / "checkpoints").glob("step-" + "[0-9]" * 8))
+    progress = json.loads((last / "training.json").read_text())
+    names = ("model.safetensors", "training.safetensors")
+    return {
+        "best": digest(run / "model.safetensors"),
+        "last": [last.name, *(digest(last / name) for name in names)],
+        "progress": {key: value for key, value in progress.items() if key != "seconds"},
+        "losses": losses(run),
+        "folders": sorted(each.name for each in (run / "checkpoints").iterdir()),
+    }
+
+
+def notes(place: Path, run: Path, *changes: str) -> list[str]:
+    """Go on, and what is said of it."""
+    told: list[Event] = []
+    train(recipe(place, *changes), run, resume=True, watchers=[told.append])
+    return [each.text for each in told if isinstance(each, Noted) and not each.text.startswith("the best model, on")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "lr"), [("translation", 0.2), ("language", 2.0)])
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(place: Path, tmp_path: Path, task: str, lr: float) -> None:
+    """At steps that fall between validations, checkpoints and lines of the log; patience counts on."""
+    settings = recipe(
+        place, "train.steps=60", "train.patience=2", f"train.lr={lr}", "train.checkpoint_every=50", task=task
+    )
+    quiet = train(settings, tmp_path / "quiet")
+    steps = {1, 4, 9, 10, 12, quiet.ended.step - 3}
+    with stopped_at(steps):
+        while (stopped := train(settings, tmp_path / "stopped", resume=True)).ended.reason == "interrupted":
+            assert stopped.signal == signal.SIGTERM
+    assert not steps
+    assert quiet.ended.reason == stopped.ended.reason == "patience"
+    assert (quiet.ended.step, quiet.ended.best_step) == (stopped.ended.step, stopped.ended.best_step)
+    a, b = state(tmp_path / "quiet"), state(tmp_path / "stopped")
+    assert a["progress"]["epoch"] > 0, "no epoch was left"
+    a["folders"] = b["folders"] = None  # it has the checkpoints of other steps
+    assert a == b
+    before = b["last"]
+    assert train(settings, tmp_path / "stopped", resume=True).ended.step == quiet.ended.step, "patience was forgotten"
+    assert state(tmp_path / "stopped")["last"] == before
+
+
+def test_words_in_many_ways_and_two_answers_go_on_too(place: Path, tmp_path: Path) -> None:
+    """BPE dropout and R-Drop, which costs twice the operations."""
+    ways = "tokenizer.dropout=0.2", "train.consistency=2.0"
+    quiet = train(recipe(place, *ways), tmp_path / "quiet").ended
+    with stopped_at({3, 7}):
+        while train(recipe(place, *ways), tmp_path / "stopped", resume=True).ended.reason == "interrupted":
+            pass
+    a, b = state(tmp_path / "quiet"), state(tmp_path / "stopped")
+    a["folders"] = b["folders"] = None
+    assert a == b
+    once = train(recipe(place, ways[0]), tmp_path / "once").ended
+    assert (quiet.tokens, quiet.flops) == (once.tokens, 2 * once.flops)
+    assert losses(tmp_path / "quiet") != losses(tmp_path / "once")
+    with pytest.raises(ValueError, match=r"tokenizer\.dropout"):
+        train(recipe(place, "train.consistency=2.0"), tmp_path / "quiet", resume=True)
+
+
+def flip(folder: Path) -> None:
+    content = bytearray((folder / "training.safetensors").read_bytes())
+    content[-5] ^= 4
+    (folder / "training.safetensors").write_bytes(content)
+
+
+def cut(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1])
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def half_written(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    folder.rename(folder.with_name(".step-00000012.abc"))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str | None]] = {
+    "a bit": (flip, "training.safetensors is damaged"),
+    "a truncation": (cut, "model.safetensors has"),
+    "a file": (lambda folder: (folder / "training.json").unlink(), "training.json is missing"),
+    "the manifest": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json is missing"),
+    "everything": (empty, "manifest.json is missing"),
+    "a rename": (half_written, None),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(
+    place: Path, whole: Path, run: Path, damage: str
+) -> None:
+    harm, told = DAMAGES[damage]
+    harm(run / "checkpoints" / "step-00000012")
+    said = notes(place, run)
+    assert said[-1].startswith("goes on behind step 8, from ")
+    if told is None:
+        assert len(said) == 1
+    else:
+        assert "step-00000012" in said[0]
+        assert told in said[0]
+    found, wanted = state(run), state(whole)
+    assert ("damaged-00000012" in found["folders"]) == (told is not None)
+    found["folders"] = [name for name in found["folders"] if not name.startswith("damaged")]
+    assert found == wanted
+
+
+def test_work_is_not_lost_silently_where_no_checkpoint_is_whole(place: Path, run: Path) -> None:
+    for folder in (run / "checkpoints").glob("step-*"):
+        flip(folder)
+    before = sorted((run / "checkpoints").rglob("*"))
+    with pytest.raises(
+        ValueError, match=r"none of them is whole: step-00000012 .*step-00000008 .* remove .*checkpoints"
+    ):
+        train(recipe(place), run, resume=True)
+    assert sorted((run / "checkpoints").rglob("*")) == before
+
+
+def test_every_byte_of_a_manifest_matters(tmp_path: Path) -> None:
+    for name in (*store.FILES, "training.json"):
+        (tmp_path / name).write_text(name)
+    store.write_manifest(tmp_path)
+    check_whole(tmp_path)
+    path = tmp_path / "manifest.json"
+    content = path.read_bytes()
+    flips = [content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :] for i in range(len(content))]
+    cuts = [content[:i] for i in range(len(content))]
+    for changed in (*flips, *cuts, content + b" ", content.replace(b"  ", b"\t"), content.replace(b"\n", b"\r\n")):
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+            check_whole(tmp_path)
+    path.write_bytes(content)
+    check_whole(tmp_path)
+
+
+def test_a_damaged_best_model_is_noticed_and_another_found(place: Path, run: Path) -> None:
+    for folder in (run / "checkpoints").glob("best-*"):
+        cut(folder)
+    said = notes(place, run)
+    assert "the best model so far is lost" in said[0]
+    assert "best-" in said[0]
+    assert load(run).about["scores"]["step"] == 14
+
+
+def test_a_best_model_that_is_lost_behind_the_last_step(place: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    for folder in (tmp_path / "run" / "checkpoints").glob("best-*"):
+        shutil.rmtree(folder)
+    notes(place, tmp_path / "run")
+    assert load(tmp_path / "run").about["scores"]["step"] == 14
+
+
+def test_strangers_and_damaged_neighbours_do_not_disturb_a_save(place: Path, whole: Path, run: Path) -> None:
+    """Someone made copies; and a checkpoint that is not gone on from is broken."""
+    folder = run / "checkpoints"
+    shutil.copytree(folder / "step-00000012", folder / "step-00000012.copy")
+    shutil.copytree(folder / "step-00000012", folder / "step-mine")
+    (folder / "best-of-all").mkdir()
+    (folder / "step-00000008" / "training.json").write_text("{")
+    assert notes(place, run)[0].startswith("goes on behind step 12")
+    assert state(run)["last"] == state(whole)["last"]
+    assert {"step-00000012.copy", "step-mine", "best-of-all"} <= set(state(run)["folders"])
+
+
+def test_two_checkpoints_are_kept_and_the_best_models_they_know(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "KEPT", 2)
+    train(recipe(place), tmp_path / "run")
+    names = state(tmp_path / "run")["folders"]
+    known = {
+        json.loads((tmp_path / "run" / "checkpoints" / step / "training.json").read_text())["best_step"]
+        for step in ("step-00000012", "step-00000014")
+    }
+    assert names == sorted([*(f"best-{step:08d}" for step in known), "step-00000012", "step-00000014"])
+
+
+def test_a_damaged_log_does_not_stop_a_run(place: Path, whole: Path, run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_bytes(b"".join([*lines[:2], b"\0\0\0{\n", *lines[2:]]) + b'{"event": "Ste')
+    notes(place, run)
+    assert losses(run) == losses(whole)
+
+
+def test_what_other_versions_add_does_not_stop_a_run(place: Path, whole: Path, run: Path) -> None:
+    """Fields and events that are unknown, in every JSON file of a run: it is resumed, and ends as if nothing was."""
+    extra = {"added_later": {"a": [1]}}
+    for folder in (run / "checkpoints").iterdir():
+        for path in (folder / name for name in ("config.json", "generation_config.json", "training.json")):
+            if path.exists():
+                path.write_text(json.dumps(json.loads(path.read_text()) | extra))
+        config = json.loads((folder / "config.json").read_text())
+        config["about"] |= extra
+        (folder / "config.json").write_text(json.dumps(config))
+        store.write_manifest(folder)
+        manifest = json.loads((folder / "manifest.json").read_text()) | extra
+        for entry in manifest["files"].values():
+            entry |= extra
+        store.write_json(folder / "manifest.json", manifest)
+    lines = (run / "metrics.jsonl").read_bytes().splitlines()
+    kept = json.dumps({"event": "Cooled", "step": 3, "degrees": 21.5})
+    changed = [json.dumps(json.loads(line) | extra) for line in lines]
+    (run / "metrics.jsonl").write_text("\n".join([changed[0], kept, *changed[1:], ""]))
+    assert notes(place, run)[0].startswith("goes on behind step 12")
+    after = (run / "metrics.jsonl").read_text().split("\n")
+    until = [line for line in changed if json.loads(line)["step"] <= 12 and json.loads(line)["event"] != "Ended"]
+    assert after[: len(until) + 1] == [until[0], kept, *until[1:]]
+    assert losses(run) == losses(whole)
+    assert state(run) | {"folders": 0} == state(whole) | {"folders": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"step": "12"}, "step='12' is a str"),
+        ({"step": None}, "step=None is a NoneType"),
+        ({"kept": 3}, "kept=3"),
+        ({"kept": [1, "2"]}, "kept='2'"),
+        ({"tokens": [1]}, r"tokens=\[1\]"),
+    ],
+)
+def test_progress_of_another_type_is_named(place: Path, run: Path, change: dict[str, Any], told: str) -> None:
+    folder = run / "checkpoints" / "step-00000012"
+    progress = json.loads((folder / "training.json").read_text()) | change
+    store.write_json(folder / "training.json", progress)
+    store.write_manifest(folder)
+    with pytest.raises(ValueError, match=rf"training.json cannot be resumed from: {told}"):
+        notes(place, run)
+
+
+def test_progress_that_lacks_a_field_has_its_default(tmp_path: Path) -> None:
+    assert loop.Progress.read({"step": 3, "added_later": 1}, tmp_path) == loop.Progress(step=3)
+    with pytest.raises(ValueError, match="step=None"):
+        loop.Progress.read({}, tmp_path)
+
+
+# Disks
+
+
+def call(monkeypatch: pytest.MonkeyPatch, place: Path, *words: str) -> int:
+    """The command in this process; its exit status."""
+    words = ("train", str(place / "translation.toml"), "--set", f"data.folder={place / 'text'}", *words)
+    monkeypatch.setattr(sys, "argv", ["regard", *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+def check_goes_on(place: Path, run: Path, whole: Path) -> None:
+    """With room again it ends as if there had always been some."""
+    assert not list((run / "checkpoints").glob(".*"))
+    found, damaged = newest_checkpoint(run)
+    assert found is not None
+    assert not damaged
+    assert notes(place, run)[-1].startswith(f"goes on behind step {found.progress['step']}, from ")
+    assert state(run) == state(whole)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_disk_that_is_full(
+    place: Path, whole: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 7, 7))
+        assert call(patch, place, "--out", str(run), "--resume") == 2
+    error = capsys.readouterr().err
+    assert re.search(r"step-00000014 could not be saved: about [\d,]{6,} bytes are needed, and 7 are free", error) or (
+        re.search(r"best-0000001\d could not be saved: about [\d,]{6,} bytes are needed, and 7 are free", error)
+    )
+    assert "go on with --resume" in error
+    check_goes_on(place, run, whole)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_a_limit_that_is_met_within_a_file(
+    place: Path, whole: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model's weights are within it, the optimizer's are not: the writing library meets it, and not we."""
+    sizes = [
+        (run / "checkpoints" / "step-00000012" / name).stat().st_size
+        for name in ("model.safetensors", "training.safetensors")
+    ]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (sum(sizes) // 2, before[1]))
+    try:
+        assert call(monkeypatch, place, "--out", str(run), "--resume") == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert re.search(r"step-00000014 could not be saved: about [\d,]{6,} bytes are needed", capsys.readouterr().err)
+    check_goes_on(place, run, whole)
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)  # TensorBoard may have a file open
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("left", [0, 40_000, 170_000, 300_000])
+def test_a_real_disk_that_is_full(
+    place: Path,
+    whole: Path,
+    run: Path,
+    tmp_path: Path,
+    left: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Filled up to so many bytes: then a log, a best model or a checkpoint is what does not fit."""
+    with small_disk(tmp_path / "disk", 8_000_000):
+        out = tmp_path / "disk" / "run"
+        shutil.copytree(run, out)
+        rest = shutil.disk_usage(out).free - left
+        (tmp_path / "disk" / "filled").write_bytes(bytes(max(0, rest // 4096 * 4096)))
+        assert call(monkeypatch, place, "--out", str(out), "--resume") == 2
+        assert re.search("No space left|bytes are needed", capsys.readouterr().err)
+        (tmp_path / "disk" / "filled").unlink()
+        check_goes_on(place, out, whole)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_folders_that_cannot_be_written(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "closed").mkdir(mode=0o555)
+    closed = Path("/proc/run") if os.geteuid() == 0 else tmp_path / "closed" / "run"
+    for resume in ((), ("--resume",)):
+        assert call(monkeypatch, place, "--out", str(tmp_path / "file"), *resume) == 2
+        assert "file is there already" in capsys.readouterr().err
+        assert call(monkeypatch, place, "--out", str(closed), *resume) == 2
+        assert str(closed) in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_that_is_removed_while_it_is_written(place: Path, tmp_path: Path) -> None:
+    def remove(event: Event) -> None:
+        if event.step == 6:
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    with pytest.raises(ValueError, match=r"run/.* could not be (saved|written)"):
+        train(recipe(place), tmp_path / "run", watchers=[remove])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_says_that_its_run_is_gone(place: Path, tmp_path: Path) -> None:
+    found, _ = newest_checkpoint(place / "whole")
+    assert found is not None
+    with pytest.raises(ValueError, match="the run's folder is gone"):
+        checkpoint.save_checkpoint(tmp_path / "gone", 1, found.model, found.tensors, found.progress)
+
+
+# Going on
+
+
+def test_where_there_is_no_checkpoint_a_run_begins_anew(place: Path, whole: Path, tmp_path: Path) -> None:
+    assert notes(place, tmp_path / "run") == ["there is no checkpoint to go on from: this run begins anew"]
+    assert state(tmp_path / "run") == state(whole)
+
+
+@pytest.mark.parametrize("change", ["train.lr=0.5", "model.d_ff=64", "train.seed=1", "tokenizer.vocab_size=384"])
+def test_another_recipe_is_refused_by_name(place: Path, run: Path, change: str) -> None:
+    key, _, value = change.partition("=")
+    with pytest.raises(ValueError, match=rf"begun with {key}=.* now it is {value}"):
+        train(recipe(place, change), run, resume=True)
+
+
+def test_a_run_is_not_overwritten(place: Path, whole: Path, tmp_path: Path) -> None:
+    before = state(whole)
+    with pytest.raises(ValueError, match="holds a run already: go on with it by --resume"):
+        train(recipe(place), whole)
+    (tmp_path / "notes.txt").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="is no run's folder"):
+            train(recipe(place), tmp_path, resume=resume)
+    assert state(whole) == before
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["train.en", "dev.fr"])
+def test_text_that_has_changed_is_refused(place: Path, run: Path, name: str) -> None:
+    path = place / "text" / name
+    before = path.read_text()
+    lines = before.splitlines(keepends=True)
+    path.write_text("".join([*lines[1:], lines[0]]))  # the same words, hence the same tokenizer
+    try:
+        with pytest.raises(ValueError, match="trained on other text"):
+            train(recipe(place), run, resume=True)
+    finally:
+        path.write_text(before)
+
+
+def test_a_run_that_came_to_its_end_goes_on_with_more_steps(place: Path, run: Path, tmp_path: Path) -> None:
+    notes(place, run)
+    assert notes(place, run, "train.steps=17")[-1].startswith("goes on behind step 14")
+    train(recipe(place, "train.steps=17"), tmp_path / "at once")
+    assert state(run)["last"][:2] == state(tmp_path / "at once")["last"][:2]
+
+
+def test_one_process_at_a_time(place: Path, run: Path, tmp_path: Path) -> None:
+    before = sorted((run / "checkpoints").rglob("*"))
+    with held(run), pytest.raises(ValueError, match=rf"is in use: another process \({os.getpid()}\) trains into it"):
+        train(recipe(place), run, resume=True)
+    assert sorted((run / "checkpoints").rglob("*")) == before
+    with held(tmp_path / "new"), pytest.raises(ValueError, match="is in use"):
+        train(recipe(place), tmp_path / "new")
+    assert not (tmp_path / "new").exists(), "an empty folder is left"
+    notes(place, run)
+
+
+def test_a_run_that_does_not_come_about_leaves_no_folder(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no such file"):
+        train(recipe(place, 'data.validation.files=["no.fr", "no.en"]'), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# A model at any time
+
+
+def test_a_run_in_progress_can_be_loaded(place: Path, tmp_path: Path) -> None:
+    out, seen = tmp_path / "run", []
+
+    def look(event: Event) -> None:
+        if isinstance(event, Validated):
+            assert not (out / "config.json").exists()
+            seen.append((event.step, event.best, regard.load(out).about["scores"]["step"]))
+
+    train(recipe(place), out, watchers=[look])
+    assert [step for step, *_ in seen] == [3, 6, 9, 12, 14]
+    assert all(loaded == step for step, best, loaded in seen if best)
+    assert regard.load(out).about == load(out).about
+
+
+def test_the_newest_whole_model_is_loaded(whole: Path, run: Path) -> None:
+    bests = sorted((run / "checkpoints").glob("best-*"))
+    assert len(bests) > 1
+    for best, before in zip(bests[::-1], bests[-2::-1], strict=False):
+        cut(best)
+        assert regard.load(run).about == load(before).about
+    cut(bests[0])
+    with pytest.raises(ValueError, match=rf"without a model to load: .*{bests[-1].name}.*{bests[0].name}"):
+        regard.load(run)
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match="no model has been validated yet"):
+        regard.load(run)
+
+
+def test_a_run_that_goes_on_has_its_newest_model_and_not_the_last_published(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with stopped_at({4}):
+        assert train(recipe(place), out).ended.reason == "interrupted"
+    assert regard.load(out).about["scores"]["step"] == 3
+    seen = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, Validated) and event.best:
+            seen.append((event.step, regard.load(out).about["scores"]["step"]))
+
+    train(recipe(place), out, resume=True, watchers=[look])
+    assert seen
+    assert all(step == loaded for step, loaded in seen)
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_publishing_may_be_broken_off_anywhere(run: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newest = sorted((run / "checkpoints").glob("best-*"))[-2:]
+    publish(run, older)
+    usual, left = shutil.copyfile, iter(range(at + 1))
+
+    def copy(source: Path, target: Path) -> None:
+        usual(source, target)
+        if next(left) == at:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    with pytest.raises(KeyboardInterrupt):
+        publish(run, newest)
+    monkeypatch.undo()
+    assert regard.load(run).about == load(newest).about
+    publish(run, newest)
+    assert load(run).about == load(newest).about
+
+
+def test_a_damaged_model_is_not_published(run: Path) -> None:
+    best = max((run / "checkpoints").glob("best-*"))
+    cut(best)
+    with pytest.raises(ValueError, match=r"model\.safetensors has"):
+        publish(run, best)
+
+
+# Those who watch
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), SystemExit(1)])
+def test_a_watcher_whose_terminal_is_gone_does_not_stop_a_run(
+    place: Path, whole: Path, tmp_path: Path, error: BaseException
+) -> None:
+    told = []
+
+    def fails(event: Event) -> None:
+        told.append(event)
+        if event.step == 3:
+            raise error
+
+    train(recipe(place), tmp_path / "run", watchers=[fails])
+    assert told[-1].step == 3
+    assert state(tmp_path / "run") == state(whole)
+
+
+# Signals
+
+
+def test_signals_are_noted_and_handlers_come_back() -> None:
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in usual:
+        found = Interrupts()
+        with interrupts(found):
+            os.kill(os.getpid(), number)
+            assert found.signal == number
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    assert {number: signal.getsignal(number) for number in usual} == usual
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        found = Interrupts()
+        with interrupts(found):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert found.signal is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_ignored_signals_are_restored_for_tests_and_ignored_again_after_them() -> None:
+    with ignoring(signal.SIGINT, signal.SIGHUP):
+        with default_signals():
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+            test_signals_are_noted_and_handlers_come_back()
+        assert signal.getsignal(signal.SIGINT) == signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+@pytest.mark.slow
+def test_tests_that_send_signals_pass_where_signals_are_ignored() -> None:
+    """As in `make test &`: two of them failed."""
+    names = (
+        "test_survival.py::test_signals_are_noted_and_handlers_come_back",
+        "test_demo.py::test_an_interrupted_demo_says_how_to_go_on_and_goes_on",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in names)]
+    with ignoring(signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def started(place: Path, out: Path, *changes: str) -> Iterator["subprocess.Popen[str]"]:
+    """`regard train`, as a user calls it."""
+    sets = [word for change in (f"data.folder={place / 'text'}", *changes) for word in ("--set", change)]
+    command = [sys.executable, "-m", "regard", "train", str(place / "translation.toml"), *sets, "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until, f"{path} does not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_says_the_command_that_goes_on(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with started(place, out, "train.steps=100000", "train.checkpoint_every=1000", "train.average=2") as process:
+        wait_for(out / "checkpoints" / "best-00000003", process)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[0]
+    assert process.returncode == 143, said
+    found, _ = newest_checkpoint(out)
+    assert found is not None
+    step = found.progress["step"]
+    assert f"Interrupted at step {step:,}." in said
+    (command,) = re.findall(r"To go on: regard (.*)", said)
+    more = [sys.executable, "-m", "regard", *shlex.split(command), "--set", f"train.steps={step + 2}"]
+    done = subprocess.run(more, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert f"goes on behind step {step:,}" in done.stdout
+    assert load(out).about["recipe"]["train"]["average"] == 2, "what --set had changed was forgotten"
+
+
+@pytest.mark.slow
+def test_the_first_ctrl_c_saves_and_the_second_ends_at_once(place: Path, tmp_path: Path) -> None:
+    with started(place, tmp_path / "run", "train.steps=100000", "train.checkpoint_every=1000") as process:
+        wait_for(tmp_path / "run" / "checkpoints" / "best-00000003", process)
+        process.send_signal(signal.SIGINT)
+        assert "To go on: " in process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+    assert newest_checkpoint(tmp_path / "run")[0] is not None
+    with started(place, tmp_path / "slow", "train.accumulate=20000") as process:  # a step takes minutes
+        wait_for(tmp_path / "slow" / "samples.txt", process)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None, "the first ended it within a step"
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.monotonic() - begun < 10
+    assert not (tmp_path / "slow" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_a_short_torture() -> None:
+    """Kills at random instants, some inside a save; `make torture` is the long one."""
+    few = ["--kills", "6", "--in-save", "2", "--publishing", "4", "--flips", "42", "--truncations", "42"]
+    command = [sys.executable, "-m", "tests.support.torture", *few]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing was lost, and nothing went unnoticed" in done.stdout
