@@ -335,7 +335,7 @@ class _Marian(nn.Module):
                 vocab_size=config.vocab_size,
                 d_model=config.d_model,
                 encoder_layers=config.layers,
-                decoder_layers=config.decoder_layers or config.layers,
+                decoder_layers=config.decoder_depth,
                 encoder_attention_heads=config.heads,
                 decoder_attention_heads=config.heads,
                 encoder_ffn_dim=config.d_ff,
@@ -376,9 +376,8 @@ class _TorchTransformer(nn.Module):
         layer = nn.TransformerEncoderLayer(config.d_model, config.heads, **sizes)
         final = nn.LayerNorm(config.d_model)
         encoder = nn.TransformerEncoder(layer, config.layers, final, enable_nested_tensor=False)
-        depth = config.decoder_layers or config.layers
         self.network = nn.Transformer(
-            config.d_model, config.heads, num_decoder_layers=depth, custom_encoder=encoder, **sizes
+            config.d_model, config.heads, num_decoder_layers=config.decoder_depth, custom_encoder=encoder, **sizes
         )
         for module in self.network.modules():  # dropout where the paper has it, and nowhere else
             if isinstance(module, nn.MultiheadAttention):

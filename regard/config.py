@@ -272,6 +272,11 @@ class ModelConfig(Strict, most=MODEL_MOST):
         return head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
 
     @property
+    def decoder_depth(self) -> int:
+        """Number of decoder layers: `decoder_layers`, or `layers` if that is not set."""
+        return self.layers if self.decoder_layers is None else self.decoder_layers
+
+    @property
     def projection_bias(self) -> bool:
         """Whether attention's four projections have biases: `attention_bias`, or `bias` where that is not given."""
         return self.bias if self.attention_bias is None else self.attention_bias
@@ -284,8 +289,7 @@ class ModelConfig(Strict, most=MODEL_MOST):
         feed_forward = self.d_model * self.d_ff * (3 if self.activation == "swiglu" else 2)
         layers, attentions = self.layers, self.layers
         if self.kind == "encoder-decoder":
-            decoder_layers = self.decoder_layers or self.layers
-            layers, attentions = layers + decoder_layers, attentions + 2 * decoder_layers
+            layers, attentions = layers + self.decoder_depth, attentions + 2 * self.decoder_depth
         rows = self.vocab_size + (0 if self.tied or self.classes else self.outputs) + self.classes
         rows += self.max_length if self.positions == "learned" else 0
         return attentions * attention + layers * feed_forward + rows * self.d_model

@@ -81,7 +81,7 @@ def specification(stored: Stored) -> Any:
     words = vocabulary(stored)
     if isinstance(network, EncoderDecoder):
         encoder = specs.TransformerEncoderSpec(config.layers, **shape)
-        decoder = specs.TransformerDecoderSpec(config.decoder_layers or config.layers, **shape)
+        decoder = specs.TransformerDecoderSpec(config.decoder_depth, **shape)
         spec = specs.TransformerSpec(encoder, decoder)
         spec.register_source_vocabulary(words)
         spec.register_target_vocabulary(words)

@@ -95,7 +95,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "encoder_attention_heads": config.heads,
         "decoder_attention_heads": config.heads,
         "encoder_layers": config.layers,
-        "decoder_layers": config.decoder_layers or config.layers,
+        "decoder_layers": config.decoder_depth,
         "encoder_ffn_dim": config.d_ff,
         "decoder_ffn_dim": config.d_ff,
         "activation_function": activation_out(config, kind.title()),
@@ -115,7 +115,7 @@ def rules(config: ModelConfig) -> list[Rule]:
     """Which tensor is which, of a model whose width is in halves already."""
     found = same("embedding.tokens", "model.shared", ["weight"])
     for side in ("encoder", "decoder"):
-        count = config.layers if side == "encoder" else config.decoder_layers or config.layers
+        count = config.layers if side == "encoder" else config.decoder_depth
         for i in range(count):
             found += _layer(f"{side}.layers.{i}", f"model.{side}.layers.{i}", cross=side == "decoder")
         if config.norm == "pre":

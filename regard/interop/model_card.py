@@ -85,7 +85,7 @@ def _inline(value: Any) -> str:
 def _what(stored: Stored, shape: str, dtype: str) -> str:
     config: ModelConfig = stored.config
     count = sum(parameter.numel() for parameter in stored.network.parameters())
-    layers = f"{config.layers}" + (f" + {config.decoder_layers or config.layers}" * (config.kind == "encoder-decoder"))
+    layers = f"{config.layers}" + (f" + {config.decoder_depth}" * (config.kind == "encoder-decoder"))
     place = "Written by Regard" + (f" in the shape of {shape}" * (shape != "regard"))
     return (
         f"A Transformer of the kind {config.kind}: {layers} layers, {config.heads} heads, width {config.d_model}, "

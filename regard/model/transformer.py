@@ -91,10 +91,9 @@ class Transformer(nn.Module):
         """Room for `length` tokens' keys and values in each decoder layer, [B, G, L, Dk] and [B, G, L, Dv]."""
         c, like = self.config, self.embedding.tokens.weight
         d_k, d_v, groups = c.widths
-        layers = c.layers if c.decoder_layers is None else c.decoder_layers
         return [
             Room(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
-            for _ in range(layers)
+            for _ in range(c.decoder_depth)
         ]
 
 
@@ -182,7 +181,7 @@ class EncoderDecoder(Transformer):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.encoder = Stack(config, config.layers)
-        self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
+        self.decoder = Stack(config, config.decoder_depth, cross=True)
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Lengths | None = None) -> Float[Tensor, "B S C"]:
         """The encoder's vector for each token of the source."""

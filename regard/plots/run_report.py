@@ -143,7 +143,7 @@ def _shape(config: ModelConfig | None) -> str:
         return ""
     layers = f"{config.layers}"
     if config.kind == "encoder-decoder":
-        layers += f" + {config.decoder_layers or config.layers}"
+        layers += f" + {config.decoder_depth}"
     shape = f"{config.kind}, {layers} layers, {config.heads} heads, width {config.d_model:,}"
     return f"{shape}, feed-forward {config.d_ff:,}, {config.vocab_size:,} ids"
 

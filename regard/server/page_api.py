@@ -174,10 +174,9 @@ def _width(served: Served, beam: int) -> int:
 
 
 def _decoder_layers(served: Served) -> int | None:
-    config = served.model.config
     if not isinstance(served.model.network, EncoderDecoder):
         return None
-    return config.layers if config.decoder_layers is None else config.decoder_layers
+    return served.model.config.decoder_depth
 
 
 def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def empty(config: ModelConfig, weights: Weights) -> Network:
     """The model without memory for its weights, once the config is known to be no larger than they are."""
     layers = config.layers
     if config.kind == "encoder-decoder":
-        layers += config.decoder_layers or config.layers
+        layers += config.decoder_depth
     if layers > min(MAX_LAYERS, len(weights.entries) // LEAST_IN_LAYER):
         raise RegardError(
             f"{weights.where}: its config has {layers:,} layers, and it holds {len(weights.entries)} tensors: "

@@ -119,7 +119,7 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
     if config.kind == "encoder-decoder":
         own = work.decoded * (queries + keys + feed_forward) + work.decoder_pairs * pair
         cross = work.decoded * queries + work.tokens * keys + work.cross_pairs * pair
-        products += (config.decoder_layers or config.layers) * (own + cross)
+        products += config.decoder_depth * (own + cross)
     return 2.0 * products
 
 
