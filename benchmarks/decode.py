@@ -16,12 +16,12 @@ from rich.console import Console
 from benchmarks.common import Run, Timed, circumstances, in_turns, quiet_transformers, ratios
 from regard.config import ModelConfig, SpecialIds, did_you_mean, preset
 from regard.decoding.fast_copy import quick
-from regard.decoding.generate import generate, translate
+from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
-from regard.storage.model_folder import Stored
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]
     end = 0
     special = SpecialIds(start=config.pad_id, end=(end,), suppressed=(end,))  # so that no text ends by itself
     inputs = torch.randint(1, config.outputs, (work.batch, work.inputs)).tolist()
-    stored = Stored(network, None, SpecialIds(start=config.pad_id, end=(end,)))
+    stored = Model(network, None, SpecialIds(start=config.pad_id, end=(end,)))
     export(stored, folder / "hf")
     yield from _transformers(work, device, folder / "hf", inputs)
     if device == "cpu" and isinstance(network, EncoderDecoder):
@@ -104,7 +104,7 @@ def _engines(work: Work, device: str, folder: Path) -> Iterator[tuple[str, Run]]
     def ours(one: Decoder | EncoderDecoder) -> Run:
         if isinstance(one, Decoder):
             return lambda: generate(one, special, inputs, options)
-        return lambda: translate(one, special, inputs, options)
+        return lambda: search_translations(one, special, inputs, options)
 
     yield "Regard, the network as it is", ours(network)
     yield "Regard, quick float32", ours(quick(network, "float32"))
@@ -132,7 +132,7 @@ def _transformers(work: Work, device: str, folder: Path, inputs: list[list[int]]
         yield "transformers, static cache, compiled", lambda: run(cache_implementation="static")
 
 
-def _ctranslate2(work: Work, stored: Stored, folder: Path, inputs: list[list[int]]) -> Iterator[tuple[str, Run]]:
+def _ctranslate2(work: Work, stored: Model, folder: Path, inputs: list[list[int]]) -> Iterator[tuple[str, Run]]:
     try:
         import ctranslate2  # type: ignore[import-untyped]
     except ImportError:

@@ -18,8 +18,9 @@ import torch
 from rich.console import Console
 
 from benchmarks.common import Run, Timed, circumstances, in_turns, ratios
-from regard.api import Model, load
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
+from regard.interop.load import load
 from regard.models import folder_of
 from regard.petit import pairs
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard.api import Model as Model
-    from regard.api import load as load
     from regard.config import ModelConfig as ModelConfig
     from regard.config import SpecialIds as SpecialIds
     from regard.config import preset as preset
+    from regard.decoding.options import Decoding as Decoding
+    from regard.decoding.text_model import Model as Model
+    from regard.errors import RegardError as RegardError
     from regard.interop.export import export as export
+    from regard.interop.load import load as load
     from regard.model.attention import MultiHeadAttention as MultiHeadAttention
     from regard.model.attention import attention as attention
     from regard.model.attention import combine_heads as combine_heads
@@ -24,12 +26,17 @@ if TYPE_CHECKING:
     from regard.model.masks import packed_mask as packed_mask
     from regard.model.masks import padding_mask as padding_mask
     from regard.model.masks import prefix_mask as prefix_mask
+    from regard.model.transformer import Decoder as Decoder
+    from regard.model.transformer import Encoder as Encoder
+    from regard.model.transformer import EncoderDecoder as EncoderDecoder
     from regard.model.transformer import build as build
     from regard.model.watch import watch as watch
 
 _HOME = {
-    "Model": "regard.api",
-    "load": "regard.api",
+    "Decoding": "regard.decoding.options",
+    "Model": "regard.decoding.text_model",
+    "RegardError": "regard.errors",
+    "load": "regard.interop.load",
     "ModelConfig": "regard.config",
     "SpecialIds": "regard.config",
     "preset": "regard.config",
@@ -42,6 +49,9 @@ _HOME = {
     "packed_mask": "regard.model.masks",
     "padding_mask": "regard.model.masks",
     "prefix_mask": "regard.model.masks",
+    "Decoder": "regard.model.transformer",
+    "Encoder": "regard.model.transformer",
+    "EncoderDecoder": "regard.model.transformer",
     "build": "regard.model.transformer",
     "watch": "regard.model.watch",
 }

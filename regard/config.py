@@ -144,6 +144,12 @@ def _fits(value: object, option: Any) -> bool:
     return isinstance(value, option)
 
 
+def check_token_count(what: str, tokens: int, limit: int | None) -> None:
+    """Raise a RegardError if a text has more tokens than the model has learned positions."""
+    if limit is not None and tokens > limit:
+        raise RegardError(f"{what} has {tokens:,} tokens, but this model reads at most {limit:,}: shorten it")
+
+
 MAX_LAYERS = 1_000
 """Most layers of an encoder or a decoder: ten times more than the deepest model in use."""
 MAX_PARAMETERS = 10**12
@@ -303,6 +309,11 @@ class ModelConfig(Strict, most=MODEL_MOST):
     def pad_is_last(self) -> bool:
         """Whether <pad> is the last id, as in the tokenizers Regard trains: then it is no output."""
         return self.pad_id == self.vocab_size - 1
+
+    @property
+    def max_positions(self) -> int | None:
+        """Maximum number of tokens in a sequence; None where positions are computed rather than learned."""
+        return self.max_length if self.positions == "learned" else None
 
     @property
     def outputs(self) -> int:

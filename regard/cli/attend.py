@@ -35,10 +35,9 @@ def attend(
     from dataclasses import replace
 
     from regard.cli.models import default_model, load_model
-    from regard.decoding.attention_maps import attend as look
 
     model = model or default_model()
-    attention = replace(look(load_model(model, device), text, target), model=Path(model).resolve().name)
+    attention = replace(load_model(model, device).attend(text, target), model=Path(model).resolve().name)
     attention = attention if kind is None else attention.only(kind)
     for name, each in attention.maps.items():
         try:

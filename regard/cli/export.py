@@ -38,19 +38,19 @@ def export(
 
     Example: regard export runs/fr-en fr-en --to regard --dtype bfloat16 --scores scores.json --card about.md
     """
-    from regard.api import find, load
     from regard.atomic_files import check_new_folder
     from regard.config import check_type
     from regard.interop.evaluation_results import check_results
     from regard.interop.export import Engine, check_dtype
     from regard.interop.export import export as write
+    from regard.interop.load import find_model, load
     from regard.storage.model_folder import RECIPE
 
     check_type("--to", to, Engine)  # a mistake does not wait for the model
     check_dtype(dtype, to)  # type: ignore[arg-type]  # checked
     check_new_folder(folder, force)
     results, said = [_result(path) for path in scores or []], None if card is None else _card(card)
-    place = find(model)
+    place = find_model(model)
     recipe = _text(place / RECIPE) if (place / RECIPE).is_file() else None
     loaded = load(model)
     check_results(results, loaded)

@@ -52,9 +52,8 @@ def translate(
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
     """
-    from regard.decoding.capabilities import require
     from regard.decoding.options import Decoding
-    from regard.decoding.translator import BATCH_TOKENS, FIRST_LINES, Translator
+    from regard.decoding.translator import BATCH_TOKENS, FIRST_LINES
 
     options = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
     if text and source is not None:
@@ -67,12 +66,12 @@ def translate(
     lines = _said(text) if text else _lines(source)
     typing = not text and source is None and sys.stdin.isatty()
     loaded = load_model(model or default_model(), device)
-    require(loaded, "translate")
+    loaded.require("translate")
     precise = "float32" if scores and precision == "auto" else precision  # its digits are then all right
-    translator = Translator(loaded.quick(precise), options, batch_tokens or BATCH_TOKENS)
+    translator = loaded.quick(precise).translator(options, batch_tokens or BATCH_TOKENS)
     if typing:
         typer.echo("A line in, a line out; Ctrl-D ends.", err=True)
-    found = translator.lines(_until_a_mistake(lines, mistakes), at_once=1 if typing else None)
+    found = translator.translate_lines(_until_a_mistake(lines, mistakes), lines_per_batch=1 if typing else None)
     first = list(islice(found, 1))  # a mistake comes before the file is opened, and what it held lost
     with _written(output) as file, _bar(source, bool(text) or typing, file) as advance:
         for number, translations in enumerate(chain(first, found), 1):
@@ -105,9 +104,9 @@ def generate(
 
     Example: regard generate "Once upon a time" --model runs/stories --temperature 0.8 --top-p 0.95
     """
-    from regard.api import decoding
+    from regard.decoding.options import DecodingOptions, make_decoding
 
-    options: dict[str, Any] = {
+    options: DecodingOptions = {
         "max_tokens": max_tokens,
         "temperature": temperature,
         "top_k": top_k,
@@ -118,7 +117,7 @@ def generate(
         "no_repeat_ngram": no_repeat_ngram,
         "stop": stop or (),
     }
-    decoding(**options)  # a mistake does not wait for the model
+    make_decoding(None, options)  # a mistake does not wait for the model
     prompt = "\n".join(_lines(None)) if prompt == "-" else prompt
     loaded = load_model(model, device)
     pieces = loaded.stream(prompt, **options) if stream else iter([loaded.generate(prompt, **options)[len(prompt) :]])
@@ -201,8 +200,8 @@ def load_model(name: str, device: str) -> Any:
     """The `regard.api.Model` of this name, on the device."""
     import torch
 
-    from regard.api import load
     from regard.config import did_you_mean
+    from regard.interop.load import load
 
     choices = ("auto", "cpu", "cuda")
     if device not in choices and not re.fullmatch(r"cuda:\d+", device):

@@ -197,10 +197,10 @@ def _translation(
 
 def _run(name: str, path: str, examples: Any, options: Any, precision: Any, device: str) -> tuple[Any, Any]:
     """A system's recipe without its seed, if it has one, and its `Run`: the model is gone behind it."""
-    from regard.api import find
     from regard.cli.models import load_model
     from regard.evaluation.comparison import Run
     from regard.evaluation.evaluate import translate, translated_elsewhere
+    from regard.interop.load import find_model
     from regard.training.run_facts import seed_apart, training_facts
 
     if _is_text(path):
@@ -209,7 +209,7 @@ def _run(name: str, path: str, examples: Any, options: Any, precision: Any, devi
     recipe, seed = seed_apart(model.about) or (None, None)
     with _progress(f"{name} translates", len(examples.sources)) as tell:
         translated = translate(name, model, examples, options, precision, tell)
-    return recipe, Run(translated, training_facts(find(path), model.about), seed)
+    return recipe, Run(translated, training_facts(find_model(path), model.about), seed)
 
 
 def _named(systems: Sequence[str]) -> list[tuple[str | None, str]]:

@@ -4,7 +4,7 @@ Dimensions: L layers, H heads, T queries (rows), S keys (columns), V outputs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
@@ -13,18 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.config import did_you_mean
+from regard.config import SpecialIds, check_token_count, did_you_mean
 from regard.data.tokenizer import Tokenizer, check_text
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.capabilities import is_able
-from regard.decoding.generate import translate
-from regard.decoding.options import Decoding
-from regard.decoding.translator import tokenizer_of
+from regard.decoding.generate import search_translations
+from regard.decoding.options import make_translation_decoding
 from regard.errors import RegardError
-from regard.model.transformer import Decoder, Encoder, EncoderDecoder
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.model.watch import Seen, watch
 from regard.page import frame
-from regard.storage.model_folder import Stored
 
 Kind = Literal["encoder", "decoder", "cross"]
 """a text looks at itself, a text being written looks at itself so far, a target looks at its source"""
@@ -137,41 +134,42 @@ class Observation:
     """Logits at the position of each written id; None for a model that writes nothing."""
 
 
-def attend(stored: Stored, source: str, target: str | None = None) -> Attention:
-    """What every layer and head looks at as the model reads `source` and writes `target`.
-
-    A translator that is given no target translates first. To a language model the target is a continuation; an
-    encoder takes none.
-    """
-    return observe(stored, source, target).attention
-
-
 def observe(
-    stored: Stored, source: str, target: str | None = None, written: Sequence[int] | None = None
+    network: Network,
+    tokenizer: Tokenizer,
+    special: SpecialIds,
+    source: str,
+    target: str | None = None,
+    written: Sequence[int] | None = None,
+    name: str = "",
 ) -> Observation:
-    """As `attend`, with the logits of the same pass.
+    """The attention of every layer and head as a model called `name` reads `source` and writes `target`, with logits.
+
+    A translator without a target translates first. For a language model the target is a continuation; an encoder
+    takes none.
 
     A caller that has already translated the source passes the ids, the end included, as `written`, together with
     their text as `target`: they are used as they are, and nothing is decoded again.
     """
-    tokenizer = tokenizer_of(stored)
-    stored.network.check_whole("look at")
-    for name, text in (("text", source), ("target", target)):
-        if name == "target" and text is None:
+    network.check_whole("look at")
+    for role, text in (("text", source), ("target", target)):
+        if role == "target" and text is None:
             continue
-        check_text(f"the {name}", text)
-        if not (text or "").strip() and (name == "text" or written is None):
-            raise RegardError(f"the {name} is empty: there is nothing to look at")
-    if stored.network.training:
+        check_text(f"the {role}", text)
+        if not (text or "").strip() and (role == "text" or written is None):
+            raise RegardError(f"the {role} is empty: there is nothing to look at")
+    if network.training:
         raise RegardError("this network is being trained, and would drop values at random: call its .eval() first")
     raise_if_cancelled()
-    if isinstance(stored.network, EncoderDecoder):
-        return _encoder_decoder(stored, stored.network, tokenizer, source, target, written)
-    if isinstance(stored.network, Decoder):
-        return _decoder(stored, stored.network, tokenizer, source, target, written)
-    if target is not None:
+    if isinstance(network, EncoderDecoder):
+        observation = _encoder_decoder(network, tokenizer, special, source, target, written)
+    elif isinstance(network, Decoder):
+        observation = _decoder(network, tokenizer, special, source, target, written)
+    elif target is not None:
         raise RegardError("this model is an encoder, which reads one text: leave the target out")
-    return _encoder(stored, stored.network, tokenizer, source)
+    else:
+        observation = _encoder(network, tokenizer, special, source)
+    return replace(observation, attention=replace(observation.attention, model=name))
 
 
 def readable(piece: str) -> str:
@@ -184,42 +182,44 @@ def readable(piece: str) -> str:
     return "".join(c if c.isprintable() else "⏎" if c == "\n" else repr(c)[1:-1] for c in shown)
 
 
-def _encoder(stored: Stored, network: Encoder, tokenizer: Tokenizer, source: str) -> Observation:
+def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source: str) -> Observation:
     ids = tokenizer.framed(source)
     with torch.inference_mode(), watch(network) as seen:
-        network(_row(stored, ids))
+        network(_row(network, ids))
     tokens = _labels(tokenizer, ids)
-    attention = _attention(stored, source, None, {"encoder": Map(_weights(seen, "encoder"), tokens, tokens)})
+    attention = _attention(
+        network, tokenizer, special, source, None, {"encoder": Map(_weights(seen, "encoder"), tokens, tokens)}
+    )
     return Observation(attention, (), None)
 
 
 def _encoder_decoder(
-    stored: Stored,
     network: EncoderDecoder,
     tokenizer: Tokenizer,
+    special: SpecialIds,
     source: str,
     target: str | None,
     known: Sequence[int] | None,
 ) -> Observation:
     ids = tokenizer.framed(source)
-    text, written = _written(stored, network, tokenizer, ids, target, known)
-    assert stored.special.start is not None  # else it could not have been loaded
-    read = [stored.special.start, *written[:-1]]
+    text, written = _written(network, tokenizer, special, ids, target, known)
+    assert special.start is not None  # else it could not have been loaded
+    read = [special.start, *written[:-1]]
     with torch.inference_mode(), watch(network) as seen:
-        logits = network(_row(stored, ids), _row(stored, read))[0]  # [T, V]
+        logits = network(_row(network, ids), _row(network, read))[0]  # [T, V]
     sources, reads, writes = (_labels(tokenizer, each) for each in (ids, read, written))
     maps: dict[Kind, Map] = {
         "encoder": Map(_weights(seen, "encoder"), sources, sources),
         "decoder": Map(_weights(seen, "decoder"), reads, reads, writes),
         "cross": Map(_weights(seen, "cross"), reads, sources, writes),
     }
-    return Observation(_attention(stored, source, text, maps), tuple(written), logits)
+    return Observation(_attention(network, tokenizer, special, source, text, maps), tuple(written), logits)
 
 
 def _decoder(
-    stored: Stored,
     network: Decoder,
     tokenizer: Tokenizer,
+    special: SpecialIds,
     source: str,
     target: str | None,
     known: Sequence[int] | None,
@@ -227,23 +227,25 @@ def _decoder(
     """A translator, whose source is followed by a separator and the target; or a language model."""
     ids, text = tokenizer.framed(source), target
     writes: tuple[str, ...]
-    separator = stored.special.separator if is_able(stored, "translate") else None
+    separator = None if network.config.classes else special.separator
     if separator is None:
         read = [*ids, *([] if target is None else tokenizer.encode_target(target))]
         prefix, writes, written = len(ids), _labels(tokenizer, read[1:]), read[1:]
     else:
-        text, written = _written(stored, network, tokenizer, ids, target, known)
+        text, written = _written(network, tokenizer, special, ids, target, known)
         read = [*ids, separator, *written[:-1]]
         prefix, writes = len(ids) + 1, ("",) * len(ids) + _labels(tokenizer, written)
-    lengths = {"prefix": torch.tensor([prefix], device=_device(stored))} if network.config.prefix else {}
+    lengths = {"prefix": torch.tensor([prefix], device=network.device)} if network.config.prefix else {}
     with torch.inference_mode(), watch(network) as seen:
-        logits = network(_row(stored, read), **lengths)  # [1, T, V], or [1, classes]
+        logits = network(_row(network, read), **lengths)  # [1, T, V], or [1, classes]
     if network.config.classes:
         writes, written = (), []
     elif separator is None:
         writes = (*writes, *_labels(tokenizer, [int(logits[0, -1].argmax())]))  # behind the text: what it would say
     tokens = _labels(tokenizer, read)
-    attention = _attention(stored, source, text, {"decoder": Map(_weights(seen, "decoder"), tokens, tokens, writes)})
+    attention = _attention(
+        network, tokenizer, special, source, text, {"decoder": Map(_weights(seen, "decoder"), tokens, tokens, writes)}
+    )
     if network.config.classes:
         return Observation(attention, (), None)
     first = 0 if separator is None else len(ids)  # the position that writes the first id
@@ -251,30 +253,35 @@ def _decoder(
 
 
 def _written(
-    stored: Stored,
     network: Decoder | EncoderDecoder,
     tokenizer: Tokenizer,
+    special: SpecialIds,
     source: list[int],
     target: str | None,
     known: Sequence[int] | None,
 ) -> tuple[str, list[int]]:
     """The target's text, and all the ids that are written for it: its end too, unless it never came to one."""
-    end = stored.special.end[:1]
+    end = special.end[:1]
     if known is not None:
         return target or "", list(known)
     if target is not None:
         return target, [*tokenizer.encode_target(target), *end]
-    beam = Decoding(beam=min(4, stored.config.outputs))
-    ((best,),) = translate(network, stored.special, [source], beam, tokenizer.decode)
+    decoding = make_translation_decoding(None, {}, network.config.outputs)
+    ((best,),) = search_translations(network, special, [source], decoding, tokenizer.decode)
     return tokenizer.decode(best.ids), [*best.ids, *(end if best.reason == "end" else ())]
 
 
-def _attention(stored: Stored, source: str, target: str | None, maps: dict[Kind, Map]) -> Attention:
-    special, tokenizer = stored.special, tokenizer_of(stored)
-    ids = (*tokenizer.before, *tokenizer.after, *special.end, special.start, special.separator, stored.config.pad_id)
+def _attention(
+    network: Network,
+    tokenizer: Tokenizer,
+    special: SpecialIds,
+    source: str,
+    target: str | None,
+    maps: dict[Kind, Map],
+) -> Attention:
+    ids = (*tokenizer.before, *tokenizer.after, *special.end, special.start, special.separator, network.config.pad_id)
     known = dict.fromkeys(_labels(tokenizer, [id_ for id_ in ids if id_ is not None]))
-    name = str(stored.about.get("name") or f"{stored.config.kind} of {stored.config.layers} layers")
-    return Attention(name, source, target, maps, tuple(known))
+    return Attention("", source, target, maps, tuple(known))
 
 
 def _labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
@@ -299,18 +306,10 @@ def _weights(seen: Seen, kind: Kind) -> Float[Tensor, "L H T S"]:
     return torch.cat(layers).float().cpu()
 
 
-def _row(stored: Stored, ids: list[int]) -> Tensor:
-    """The ids as a batch of one, where the model is."""
-    config = stored.config
-    if config.positions == "learned" and len(ids) > config.max_length:
-        raise RegardError(
-            f"the text has {len(ids)} tokens, and this model knows {config.max_length} positions alone: shorten it"
-        )
-    return torch.tensor([ids], device=_device(stored))  # [1, T]
-
-
-def _device(stored: Stored) -> torch.device:
-    return stored.network.embedding.tokens.weight.device
+def _row(network: Network, ids: list[int]) -> Tensor:
+    """The ids as a batch of one, on the device of the network."""
+    check_token_count("the text", len(ids), network.config.max_positions)
+    return torch.tensor([ids], device=network.device)  # [1, T]
 
 
 def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int]]]]:

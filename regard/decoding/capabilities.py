@@ -1,20 +1,21 @@
-"""What a model can do with text, by its kind, its head and its special ids: the one place that knows.
+"""What a model can do with text, from its kind, its head and its special ids. `regard.Model.can` asks here.
 
-`require` refuses what a model cannot do, and names what it can do instead.
+A task that a model cannot do is refused with an error that names the calls that work instead.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.config import ModelConfig, SpecialIds
 from regard.errors import RegardError
-from regard.storage.model_folder import Stored
+from regard.model.transformer import Network
 
-Task = Literal["translate", "generate", "classify", "score pairs", "score texts", "attend"]
+TextTask = Literal["translate", "generate", "classify", "score pairs", "score texts", "attend"]
 
 
 @dataclass(frozen=True)
 class Capability:
-    """Something that some models can do with text."""
+    """A task that some models can do with text."""
 
     call: str
     """The call of `regard.Model` that does it."""
@@ -22,7 +23,7 @@ class Capability:
     """What a model needs for it."""
 
 
-CAPABILITIES: dict[Task, Capability] = {
+CAPABILITIES: dict[TextTask, Capability] = {
     "translate": Capability(
         "translate(texts)", "an encoder-decoder, or a decoder with a separator between source and target"
     ),
@@ -36,45 +37,46 @@ CAPABILITIES: dict[Task, Capability] = {
 }
 
 
-def is_able(model: Stored, task: Task) -> bool:
-    """Whether a model can do this, given a tokenizer."""
-    config = model.config
+def tasks_of(network: Network, special: SpecialIds) -> list[TextTask]:
+    """All tasks that a network can do, given a tokenizer."""
+    return [task for task in CAPABILITIES if _is_able(network, special, task)]
+
+
+def require_task(task: TextTask, network: Network, special: SpecialIds, has_tokenizer: bool) -> None:
+    """Raise a RegardError that names the alternatives, unless the network can do this task."""
+    tasks = tasks_of(network, special)
+    if task in tasks:
+        return
+    capability = CAPABILITIES[task]
+    calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
+    instead = f"this model can {' or '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
+    described = _described(network.config, special, network.is_copy)
+    raise RegardError(f"{capability.call} needs {capability.needs}, and this is {described}; {instead}")
+
+
+def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
+    config = network.config
     writes = config.kind != "encoder" and not config.classes
     if task in ("translate", "score pairs"):
-        return writes and (config.kind == "encoder-decoder" or model.special.separator is not None)
+        return writes and (config.kind == "encoder-decoder" or special.separator is not None)
     if task == "generate":
         return writes and config.kind == "decoder"
     if task == "score texts":
         return writes and config.kind == "decoder" and not config.prefix
     if task == "classify":
         return config.classes > 0
-    return not model.network.is_copy
+    return not network.is_copy
 
 
-def abilities(model: Stored) -> list[Task]:
-    """All that a model can do; nothing without a tokenizer."""
-    return [task for task in CAPABILITIES if is_able(model, task)] if model.tokenizer is not None else []
-
-
-def require(model: Stored, task: Task) -> None:
-    """Raise a ValueError that says what to do instead, if a model cannot do this."""
-    if is_able(model, task):
-        return
-    capability = CAPABILITIES[task]
-    calls = [CAPABILITIES[other].call for other in abilities(model)]
-    instead = f"this model can {' or '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
-    raise RegardError(f"{capability.call} needs {capability.needs}, and this is {_described(model)}; {instead}")
-
-
-def _described(model: Stored) -> str:
-    config = model.config
+def _described(config: ModelConfig, special: SpecialIds, is_copy: bool) -> str:
+    parts = [f"{'a' if config.kind == 'decoder' else 'an'} {config.kind}"]
     if config.classes:
-        head = f" with a classification head ({config.classes} classes)"
+        parts.append(f" with a classification head ({config.classes} classes)")
     elif config.kind == "decoder":
-        head = (" with a prefix" if config.prefix else "") + (
-            "" if model.special.separator is not None else " without a separator"
-        )
-    else:
-        head = ""
-    copy = ", copied for decoding" if model.network.is_copy else ""
-    return f"{'a' if config.kind == 'decoder' else 'an'} {config.kind}{head}{copy}"
+        if config.prefix:
+            parts.append(" with a prefix")
+        if special.separator is None:
+            parts.append(" without a separator")
+    if is_copy:
+        parts.append(", copied for decoding")
+    return "".join(parts)

@@ -49,7 +49,7 @@ def quick(
     if network.config.classes:
         raise RegardError("a model with a head per sequence has nothing to decode")
     network.check_whole("copy")
-    device = network.embedding.tokens.weight.device
+    device = network.device
     dtype = _dtype(device, precision)
     weight, bias = network.output_weight, network.output_bias
     copy = deepcopy(network).eval().requires_grad_(False)

@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.config import SpecialIds
+from regard.config import SpecialIds, check_token_count
+from regard.decoding.batching import pad_rows
 from regard.decoding.beam import beam_search
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.cuda_graph_decoding import Loops, Past, Task, rounded
@@ -47,7 +48,7 @@ def generate(
     return _search(_generation(network, special, prompts, options), decode) if prompts else []
 
 
-def translate(
+def search_translations(
     network: Decoder | EncoderDecoder,
     special: SpecialIds,
     sources: Inputs,
@@ -224,11 +225,7 @@ def check_inputs(network: Network, special: SpecialIds, inputs: Inputs, options:
             raise RegardError(f"input {number} is empty: there is nothing to go on from")
         if config.pad_id not in special.end and all(id_ == config.pad_id for id_ in ids):
             raise RegardError(f"input {number} is nothing but padding (id {config.pad_id}): leave padding out")
-        if config.positions == "learned" and len(ids) > config.max_length:
-            raise RegardError(
-                f"input {number} has {len(ids)} ids, and learned positions for {config.max_length} alone (max_length): "
-                "shorten it"
-            )
+        check_token_count(f"input {number}", len(ids), config.max_positions)
 
 
 def _limits(network: Network, options: Decoding, wanted: list[int], room: list[int]) -> list[int]:
@@ -254,6 +251,4 @@ def _room(network: Network, length: int) -> int:
 
 def padded(network: Network, inputs: Inputs) -> tuple[Int[Tensor, "N P"], Int[Tensor, " N"]]:
     """The ids in rows where the network is, padded on the right, and how many there are in each."""
-    longest, device = _room(network, max(map(len, inputs))), network.embedding.tokens.weight.device
-    filled = [[*ids, *[0] * (longest - len(ids))] for ids in inputs]  # whatever stands there, it is not seen
-    return torch.tensor(filled, device=device), torch.tensor([len(ids) for ids in inputs], device=device)
+    return pad_rows(inputs, network.device, _room(network, max(map(len, inputs))))

@@ -1,10 +1,12 @@
-"""How to decode: one frozen dataclass, checked as it is made.
+"""Decoding options: a frozen dataclass that checks its values.
 
-The string under each field is its documentation, here and wherever the field is shown to a user.
+The docstring under each field is also its documentation in `regard --help` and in the recipe reference.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict, cast
 
 from regard.config import Strict, require_at_least, shown
 from regard.errors import RegardError
@@ -24,36 +26,41 @@ DECODING_MOST = {
 """Largest values of the numbers that steer decoding."""
 
 
+DEFAULT_BEAM = 4
+"""Beam of a translator when none is given, as in the paper."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decoding(Strict, most=DECODING_MOST):
-    """How to choose among what a model says. The defaults take the best token each time."""
+    """How to choose tokens. The defaults are greedy decoding."""
 
     beam: int = 1
-    """hypotheses kept side by side; 1 takes the best token each time, or draws one if temperature is above 0"""
+    """Number of hypotheses kept per text. 1 is greedy decoding, or sampling if temperature is above 0."""
     n_best: int = 1
-    """how many of them to give back, best first"""
+    """Number of hypotheses to return, best first; at most `beam`."""
     length_penalty: float = 0.6
-    """the paper's alpha: a beam ranks by log-probability ÷ ((5 + tokens) / 6)^alpha; 0 favours short texts"""
+    """The paper's alpha: a beam ranks by log-probability ÷ ((5 + tokens) / 6)^alpha. 0 favours short texts."""
     temperature: float = 0.0
-    """0 takes the best token; above, tokens are drawn, from 1 as the model says, below 1 more soberly"""
+    """0 is greedy; otherwise sample: 1 uses the model's distribution, lower values sharpen it."""
     top_k: int = 0
-    """draw among so many best tokens alone; 0 among all"""
+    """Sample from the k most likely tokens only; 0 disables."""
     top_p: float = 1.0
-    """draw among the fewest best tokens that together have this probability; 1 among all"""
+    """Sample from the smallest set of tokens whose probabilities add up to at least p; 1 disables."""
     min_p: float = 0.0
-    """draw among the tokens that have at least this share of the best one's probability; 0 among all"""
+    """Sample from tokens whose probability is at least this fraction of the best token's; 0 disables."""
     seed: int = 0
-    """the same seed and prompt draw the same text, whatever else is in the batch"""
+    """Seed for sampling. The same seed and prompt give the same text, whatever else is in the batch."""
     repetition_penalty: float = 1.0
-    """divides the logits of tokens already there (multiplies negative ones); 1 changes nothing"""
+    """Divides positive logits of tokens already in the text and multiplies negative ones; 1 disables."""
     no_repeat_ngram: int = 0
-    """no run of so many tokens is said twice; 0 lets it be"""
+    """Forbid repeating any n-gram of this length; 0 disables."""
     stop: tuple[str, ...] = ()
-    """a text ends where one of these would begin, be it ever so short"""
+    """Strings that end the text; the text is cut before the first of them."""
     min_tokens: int = 0
-    """no text ends before it has so many tokens"""
+    """Minimum number of new tokens."""
     max_tokens: int | None = None
-    """a text ends with so many tokens, its end counted; if not given, twice a source and 10 more, or 200"""
+    """Maximum number of new tokens, the end token included. Default: 200, or for a translation twice its source plus
+    10."""
 
     def __post_init__(self) -> None:
         """Check what the fields must be together."""
@@ -81,3 +88,42 @@ def _check(name: str, value: float, right: bool, wanted: str) -> None:
     """A ValueError unless `right`, which is never so of NaN."""
     if not right:
         raise RegardError(f"{name}={shown(value)} is not possible: it must be {wanted}")
+
+
+class DecodingOptions(TypedDict, total=False):
+    """The fields of `Decoding` as keyword arguments, so that editors complete them; each is documented there."""
+
+    beam: int
+    n_best: int
+    length_penalty: float
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    repetition_penalty: float
+    no_repeat_ngram: int
+    stop: str | Sequence[str]
+    min_tokens: int
+    max_tokens: int | None
+
+
+def make_decoding(decoding: Decoding | None, options: DecodingOptions) -> Decoding:
+    """`decoding`, or the defaults, with the given options; `stop` may be one string or several."""
+    keywords = dict(options)
+    if "stop" in options:
+        stop = options["stop"]
+        keywords["stop"] = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else stop
+    return Decoding(**keywords) if decoding is None else replace(decoding, **keywords)  # type: ignore[arg-type]
+
+
+def make_translation_decoding(decoding: Decoding | None, options: DecodingOptions, outputs: int) -> Decoding:
+    """As `make_decoding`; without an explicit beam it is `DEFAULT_BEAM`, unless the translation is to be sampled.
+
+    The default beam is at least `n_best`, and no wider than a model's number of `outputs`.
+    """
+    if decoding is None and "beam" not in options:
+        n_best = options.get("n_best", 1)
+        beam = 1 if options.get("temperature") else max(DEFAULT_BEAM, n_best if isinstance(n_best, int) else 1)
+        options = cast("DecodingOptions", {"beam": min(beam, outputs), **options})
+    return make_decoding(decoding, options)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.attention_maps import in_one_word, readable
 from regard.decoding.beam import Beams, advance, hypotheses, one_end
@@ -20,10 +21,8 @@ from regard.decoding.generate import begin, select, step, translation
 from regard.decoding.options import Decoding
 from regard.decoding.sampling import best
 from regard.decoding.search import Hypothesis
-from regard.decoding.translator import tokenizer_of
 from regard.errors import RegardError
-from regard.model.transformer import Decoder, EncoderDecoder
-from regard.storage.model_folder import Stored
+from regard.model.transformer import Decoder, EncoderDecoder, Network
 
 TOP = 10
 """tokens of a step that are told"""
@@ -54,15 +53,13 @@ class Node:
     """whether the translation goes through it"""
 
 
-def grow(stored: Stored, source: str, beam: int = 4, max_tokens: int | None = None) -> tuple[Hypothesis, list[Node]]:
-    """The best translation, as `translate` finds it, and every candidate that the search looked at on the way.
-
-    `max_tokens` is the maximum number of tokens of the translation, its end included.
-    """
-    tokenizer = tokenizer_of(stored)
-    network = _writer(stored)
-    options = Decoding(beam=min(beam, stored.config.outputs), max_tokens=max_tokens)
-    task = translation(network, stored.special, [tokenizer.framed(source)], options)
+def search_tree(
+    network: Network, tokenizer: Tokenizer, special: SpecialIds, source: str, options: Decoding
+) -> tuple[Hypothesis, list[Node]]:
+    """The best translation, as `Model.translate` finds it, and every candidate that the search considered."""
+    if not isinstance(network, Decoder | EncoderDecoder) or network.config.classes:
+        raise RegardError(f"this {network.config.kind} does not generate text")
+    task = translation(network, special, [tokenizer.framed(source)], options)
     if options.beam == 1:
         raise RegardError("a beam of 1 grows no tree: ask for 2 or more")
     found, met = _search(task)
@@ -127,10 +124,10 @@ def _candidates(
     return found
 
 
-def considered(stored: Stored, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
+def considered(tokenizer: Tokenizer, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
     """What a model considered at each step of writing these ids, given its logits at each of them."""
     probabilities, ids = logits.float().softmax(-1).topk(min(TOP, logits.size(-1)))  # [T, 10]
-    label = Labels.of(tokenizer_of(stored), written)
+    label = Labels.of(tokenizer, written)
     steps = []
     for i, (few, most) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
         raise_if_cancelled()
@@ -166,12 +163,6 @@ class Labels:
             "·" * (labels.count(label) > 1 and not piece.startswith((" ", "▁", "·"))) + label
             for label, piece in zip(labels, pieces, strict=True)
         ]
-
-
-def _writer(stored: Stored) -> Decoder | EncoderDecoder:
-    if not isinstance(stored.network, Decoder | EncoderDecoder) or stored.config.classes:
-        raise RegardError(f"this {stored.config.kind} writes nothing")
-    return stored.network
 
 
 def _end_of(met: dict[tuple[int, ...], tuple[float, bool]], found: Hypothesis, end: list[int]) -> list[int]:

@@ -14,23 +14,22 @@ from heapq import nlargest
 from itertools import islice, pairwise, product
 from unicodedata import category
 
-from regard.config import require_at_least
+from regard.config import ModelConfig, SpecialIds, require_at_least
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.generate import Inputs
-from regard.decoding.generate import translate as translate_ids
+from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.text_stream import cut
-from regard.errors import RegardError
-from regard.storage.model_folder import Stored
+from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
 """places of a batch: hypotheses × the longest source"""
-COMFORTABLE = 200
-"""tokens of a source, framed: the sentences that translators learn from are rarely longer"""
+MAX_SOURCE_TOKENS = 200
+"""Default number of tokens of a source, framed: the sentences that translators learn from are rarely longer."""
 FIRST_LINES = 32
 """so many lines are read before the first are translated; then twice as many each time"""
 
@@ -67,30 +66,31 @@ class Piece:
 
 @dataclass(frozen=True)
 class Translator:
-    """A model and the way it is asked."""
+    """A translation model, and how to decode with it."""
 
-    model: Stored
+    network: Decoder | EncoderDecoder
+    tokenizer: Tokenizer
+    special: SpecialIds
     options: Decoding
     batch_tokens: int = BATCH_TOKENS
+    language: str | None = None
+    """Language of the sources, if it is known: where sentences end depends on it."""
+    max_source_tokens: int = MAX_SOURCE_TOKENS
+    """Tokens of a source that are translated in one piece: longer sentences are split."""
 
     def __post_init__(self) -> None:
         """Check what can be checked before there is a text."""
         require_at_least(1, batch_tokens=self.batch_tokens)
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's own; a ValueError if it has none."""
-        return tokenizer_of(self.model)
-
-    def all(self, texts: Sequence[str], progress: Progress | None = None) -> list[list[Translation]]:
+    def translate_all(self, texts: Sequence[str], progress: Progress | None = None) -> list[list[Translation]]:
         """The best translations of each text, in the order of the texts."""
-        longest = comfortable(self.model)
-        texts_in_pieces = [self._pieces(text, longest) for text in texts]
+        texts_in_pieces = [self._pieces(text, self.max_source_tokens) for text in texts]
         sources = {(t, p): piece.ids for t, pieces in enumerate(texts_in_pieces) for p, piece in enumerate(pieces)}
         sources = {place: ids for place, ids in sources.items() if ids}
         waiting = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
         found: dict[tuple[int, int], list[Translation]] = {}
-        for batch in in_batches(sources, self.batch_tokens // self.options.beam):
+        lengths = {place: len(ids) for place, ids in sources.items()}
+        for batch in batches_by_length(lengths, self.batch_tokens // self.options.beam):
             raise_if_cancelled()
             for place, translations in zip(batch, self._translated([sources[place] for place in batch]), strict=True):
                 found[place] = translations
@@ -102,20 +102,20 @@ class Translator:
             for t, pieces in enumerate(texts_in_pieces)
         ]
 
-    def lines(self, lines: Iterable[str], at_once: int | None = None) -> Iterator[list[Translation]]:
+    def translate_lines(self, lines: Iterable[str], lines_per_batch: int | None = None) -> Iterator[list[Translation]]:
         """The best translations of each line, one line after the other, without ever holding all of them.
 
         Lines are read some at a time, ever more, so that the first answers come soon and the rest in good batches;
-        with `at_once`, so many each time.
+        with `lines_per_batch`, that many each time.
         """
         lines = iter(lines)
-        count = FIRST_LINES if at_once is None else at_once
+        count = FIRST_LINES if lines_per_batch is None else lines_per_batch
         while some := list(islice(lines, count)):
-            yield from self.all(some)
-            count = count if at_once is not None else min(2 * count, max(FIRST_LINES, self.batch_tokens // 8))
+            yield from self.translate_all(some)
+            count = count if lines_per_batch is not None else min(2 * count, max(FIRST_LINES, self.batch_tokens // 8))
 
     def _translated(self, sources: Inputs) -> list[list[Translation]]:
-        found = translate_ids(self.model.network, self.model.special, sources, self.options, self.tokenizer.decode)  # type: ignore[arg-type]  # checked there
+        found = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
         return [[self._told(each) for each in hypotheses] for hypotheses in found]
 
     def _told(self, found: Hypothesis) -> Translation:
@@ -143,7 +143,7 @@ class Translator:
             for half in halves(text):
                 yield from parts(half)
 
-        by_sentence = [list(parts(each)) for each in sentences(text[len(language) :], source_language(self.model))]
+        by_sentence = [list(parts(each)) for each in sentences(text[len(language) :], self.language)]
         found = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
         return [
             replace(
@@ -184,45 +184,16 @@ def in_parts(text: str, characters: int, language: str | None = None) -> list[st
     return parts
 
 
-def tokenizer_of(model: Stored) -> Tokenizer:
-    """A model's tokenizer; a ValueError if it has none."""
-    if model.tokenizer is None:
-        why = model.about.get("tokenizer", "save one in its folder (tokenizer.json)")
-        raise RegardError(f"this model has no tokenizer, and so reads ids alone: {why}")
-    return model.tokenizer
+def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> int:
+    """Tokens of a source that a model translates well in one piece: the longest of its training, if that is known.
 
-
-def source_language(model: Stored) -> str | None:
-    """The language that a model translates from, if it says so (`about["languages"]`)."""
-    languages = model.about.get("languages")
-    first = languages[0] if isinstance(languages, list) and languages else None
-    return first if isinstance(first, str) else None
-
-
-def comfortable(model: Stored) -> int:
-    """How many tokens of a source a model takes comfortably: what its training saw, if it tells (`about["longest"]`).
-
-    Learned positions must hold the translation too, which may be half as long again.
+    Learned positions must hold the translation as well, which may be half as long again as its source.
     """
-    config, told = model.config, model.about.get("longest")
-    longest = told if isinstance(told, int) and told > 0 else COMFORTABLE
-    if config.positions != "learned":
+    known = isinstance(longest_trained, int) and longest_trained > 0
+    longest = longest_trained if known and isinstance(longest_trained, int) else MAX_SOURCE_TOKENS
+    if config.max_positions is None:
         return longest
-    return max(1, min(longest, config.max_length * 2 // (3 if config.kind == "encoder-decoder" else 5)))
-
-
-def in_batches(sources: dict[tuple[int, int], list[int]], places: int) -> Iterator[list[tuple[int, int]]]:
-    """Sources of like length together, the longest first, in batches of at most so many places, padding included."""
-    batch: list[tuple[int, int]] = []
-    longest = 0
-    for place in sorted(sources, key=lambda place: -len(sources[place])):
-        if batch and (len(batch) + 1) * longest > places:
-            yield batch
-            batch = []
-        longest = longest if batch else len(sources[place])
-        batch.append(place)
-    if batch:
-        yield batch
+    return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
 
 
 def _between(piece: Piece, found: list[Translation] | None) -> list[Translation]:

@@ -5,10 +5,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from regard.api import Model
 from regard.atomic_files import write_file
 from regard.decoding.attention_maps import Map
-from regard.decoding.translator import tokenizer_of
+from regard.decoding.text_model import Model
 from regard.demo.demo_scores import Tried
 from regard.demo.narrator import Teller
 from regard.evaluation.alignment import AlignmentScores
@@ -83,7 +82,7 @@ def _example(tried: Tried, model: Model) -> str:
         for source, tags, output, reference in rows
         if output == reference and "adjective-order" in tags and 6 <= len(words(source)) <= 8
     ]
-    tokenizer = tokenizer_of(model)
+    tokenizer = model.require_tokenizer()
 
     def parted(source: str) -> tuple[int, int]:
         """How many pieces are parts of words; of those with few the longest."""

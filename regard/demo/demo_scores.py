@@ -10,11 +10,11 @@ from rich.console import Console
 from regard.atomic_files import write_file
 from regard.data.corpus import Corpus
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.evaluation.evaluate import TranslationResult, evaluate_translation, translate
 from regard.evaluation.plain_dict import plain
 from regard.evaluation.test_sets import Examples, read_examples, read_gold
 from regard.plots.score_tables import show_translation
-from regard.storage.model_folder import Stored
 
 JSON, TABLES = "scores.json", "scores.txt"
 COLUMNS = 120
@@ -31,7 +31,7 @@ class Tried:
     result: TranslationResult
 
 
-def try_split(model: Stored, name: str, petit: Path, split: str, decode: Decoding, look: bool) -> Tried:
+def try_split(model: Model, name: str, petit: Path, split: str, decode: Decoding, look: bool) -> Tried:
     """Translate and score a split of Petit in the folder `petit`; `look` at the alignment of attention too."""
     examples = read_examples(Corpus((str(petit / f"{split}.fr"), str(petit / f"{split}.en"))))
     gold = read_gold(examples, None, None)

@@ -9,13 +9,14 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from regard.api import Model, load
+from regard.decoding.text_model import Model
 from regard.demo.attention_chapter import look
 from regard.demo.demo_run import DECODER, ENCODER_DECODER, State, find_run, learn
 from regard.demo.demo_scores import TABLES, Tried, try_split, write_scores
 from regard.demo.narrator import Teller, bar
 from regard.evaluation.proportions import Share
 from regard.formatting import duration
+from regard.interop.load import load
 from regard.models import DEFAULT, bundled, folder_of
 from regard.petit import PHENOMENA
 from regard.plots.heat_map import short

@@ -14,11 +14,12 @@ from typing import Literal
 import torch
 
 from regard.config import did_you_mean
-from regard.decoding.capabilities import is_able
-from regard.decoding.fast_copy import Precision, quick
+from regard.decoding.batching import batches_by_length
+from regard.decoding.fast_copy import Precision
 from regard.decoding.generate import padded
 from regard.decoding.options import Decoding
-from regard.decoding.translator import Progress, Translator, in_batches, tokenizer_of
+from regard.decoding.text_model import Model
+from regard.decoding.translator import Progress
 from regard.errors import RegardError
 from regard.evaluation.alignment import (
     AlignmentScores,
@@ -39,7 +40,6 @@ from regard.evaluation.suspicious_outputs import find_suspects
 from regard.evaluation.test_sets import Examples, Gold, read_outputs
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.model.watch import Seen, watch
-from regard.storage.model_folder import Stored
 from regard.storage.weights import weights_digest
 
 Task = Literal["translation", "language", "classes"]
@@ -139,13 +139,13 @@ class ClassesResult:
     kind: Task = "classes"
 
 
-def task_of(model: Stored) -> Task:
+def task_of(model: Model) -> Task:
     """What a model is scored by; a ValueError for an encoder that only fills in masks."""
-    if is_able(model, "classify"):
+    if model.can("classify"):
         return "classes"
-    if is_able(model, "translate"):
+    if model.can("translate"):
         return "translation"
-    if is_able(model, "score texts"):
+    if model.can("score texts"):
         return "language"
     raise RegardError(
         f"this {model.config.kind} neither translates, nor continues text, nor classifies: there is no score for it"
@@ -154,7 +154,7 @@ def task_of(model: Stored) -> Task:
 
 def translate(
     name: str,
-    model: Stored,
+    model: Model,
     examples: Examples,
     options: Decoding,
     precision: Precision = "float32",
@@ -168,11 +168,11 @@ def translate(
         raise RegardError(f"{name} does not translate: {_told(model)}")
     used = model
     if precision != "float32" and isinstance(model.network, Decoder | EncoderDecoder):
-        used = Stored(quick(model.network, precision), model.tokenizer, model.special, model.about)
-    translator = Translator(used, options)
-    translator.all(examples.sources[:1])  # what is done once should not count as slowness
+        used = model.quick(precision)
+    translator = used.translator(options)
+    translator.translate_all(examples.sources[:1])  # what is done once should not count as slowness
     begin = time.perf_counter()
-    found = translator.all(examples.sources, progress)
+    found = translator.translate_all(examples.sources, progress)
     speed = _speed(begin, len(found), "sentences")
     outputs = [re.sub(r"[\r\n\0]+", " ", each[0].text) for each in found]
     asked: dict[str, int | float | str] = {
@@ -189,7 +189,7 @@ def translated_elsewhere(name: str, path: Path, examples: Examples) -> Translate
 
 
 def evaluate_translation(
-    translated: Translated, examples: Examples, gold: Gold | None = None, model: Stored | None = None
+    translated: Translated, examples: Examples, gold: Gold | None = None, model: Model | None = None
 ) -> TranslationResult:
     """Score what a system wrote; with gold, by phenomenon and, of a model, its attention to the source."""
     gold = gold or Gold()
@@ -210,7 +210,7 @@ def evaluate_translation(
 
 def evaluate_language(
     name: str,
-    model: Stored,
+    model: Model,
     texts: Sequence[str],
     files: tuple[str, ...] = (),
     documents: str = "file",
@@ -227,12 +227,12 @@ def evaluate_language(
     begin = time.perf_counter()
     score = score_texts(model, texts, window, step, progress)
     system = replace(describe(name, model), speed=_speed(begin, score.tokens, "tokens"))
-    start = "".join(map(tokenizer_of(model).token, starts_with(model))) or None
+    start = "".join(map(model.require_tokenizer().token, starts_with(model))) or None
     return LanguageResult(system, files, score, documents, len(texts), window, step, start)
 
 
 def evaluate_classes(
-    name: str, model: Stored, classify: Callable[[list[str]], list[tuple[str, float]]], examples: Examples
+    name: str, model: Model, classify: Callable[[list[str]], list[tuple[str, float]]], examples: Examples
 ) -> ClassesResult:
     """Score a classifier; a class in the file that the model does not know is an error with its line."""
     if task_of(model) != "classes":
@@ -276,17 +276,17 @@ def count_kinds(suspected: Iterable[Suspected]) -> dict[str, int]:
     return dict(Counter(each.kind for each in suspected).most_common())
 
 
-def attention_of(model: Stored) -> Attention:
+def attention_of(model: Model) -> Attention:
     """In which attention a translator's target looks at its source."""
     return "cross" if isinstance(model.network, EncoderDecoder) else "decoder"
 
 
-def can_be_aligned(model: Stored) -> bool:
+def can_be_aligned(model: Model) -> bool:
     """Whether a model looks from a target at its source, with pieces that know where in the text they stand."""
-    return task_of(model) == "translation" and hasattr(tokenizer_of(model), "engine")
+    return task_of(model) == "translation" and hasattr(model.require_tokenizer(), "engine")
 
 
-def align(model: Stored, examples: Examples, links: Sequence[Links]) -> dict[str, AlignmentScores] | None:
+def align(model: Model, examples: Examples, links: Sequence[Links]) -> dict[str, AlignmentScores] | None:
     """Attention from target to source against gold, with the first reference as the target; None where there is none.
 
     It is cross-attention or, of a decoder alone, what the target's rows see of the source that stands before them.
@@ -296,22 +296,22 @@ def align(model: Stored, examples: Examples, links: Sequence[Links]) -> dict[str
     return {moment: alignment_scores(cross_attention(model, examples, links, moment)) for moment in MOMENTS}
 
 
-def cross_attention(model: Stored, examples: Examples, links: Sequence[Links], moment: Moment) -> Iterator[Attended]:
+def cross_attention(model: Model, examples: Examples, links: Sequence[Links], moment: Moment) -> Iterator[Attended]:
     """The weights of each pair, of a decoder alone those that stand for it; sentences of like length go together."""
-    tokenizer, references = tokenizer_of(model), examples.beside[0]
+    tokenizer, references = model.require_tokenizer(), examples.beside[0]
     weigh = _cross_weights if attention_of(model) == "cross" else _decoder_weights
     pairs = {
         (i, 0): (tokenizer.framed(source), tokenizer.encode_target(target))
         for i, (source, target) in enumerate(zip(examples.sources, references, strict=True))
     }
-    for batch in in_batches({place: [0, *target] for place, (_, target) in pairs.items()}, ALIGNED_TOKENS):
+    for batch in batches_by_length({place: 1 + len(target) for place, (_, target) in pairs.items()}, ALIGNED_TOKENS):
         for weights, (i, _) in zip(weigh(model, [pairs[place] for place in batch]), batch, strict=True):
             source_words = source_pieces(tokenizer, examples.sources[i])
             target_words = row_words(piece_words(tokenizer, references[i]), moment)
             yield Attended(weights.numpy(), target_words, source_words, links[i])
 
 
-def describe(name: str, model: Stored) -> System:
+def describe(name: str, model: Model) -> System:
     """A model's name, size, place and weights; a copy made for decoding has none of its own."""
     network = model.network
     weight, whole = network.embedding.tokens.weight, network.quick_output is None and network.loops is None
@@ -324,7 +324,7 @@ def describe(name: str, model: Stored) -> System:
 
 
 @torch.inference_mode()
-def _cross_weights(model: Stored, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
+def _cross_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
     """Of each source and target, [L, H, T, S], where the decoder is given its start and then all target pieces."""
     network, start = model.network, model.special.start
     assert start is not None  # else it could not have been loaded
@@ -338,7 +338,7 @@ def _cross_weights(model: Stored, pairs: Sequence[tuple[list[int], list[int]]]) 
 
 
 @torch.inference_mode()
-def _decoder_weights(model: Stored, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
+def _decoder_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
     """The same of a decoder alone: what its separator and all target pieces see of the source before them."""
     network, separator = model.network, model.special.separator
     assert separator is not None  # else it would not translate
@@ -361,7 +361,7 @@ def _speed(begin: float, count: int, unit: str) -> Speed:
     return Speed(seconds, count / max(seconds, 1e-9), unit)
 
 
-def _told(model: Stored) -> str:
+def _told(model: Model) -> str:
     """What a model is, and what it is scored on."""
     wants = {
         "translation": "it translates: give a source and a reference, two files, or one with --columns or --keys",

@@ -17,13 +17,14 @@ import torch
 import torch.nn.functional as F
 
 from regard.config import require_at_least
+from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import padded
-from regard.decoding.translator import Progress, in_batches, tokenizer_of
+from regard.decoding.text_model import Model
+from regard.decoding.translator import Progress
 from regard.errors import RegardError
 from regard.evaluation.perplexity import LanguageScore, language_score
 from regard.model.transformer import Decoder
-from regard.storage.model_folder import Stored
 
 WINDOW = 2_048
 """tokens of a window at most, unless more are asked for"""
@@ -56,7 +57,7 @@ def windows(count: int, window: int, stride: int) -> list[Window]:
     return found
 
 
-def choose_window(model: Stored, window: int | None, stride: int | None) -> tuple[int, int]:
+def choose_window(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
     """The window and stride that are asked for or, where none are, what the model takes and half of it."""
     most = model.config.max_length
     window = min(most, WINDOW) if window is None else window
@@ -71,19 +72,19 @@ def choose_window(model: Stored, window: int | None, stride: int | None) -> tupl
     return window, stride
 
 
-def starts_with(model: Stored) -> list[int]:
+def starts_with(model: Model) -> list[int]:
     """What stands before every text."""
-    return list(tokenizer_of(model).before or model.special.end[:1])
+    return list(model.require_tokenizer().before or model.special.end[:1])
 
 
 def score_texts(
-    model: Stored, texts: Sequence[str], window: int, stride: int, progress: Progress | None = None
+    model: Model, texts: Sequence[str], window: int, stride: int, progress: Progress | None = None
 ) -> LanguageScore:
     """The loss over all texts; `progress` is called with the number of tokens foretold.
 
     Where nothing can stand before a text its first token is not foretold, and its bytes do not count.
     """
-    tokenizer, start = tokenizer_of(model), starts_with(model)
+    tokenizer, start = model.require_tokenizer(), starts_with(model)
     rows = [[*start, *tokenizer.encode(text)] for text in texts]
     size = sum(len(text.encode()) for text in texts)
     if not start:
@@ -95,7 +96,7 @@ def score_texts(
     }
     read = {place: rows[place[0]][each.begin : each.stop] for place, each in places.items()}
     nats, tokens = 0.0, 0
-    for batch in in_batches(read, PLACES):
+    for batch in batches_by_length({place: len(ids) for place, ids in read.items()}, PLACES):
         raise_if_cancelled()
         said = [rows[i][places[i, n].first : places[i, n].stop + 1] for i, n in batch]
         nats += _nats(model, [read[place] for place in batch], said)
@@ -112,11 +113,11 @@ def _behind(count: int, start: int, window: int, stride: int) -> list[Window]:
 
 
 @torch.inference_mode()
-def _nats(model: Stored, rows: list[list[int]], said: list[list[int]]) -> float:
+def _nats(model: Model, rows: list[list[int]], said: list[list[int]]) -> float:
     """The sum of -log p of what must be said, which ends one token behind each row."""
     network = model.network
     assert isinstance(network, Decoder)
-    device = network.embedding.tokens.weight.device
+    device = network.device
     tokens, lengths = padded(network, rows)  # [B, T], [B]
     hidden = network.hidden(tokens, lengths)  # [B, T, C]
     total = 0.0

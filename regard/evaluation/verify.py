@@ -22,14 +22,13 @@ from torch import Tensor
 
 from regard.config import SpecialIds, require_at_least
 from regard.decoding.fast_copy import quick
-from regard.decoding.generate import generate, translate
+from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
+from regard.decoding.text_model import Model
 from regard.formatting import shorten
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.model.watch import watch
-from regard.storage import model_folder as store
-from regard.storage.model_folder import Stored
 
 LIMIT = 1e-4
 """the largest difference that float32 may make by adding up in another order"""
@@ -99,7 +98,7 @@ class Case:
 
 
 def verify(
-    model: Stored,
+    model: Model,
     cases: int = 20,
     seed: int = 0,
     compiled: bool = True,
@@ -304,11 +303,11 @@ def _compiled(network: Network, special: SpecialIds, case: Case, wanted: bool) -
     return check.seen(0, largest(found, eager))
 
 
-def _saved(model: Stored, network: Network) -> Check:
+def _saved(model: Model, network: Network) -> Check:
     """Weights in float32 are written as they are: no bit may differ."""
     with tempfile.TemporaryDirectory() as folder:
-        store.save(Stored(network, model.tokenizer, model.special, model.about), Path(folder) / "model")
-        loaded = store.load(Path(folder) / "model")
+        Model(network, model.tokenizer, model.special, model.about).save(Path(folder) / "model")
+        loaded = Model.from_folder(Path(folder) / "model")
         weights, others = network.state_dict(), loaded.network.state_dict()
         difference = max(float((weights[name].cpu() - others[name]).abs().max()) for name in weights)
     same = (loaded.config, loaded.special, _digest(loaded)) == (network.config, model.special, _digest(model))
@@ -316,7 +315,7 @@ def _saved(model: Stored, network: Network) -> Check:
     return check.seen(0, difference if same else math.inf)
 
 
-def _digest(model: Stored) -> str | None:
+def _digest(model: Model) -> str | None:
     return None if model.tokenizer is None else model.tokenizer.digest
 
 
@@ -335,7 +334,7 @@ def beams(network: Network, special: SpecialIds, inputs: list[list[int]], beam: 
     """All texts of a beam for each input."""
     options = Decoding(beam=beam, n_best=beam, max_tokens=TOKENS)
     if isinstance(network, EncoderDecoder):
-        return translate(network, special, inputs, options)
+        return search_translations(network, special, inputs, options)
     assert isinstance(network, Decoder)
     return generate(network, special, inputs, options)
 
@@ -432,7 +431,7 @@ def _column(network: Network, values: list[int]) -> Int[Tensor, "B 1"]:
 
 
 def _device(network: Network) -> torch.device:
-    return network.embedding.tokens.weight.device
+    return network.device
 
 
 def _dtype(network: Network) -> torch.dtype:

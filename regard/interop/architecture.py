@@ -76,6 +76,6 @@ class Shape:
     more: Callable[[ModelConfig, State], State] = _no_more
     """tensors to be written beside those of the rules"""
     about: Callable[[dict[str, Any], ModelConfig, Held], dict[str, Any]] = _no_more
-    """what a user should know of a loaded model, by the names of `Stored.about`"""
+    """what a user should know of a loaded model, by the names of `Model.about`"""
     trap: Callable[[ModelConfig, SpecialIds, State], str | None] = _nothing
     """what another engine would get wrong about this model of ours"""

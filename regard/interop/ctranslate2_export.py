@@ -20,13 +20,13 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.weight_rules import NEVER
 from regard.model.attention import MultiHeadAttention
 from regard.model.layers import FeedForward, Stack
 from regard.model.positions import sinusoids
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
-from regard.storage.model_folder import Stored
 from regard.storage.weights import FLOATS, rounded
 
 DTYPES = (*FLOATS, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
@@ -35,7 +35,7 @@ DTYPES = (*FLOATS, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int
 Numbers = Float32[np.ndarray, "*N"]
 
 
-def export_ctranslate2(stored: Stored, folder: Path, dtype: str = "float32") -> None:
+def export_ctranslate2(stored: Model, folder: Path, dtype: str = "float32") -> None:
     """Write what `ctranslate2.Translator`, `Generator` or `Encoder` loads, and the tokenizer's files, into a folder
     that is there and empty; a ValueError says what CTranslate2 cannot do."""
     if dtype not in DTYPES:
@@ -52,7 +52,7 @@ def export_ctranslate2(stored: Stored, folder: Path, dtype: str = "float32") -> 
         stored.tokenizer.save(folder)
 
 
-def check(stored: Stored) -> None:
+def check(stored: Model) -> None:
     """A ValueError that names what CTranslate2 cannot do exactly."""
     config = stored.config
     if config.classes:
@@ -68,13 +68,13 @@ def check(stored: Stored) -> None:
     stored.special.check(config)
 
 
-def end_id(stored: Stored) -> int | None:
+def end_id(stored: Model) -> int | None:
     """The first of the ids that end a text which the model can say."""
     special = stored.special
     return next((id_ for id_ in special.end if id_ < stored.config.outputs and id_ not in special.suppressed), None)
 
 
-def specification(stored: Stored) -> Any:
+def specification(stored: Model) -> Any:
     """CTranslate2's description of the model, with its weights."""
     specs, network, config = _ctranslate2_specs(), stored.network, stored.config
     shape = options(config)
@@ -120,7 +120,7 @@ def options(config: ModelConfig) -> dict[str, Any]:
     } | (rotary if config.positions == "rotary" else {})
 
 
-def vocabulary(stored: Stored) -> list[str]:
+def vocabulary(stored: Model) -> list[str]:
     """Each id's token. A decoder's last <pad> is left out: it is neither read nor said."""
     config, tokenizer = stored.config, stored.tokenizer
     size = config.outputs if config.kind == "decoder" else config.vocab_size
@@ -131,7 +131,7 @@ def vocabulary(stored: Stored) -> list[str]:
     return words
 
 
-def name_special_tokens(told: Any, stored: Stored, words: list[str]) -> None:
+def name_special_tokens(told: Any, stored: Model, words: list[str]) -> None:
     """The tokens that CTranslate2 asks for by name; where the model has none of a kind, one that does no harm."""
     start, end, tokenizer = stored.special.start, end_id(stored), stored.tokenizer
 

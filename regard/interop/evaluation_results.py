@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.formatting import quoted
 from regard.storage.metadata import MOST, Figure, Scored, is_number
-from regard.storage.model_folder import Stored
 from regard.storage.weights import weights_digest
 from regard.untrusted_files import read_json
 
@@ -51,7 +51,7 @@ def read_result(path: Path) -> Result:
     return Result(path, scored, parameters, weights)
 
 
-def check_results(results: Sequence[Result], model: Stored) -> None:
+def check_results(results: Sequence[Result], model: Model) -> None:
     """A ValueError for scores of another model."""
     weights = weights_digest(model.network.state_dict()) if results else ""
     count = sum(parameter.numel() for parameter in model.network.parameters())

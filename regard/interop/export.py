@@ -1,15 +1,17 @@
 """`regard export`: a model's folder for Regard or another engine, there whole or not at all."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from regard.atomic_files import new_folder
 from regard.config import check_type, did_you_mean
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.ctranslate2_export import DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
 from regard.interop.model_card import write_card
-from regard.storage.model_folder import RECIPE, Stored, as_rounded, check_writable, model_files, write, write_manifest
+from regard.storage.model_folder import RECIPE, about_rounded, check_writable, model_files, write_manifest
 from regard.storage.weights import FLOATS
 
 Engine = Literal["huggingface", "ctranslate2", "regard"]
@@ -22,7 +24,7 @@ SHORT = {
 
 
 def export(
-    m: Stored,
+    m: Model,
     folder: Path | str,
     to: Engine = "huggingface",
     dtype: str = "float32",
@@ -39,8 +41,9 @@ def export(
     check_type("to", to, Engine)
     check_dtype(dtype, to)
     folder = Path(folder)
-    check_writable(m, folder, force)
-    m = as_rounded(m, dtype)
+    m.network.check_whole("save or export")
+    check_writable(folder, m.config, m.special, force)
+    m = replace(m, about=about_rounded(m.about, m.network, dtype))
     with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
         if recipe is not None:
             (temporary / RECIPE).write_text(recipe, encoding="utf-8")
@@ -51,7 +54,7 @@ def export(
             export_ctranslate2(m, temporary, dtype)
             write_card(m, temporary, "ctranslate2", dtype)
         else:
-            write(m, temporary, dtype)
+            m.write_files(temporary, dtype)
             write_card(m, temporary, "regard", dtype)
             write_manifest(temporary)
 

@@ -3,9 +3,10 @@
 from typing import Any
 
 from regard.config import ModelConfig
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.formatting import quoted
-from regard.storage.model_folder import Stored, generation_config
+from regard.storage.model_folder import generation_config
 
 KEPT = {
     *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "length_penalty", "early_stopping"),
@@ -48,7 +49,7 @@ def read_generation(told: dict[str, Any], where: str) -> dict[str, Any]:
     return kept
 
 
-def write_generation(stored: Stored, written: ModelConfig) -> dict[str, Any]:
+def write_generation(stored: Model, written: ModelConfig) -> dict[str, Any]:
     """The `generation_config.json` of a model that is written with this config: its ids, and what it came with."""
     special, encoder_decoder = stored.special, written.kind == "encoder-decoder"
     told = stored.about.get("generation")  # a folder may tell anything
@@ -57,7 +58,7 @@ def write_generation(stored: Stored, written: ModelConfig) -> dict[str, Any]:
     starts = stored.tokenizer.before if stored.tokenizer is not None and written.kind == "decoder" else ()
     bos = next(iter(starts), kept.pop("bos_token_id", None))
     suppressed = [*special.suppressed, *([written.pad_id] if written.pad_is_last else [])]
-    ids = generation_config(stored) | {
+    ids = generation_config(stored.config, special) | {
         "bos_token_id": bos,
         "pad_token_id": next((id_ for id_ in pads if id_ is not None and id_ < written.vocab_size), None),
         "suppress_tokens": list(dict.fromkeys(suppressed)),

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.gguf_header import GgufFile, Value, open_gguf, package, short
 from regard.interop.gguf_tokenizer import read_tokenizer, token_id
-from regard.storage.model_folder import Stored, check_names, empty, fill
+from regard.storage.model_folder import check_names, empty, fill
 from regard.storage.weights import Entry, Weights
 
 PLACES = {"token_embd": "embedding.tokens", "output_norm": "decoder.norm", "output": "output"}
@@ -54,7 +55,7 @@ NEUTRAL: dict[str, tuple[Value, ...]] = {
 """settings that are no obstacle while they have such a value; those that stand nowhere here are refused"""
 
 
-def load_gguf(path: Path) -> Stored:
+def load_gguf(path: Path) -> Model:
     """The model of a GGUF file as an ordinary Regard decoder in float32, with its tokenizer and special ids.
 
     Little-endian files of versions 2 and 3, architecture llama, any type of weights that `gguf` can dequantise. All
@@ -73,7 +74,7 @@ def load_gguf(path: Path) -> Stored:
         special.check(config)
     state = {name: _weight(file, _theirs(name), shapes[_theirs(name)], config) for name in network.state_dict()}
     fill(network, state)
-    return Stored(network, tokenizer, special, {"origin": _origin(file)})
+    return Model(network, tokenizer, special, {"origin": _origin(file)})
 
 
 @contextmanager

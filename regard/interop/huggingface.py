@@ -15,13 +15,14 @@ from torch import Tensor
 
 from regard.config import ModelConfig, did_you_mean
 from regard.data.tokenizer import END, PAD, SEPARATOR, Tokenizer
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten
 from regard.interop import bert, gpt2, llama, marian
 from regard.interop.architecture import Held, Shape
 from regard.interop.generation_config import read_generation, write_generation
 from regard.interop.weight_rules import Rule, State, refuse, state_of, to_theirs
-from regard.storage.model_folder import Stored, empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
+from regard.storage.model_folder import empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
 from regard.storage.weights import REAL, open_weights, rounded, write_weights
 from regard.untrusted_files import is_there, read_json
 
@@ -36,7 +37,7 @@ CHANGES = ("dropout", "attention_dropout")
 """what a model may be loaded with that is not in its weights"""
 
 
-def load_huggingface(folder: Path, **changes: Any) -> Stored:
+def load_huggingface(folder: Path, **changes: Any) -> Model:
     """The model of a folder with `config.json`, safetensors and a tokenizer, as an ordinary Regard model.
 
     `changes` are its dropout and attention_dropout, if it is to learn with others than its config tells.
@@ -61,7 +62,7 @@ def load_huggingface(folder: Path, **changes: Any) -> Stored:
     fill(network, read_state(held, shape, config, {name: tuple(x.shape) for name, x in network.state_dict().items()}))
     with _named(path, kind):
         about = {"origin": f"a Hugging Face folder of the type {kind}"} | shape.about(told, config, held)
-    stored = Stored(network, load_tokenizer(folder), special, about)
+    stored = Model(network, load_tokenizer(folder), special, about)
     if stored.tokenizer is None:
         about["tokenizer"] = why_no_tokenizer(folder)
     if kept:
@@ -160,7 +161,7 @@ class Written:
     """what to beware of"""
 
 
-def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> Written:
+def export_huggingface(stored: Model, folder: Path, dtype: str = "float32") -> Written:
     """Write into a folder what `transformers` loads with its Auto classes."""
     shape = shape_for(stored)
     ours = state_of(stored.network)
@@ -186,7 +187,7 @@ def export_huggingface(stored: Stored, folder: Path, dtype: str = "float32") -> 
     return Written(str(told["model_type"]), str(told["architectures"][0]), () if trap is None else (trap,))
 
 
-def shape_for(stored: Stored) -> Shape:
+def shape_for(stored: Model) -> Shape:
     """Which shape a model is written in."""
     config = stored.config
     refuse(
@@ -206,7 +207,7 @@ def shape_for(stored: Stored) -> Shape:
     return bert.HEADLESS if stored.about.get("head") == "none" and bare else bert.SHAPE
 
 
-def _labels(stored: Stored) -> dict[str, Any]:
+def _labels(stored: Model) -> dict[str, Any]:
     """The names of a model's classes, if it has any."""
     names = stored.about.get("classes")
     if not isinstance(names, list) or stored.config.classes != len(names) or not all(isinstance(n, str) for n in names):
@@ -225,7 +226,7 @@ def _trained_here(tokenizer: Tokenizer | None) -> bool:
     return ids == [0, 1, tokenizer.size - 1]
 
 
-def tokenizer_for(stored: Stored, written: ModelConfig, generation: dict[str, Any]) -> Tokenizer:
+def tokenizer_for(stored: Model, written: ModelConfig, generation: dict[str, Any]) -> Tokenizer:
     """The tokenizer as others need it: with a token to pad with, and without the <pad> that a decoder was written
     without."""
     tokenizer = stored.tokenizer

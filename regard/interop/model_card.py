@@ -9,10 +9,9 @@ from typing import Any
 
 from regard.config import ModelConfig
 from regard.data.opus_tokenizer import OpusTokenizer
-from regard.decoding.capabilities import is_able
+from regard.decoding.text_model import Model
 from regard.formatting import code_cell, duration, safe
 from regard.storage.metadata import Scored, Trained, tests_of, text_of, texts_of, trained_of
-from regard.storage.model_folder import Stored
 
 LOADED_BY = {
     "MarianMTModel": "AutoModelForSeq2SeqLM",
@@ -32,7 +31,7 @@ PARAGRAPH = 5_000
 
 
 def write_card(
-    stored: Stored, folder: Path, shape: str, dtype: str, architecture: str = "", notes: Sequence[str] = ()
+    stored: Model, folder: Path, shape: str, dtype: str, architecture: str = "", notes: Sequence[str] = ()
 ) -> None:
     """`README.md` in the form that model hubs show; `architecture` is that of a Hugging Face folder."""
     article = "An" if stored.config.kind.startswith("e") else "A"
@@ -50,7 +49,7 @@ def write_card(
     (folder / "README.md").write_text("\n\n".join(each for each in sections if each) + "\n", encoding="utf-8")
 
 
-def _head(stored: Stored, shape: str) -> str:
+def _head(stored: Model, shape: str) -> str:
     library = shape if shape in ("ctranslate2", "regard") else "transformers"
     lines = [f"library_name: {library}", "tags:", "- regard"]
     languages = texts_of(stored.about, "languages")
@@ -82,7 +81,7 @@ def _inline(value: Any) -> str:
     return ", ".join(_listed(value))
 
 
-def _what(stored: Stored, shape: str, dtype: str) -> str:
+def _what(stored: Model, shape: str, dtype: str) -> str:
     config: ModelConfig = stored.config
     count = sum(parameter.numel() for parameter in stored.network.parameters())
     layers = f"{config.layers}" + (f" + {config.decoder_depth}" * (config.kind == "encoder-decoder"))
@@ -136,7 +135,7 @@ def _amount(trained: Trained) -> str:
     return f"{trained.steps:,} steps, {trained.tokens:,} target tokens, {time} of training on {trained.place}"
 
 
-def _limits(stored: Stored) -> list[str]:
+def _limits(stored: Model) -> list[str]:
     """What the model has not learned, as far as it is known."""
     longest = stored.about.get("longest")
     if not isinstance(longest, int) or not translates(stored):
@@ -144,16 +143,16 @@ def _limits(stored: Stored) -> list[str]:
     return [f"No source that it learned from has more than {longest} tokens: Regard translates longer ones in parts."]
 
 
-def translates(stored: Stored) -> bool:
+def translates(stored: Model) -> bool:
     """Whether a model is a translator."""
-    return is_able(stored, "translate")
+    return stored.can("translate")
 
 
 def _beware(notes: dict[str, None]) -> str:
     return "\n".join(["## What to know", "", *(f"- {safe(note, PARAGRAPH)}" for note in notes)]) if notes else ""
 
 
-def _use(stored: Stored, shape: str, architecture: str) -> str:
+def _use(stored: Model, shape: str, architecture: str) -> str:
     """A program to be pasted: a text in, what the model makes of it out."""
     commands = []
     if shape == "regard":
@@ -167,12 +166,12 @@ FOLDER = 'folder = "."  # where this card lies'
 NO_TOKENIZER = "of your text: this folder has no tokenizer"
 
 
-def _text(stored: Stored) -> str:
+def _text(stored: Model) -> str:
     writes_on = stored.config.kind == "decoder" and stored.special.separator is None
     return 'text = "Once upon a time"' if writes_on else 'text = "Le petit chat dort."'
 
 
-def _fills_gaps(stored: Stored, architecture: str) -> bool:
+def _fills_gaps(stored: Model, architecture: str) -> bool:
     if stored.tokenizer is None or _is_opus(stored):
         return False
     return architecture == "BertForMaskedLM" and "mask_token" in stored.tokenizer.settings
@@ -183,11 +182,11 @@ def _room(config: ModelConfig) -> int:
     return max(1, min(50, config.max_length // 2))
 
 
-def _is_opus(stored: Stored) -> bool:
+def _is_opus(stored: Model) -> bool:
     return isinstance(stored.tokenizer, OpusTokenizer)
 
 
-def _commands(stored: Stored) -> list[str]:
+def _commands(stored: Model) -> list[str]:
     """What is typed where this card lies."""
     if stored.tokenizer is None or stored.config.kind == "encoder":
         return []
@@ -195,7 +194,7 @@ def _commands(stored: Stored) -> list[str]:
     return ["```sh", f"regard {verb} {_text(stored).partition(' = ')[2]} --model .", "```", ""]
 
 
-def _regard(stored: Stored) -> list[str]:
+def _regard(stored: Model) -> list[str]:
     code = ["import regard", "", FOLDER, "m = regard.load(folder)", ""]
     config = stored.config
     if stored.tokenizer is None:
@@ -209,7 +208,7 @@ def _regard(stored: Stored) -> list[str]:
     return [*code, _text(stored), f"print(m.{ask})"]
 
 
-def _transformers(stored: Stored, architecture: str) -> list[str]:
+def _transformers(stored: Model, architecture: str) -> list[str]:
     name, has_tokenizer = LOADED_BY[architecture], stored.tokenizer is not None
     decoder_translates = stored.config.kind == "decoder" and stored.special.separator is not None
     options = ", add_pooling_layer=False" if architecture == "BertModel" else ""  # its weights would be random
@@ -229,7 +228,7 @@ def _transformers(stored: Stored, architecture: str) -> list[str]:
     return code + _answer(stored, architecture, decoder_translates)
 
 
-def _answer(stored: Stored, architecture: str, decoder_translates: bool) -> list[str]:
+def _answer(stored: Model, architecture: str, decoder_translates: bool) -> list[str]:
     """What `model` of `transformers` makes of `ids`, printed."""
     config, has_tokenizer = stored.config, stored.tokenizer is not None
     if config.kind == "encoder-decoder":
@@ -249,7 +248,7 @@ def _answer(stored: Stored, architecture: str, decoder_translates: bool) -> list
     return [*code, f"print(tokenizer.decode({said}, skip_special_tokens=True))" if has_tokenizer else f"print({said})"]
 
 
-def _ctranslate2(stored: Stored) -> list[str]:
+def _ctranslate2(stored: Model) -> list[str]:
     config = stored.config
     what = {"encoder-decoder": "Translator", "decoder": "Generator", "encoder": "Encoder"}[config.kind]
     packages, opened, tokens = _ctranslate2_reading(stored)
@@ -282,7 +281,7 @@ def _ctranslate2(stored: Stored) -> list[str]:
     return [*code, "print(tokenizer.decode([tokenizer.token_to_id(token) for token in said]))"]
 
 
-def _ctranslate2_reading(stored: Stored) -> tuple[list[str], list[str], list[str]]:
+def _ctranslate2_reading(stored: Model) -> tuple[list[str], list[str], list[str]]:
     """What is imported to make `tokens`, what is opened, and how they are made."""
     if stored.tokenizer is None:
         return [], [], [f'tokens = ["<id1>", "<id2>", "<id3>"]  # {NO_TOKENIZER}']

@@ -20,9 +20,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from regard.api import Model, load
+from regard.decoding.text_model import Model
 from regard.evaluation.alignment import AlignmentScore, AlignmentScores, alignment_scores, word_weights
 from regard.evaluation.evaluate import Moment, cross_attention
+from regard.interop.load import load
 from regard.labs.lab import Claim, Result, Table
 from regard.labs.lab_figures import BLUE, GREY, ORANGE, RED, legend, panel, tiles
 from regard.labs.petit_translators import as_examples, sentences

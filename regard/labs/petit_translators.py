@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.api import Model
 from regard.data.batches import IGNORE, Batch, Batches
+from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
 from regard.evaluation.petit_scores import PetitScore, petit_score
 from regard.evaluation.test_sets import Examples
@@ -89,7 +89,7 @@ def trained(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
     torch.manual_seed(train.seed)  # of what dropout drops
     fit(network, loss, train.steps, lambda step: learning_rate(step, train, network.config.d_model))
     assert task.validation is not None  # Petit has its own
-    return Model(**vars(task.stored())), task.validation
+    return task.stored(), task.validation
 
 
 def endless(batches: Batches) -> Iterator[Batch]:
@@ -102,7 +102,7 @@ def endless(batches: Batches) -> Iterator[Batch]:
 @torch.inference_mode()
 def foretold(model: Model, batches: Batches) -> Foretold:
     """How well held-out translations are foretold, each token from the source and the tokens before it."""
-    device = model.network.embedding.tokens.weight.device
+    device = model.network.device
     sums, tokens = torch.zeros(3, dtype=torch.float64), 0
     for batch in batches.epoch(0):
         logits = model.network(*inputs(model.network, batch.to(device)))  # [B, T, V]

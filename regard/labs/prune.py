@@ -15,7 +15,8 @@ from statistics import median
 import torch
 from matplotlib.figure import Figure
 
-from regard.api import Model, load
+from regard.decoding.text_model import Model
+from regard.interop.load import load
 from regard.labs.lab import Claim, Result, Table
 from regard.labs.lab_figures import BLUE, GREY, ORANGE, panel, tiles
 from regard.labs.petit_translators import Translated, sentences, translated

@@ -46,6 +46,11 @@ class Transformer(nn.Module):
         self.transform = OutputTransform(config) if config.output_transform else nn.Identity()
 
     @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.embedding.tokens.weight.device
+
+    @property
     def is_copy(self) -> bool:
         """Whether this is a copy made for decoding (`regard.decoding.fast_copy`)."""
         return self.quick_output is not None or self.loops is not None

@@ -34,7 +34,7 @@ def folder_of(name: str) -> Path:
 
 
 def about(name: str) -> dict[str, Any]:
-    """What a bundled model tells of itself: see `regard.storage.model_folder.Stored.about`."""
+    """What a bundled model tells of itself: see `regard.storage.Model.about`."""
     told = read_json(folder_of(name) / "config.json").get("about")
     return told if isinstance(told, dict) else {}
 

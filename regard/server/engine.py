@@ -22,10 +22,10 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
-from regard.api import Model
 from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.options import Decoding
-from regard.decoding.translator import Translation, Translator, in_parts, joined, source_language
+from regard.decoding.text_model import Model
+from regard.decoding.translator import Translation, in_parts, joined
 from regard.server import limits as bounds
 from regard.server.http_errors import Refusal
 from regard.server.jobs import Answered, Batch, Call, Job, Texts, Waiting, Walk, Writing, gather, owners, walk
@@ -108,7 +108,7 @@ class Engine:
                 f"the maximum for this beam is {bounds.SEARCHED // options.beam:,}: send less, or ask for a narrower "
                 "beam or fewer alternatives",
             )
-        language = source_language(self.model)
+        language = self.model.source_language
         parts = [in_parts(text, bounds.PART_CHARACTERS, language) for text in texts]
         every = [part for each in parts for part in each]
         job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), every, options)
@@ -272,8 +272,8 @@ class Engine:
         self._at_work = jobs = owners(batch)
         texts = [job.texts[i] for job, i in batch]
         try:
-            translator = Translator(self.model, batch[0][0].options, bounds.BATCH_TOKENS)
-            for (job, i), found in zip(batch, translator.all(texts), strict=True):
+            translator = self.model.translator(batch[0][0].options, bounds.BATCH_TOKENS)
+            for (job, i), found in zip(batch, translator.translate_all(texts), strict=True):
                 job.found[i] = found
         except Cancelled:
             return

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.api import Model
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation
 from regard.server import limits as bounds
 from regard.server.http_errors import Refusal

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from regard.api import Model
 from regard.config import did_you_mean
-from regard.decoding.capabilities import is_able
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.models import SHIPPED, folder_of
 from regard.server.engine import Engine
@@ -36,12 +35,12 @@ class Served:
     @property
     def writes(self) -> bool:
         """Whether it continues texts."""
-        return is_able(self.model, "generate") and not self.model.config.prefix
+        return self.model.can("generate") and not self.model.config.prefix
 
     @property
     def translates(self) -> bool:
         """Whether it turns a text into another."""
-        return is_able(self.model, "translate")
+        return self.model.can("translate")
 
     @property
     def languages(self) -> tuple[str, str] | None:
@@ -151,7 +150,7 @@ def shelf(models: Mapping[str, Model], precision: Any = "auto") -> Shelf:
 def _engine(model: Model, threads: int, precision: Any) -> Engine:
     if model.tokenizer is None:
         raise RegardError("this model has no tokenizer, and cannot be served: nobody sends ids")
-    if not (is_able(model, "translate") or is_able(model, "generate")):
+    if not (model.can("translate") or model.can("generate")):
         raise RegardError(
             f"this model is an {model.config.kind} that writes nothing: regard attend shows what it looks at"
         )

@@ -9,12 +9,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import NOT_FINITE, Attention, observe, readable
+from regard.decoding.attention_maps import NOT_FINITE, Attention, readable
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.options import Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
-from regard.decoding.search_tree import Considered, considered, grow
-from regard.decoding.translator import tokenizer_of
+from regard.decoding.search_tree import Considered, considered
 from regard.errors import RegardError
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.server import limits as bounds
@@ -181,17 +180,17 @@ def _decoder_layers(served: Served) -> int | None:
 
 def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
     """Attention as JSON, with what was considered at each step, the beam's tree, and Petit's gold links."""
-    model, tokenizer = served.model, tokenizer_of(served.model)
+    model, tokenizer = served.model, served.model.require_tokenizer()
     room = written_at_most(served, tokenizer, source, target)
     tree: dict[str, Any] = {}
     written: list[int] | None = None
     if target is None and served.translates and model.config.outputs > 1:
-        found, nodes = grow(model, source, BEAM, room)
+        found, nodes = model.search_tree(source, BEAM, room)
         written = [*found.ids, *(model.special.end[:1] if found.reason == "end" else ())]
         target = tokenizer.decode(found.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
-    seen = observe(model, source, target, written)
-    steps = [] if seen.logits is None else considered(model, seen.logits, seen.written)
+    seen = model.observe(source, target, written)
+    steps = [] if seen.logits is None else considered(tokenizer, seen.logits, seen.written)
     told = {**seen.attention.to_json(), "model": served.name, "steps": [_step(each) for each in steps], **tree}
     links = _gold(tokenizer, seen.attention) if isinstance(model.network, EncoderDecoder) else None
     return told if links is None else {**told, "gold": links}
@@ -265,7 +264,7 @@ def _step(considered: Considered) -> dict[str, Any]:
 
 def distribution(served: Served, asked: Next) -> Distribution:
     """The likeliest tokens behind a text, as they are and as they would be drawn."""
-    model, tokenizer = served.model, tokenizer_of(served.model)
+    model, tokenizer = served.model, served.model.require_tokenizer()
     ids = model.prompt_ids(asked.text)
     if len(ids) > bounds.PLACES:
         raise Refusal(400, f"{len(ids):,} tokens are too many: {bounds.PLACES:,} are the most")
@@ -283,7 +282,7 @@ def distribution(served: Served, asked: Next) -> Distribution:
         kept = keep_top_p(kept, asked.top_p) if asked.top_p < 1 else kept
         plain, drawn = logits.softmax(-1)[0], kept.softmax(-1)[0]
         p, best = plain.topk(min(asked.show, len(plain)))
-    text, end = model.text_behind(ids), model.special.end
+    text, end = model.continuation_decoder(ids), model.special.end
     pieces = tokenizer.pieces(best.tolist())
     told = zip(best.tolist(), pieces, p.tolist(), drawn[best].tolist(), strict=True)
     tokens = [

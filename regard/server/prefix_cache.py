@@ -53,7 +53,7 @@ class Prefixes:
     @torch.inference_mode()
     def next_logits(self, network: Decoder, ids: Sequence[int]) -> Float[Tensor, " V"]:
         """Logits of the token after these ids. A request that is cancelled keeps what it has read so far."""
-        device = network.embedding.tokens.weight.device
+        device = network.device
         prefix, known = self._prefix(network, ids)
         try:
             for begin in range(known, len(ids), PREFILL_TOKENS):

@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from regard.api import Model
 from regard.decoding.generate import stream_all
 from regard.decoding.options import Decoding
 from regard.decoding.search import Reason
+from regard.decoding.text_model import Model
 from regard.decoding.text_stream import Telling
-from regard.decoding.translator import tokenizer_of
 from regard.model.transformer import Decoder
 
 
@@ -43,8 +42,8 @@ class Written:
 def write(model: Model, prompts: Sequence[Prompt], options: Decoding) -> Iterator[list[Written]]:
     """One more token of each prompt's continuation at a time."""
     assert isinstance(model.network, Decoder)
-    tokenizer = tokenizer_of(model)
-    tellings = [Telling(model.text_behind(prompt.ids), options.stop) for prompt in prompts]
+    tokenizer = model.require_tokenizer()
+    tellings = [Telling(model.continuation_decoder(prompt.ids), options.stop) for prompt in prompts]
     rows = [list(prompt.ids) for prompt in prompts]
     seeds, limits = [prompt.seed for prompt in prompts], [prompt.limit for prompt in prompts]
     for said in stream_all(model.network, model.special, rows, options, seeds, limits, tokenizer.decode):

@@ -1,4 +1,4 @@
-"""What a model tells of itself in `Stored.about`, as far as it can be understood: its folder may come from anyone."""
+"""What a model tells of itself in `Model.about`, as far as it can be understood: its folder may come from anyone."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -47,7 +47,7 @@ class Trained:
 
 
 def as_told(value: Scored | Trained) -> dict[str, Any]:
-    """The same for `Stored.about`; what is not known is left out."""
+    """The same for `Model.about`; what is not known is left out."""
     return asdict(value, dict_factory=lambda pairs: {name: each for name, each in pairs if each not in (None, "")})
 
 

@@ -6,7 +6,7 @@ named. A folder is written beside its place and moved there when all of it is on
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,49 +36,41 @@ LEAST_IN_LAYER = 8
 """tensors of a layer: q, k, v, out, up, down and two norms; other libraries join q, k and v, but have biases"""
 
 
-@dataclass
-class Stored:
-    """A model with what it needs to read and write text."""
-
-    network: Network
-    tokenizer: Tokenizer | None = None
-    special: SpecialIds = field(default_factory=SpecialIds)
-    about: dict[str, Any] = field(default_factory=dict)
-    """what is known of how it came about, in JSON: "name", "recipe", "data", "scores" in validation, "origin",
-    "languages"; what it was "trained" for, its scores on "tests" (see `regard.storage.metadata`), a "card" in
-    Markdown, as `regard export` adds them; the names of its "classes"; its "generation" settings under
-    Hugging Face's names; "notes" on limitations; "head": "none" if it came without one;
-    "tokenizer": why it has none"""
-
-    @property
-    def config(self) -> ModelConfig:
-        """Its architecture."""
-        return self.network.config
+ModelParts = tuple[Network, Tokenizer | None, SpecialIds, dict[str, Any]]
+"""The network, the tokenizer if there is one, the special ids, and the metadata (`regard.Model.about`)."""
 
 
-def save(stored: Stored, folder: Path, dtype: str | None = None, force: bool = False) -> None:
-    """Write a model's folder, which must not be there yet, or be empty: nothing is overwritten without `force`.
+def write_model_folder(
+    folder: Path,
+    network: Network,
+    tokenizer: Tokenizer | None,
+    special: SpecialIds,
+    about: dict[str, Any],
+    dtype: str | None = None,
+    force: bool = False,
+) -> None:
+    """Write a model into a new or empty folder, or with `force` in place of an existing model.
 
-    Weights are written as they are, or rounded to `dtype`, one of `regard.storage.weights.FLOATS`. With `force` an
-    existing model is replaced; files that are not part of it stay.
+    Weights are written as they are, or rounded to `dtype`, one of `regard.storage.weights.FLOATS`. With `force`, files
+    that are not part of the old model are left untouched.
     """
     check_float(dtype)
-    check_writable(stored, folder, force)
+    check_writable(folder, network.config, special, force)
+    about = about_rounded(about, network, dtype)
     with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
-        write(as_rounded(stored, dtype), temporary, dtype)
+        write_model_files(temporary, network, tokenizer, special, about, dtype)
         write_manifest(temporary)
 
 
-def as_rounded(stored: Stored, dtype: str | None) -> Stored:
-    """The model as it tells of itself once it is written as `dtype`: whether its scores were measured before that.
+def about_rounded(about: dict[str, Any], network: Network, dtype: str | None) -> dict[str, Any]:
+    """The metadata of a model that is written as `dtype`: test scores measured before rounding are marked as such.
 
-    A type beyond `FLOATS`, as other engines have them, changes weights always.
+    A type outside `FLOATS`, such as another engine's int8, always changes the weights.
     """
-    tests, state = tests_of(stored.about), stored.network.state_dict()
-    if dtype is None or not tests or (dtype in FLOATS and not rounds(state, dtype)):
-        return stored
-    about = stored.about | {"tests": [as_told(replace(test, rounded=dtype)) for test in tests]}
-    return Stored(stored.network, stored.tokenizer, stored.special, about)
+    tests = tests_of(about)
+    if dtype is None or not tests or (dtype in FLOATS and not rounds(network.state_dict(), dtype)):
+        return about
+    return about | {"tests": [as_told(replace(test, rounded=dtype)) for test in tests]}
 
 
 def check_float(dtype: str | None) -> None:
@@ -87,11 +79,10 @@ def check_float(dtype: str | None) -> None:
         raise RegardError(f"dtype={dtype!r} is not a choice: {did_you_mean(dtype, FLOATS)}")
 
 
-def check_writable(stored: Stored, folder: Path, force: bool = False) -> None:
-    """A ValueError if there is something at `folder` that could be lost, or if what was written could not be read."""
+def check_writable(folder: Path, config: ModelConfig, special: SpecialIds, force: bool = False) -> None:
+    """Raise a RegardError if writing to `folder` could lose a file, or if the written model could not be read."""
     check_new_folder(folder, force)
-    stored.special.check(stored.config)
-    stored.network.check_whole("save or export")
+    special.check(config)
 
 
 def model_files(folder: Path) -> list[str]:
@@ -103,19 +94,26 @@ def model_files(folder: Path) -> list[str]:
     return [MANIFEST, *(name for name in files if stays_within(name))] if isinstance(files, dict) else []
 
 
-def write(stored: Stored, folder: Path, dtype: str | None = None) -> None:
-    """The model's files, into a folder that is there; `dtype` as in `save`."""
-    config = {"model_type": "regard", "format": FORMAT, "model": asdict(stored.config), "about": stored.about}
+def write_model_files(
+    folder: Path,
+    network: Network,
+    tokenizer: Tokenizer | None,
+    special: SpecialIds,
+    about: dict[str, Any],
+    dtype: str | None = None,
+) -> None:
+    """Write a model's files, without a manifest, into an existing folder; `dtype` as in `write_model_folder`."""
+    config = {"model_type": "regard", "format": FORMAT, "model": asdict(network.config), "about": about}
     write_json(folder / "config.json", config)
-    state = stored.network.state_dict()
+    state = network.state_dict()
     write_weights(folder / "model.safetensors", state if dtype is None else rounded(state, dtype))
-    write_json(folder / "generation_config.json", generation_config(stored))
-    if stored.tokenizer is not None:
-        stored.tokenizer.save(folder)
+    write_json(folder / "generation_config.json", generation_config(network.config, special))
+    if tokenizer is not None:
+        tokenizer.save(folder)
 
 
-def load(folder: Path) -> Stored:
-    """What `save` wrote, after every file has been compared with the manifest."""
+def read_model_folder(folder: Path) -> ModelParts:
+    """Read what `write_model_folder` wrote, after comparing every file with the manifest."""
     digests = check_manifest(folder, WEIGHTS)
     path = folder / "config.json"
     told = read_json(path)
@@ -136,7 +134,7 @@ def load(folder: Path) -> Stored:
         check_digest(folder / WEIGHTS, digests[WEIGHTS])  # if the file is damaged, that is what is wrong
         raise
     special = special_ids(read_json(folder / "generation_config.json"), config, folder)
-    return Stored(network, load_tokenizer(folder), special, about)
+    return network, load_tokenizer(folder), special, about
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:
@@ -219,13 +217,12 @@ def _some(names: list[str]) -> str:
     return shorten(", ".join(shown)) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def generation_config(stored: Stored) -> dict[str, Any]:
+def generation_config(config: ModelConfig, special: SpecialIds) -> dict[str, Any]:
     """The special ids under the names that Hugging Face gives them."""
-    special = stored.special
     ids = {
         "decoder_start_token_id": special.start,
         "eos_token_id": list(special.end) if len(special.end) != 1 else special.end[0],
-        "pad_token_id": stored.config.pad_id,
+        "pad_token_id": config.pad_id,
         "sep_token_id": special.separator,
         "suppress_tokens": list(special.suppressed) or None,
     }

@@ -22,9 +22,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.atomic_files import flush, new_folder, writing
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
-from regard.storage import model_folder as store
-from regard.storage.model_folder import MANIFEST, RECIPE, Stored, as_json, check_manifest, write_json, write_manifest
+from regard.storage.model_folder import MANIFEST, RECIPE, as_json, check_manifest, write_json, write_manifest
 from regard.storage.weights import write_weights
 from regard.training.metrics_log import METRICS, SAMPLES
 from regard.untrusted_files import read_json
@@ -42,17 +42,17 @@ class Checkpoint:
 
     folder: Path
     progress: dict[str, Any]
-    model: Stored
+    model: Model
     tensors: dict[str, Tensor]
 
 
-def save_checkpoint(run: Path, step: int, model: Stored, tensors: dict[str, Tensor], progress: dict[str, Any]) -> Path:
+def save_checkpoint(run: Path, step: int, model: Model, tensors: dict[str, Tensor], progress: dict[str, Any]) -> Path:
     """Write a checkpoint and remove those that it makes superfluous; if the disk is full, those before it stay."""
     folder = run / "checkpoints" / f"step-{step:08d}"
     needed = _size(model.network.state_dict()) + _size(tensors)
 
     def write(temporary: Path) -> None:
-        store.write(model, temporary)
+        model.write_files(temporary)
         write_weights(temporary / TENSORS, tensors)
         write_json(temporary / PROGRESS, progress)
 
@@ -61,10 +61,10 @@ def save_checkpoint(run: Path, step: int, model: Stored, tensors: dict[str, Tens
     return folder
 
 
-def save_best(run: Path, step: int, model: Stored) -> Path:
+def save_best(run: Path, step: int, model: Model) -> Path:
     """Write a model that did best in validation."""
     folder = best_model(run, step)
-    _write(folder, lambda temporary: store.write(model, temporary), _size(model.network.state_dict()))
+    _write(folder, model.write_files, _size(model.network.state_dict()))
     for other in _unknown_bests(run, _numbered(run, "step")):
         if other != folder:
             _remove(other)
@@ -86,7 +86,7 @@ def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
         try:
             check_whole(folder)
             progress = read_json(folder / PROGRESS)
-            return Checkpoint(folder, progress, store.load(folder), load_file(folder / TENSORS)), damaged
+            return Checkpoint(folder, progress, Model.from_folder(folder), load_file(folder / TENSORS)), damaged
         except (ValueError, OSError, SafetensorError) as error:
             damaged.append(f"{folder.name} cannot be gone on from: {error}")
     if damaged:

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from regard.atomic_files import write_file
 from regard.config import check_type
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.model.transformer import Network, build
-from regard.storage.model_folder import RECIPE, Stored, fill, load
+from regard.storage.model_folder import RECIPE, fill
 from regard.training.checkpoints import (
     PROGRESS,
     best_model,
@@ -361,7 +362,7 @@ class Run:
         if not self.here.first or best is None or not self.task.examples or self.task.kind == "language":
             return []
         self.tell(Noted(self.progress.step, SCORES.format(f"{len(self.task.examples):,}")))
-        return final_scores(self.task, self._as_computed(load(best)), self.recipe.decode)
+        return final_scores(self.task, self._as_computed(Model.from_folder(best)), self.recipe.decode)
 
     def _diverged(self, last: Fed, lr: float) -> None:
         p = self.progress
@@ -456,21 +457,21 @@ class Run:
         """The float32 weights, whole."""
         return {name: whole(weight).detach() for name, weight in self.optimizer.named_weights().items()}
 
-    def _model(self, weights: Weights) -> Stored:
+    def _model(self, weights: Weights) -> Model:
         """A model of these weights, on its own."""
         with torch.device("meta"):
             network = build(self.network.config)
         fill(network, dict(weights))
         task = self.task
-        return Stored(network, task.tokenizer, task.special, task.about)
+        return Model(network, task.tokenizer, task.special, task.about)
 
-    def _as_computed(self, model: Stored) -> Stored:
+    def _as_computed(self, model: Model) -> Model:
         """The model where and in the type in which it is trained."""
         weight = model.network.embedding.tokens.weight
         if weight.device == self.place.device and weight.dtype == self.place.dtype:
             return model
         network = deepcopy(model.network).to(self.place.device, self.place.dtype)
-        return Stored(network, model.tokenizer, model.special, model.about)
+        return Model(network, model.tokenizer, model.special, model.about)
 
     def _scores(self, found: Found) -> dict[str, float | int | str]:
         scores: dict[str, float | int | str] = {"set": "validation", "step": self.progress.step}

@@ -39,7 +39,7 @@ def _first_output(network: Network, batch: Batch) -> str | None:
 
     handles = [module.register_forward_hook(look(name)) for name, module in network.named_modules() if name]
     try:
-        loss = Objective(network)(batch.to(network.embedding.tokens.weight.device))
+        loss = Objective(network)(batch.to(network.device))
     finally:
         for handle in handles:
             handle.remove()

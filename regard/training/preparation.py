@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.api import load
 from regard.config import ModelConfig, SpecialIds
 from regard.data import batches as lay
 from regard.data.batches import Batches
@@ -29,10 +28,10 @@ from regard.data.corpus import Problems
 from regard.data.tokenized_corpus import Prepared
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import Decoding
-from regard.decoding.translator import tokenizer_of
+from regard.decoding.text_model import Model
 from regard.errors import RegardError
+from regard.interop.load import load
 from regard.model.transformer import Network, build
-from regard.storage.model_folder import Stored
 from regard.system_memory import available_memory
 from regard.training.recipe import CHANGEABLE, Data, Recipe, TaskKind, Train, check_kind, located
 from regard.training.training_text import (
@@ -57,7 +56,7 @@ class Task:
     """framed as the model reads text"""
     special: SpecialIds
     about: dict[str, Any]
-    """for `Stored.about`: name, recipe, data, languages, classes; of translators "longest", the tokens of the longest
+    """for `Model.about`: name, recipe, data, languages, classes; of translators "longest", the tokens of the longest
     source that was learned from, framed"""
     batches: Batches
     """to learn from: this rank's share"""
@@ -78,9 +77,9 @@ class Task:
     digest: str
     """SHA-256 of all the text as ids: a run goes on with the same alone"""
 
-    def stored(self) -> Stored:
+    def stored(self) -> Model:
         """The model as it is saved."""
-        return Stored(self.network, self.tokenizer, self.special, self.about)
+        return Model(self.network, self.tokenizer, self.special, self.about)
 
 
 @dataclass(frozen=True)
@@ -165,9 +164,9 @@ def _fresh_reading(recipe: Recipe, data: Data, cache: Path) -> Reading:
     return Reading(tokenizer.frame(after=(end,)), special, end, pad)
 
 
-def _own_reading(base: Stored, task: TaskKind) -> Reading:
+def _own_reading(base: Model, task: TaskKind) -> Reading:
     """The tokenizer and ids of a model that is there, in the frame of the task; what stands before a text stays."""
-    tokenizer, special, config = tokenizer_of(base), base.special, base.config
+    tokenizer, special, config = base.require_tokenizer(), base.special, base.config
     before = tokenizer.before
     ends = tokenizer.after if task == "classification" and tokenizer.after else special.end or tokenizer.after
     if not ends and not (task == "language" and before):
@@ -216,7 +215,7 @@ def _begun(text: Text, data: Data, reading: Reading) -> Text:
 # The network
 
 
-def _base(start: str, task: TaskKind) -> Stored:
+def _base(start: str, task: TaskKind) -> Model:
     """The model to go on from, if it can do the task."""
     base = load(start)
     check_kind(task, base.config.kind)
@@ -246,7 +245,7 @@ def check_memory(config: ModelConfig, train: Train) -> None:
         )
 
 
-def _further(base: Stored, recipe: Recipe, classes: tuple[str, ...]) -> Network:
+def _further(base: Model, recipe: Recipe, classes: tuple[str, ...]) -> Network:
     """The loaded weights in a model with another dropout, and for other classes than its own with a fresh head."""
     changes = {key: recipe.model[key] for key in CHANGEABLE if key in recipe.model}
     changes["prefix"] = base.config.prefix and recipe.data.task == "translation"
@@ -360,7 +359,7 @@ class _Laying:
         return lay.decoder_translation(data, *ids, size, limit, whole, **share)
 
 
-def _about(recipe: Recipe, text: Text, base: Stored | None) -> dict[str, Any]:
+def _about(recipe: Recipe, text: Text, base: Model | None) -> dict[str, Any]:
     """What is known of the model before it has learned anything."""
     data = recipe.data
     languages = data.languages or (("fr", "en") if data.task == "translation" else ("fr",)) * bool(data.petit)

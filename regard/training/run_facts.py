@@ -13,7 +13,7 @@ from regard.training.metrics_log import read_metrics
 def training_facts(folder: Path, about: Mapping[str, Any]) -> Training | None:
     """What a model's training took: as the log in its run's folder tells, or the model itself once it was exported.
 
-    None of models that others trained. `about` is what the model tells of itself, as in `Stored`.
+    None of models that others trained. `about` is what the model tells of itself, as in `Model`.
     """
     found = logged(folder) or trained_of(about)
     if found is None:

@@ -7,15 +7,13 @@ from typing import Literal
 
 import torch
 
-from regard.api import Model
 from regard.config import require_at_least
 from regard.data.batches import Batches
 from regard.decoding.fast_copy import quick
 from regard.decoding.options import Decoding
-from regard.decoding.translator import Translator
+from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
 from regard.model.transformer import Encoder
-from regard.storage.model_folder import Stored
 from regard.training.events import Sample
 from regard.training.objective import Objective
 from regard.training.preparation import Task
@@ -43,7 +41,7 @@ class Found:
         return self.loss < other.loss or (math.isnan(other.loss) and not math.isnan(self.loss))
 
 
-def validate(task: Task, stored: Stored, sentences: int, decode: Decoding) -> Found:
+def validate(task: Task, stored: Model, sentences: int, decode: Decoding) -> Found:
     """Try a model on the validation text; of a translator so many sentences are scored, and it decodes greedily.
 
     A model whose loss is not finite is asked for nothing: there is nothing that it could say.
@@ -60,7 +58,7 @@ def validate(task: Task, stored: Stored, sentences: int, decode: Decoding) -> Fo
         return Found(loss, None, None, ())
     score: float | None
     if task.kind == "classification":
-        said = [label for label, _ in Model(**vars(stored)).classify(sources)]
+        said = [label for label, _ in stored.classify(sources)]
         score = 100 * sum(a == b for a, b in zip(said, wanted, strict=True)) / len(wanted)
         measure: Literal["BLEU", "accuracy"] = "accuracy"
     else:
@@ -71,10 +69,10 @@ def validate(task: Task, stored: Stored, sentences: int, decode: Decoding) -> Fo
 
 
 @torch.inference_mode()
-def validation_loss(stored: Stored, batches: Batches) -> float:
+def validation_loss(stored: Model, batches: Batches) -> float:
     """Nats per target over all the batches, without label smoothing."""
     objective = Objective(stored.network)
-    device = stored.network.embedding.tokens.weight.device
+    device = stored.network.device
     nats, count = torch.zeros((), device=device), 0
     for batch in replace(batches, rank=0, ranks=1).epoch(0):  # the first rank tries it, on all of the text
         nats += objective(batch.to(device))
@@ -82,25 +80,24 @@ def validation_loss(stored: Stored, batches: Batches) -> float:
     return float(nats) / max(1, count)
 
 
-def _translations(stored: Stored, sources: Sequence[str]) -> list[str]:
+def _translations(stored: Model, sources: Sequence[str]) -> list[str]:
     """Greedy ones."""
-    return [found[0].text for found in Translator(for_decoding(stored), Decoding()).all(sources)]
+    return for_decoding(stored).translate(sources, decoding=Decoding())
 
 
-def for_decoding(stored: Stored) -> Stored:
+def for_decoding(stored: Model) -> Model:
     """The model as it decodes fastest where it is, in its own type: on a GPU a copy that was made for it."""
     network = stored.network
     weight = network.embedding.tokens.weight
     if not weight.is_cuda or isinstance(network, Encoder):
         return stored
     copy = quick(network, "float32" if weight.dtype == torch.float32 else "auto")
-    return Stored(copy, stored.tokenizer, stored.special, stored.about)
+    return Model(copy, stored.tokenizer, stored.special, stored.about)
 
 
-def _continuations(stored: Stored, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:
+def _continuations(stored: Model, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:
     """What a language model writes behind some beginnings, asked as the recipe says; the same draw each time."""
-    model = Model(**vars(stored))
     prompts = [prompt for prompt, _ in examples[:SAMPLES]]
-    options = vars(replace(decode, n_best=1, max_tokens=min(WRITTEN, decode.max_tokens or WRITTEN), min_tokens=0))
-    said = [model.generate(prompt, **options) for prompt in prompts]
+    options = replace(decode, n_best=1, max_tokens=min(WRITTEN, decode.max_tokens or WRITTEN), min_tokens=0)
+    said = [stored.generate(prompt, decoding=options) for prompt in prompts]
     return tuple(Sample(prompt, text[len(prompt) :]) for prompt, text in zip(prompts, said, strict=True))

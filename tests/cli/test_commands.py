@@ -12,15 +12,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from regard import api, models
+import regard
+from regard import models
 from regard.cli import app
 from regard.evaluation import verify as module
-from regard.storage import model_folder as store
 from tests.decoding.test_text_model import ANSWERS, TEXTS, random_model
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
@@ -32,7 +33,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
     model = random_model()
     model.network.float()
     folder = tmp_path_factory.mktemp("models") / "pair"
-    store.save(model, folder)
+    model.save(folder)
     return str(folder)
 
 
@@ -42,7 +43,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> str:
     model = random_model(kind="decoder")
     model.network.float()
     folder = tmp_path_factory.mktemp("models") / "language"
-    store.save(model, folder)
+    model.save(folder)
     return str(folder)
 
 
@@ -69,8 +70,8 @@ def process(*arguments: str, **options: object) -> Iterator[subprocess.Popen[byt
             running.kill()
 
 
-def expected(folder: str, texts: list[str], **options: object) -> list[str]:
-    return [re.sub(r"[\r\n]+", " ", text) for text in api.load(folder).translate(texts, max_tokens=6, **options)]
+def expected(folder: str, texts: list[str], **options: Any) -> list[str]:
+    return [re.sub(r"[\r\n]+", " ", text) for text in regard.load(folder).translate(texts, max_tokens=6, **options)]
 
 
 QUICK = ("--max-tokens", "6", "--precision", "float32")
@@ -105,7 +106,7 @@ def test_n_best_and_scores_in_columns(pair: str) -> None:
     done = run("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
     rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
-    best = api.load(pair).translations(TEXTS[:2], max_tokens=6, n_best=2)
+    best = regard.load(pair).translations(TEXTS[:2], max_tokens=6, n_best=2)
     assert [float(row[1]) for row in rows] == pytest.approx([e.score for each in best for e in each], abs=1e-3)
     only = run("translate", TEXTS[0], "--model", pair, *QUICK, "--scores").stdout.split("\t", 1)
     assert float(only[0]) == pytest.approx(best[0][0].score, abs=1e-3)
@@ -127,8 +128,8 @@ def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "HERE", tmp_path / "nowhere")
     assert "fr-en comes with Regard" in refused("translate", "a")
-    assert "there is no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
-    assert "is no model's folder" in refused("generate", "a", "-m", str(tmp_path))
+    assert "no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
+    assert "is not a model folder" in refused("generate", "a", "-m", str(tmp_path))
     assert "the text is empty" in refused("translate", " ", "-m", pair)
     assert "text 1 is not UTF-8" in refused("translate", "\udcff", "-m", pair)
     assert "beam=0 is too small" in refused("translate", "a", "-m", pair, "--beam", "0")
@@ -151,12 +152,12 @@ def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch
 def _encoder(folder: Path) -> Path:
     model = random_model(kind="encoder")
     model.network.float()
-    store.save(model, folder / "encoder")
+    model.save(folder / "encoder")
     return folder / "encoder"
 
 
 def test_generate_prints_prompt_and_continuation(language: str) -> None:
-    wanted = api.load(language).generate("Le chat", max_tokens=9)
+    wanted = regard.load(language).generate("Le chat", max_tokens=9)
     for way in ("--stream", "--no-stream"):
         done = run("generate", "Le chat", "--model", language, "--max-tokens", "9", way)
         assert (done.exit_code, done.stdout) == (0, wanted + "\n")
@@ -165,7 +166,7 @@ def test_generate_prints_prompt_and_continuation(language: str) -> None:
 
 
 def test_generate_passes_its_options_on(language: str) -> None:
-    options = {
+    options: dict[str, Any] = {
         "temperature": 0.9,
         "top_k": 50,
         "top_p": 0.9,
@@ -174,7 +175,7 @@ def test_generate_passes_its_options_on(language: str) -> None:
         "repetition_penalty": 1.2,
         "no_repeat_ngram": 3,
     }
-    wanted = api.load(language).generate("Le chat", max_tokens=30, stop=["e"], **options)
+    wanted = regard.load(language).generate("Le chat", max_tokens=30, stop=["e"], **options)
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     done = run("generate", "Le chat", "-m", language, "--max-tokens", "30", "--stop", "e", *flags)
     assert done.stdout == wanted + "\n"

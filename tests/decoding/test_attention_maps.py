@@ -25,9 +25,10 @@ import regard
 from regard.cli import app
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import Attention, Kind, Map, attend, readable
-from regard.decoding.generate import translate
+from regard.decoding.attention_maps import Attention, Kind, Map, readable
+from regard.decoding.generate import search_translations
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.model.watch import watch
@@ -35,7 +36,6 @@ from regard.page import frame, page
 from regard.plots.attention_view import WHAT, show_attention
 from regard.plots.figures import attention_figure, attention_png
 from regard.plots.heat_map import colour, heat_map
-from regard.storage.model_folder import Stored, save
 from tests.support.oracles import randomise, small
 
 transformers.logging.set_verbosity_error()
@@ -56,13 +56,13 @@ HOSTILE = [
 ]
 
 
-def stored(tokenizer: Tokenizer = TRANSLATING, special: SpecialIds = SPECIAL, **changes: Any) -> Stored:
+def stored(tokenizer: Tokenizer = TRANSLATING, special: SpecialIds = SPECIAL, **changes: Any) -> Model:
     network = build(small(vocab_size=TOKENIZER.size, max_length=64, **changes)).eval()
     randomise([network])
-    return Stored(network, tokenizer, special)
+    return Model(network, tokenizer, special)
 
 
-def language_model(**changes: Any) -> Stored:
+def language_model(**changes: Any) -> Model:
     return stored(TOKENIZER, SpecialIds(end=(TOKENIZER.end,)), kind="decoder", **changes)
 
 
@@ -81,7 +81,7 @@ def made(tokens: list[str], layers: int = 2, heads: int = 3) -> Attention:
 
 def test_encoder_decoder_has_three_kinds_and_says_what_is_read_and_written() -> None:
     model = stored(decoder_layers=3)
-    looked = attend(model, "le chat dort", "the cat")
+    looked = model.attend("le chat dort", "the cat")
     source, target = TOKENIZER.encode("le chat dort"), TOKENIZER.encode("the cat")
     assert looked.kinds == ("encoder", "decoder", "cross")
     s, t = len(source) + 1, len(target) + 1
@@ -107,7 +107,7 @@ def test_rows_are_the_steps_of_decoding() -> None:
     model = stored()
     network = model.network
     assert isinstance(network, EncoderDecoder)
-    looked = attend(model, "le chat dort", "the cat sleeps")
+    looked = model.attend("le chat dort", "the cat sleeps")
     source = torch.tensor([TRANSLATING.framed("le chat dort")])
     read = [TOKENIZER.pad, *TOKENIZER.encode("the cat sleeps")]
     cache = network.start(source, len(read))
@@ -125,9 +125,9 @@ def test_rows_are_the_steps_of_decoding() -> None:
 def test_without_a_target_a_translator_translates() -> None:
     model = stored()
     assert isinstance(model.network, EncoderDecoder)
-    looked = attend(model, "une fille chante")
+    looked = model.attend("une fille chante")
     source = TRANSLATING.framed("une fille chante")
-    best = translate(model.network, SPECIAL, [source], Decoding(beam=4))[0][0]
+    best = search_translations(model.network, SPECIAL, [source], Decoding(beam=4))[0][0]
     written = [*best.ids, *([TOKENIZER.end] if best.reason == "end" else [])]
     assert looked.target == TOKENIZER.decode(best.ids)
     assert [token.removeprefix("·") for token in looked.maps["cross"].writes] == [
@@ -139,7 +139,7 @@ def test_without_a_target_a_translator_translates() -> None:
 @pytest.mark.parametrize("prefix", [False, True])
 def test_a_decoder_that_translates(prefix: bool) -> None:
     model = stored(TOKENIZER, kind="decoder", prefix=prefix)
-    looked = attend(model, "le chat", "the cat")
+    looked = model.attend("le chat", "the cat")
     assert looked.kinds == ("decoder",)
     source, target = TOKENIZER.encode("le chat"), TOKENIZER.encode("the cat")
     one = looked.maps["decoder"]
@@ -153,56 +153,56 @@ def test_a_decoder_that_translates(prefix: bool) -> None:
     if prefix:
         seen[: len(source) + 1, : len(source) + 1] = True
     assert torch.equal(ahead > 0, (seen.triu(1) & torch.ones_like(ahead).bool()))
-    assert attend(model, "le chat").target is not None
+    assert model.attend("le chat").target is not None
 
 
 def test_a_language_model_reads_its_text_and_says_what_would_follow() -> None:
     model = language_model()
-    looked = attend(model, "the cat")
+    looked = model.attend("the cat")
     ids = TOKENIZER.encode("the cat")
     one = looked.maps["decoder"]
     assert isinstance(model.network, Decoder)
     following = int(model.network(torch.tensor([ids]))[0, -1].argmax())
     assert one.writes == (*one.queries[1:], readable(TOKENIZER.pieces([following])[0]))
     assert looked.target is None
-    longer = attend(model, "the cat", " sleeps").maps["decoder"]
-    assert longer.queries == attend(model, "the cat sleeps").maps["decoder"].queries
+    longer = model.attend("the cat", " sleeps").maps["decoder"]
+    assert longer.queries == model.attend("the cat sleeps").maps["decoder"].queries
 
 
 def test_an_encoder_has_one_kind_and_a_classifier_writes_nothing() -> None:
-    looked = attend(stored(kind="encoder"), "le chat")
+    looked = stored(kind="encoder").attend("le chat")
     assert looked.kinds == ("encoder",)
     assert looked.maps["encoder"].queries[-1] == "</s>"
     assert looked.maps["encoder"].writes == ()
-    assert attend(language_model(classes=3), "le chat").maps["decoder"].writes == ()
+    assert language_model(classes=3).attend("le chat").maps["decoder"].writes == ()
 
 
 def test_pieces_of_a_word_are_joined_by_a_dot_and_letters_are_not() -> None:
-    looked = attend(language_model(), "le chapeau, a b")
+    looked = language_model().attend("le chapeau, a b")
     tokens = looked.maps["decoder"].queries
     assert " ".join(token for token in tokens if token != "␣").replace(" ·", "") == "le chapeau , a b"
     letters = Tokenizer.train(["le chat"], 320, "characters")
     network = build(small(kind="decoder", vocab_size=letters.size)).eval()
-    assert attend(Stored(network, letters), "le chat").maps["decoder"].queries == tuple("le␣chat")
+    assert Model(network, letters).attend("le chat").maps["decoder"].queries == tuple("le␣chat")
 
 
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="the text is empty"):
-        attend(stored(), " \n")
+        stored().attend(" \n")
     with pytest.raises(ValueError, match="the target is empty"):
-        attend(stored(), "le chat", "")
+        stored().attend("le chat", "")
     with pytest.raises(ValueError, match="the text is not valid Unicode"):
-        attend(stored(), "le \udcff chat")
+        stored().attend("le \udcff chat")
     with pytest.raises(ValueError, match="no tokenizer"):
-        attend(replace(stored(), tokenizer=None), "le chat")
+        replace(stored(), tokenizer=None).attend("le chat")
     with pytest.raises(ValueError, match="leave the target out"):
-        attend(stored(kind="encoder"), "le chat", "the cat")
-    with pytest.raises(ValueError, match="64 positions alone"):
-        attend(language_model(positions="learned"), "le chat " * 40)
+        stored(kind="encoder").attend("le chat", "the cat")
+    with pytest.raises(ValueError, match="reads at most 64"):
+        language_model(positions="learned").attend("le chat " * 40)
     training = stored()
     training.network.train()
     with pytest.raises(ValueError, match="eval"):
-        attend(training, "le chat", "the cat")
+        training.attend("le chat", "the cat")
     looked = made(["a", "b"])
     with pytest.raises(ValueError, match="no layer 2: this attention has layers 0 to 1"):
         looked.maps["cross"].open(layer=2)
@@ -254,7 +254,7 @@ def test_weights_are_those_of_marian(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "marian")
     model = replace(load_huggingface(tmp_path / "marian"), tokenizer=TRANSLATING)
     model.network.eval()
-    looked = attend(model, "le chat noir dort", "the black cat")
+    looked = model.attend("le chat noir dort", "the black cat")
     source = torch.tensor([TRANSLATING.framed("le chat noir dort")])
     target = torch.tensor([[pad, *TOKENIZER.encode("the black cat")]])
     with torch.no_grad():
@@ -282,7 +282,7 @@ def attentions(folder: Path, kind: Any, ids: list[int]) -> Tensor:
 def test_weights_of_a_real_decoder() -> None:
     model = regard.load(STORIES)
     assert model.tokenizer is not None
-    looked = attend(model, "Once upon a time")
+    looked = model.attend("Once upon a time")
     theirs = attentions(STORIES, transformers.AutoModelForCausalLM, model.tokenizer.framed("Once upon a time"))
     torch.testing.assert_close(looked.weights["decoder"], theirs, rtol=1e-4, atol=1e-5)
     assert looked.maps["decoder"].queries == ("<s>", "Once", "upon", "a", "time")
@@ -295,7 +295,7 @@ def test_weights_of_a_real_encoder() -> None:
     folder = Path(MINILM.submodule_search_locations[0]) / "model"
     model = regard.load(folder)
     assert model.tokenizer is not None
-    looked = attend(model, "A cat sleeps.")
+    looked = model.attend("A cat sleeps.")
     theirs = attentions(folder, transformers.AutoModel, model.tokenizer.framed("A cat sleeps."))
     torch.testing.assert_close(looked.weights["encoder"], theirs, rtol=1e-4, atol=1e-5)
     assert looked.maps["encoder"].queries[0] == "[CLS]"
@@ -338,7 +338,7 @@ def test_columns_are_cut_before_they_are_wrapped() -> None:
 
 
 def test_hostile_tokens_are_harmless_in_the_terminal() -> None:
-    looked = attend(language_model(), "".join(HOSTILE))
+    looked = language_model().attend("".join(HOSTILE))
     text = printed(looked, 200)
     assert "\x1b" not in text.replace(looked.source, "")
     assert "[red]" in printed(made([readable(token) for token in HOSTILE]), 300)
@@ -457,7 +457,7 @@ def command(*arguments: str) -> Result:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("models") / "tiny"
-    save(stored(), path)
+    stored().save(path)
     return str(path)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.generate import Inputs, generate, stream, translate
+from regard.decoding.generate import Inputs, generate, search_translations, stream
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.text_stream import cut, stops_in, stream_text
@@ -49,7 +49,7 @@ def network_of(name: str) -> Decoder | EncoderDecoder:
 
 def say(network: Decoder | EncoderDecoder, inputs: Inputs, options: Decoding, **more: object) -> list[list[Hypothesis]]:
     if isinstance(network, EncoderDecoder):
-        return translate(network, SPECIAL, inputs, options, **more)  # type: ignore[arg-type]
+        return search_translations(network, SPECIAL, inputs, options, **more)  # type: ignore[arg-type]
     return generate(network, SPECIAL, inputs, options, **more)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def test_greedy_is_the_best_of_a_full_pass_each_time(name: str) -> None:
 def test_a_decoder_translates_behind_its_separator(name: str) -> None:
     network, options = network_of(name), Decoding(beam=3, max_tokens=8)
     assert isinstance(network, Decoder)
-    translated = translate(network, SPECIAL, INPUTS, options)
+    translated = search_translations(network, SPECIAL, INPUTS, options)
     generated = generate(network, SPECIAL, [[*ids, 1] for ids in INPUTS], options)
     for ours, theirs in zip(translated, generated, strict=True):
         same(ours, theirs)
@@ -140,7 +140,7 @@ def test_what_is_already_said() -> None:
     options = Decoding(no_repeat_ngram=1, max_tokens=5)
     assert not set(generate(network, SPECIAL, [prompt], options)[0][0].ids) & set(prompt)
     source_bound = SpecialIds(separator=1, suppressed=tuple(id_ for id_ in range(30) if id_ not in prompt))
-    (translated,) = translate(network, source_bound, [prompt], options)[0]
+    (translated,) = search_translations(network, source_bound, [prompt], options)[0]
     assert len(set(translated.ids)) == 5
 
 
@@ -204,7 +204,7 @@ def test_a_beam_computes_one_position_per_row_and_token(tokens: int) -> None:
     network, beam = network_of("paper"), 3
     counted = Counted(network)
     unending = SpecialIds(start=30)  # so that all go on to the limit
-    translate(network, unending, INPUTS, Decoding(beam=beam, max_tokens=tokens))
+    search_translations(network, unending, INPUTS, Decoding(beam=beam, max_tokens=tokens))
     n, source = len(INPUTS), len(INPUTS) * 6
     for name, positions in counted.positions.items():
         own = name.startswith("decoder") and "cross" not in name
@@ -231,16 +231,16 @@ def test_how_long_a_text_may_become() -> None:
     network, unending = network_of("post-norm decoder"), SpecialIds(separator=1)
     assert isinstance(network, Decoder)
     assert len(generate(network, unending, [[3, 4]], Decoding())[0][0].ids) == 200
-    assert len(translate(network, unending, [[3, 4]], Decoding())[0][0].ids) == 14
-    assert len(translate(network, unending, [[3, 4]], Decoding(min_tokens=20))[0][0].ids) == 20
+    assert len(search_translations(network, unending, [[3, 4]], Decoding())[0][0].ids) == 14
+    assert len(search_translations(network, unending, [[3, 4]], Decoding(min_tokens=20))[0][0].ids) == 20
     learned = network_of("gpt2")
     assert isinstance(learned, Decoder)
     lengths = [len(each[0].ids) for each in generate(learned, SpecialIds(), [[3] * 32, [3] * 30], Decoding())]
     assert lengths == [1, 3], "a token may be said behind the last position, if none has to read it"
     pair = network_of("uneven")
-    found = translate(pair, SpecialIds(start=30), [[3] * 32], Decoding(beam=2, max_tokens=99))
+    found = search_translations(pair, SpecialIds(start=30), [[3] * 32], Decoding(beam=2, max_tokens=99))
     assert len(found[0][0].ids) == 32
-    assert translate(pair, SPECIAL, [], Decoding()) == []
+    assert search_translations(pair, SPECIAL, [], Decoding()) == []
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -253,7 +253,7 @@ def test_what_cannot_be_decoded() -> None:
     for prompts, message in {
         ((3,), ()): "input 1 is empty",
         ((3,), (30, 30)): r"input 1 is nothing but padding \(id 30\)",
-        ((3,) * 33,): r"input 0 has 33 ids, and learned positions for 32 alone \(max_length\)",
+        ((3,) * 33,): "input 0 has 33 tokens, but this model reads at most 32",
         ((31,),): "token id 31 is outside 0 … 30",
     }.items():
         with pytest.raises(ValueError, match=message):
@@ -265,9 +265,9 @@ def test_what_cannot_be_decoded() -> None:
     with pytest.raises(ValueError, match="is text, and here are ids alone"):
         generate(network, SPECIAL, [[3]], Decoding(stop=("a",)))
     with pytest.raises(ValueError, match="its separator is None"):
-        translate(network, SpecialIds(), [[3]], Decoding())
+        search_translations(network, SpecialIds(), [[3]], Decoding())
     with pytest.raises(ValueError, match="input 0 is empty"):
-        translate(network, SPECIAL, [[]], Decoding())
+        search_translations(network, SPECIAL, [[]], Decoding())
     with pytest.raises(ValueError, match="input 0 is empty"):
         stream(network, SPECIAL, [], Decoding())
     with pytest.raises(ValueError, match="the end id 77 is outside the vocabulary"):
@@ -276,7 +276,7 @@ def test_what_cannot_be_decoded() -> None:
     with pytest.raises(ValueError, match="generation needs a decoder, and this is an encoder"):
         generate(encoder, SPECIAL, [[3]], Decoding())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="translation needs an encoder-decoder, or"):
-        translate(encoder, SPECIAL, [[3]], Decoding())  # type: ignore[arg-type]
+        search_translations(encoder, SPECIAL, [[3]], Decoding())  # type: ignore[arg-type]
     with torch.no_grad():
         network.embedding.tokens.weight.fill_(torch.nan)
     for beam in (1, 2):

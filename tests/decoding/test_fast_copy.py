@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.api import Model
 from regard.config import SpecialIds, preset
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.cuda_graph_decoding import Loops
 from regard.decoding.fast_copy import Joined, Packed, Precision, quick
-from regard.decoding.generate import generate, translate
+from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from tests.support.oracles import randomise, small
@@ -62,7 +62,7 @@ def network_of(kind: str) -> Decoder | EncoderDecoder:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quick_copy_says_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
-    search = generate if kind in ("gpt2", "llama") else translate
+    search = generate if kind in ("gpt2", "llama") else search_translations
     theirs = search(network, SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
     ours = search(quick(network, "float32"), SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
     assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
@@ -77,7 +77,7 @@ def test_a_loop_of_fixed_shapes_says_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
     looped = deepcopy(network)
     looped.loops = Loops()
-    search = generate if kind in ("gpt2", "llama") else translate
+    search = generate if kind in ("gpt2", "llama") else search_translations
     for inputs in (INPUTS, INPUTS[::-1]):
         theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
         ours = search(looped, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_the_network_itself_stays_as_it_is() -> None:
     network = network_of("paper")
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     copy = quick(network, "bfloat16")
-    translate(copy, SPECIAL, INPUTS, WAYS["beam"])
+    search_translations(copy, SPECIAL, INPUTS, WAYS["beam"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert not any(parameter.requires_grad for parameter in copy.parameters())
     assert all(parameter.requires_grad for parameter in network.parameters())
@@ -143,7 +143,7 @@ def test_what_cannot_be_decoded_is_refused() -> None:
 def test_recorded_as_graphs_it_says_the_same(kind: str, way: str) -> None:
     network = network_of(kind).cuda()
     copy = quick(network, "float32")
-    search = generate if kind in ("gpt2", "llama") else translate
+    search = generate if kind in ("gpt2", "llama") else search_translations
     for inputs in (INPUTS, INPUTS[::-1]):
         theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
         ours = search(copy, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def test_a_loop_is_recorded_once_for_all_that_it_can_serve(kind: str, way: str) 
     network = network_of(kind)
     looped = deepcopy(network)
     looped.loops = Loops()
-    search = generate if kind == "gpt2" else translate
+    search = generate if kind == "gpt2" else search_translations
     for change in [{}, *CHANGES[way]]:
         options = replace(WAYS[way], **change)  # type: ignore[arg-type]
         for inputs in (INPUTS, [ids[:3] for ids in INPUTS]):
@@ -204,9 +204,9 @@ def test_threads_can_share_a_loop(way: str) -> None:
     looped.loops = Loops()
     batches = [[[3 + i, 4, 5 + i % 7], [6, 7 + i]] for i in range(12)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda batch: translate(looped, SPECIAL, batch, WAYS[way]), batches))
+        found = list(pool.map(lambda batch: search_translations(looped, SPECIAL, batch, WAYS[way]), batches))
     for batch, ours in zip(batches, found, strict=True):
-        theirs = translate(network, SPECIAL, batch, WAYS[way])
+        theirs = search_translations(network, SPECIAL, batch, WAYS[way])
         assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
 
 
@@ -216,7 +216,7 @@ def test_another_start_is_another_loop() -> None:
     looped.loops = Loops()
     for start in (30, 3):
         special = SpecialIds(start=start, end=(0,))
-        ours, theirs = (translate(each, special, INPUTS, WAYS["greedy"]) for each in (looped, network))
+        ours, theirs = (search_translations(each, special, INPUTS, WAYS["greedy"]) for each in (looped, network))
         assert [each[0].ids for each in ours] == [each[0].ids for each in theirs]
 
 

@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import regard
-from regard.api import Model
 from regard.decoding.abbreviations import ABBREVIATIONS
 from regard.decoding.options import Decoding
 from regard.decoding.sentence_splitter import SENTENCE_TERMINAL, abbreviations, has_words, needs_space_after, sentences
+from regard.decoding.text_model import Model
 from regard.decoding.translator import Piece, Translation, Translator, halves, in_parts
 from tests.decoding.test_text_model import random_model
 
@@ -160,7 +160,7 @@ def test_nothing_is_lost(text: str) -> None:
 
 @given(ANY_TEXT, st.integers(3, 30))
 def test_no_piece_is_lost(text: str, longest: int) -> None:
-    pieces = Translator(MODEL, Decoding())._pieces(text, longest)
+    pieces = MODEL.translator()._pieces(text, longest)
     assert "".join(piece.before + piece.core + piece.after for piece in pieces) == text
     for piece in pieces:
         assert bool(piece.ids) == bool(piece.core)
@@ -211,17 +211,18 @@ def test_halves_know_commas_of_other_scripts() -> None:
 
 
 class Saying(Translator):
-    """A translator that says the same of every piece."""
+    """A translator whose translation of every piece is the same."""
+
+    says: str
 
     def _translated(self, sources: object) -> list[list[Translation]]:
-        said = str(self.model.about["says"])
-        return [[Translation(said, -1.0, -1.0, True)] for _ in sources]  # type: ignore[attr-defined]
+        return [[Translation(self.says, -1.0, -1.0, True)] for _ in sources]  # type: ignore[attr-defined]
 
 
 def said(text: str, says: str) -> str:
-    model = random_model()
-    model.about["says"] = says
-    return Saying(model, Decoding()).all([text])[0][0].text
+    translator = Saying(**vars(random_model().translator(Decoding())))
+    object.__setattr__(translator, "says", says)
+    return translator.translate_all([text])[0][0].text
 
 
 def test_a_space_separates_translations_out_of_a_script_without() -> None:
@@ -237,7 +238,7 @@ def test_a_space_separates_translations_out_of_a_script_without() -> None:
 
 def test_what_has_no_words_is_copied() -> None:
     assert said("---\n***\noui\n… 😀 !\n", "yes") == "---\n***\nyes\n… 😀 !\n"
-    assert Translator(random_model(), Decoding())._pieces("?!", 50) == [Piece("?!")]
+    assert random_model().translator()._pieces("?!", 50) == [Piece("?!")]
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import regard
-from regard import api, models
-from regard.api import Model
+from regard import models
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import translator as module
+from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
-from regard.decoding.translator import Translator, comfortable, in_batches
+from regard.decoding.text_model import Model
+from regard.decoding.translator import Translator
+from regard.interop.load import find_model
 from regard.model.transformer import build
 from regard.petit import pairs
-from regard.storage import model_folder as store
 from tests.support.oracles import small
 
 PAIRS = [(pair.french, pair.english) for pair in pairs(200)]
@@ -53,7 +54,7 @@ class Shouting(Translator):
 
     @classmethod
     def of(cls, model: Model, n_best: int = 1, batch_tokens: int = 10**6) -> "Shouting":
-        made = cls(model, Decoding(beam=n_best, n_best=n_best), batch_tokens)
+        made = cls(**vars(model.translator(Decoding(beam=n_best, n_best=n_best), batch_tokens)))
         object.__setattr__(made, "asked", [])
         return made
 
@@ -84,7 +85,7 @@ def test_translations_do_not_depend_on_their_company(kind: str, beam: int) -> No
     together = model.translate(TEXTS, beam=beam, max_tokens=8)
     assert together == [model.translate(text, beam=beam, max_tokens=8) for text in TEXTS]
     assert together == model.translate(TEXTS, beam=beam, max_tokens=8, batch_tokens=1)
-    assert together == list(model.translate_lines(iter(TEXTS), beam=beam, max_tokens=8, at_once=2))
+    assert together == list(model.translate_lines(iter(TEXTS), beam=beam, max_tokens=8, lines_per_batch=2))
     assert len(set(together)) > 1, "they all say the same: this proves little"
 
 
@@ -98,16 +99,16 @@ def test_one_text_in_one_text_out() -> None:
 
 def test_blank_texts_are_not_asked_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model()
-    monkeypatch.setattr(module, "translate_ids", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(module, "search_translations", lambda *_: pytest.fail("it was asked"))
     assert model.translate(["", "  ", "\t", "\u00a0", "\n"]) == ["", "  ", "\t", "\u00a0", "\n"]
 
 
 def test_the_beam_is_the_papers_unless_said() -> None:
     model = random_model()
-    assert model._translator(100, {}).options.beam == 4
-    assert model._translator(100, {"n_best": 6}).options.beam == 6
-    assert model._translator(100, {"temperature": 0.5}).options.beam == 1
-    assert model._translator(100, {"beam": 2}).options.beam == 2
+    assert model.translator().options.beam == 4
+    assert model.translator(n_best=6).options.beam == 6
+    assert model.translator(temperature=0.5).options.beam == 1
+    assert model.translator(beam=2).options.beam == 2
 
 
 def test_n_best_with_scores() -> None:
@@ -126,18 +127,17 @@ def test_progress_tells_how_many_are_done() -> None:
 
 
 def test_batches_are_bounded_and_of_like_length() -> None:
-    sources = {(i, 0): [0] * length for i, length in enumerate([5, 30, 1, 7, 7, 2, 60, 3])}
-    batches = list(in_batches(sources, 30))
-    assert sorted(place for batch in batches for place in batch) == sorted(sources)
+    lengths = dict(enumerate([5, 30, 1, 7, 7, 2, 60, 3]))
+    batches = list(batches_by_length(lengths, 30))
+    assert sorted(number for batch in batches for number in batch) == sorted(lengths)
     for batch in batches:
-        lengths = [len(sources[place]) for place in batch]
-        assert max(lengths) * len(batch) <= 30 or len(batch) == 1
-    assert [len(sources[place]) for batch in batches for place in batch] == [60, 30, 7, 7, 5, 3, 2, 1]
+        assert max(lengths[number] for number in batch) * len(batch) <= 30 or len(batch) == 1
+    assert [lengths[number] for batch in batches for number in batch] == [60, 30, 7, 7, 5, 3, 2, 1]
 
 
 def test_a_batch_counts_its_hypotheses() -> None:
     shouting = Shouting.of(random_model(), n_best=4, batch_tokens=4 * 40)
-    shouting.all(["a b c d e"] * 20)
+    shouting.translate_all(["a b c d e"] * 20)
     length = len(shouting.tokenizer.framed("a b c d e"))
     assert max(map(len, shouting.asked)) == 40 // length
 
@@ -145,9 +145,12 @@ def test_a_batch_counts_its_hypotheses() -> None:
 @given(st.text(alphabet="aBé1 .!?,»\n\t\u2028\u00a0", max_size=80), st.integers(3, 12))
 @example("aa!Ba a", 12)
 def test_spacing_is_kept_whatever_the_length(text: str, longest: int) -> None:
-    shouting = Shouting.of(random_model())
-    shouting.model.about["longest"] = longest
-    wanted, found = (re.sub(r"(?<=[.!?]) (?=B)", "", each) for each in (text.upper(), *first(shouting.all([text]))))
+    model = random_model()
+    model.about["longest"] = longest
+    shouting = Shouting.of(model)
+    wanted, found = (
+        re.sub(r"(?<=[.!?]) (?=B)", "", each) for each in (text.upper(), *first(shouting.translate_all([text])))
+    )
     assert found == wanted, "only a space that is missing between two sentences may be added"
     for asked in (text for batch in shouting.asked for text in batch):
         assert asked.strip() == asked != ""
@@ -157,7 +160,7 @@ def test_spacing_is_kept_whatever_the_length(text: str, longest: int) -> None:
 def test_only_long_sentences_are_cut() -> None:
     shouting = Shouting.of(random_model())
     line = "il dort, elle lit, "
-    shouting.all([line, line * 30, "Il dort. Elle lit."])
+    shouting.translate_all([line, line * 30, "Il dort. Elle lit."])
     asked = [text for batch in shouting.asked for text in batch]
     assert asked.count(line.strip()) == 1
     assert asked.count("Il dort.") == asked.count("Elle lit.") == 1
@@ -168,20 +171,21 @@ def test_only_long_sentences_are_cut() -> None:
 
 def test_of_a_paragraph_each_sentence_is_translated() -> None:
     shouting = Shouting.of(random_model())
-    assert first(shouting.all(["Il dort. Elle lit.  Tu ris."])) == ["IL DORT. ELLE LIT.  TU RIS."]
+    assert first(shouting.translate_all(["Il dort. Elle lit.  Tu ris."])) == ["IL DORT. ELLE LIT.  TU RIS."]
     assert sorted(text for batch in shouting.asked for text in batch) == ["Elle lit.", "Il dort.", "Tu ris."]
 
 
 def test_a_line_break_separates() -> None:
     shouting = Shouting.of(random_model())
-    assert first(shouting.all(["a b\n\n c\u2028d\r\n"])) == ["A B\n\n C\u2028D\r\n"]
+    assert first(shouting.translate_all(["a b\n\n c\u2028d\r\n"])) == ["A B\n\n C\u2028D\r\n"]
     assert sorted(shouting.asked[0]) == ["a b", "c", "d"]
 
 
 def test_of_a_cut_line_the_best_ways_to_join() -> None:
-    shouting = Shouting.of(random_model(), n_best=3)
-    shouting.model.about["longest"] = 8
-    (found,) = shouting.all(["Il dort. Elle lit."])
+    model = random_model()
+    model.about["longest"] = 8
+    shouting = Shouting.of(model, n_best=3)
+    (found,) = shouting.translate_all(["Il dort. Elle lit."])
     assert [(each.text, each.score) for each in found] == [
         ("IL DORT. ELLE LIT.", 0.0),
         ("IL DORT. ELLE LIT.'", -1.0),
@@ -189,13 +193,13 @@ def test_of_a_cut_line_the_best_ways_to_join() -> None:
     ]
 
 
-def test_what_a_model_takes_comfortably() -> None:
-    assert comfortable(random_model()) == 200
-    assert comfortable(random_model(positions="learned")) == 32 * 2 // 3
-    assert comfortable(random_model(kind="decoder", positions="learned")) == 32 * 2 // 5
+def test_max_source_tokens() -> None:
+    assert random_model().max_source_tokens == 200
+    assert random_model(positions="learned").max_source_tokens == 32 * 2 // 3
+    assert random_model(kind="decoder", positions="learned").max_source_tokens == 32 * 2 // 5
     model = random_model()
     model.about["longest"] = 30
-    assert comfortable(model) == 30
+    assert model.max_source_tokens == 30
 
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
@@ -214,14 +218,14 @@ def test_lines_are_read_little_by_little() -> None:
             read += 1
             yield f"line {number}"
 
-    found = shouting.lines(lines())
+    found = shouting.translate_lines(lines())
     assert next(found)[0].text == "LINE 0"
     assert read == module.FIRST_LINES
     assert [next(found)[0].text for _ in range(40)][-1] == "LINE 40"
     assert read == 3 * module.FIRST_LINES
     assert [each[0].text for each in found][-1] == "LINE 499"
     read = 0
-    one = shouting.lines(lines(), at_once=1)
+    one = shouting.translate_lines(lines(), lines_per_batch=1)
     assert (next(one)[0].text, read) == ("LINE 0", 1)
 
 
@@ -271,7 +275,7 @@ def test_a_language_models_score_by_hand() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 3, "top_k": 40}, {"stop": "e"}, {"beam": 3}])
-def test_generate_is_the_prompt_and_what_follows(options: dict[str, object]) -> None:
+def test_generate_is_the_prompt_and_what_follows(options: Any) -> None:
     model = random_model(kind="decoder")
     for prompt in ("Le chat", "é", "🙂", "a\n"):
         text = model.generate(prompt, max_tokens=20, **options)
@@ -295,7 +299,7 @@ def test_the_space_behind_a_prompt_is_kept() -> None:
 
     model.tokenizer = Dropping(plain.engine, plain.settings)
     ids = plain.encode("Le chat dort bien")
-    behind = model.text_behind(plain.encode("Le chat"))
+    behind = model.continuation_decoder(plain.encode("Le chat"))
     assert behind(ids[len(plain.encode("Le chat")) :]) == " dort bien"
 
 
@@ -316,7 +320,7 @@ def test_classes() -> None:
 def test_mistakes_are_told() -> None:
     pair, language = random_model(), random_model(kind="decoder")
     mistakes = [
-        (lambda: pair.translate(["a"], beem=3), "Decoding has no key 'beem': did you mean 'beam'?"),
+        (lambda: pair.translate(["a"], beem=3), "Decoding has no key 'beem': did you mean 'beam'?"),  # type: ignore[call-overload]
         (lambda: pair.translate(["a"], beam=0), "beam=0 is too small"),
         (lambda: pair.translate(["a"], beam=10_000), "beam=10000 is wider than"),
         (lambda: pair.translate(["a"], batch_tokens=0), "batch_tokens=0 is too small"),
@@ -329,11 +333,14 @@ def test_mistakes_are_told() -> None:
         (lambda: language.generate(""), "the prompt is empty"),
         (lambda: language.generate(["a"]), "a prompt is one text"),  # type: ignore[arg-type]
         (lambda: language.generate("a", temperature=math.nan), "temperature=nan"),
-        (lambda: language.generate("a", beam=3, n_best=2), "one text is given"),
+        (lambda: language.generate("a", beam=3, n_best=2), "generate returns one text"),
         (lambda: language.stream("a", beam=3), "beam=3 cannot stream"),
-        (lambda: language.stream("a", temprature=3), "did you mean 'temperature'"),
+        (lambda: language.stream("a", temprature=3), "did you mean 'temperature'"),  # type: ignore[call-arg]
         (lambda: language.score([""]), "text 0 is empty"),
-        (lambda: random_model(kind="decoder", positions="learned").generate("a b c" * 99), "the model reads 32"),
+        (
+            lambda: random_model(kind="decoder", positions="learned").generate("a b c" * 99),
+            "reads at most 32",
+        ),
         (lambda: random_model(kind="encoder", positions="learned", classes=2).classify(["a b " * 99]), "shorten it"),
         (lambda: Model(pair.network).translate("a"), "has no tokenizer"),
         (lambda: Model(language.network).generate("a"), "has no tokenizer"),
@@ -359,15 +366,15 @@ def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.Mo
         regard.load("en-fr")
     model = random_model()
     model.network.float()
-    store.save(model, tmp_path / "models" / "fr-en")
-    assert api.bundled() == ["fr-en"]
+    model.save(tmp_path / "models" / "fr-en")
+    assert models.bundled() == ["fr-en"]
     assert regard.load("fr-en").config == model.config
     (tmp_path / "fr-en").mkdir()  # not a model
     assert regard.load("fr-en").config == model.config
     with pytest.raises(ValueError, match=r"no model at fr-ne: did you mean 'fr-en'\? .* model \(fr-en\)$"):
         regard.load("fr-ne")
     (tmp_path / "data").mkdir()
-    with pytest.raises(ValueError, match="data is no model's folder"):
+    with pytest.raises(ValueError, match="data is not a model folder"):
         regard.load("data")
 
 
@@ -388,8 +395,8 @@ def test_a_run_of_ones_own_comes_before_a_bundled_name(tmp_path: Path, monkeypat
     (tmp_path / "fr-en/recipe.toml").unlink()
     for name in names:
         assert regard.load(name).config == mine.config
-        assert api.find(name) == Path(name)
-    assert api.find(str(tmp_path / "fr-en/checkpoints/best-00000001")).name == "best-00000001"
+        assert find_model(name) == Path(name)
+    assert find_model(str(tmp_path / "fr-en/checkpoints/best-00000001")).name == "best-00000001"
 
 
 def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,12 +405,12 @@ def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.Monk
     model = random_model()
     model.network.float()
     model.save(tmp_path / "models/fr-en")
-    assert api.find("fr-en") == tmp_path / "models/fr-en"
-    with pytest.raises(ValueError, match=r"there is no model at \./fr-en: did you mean 'fr-en'\?"):
+    assert find_model("fr-en") == tmp_path / "models/fr-en"
+    with pytest.raises(ValueError, match=r"no model at \./fr-en: did you mean 'fr-en'\?"):
         regard.load("./fr-en")
     (tmp_path / "fr-en").mkdir()
     for name in ("./fr-en", "fr-en/", str(tmp_path / "fr-en"), Path("fr-en")):
-        with pytest.raises(ValueError, match=r"fr-en/? is no model's folder"):
+        with pytest.raises(ValueError, match=r"fr-en/? is not a model folder"):
             regard.load(name)
 
 

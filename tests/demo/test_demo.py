@@ -18,15 +18,14 @@ from rich.console import Console
 import regard.demo.demo_run
 import regard.models
 import regard.petit.corpus_files
-from regard.api import load
 from regard.cli import app
-from regard.decoding.translator import tokenizer_of
 from regard.demo.demo_run import DECODER, ENCODER_DECODER, find_run
 from regard.demo.narrator import Teller
 from regard.demo.story import _moments, _next, _real, demo, next_commands
 from regard.evaluation.alignment import Links, alignment_score, piece_words
 from regard.evaluation.evaluate import align
 from regard.evaluation.test_sets import Examples
+from regard.interop.load import load
 from regard.model.watch import watch
 from regard.plots.training_display import Display
 from regard.training.events import Sample, Validated
@@ -191,7 +190,7 @@ def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None
     assert aligned is not None
     found = aligned["writing"]
 
-    tokenizer = tokenizer_of(model)
+    tokenizer = model.require_tokenizer()
     given, said = tokenizer.encode(source), tokenizer.encode(target)
     row = torch.tensor([[*given, model.special.separator, *said]])
     with torch.inference_mode(), watch(model.network) as seen:

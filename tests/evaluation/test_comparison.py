@@ -583,7 +583,7 @@ def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
     assert f"{a} is there twice" in refused("compare", f"x={a},{a}", b, *sides)
     assert "is written NAME=A,B,C" in refused("compare", f"x={a},", b, *sides)
     assert "is written NAME=A,B,C" in refused("compare", f"={a}", b, *sides)
-    assert "there is no model at nowhere" in refused("compare", "x=nowhere", b, *sides)
+    assert "no model at nowhere" in refused("compare", "x=nowhere", b, *sides)
     assert "b.en= names a system as another is called already" in refused("compare", f"b.en={a}", b, *sides)
     assert "is not empty" in refused("compare", a, b, *sides, "--outputs", str(tmp_path))
     assert "lies in no folder" in refused("compare", a, b, *sides, "--report", f"{tmp_path}/none/x.md")

@@ -20,14 +20,12 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import regard
-from regard import api
-from regard.api import Model
 from regard.cli import app
 from regard.cli.scores import _short
 from regard.config import SpecialIds
 from regard.data.corpus import Corpus
-from regard.decoding.attention_maps import attend
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation, Translator
 from regard.evaluation import evaluate as run
 from regard.evaluation import sliding_window as windows
@@ -40,7 +38,6 @@ from regard.evaluation.test_sets import Examples, Gold, read_documents, read_exa
 from regard.petit import pairs
 from regard.plots import score_tables as view
 from regard.plots.comparison_tables import show_comparison
-from regard.storage import model_folder as store
 from tests.decoding.test_text_model import TOKENIZER, random_model
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
@@ -74,7 +71,7 @@ def write(folder: Path, name: str, lines: list[str]) -> str:
 
 def saved(model: Model, folder: Path) -> str:
     model.network.float()
-    store.save(model, folder)
+    model.save(folder)
     return str(folder)
 
 
@@ -304,7 +301,7 @@ def test_attention_to_the_source_is_that_of_attend(model: Model) -> None:
     for moment in run.MOMENTS:
         alone = []
         for french, english, link in zip(FRENCH, ENGLISH, links, strict=True):
-            words, seen = source_pieces(tokenizer, french), attend(model, french, english).weights
+            words, seen = source_pieces(tokenizer, french), model.attend(french, english).weights
             weights = seen["cross"] if "cross" in seen else seen["decoder"][:, :, len(words) :, : len(words)]
             alone.append(Attended(weights.numpy(), row_words(piece_words(tokenizer, english), moment), words, link))
         assert found[moment] == alignment_scores(alone)
@@ -501,7 +498,7 @@ def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
     assert "\x1b[" not in done.stdout
     told = json.loads(out.read_text())
     written = outputs.read_text().split("\n")[:-1]
-    wanted = api.load(place / "pair").translate(FRENCH[:8], beam=2)
+    wanted = regard.load(place / "pair").translate(FRENCH[:8], beam=2)
     assert written == [re.sub(r"[\r\n\0]+", " ", text) for text in wanted]
     assert told["scores"]["bleu"]["score"] == sacrebleu.corpus_bleu(written, [ENGLISH[:8]]).score
     assert told["scores"]["chrf"]["score"] == sacrebleu.corpus_chrf(written, [ENGLISH[:8]], word_order=2).score
@@ -576,7 +573,7 @@ def test_evaluate_a_language_model(place: Path, tmp_path: Path) -> None:
     done = command("evaluate", f"{place}/language", f"{place}/test.en", "--documents", "line", "--out", str(out))
     assert done.exit_code == 0, done.output
     told = json.loads(out.read_text())
-    wanted = score_texts(api.load(place / "language"), ENGLISH, 32, 16)
+    wanted = score_texts(regard.load(place / "language"), ENGLISH, 32, 16)
     assert told["score"] == pytest.approx(plain(wanted), rel=1e-6)
     assert (told["kind"], told["texts"], told["context"], told["stride"]) == ("language", len(ENGLISH), 32, 16)
     assert f"{wanted.loss:.4f}" in done.stdout
@@ -584,7 +581,7 @@ def test_evaluate_a_language_model(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_evaluate_a_classifier(place: Path, tmp_path: Path) -> None:
-    answers = [name for name, _ in api.load(place / "classes").classify(FRENCH)]
+    answers = [name for name, _ in regard.load(place / "classes").classify(FRENCH)]
     labels = write(tmp_path, "labels", answers)
     table = write(tmp_path, "a.tsv", [f"{label}\t{text}" for label, text in zip(answers, FRENCH, strict=True)])
     for files in ((f"{place}/test.fr", labels), (table, "--columns", "2,1")):
@@ -623,7 +620,7 @@ def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
     )
     assert f"{empty} is empty" in refused("evaluate", pair, empty, empty)
     assert f"{empty} is empty" in refused("evaluate", language, empty)
-    assert "there is no model at nowhere" in refused("evaluate", "nowhere", french, english)
+    assert "no model at nowhere" in refused("evaluate", "nowhere", french, english)
     assert "nowhere: there is no such file" in refused("evaluate", pair, french, "nowhere")
     assert "did you mean 'cuda'" in refused("evaluate", pair, french, english, "--device", "cdua")
     assert "this needs a source and a reference" in refused("evaluate", pair, french)

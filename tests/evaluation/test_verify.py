@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from regard.config import ModelConfig, SpecialIds
-from regard.decoding.generate import Inputs, translate
+from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
+from regard.decoding.text_model import Model
 from regard.evaluation import verify as module
 from regard.evaluation.plain_dict import plain
 from regard.evaluation.verify import Case, Check, all_at_once, draw_case, text_difference, verify
@@ -22,7 +23,6 @@ from regard.model import attention
 from regard.model.cache import KeyValues
 from regard.model.transformer import Network, Transformer, build
 from regard.storage import model_folder as store
-from regard.storage.model_folder import Stored
 from regard.storage.weights import write_weights
 from tests.support.oracles import small
 
@@ -56,17 +56,17 @@ def random_config(chance: random.Random) -> ModelConfig:
     )
 
 
-def random_model(config: ModelConfig, seed: int = 0) -> Stored:
+def random_model(config: ModelConfig, seed: int = 0) -> Model:
     """Weights unlike those at the start, where a mistake could hide. Some ids end a text, some are never said."""
     torch.manual_seed(seed)
     network = build(config).eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
-    return Stored(network, special=SpecialIds(end=(1, 2), start=config.vocab_size - 1, suppressed=(3,)))
+    return Model(network, special=SpecialIds(end=(1, 2), start=config.vocab_size - 1, suppressed=(3,)))
 
 
-def differing(model: Stored, cases: int = 2) -> set[str]:
+def differing(model: Model, cases: int = 2) -> set[str]:
     return {check.name for check in verify(model, cases=cases, compiled=False).checks if not check.passed}
 
 
@@ -182,7 +182,7 @@ def test_weights_that_are_rounded_when_saved_are_found(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    say = translate
+    say = search_translations
 
     def second_best(network: object, special: object, sources: Inputs, options: Decoding) -> list[list[Hypothesis]]:
         if options.beam > 1:
@@ -190,19 +190,19 @@ def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatc
         found = say(network, special, sources, Decoding(beam=2, n_best=2, max_tokens=options.max_tokens))  # type: ignore[arg-type]
         return [texts[-1:] for texts in found]
 
-    monkeypatch.setattr(module, "translate", second_best)
+    monkeypatch.setattr(module, "search_translations", second_best)
     assert differing(random_model(small())) == {"beam 1 = greedy"}
 
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_scores_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    say = translate
+    say = search_translations
 
     def off(*given: object) -> list[list[Hypothesis]]:
         texts = say(*given)  # type: ignore[arg-type]
         return [[Hypothesis(each.ids, each.score - 0.01, each.penalised, each.reason) for each in row] for row in texts]
 
-    monkeypatch.setattr(module, "translate", off)
+    monkeypatch.setattr(module, "search_translations", off)
     assert differing(random_model(small())) == {"beam 1 = greedy", "beam scores = full pass"}
 
 
@@ -242,7 +242,7 @@ def test_one_row_alone_has_no_padding() -> None:
 @pytest.mark.slow
 def test_compiled_is_eager_as_a_user_runs_it(tmp_path: Path) -> None:
     """The checks of shapes cannot be traced: in a process of its own."""
-    store.save(random_model(small()), tmp_path / "model")
+    random_model(small()).save(tmp_path / "model")
     command = [sys.executable, "-m", "regard", "verify", str(tmp_path / "model"), "--cases", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     report = json.loads(done.stdout)

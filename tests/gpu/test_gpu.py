@@ -522,13 +522,13 @@ def test_a_loop_is_recorded_once_for_every_seed() -> None:
 
 def test_cancelled_decoding_stops_between_replays() -> None:
     model = regard.load("fr-en").to("cuda").quick()
-    options = {"min_tokens": 200, "max_tokens": 200}
-    whole = model.translate(TEXTS, **options)
+    options = regard.Decoding(beam=4, min_tokens=200, max_tokens=200)
+    whole = model.translate(TEXTS, decoding=options)
     tokens = count()
     with pytest.raises(Cancelled), cancellable(lambda: next(tokens) == 20):
-        model.translate(TEXTS, **options)
+        model.translate(TEXTS, decoding=options)
     assert next(tokens) < 25
-    assert model.translate(TEXTS, **options) == whole
+    assert model.translate(TEXTS, decoding=options) == whole
 
 
 def test_a_cpu_run_does_not_open_a_cuda_context(tmp_path: Path) -> None:

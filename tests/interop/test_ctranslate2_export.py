@@ -18,10 +18,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import ModelConfig, SpecialIds
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_model import Model
 from regard.interop.ctranslate2_export import DTYPES, export_ctranslate2
 from regard.interop.export import export as to_hugging_face
 from regard.model.transformer import Encoder, EncoderDecoder, Network, build
-from regard.storage.model_folder import Stored
 from tests.support.oracles import randomise, small
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -72,7 +72,7 @@ def random_network(config: ModelConfig) -> Any:
     return network
 
 
-def export(stored: Stored, folder: Path, dtype: str = "float32") -> str:
+def export(stored: Model, folder: Path, dtype: str = "float32") -> str:
     folder.mkdir(parents=True)
     export_ctranslate2(stored, folder, dtype)
     assert ctranslate2.contains_model(str(folder))
@@ -139,7 +139,7 @@ def check_translator(config: ModelConfig, folder: Path) -> int:
     free = greedy(network, network.start(padded_sources, LONGEST + 1, lengths), rows, ())
     end = free[0][3]  # so that at least one sentence ends early
     special = SpecialIds(end=(end,), start=start)
-    translator = ctranslate2.Translator(export(Stored(network, None, special), folder), intra_threads=1)
+    translator = ctranslate2.Translator(export(Model(network, None, special), folder), intra_threads=1)
     source_tokens = [tokens(row) for row in sources]
 
     targets = some_rows(config, [4, 11, 1, 6])
@@ -170,7 +170,7 @@ def check_generator(config: ModelConfig, folder: Path) -> int:
     network = random_network(config)
     prompts = some_rows(config, [5, 2, 9, 3])
     end = greedy(network, network.start(4, LONGEST + 9), prompts, ())[0][3]
-    generator = ctranslate2.Generator(export(Stored(network, None, SpecialIds(end=(end,))), folder), intra_threads=1)
+    generator = ctranslate2.Generator(export(Model(network, None, SpecialIds(end=(end,))), folder), intra_threads=1)
     with torch.inference_mode():
         logits = network(*padded(prompts))  # [B, T, V]
     theirs = np.array(generator.forward_batch([tokens(row) for row in prompts]))
@@ -194,7 +194,7 @@ def check_encoder(config: ModelConfig, folder: Path) -> int:
     network = random_network(config)
     assert isinstance(network, Encoder)
     rows = some_rows(config, [5, 1, 9, 3])
-    encoder = ctranslate2.Encoder(export(Stored(network), folder), intra_threads=1)
+    encoder = ctranslate2.Encoder(export(Model(network), folder), intra_threads=1)
     theirs = np.array(encoder.forward_batch([tokens(row) for row in rows]).last_hidden_state)
     with torch.inference_mode():
         mine = network.hidden(*padded(rows))  # [B, T, C]
@@ -225,14 +225,14 @@ def test_any_of_many_architectures_says_the_same(kind: str, tmp_path: Path) -> N
         CHECKS[kind](some_config(kind, seed), tmp_path / str(seed))
 
 
-def stored_translator(**changes: object) -> Stored:
+def stored_translator(**changes: object) -> Model:
     """A translator with random weights: <id0> ends, the last id is <pad> and starts."""
     network = random_network(small(**changes))
-    return Stored(network, None, SpecialIds(end=(0,), start=network.config.vocab_size - 1))
+    return Model(network, None, SpecialIds(end=(0,), start=network.config.vocab_size - 1))
 
 
-def stored_generator(**changes: object) -> Stored:
-    return Stored(random_network(small(kind="decoder", norm="pre", **changes)), None, SpecialIds(end=(0,)))
+def stored_generator(**changes: object) -> Model:
+    return Model(random_network(small(kind="decoder", norm="pre", **changes)), None, SpecialIds(end=(0,)))
 
 
 def test_positions_count_from_0_and_end_with_the_table(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_every_type_loads_and_says_nearly_the_same(dtype: str, tmp_path: Path) -
     config = ModelConfig(vocab_size=513, d_model=64, heads=4, layers=2, d_ff=256)
     network = build(config).eval()
     before = copy.deepcopy(network.state_dict())
-    stored = Stored(network, None, SpecialIds(end=(0,), start=512))
+    stored = Model(network, None, SpecialIds(end=(0,), start=512))
     ctranslate2.set_log_level(40)  # a CPU without the type computes in another, and would say so
     translator = ctranslate2.Translator(export(stored, tmp_path / dtype, dtype))
     sources, targets = some_rows(config, [5, 20, 9]), some_rows(config, [20, 5, 9])
@@ -351,7 +351,7 @@ def test_text_goes_through_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["un chat dort, un chien court"] * 3, vocab_size=320)
     tokenizer = tokenizer.frame(after=[tokenizer.end])
     network = random_network(small(vocab_size=tokenizer.size))
-    stored = Stored(network, tokenizer, SpecialIds(end=(tokenizer.end,), start=tokenizer.pad))
+    stored = Model(network, tokenizer, SpecialIds(end=(tokenizer.end,), start=tokenizer.pad))
     folder = Path(export(stored, tmp_path / "text"))
     told = json.loads((folder / "config.json").read_text())
     assert (told["eos_token"], told["decoder_start_token"], told["unk_token"]) == ("</s>", "<pad>", "<pad>")
@@ -388,7 +388,7 @@ def test_the_program_of_a_card_can_be_pasted(
     network = random_network(small(kind=kind, norm="pre", vocab_size=tokenizer.size, max_length=30))
     start = tokenizer.pad if kind == "encoder-decoder" else None
     special = SpecialIds(end=(0,), start=start, separator=1 if case != kind else None)
-    to_hugging_face(Stored(network, tokenizer if with_tokenizer else None, special), tmp_path / "out", "ctranslate2")
+    to_hugging_face(Model(network, tokenizer if with_tokenizer else None, special), tmp_path / "out", "ctranslate2")
     (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path / "out")
     names: dict[str, Any] = {}
@@ -430,7 +430,7 @@ def test_an_opus_tokenizer(tmp_path: Path) -> None:
     files = {"source.spm": file.getvalue(), "target.spm": file.getvalue(), "vocab.json": json.dumps(ids_of).encode()}
     tokenizer = OpusTokenizer(files)
     network = random_network(small(vocab_size=pad + 1, output_bias=True))
-    stored = Stored(network, tokenizer, SpecialIds(end=(0,), start=pad, suppressed=(pad,)))
+    stored = Model(network, tokenizer, SpecialIds(end=(0,), start=pad, suppressed=(pad,)))
     folder = Path(export(stored, tmp_path / "opus"))
     assert (folder / "source.spm").read_bytes() == file.getvalue()
     assert json.loads((folder / "config.json").read_text())["unk_token"] == "<unk>"
@@ -446,7 +446,7 @@ def test_what_begins_a_prompt_is_named(tmp_path: Path) -> None:
     """A prompt's own first token, as <s> of Llama, is the one that begins."""
     tokenizer = Tokenizer.train(["a b c"], vocab_size=320).frame(before=[1])
     network = random_network(small(kind="decoder", vocab_size=tokenizer.size))
-    folder = Path(export(Stored(network, tokenizer, SpecialIds(end=(0,))), tmp_path / "before"))
+    folder = Path(export(Model(network, tokenizer, SpecialIds(end=(0,))), tmp_path / "before"))
     told = json.loads((folder / "config.json").read_text())
     assert (told["bos_token"], told["eos_token"], told["unk_token"]) == ("<sep>", "</s>", "</s>")
 
@@ -469,7 +469,7 @@ def test_an_encoder_is_exported_without_its_head(tmp_path: Path) -> None:
 def test_what_ctranslate2_cannot_do_is_refused(
     changes: dict[str, object], end: int | None, message: str, tmp_path: Path
 ) -> None:
-    stored = Stored(build(small(**changes)), None, SpecialIds(end=() if end is None else (end,), start=30))
+    stored = Model(build(small(**changes)), None, SpecialIds(end=() if end is None else (end,), start=30))
     with pytest.raises(ValueError, match=message):
         export_ctranslate2(stored, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -480,11 +480,11 @@ def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ValueError, match=r"dtype='int4' .* float32, float16, bfloat16, int8"):
         export_ctranslate2(stored, tmp_path, "int4")
     with pytest.raises(ValueError, match="needs an id that its targets start with"):
-        export_ctranslate2(Stored(stored.network, None, SpecialIds(end=(0,))), tmp_path)
+        export_ctranslate2(Model(stored.network, None, SpecialIds(end=(0,))), tmp_path)
     tokenizer = Tokenizer.train(["a b c"], vocab_size=320)
     monkeypatch.setattr(tokenizer, "token", lambda id_: str(id_ // 2))
     with pytest.raises(ValueError, match="spells two ids '0'"):
-        export_ctranslate2(Stored(stored.network, tokenizer, stored.special), tmp_path)
+        export_ctranslate2(Model(stored.network, tokenizer, stored.special), tmp_path)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ValueError, match=r"pip install 'regard\[interop\]'"):
         export_ctranslate2(stored, tmp_path)
@@ -506,7 +506,7 @@ def test_the_engines_own_converter_takes_our_hugging_face_folders(norm: str, tie
     with torch.no_grad():
         network.embedding.tokens.weight[-1] = 0  # <pad>
     framed = tokenizer.frame(after=[tokenizer.end])
-    stored = Stored(network, framed, SpecialIds(start=tokenizer.pad, end=(tokenizer.end,)))
+    stored = Model(network, framed, SpecialIds(start=tokenizer.pad, end=(tokenizer.end,)))
     to_hugging_face(stored, tmp_path / "folder")
     converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "folder"))
     translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_model import Model
 from regard.interop.gguf_file import load_gguf
 from regard.model.transformer import Decoder
-from regard.storage.model_folder import Stored, load, save
 
 gguf = pytest.importorskip("gguf", reason="pip install 'regard[interop]'")
 transformers = pytest.importorskip("transformers", reason="the oracle")
@@ -136,7 +136,7 @@ def read_by_transformers(path: Path) -> Any:
 
 
 @torch.no_grad()
-def logits(stored: Stored, ids: Tensor) -> Tensor:
+def logits(stored: Model, ids: Tensor) -> Tensor:
     assert isinstance(stored.network, Decoder)
     return stored.network(ids)
 
@@ -209,8 +209,8 @@ def test_a_padding_id_is_kept_unless_it_is_the_last(tmp_path: Path) -> None:
 
 def test_it_is_saved_and_loaded_like_any_other(tmp_path: Path) -> None:
     stored, ids = load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words())), some_ids()
-    save(stored, tmp_path / "saved")
-    again = load(tmp_path / "saved")
+    stored.save(tmp_path / "saved")
+    again = Model.from_folder(tmp_path / "saved")
     assert torch.equal(logits(again, ids), logits(stored, ids))
     assert (again.special, again.about) == (stored.special, stored.about)
     assert again.tokenizer is not None
@@ -258,11 +258,11 @@ def small_words(pre: str = "gpt-2", bos: bool | None = None, eos: bool | None = 
     return change
 
 
-def words(tmp_path: Path, **options: Any) -> Stored:
+def words(tmp_path: Path, **options: Any) -> Model:
     return load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words(**options)))
 
 
-def tokenizer_of(stored: Stored) -> Tokenizer:
+def tokenizer_of(stored: Model) -> Tokenizer:
     assert stored.tokenizer is not None
     return stored.tokenizer
 
@@ -772,7 +772,7 @@ def test_a_damaged_header_gives_a_model_or_a_reason(
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
     path.write_bytes(damaged)
     try:
-        assert isinstance(load_gguf(path), Stored)
+        assert isinstance(load_gguf(path), Model)
     except ValueError as error:
         assert str(path) in str(error)  # noqa: PT017
 

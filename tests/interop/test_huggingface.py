@@ -26,10 +26,10 @@ from regard.data.corpus import Corpus, Problems
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenized_corpus import prepare
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
-from regard.storage.model_folder import Stored, load, save
 from tests.support.oracles import randomise
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
@@ -236,7 +236,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(texts * 3, 300)
 
 
-def our_model(kind: str, seed: int, tokenizer: Tokenizer, **changes: Any) -> Stored:
+def our_model(kind: str, seed: int, tokenizer: Tokenizer, **changes: Any) -> Model:
     torch.manual_seed(seed)
     config = replace(our_config(kind, seed, tokenizer), **changes)
     network = build(config).eval()
@@ -247,10 +247,10 @@ def our_model(kind: str, seed: int, tokenizer: Tokenizer, **changes: Any) -> Sto
             network.output.weight.mul_(3)  # so that greedy text varies
     if kind in ("marian", "pegasus"):
         special = SpecialIds(start=tokenizer.pad, end=(tokenizer.end,), separator=tokenizer.separator)
-        return Stored(network, tokenizer.frame(after=[tokenizer.end]), special)
+        return Model(network, tokenizer.frame(after=[tokenizer.end]), special)
     before = [tokenizer.end] if kind in ("gpt2", "llama") else []
     after = [] if kind in ("gpt2", "llama") else [tokenizer.end]
-    return Stored(network, tokenizer.frame(before, after), SpecialIds(end=(tokenizer.end,)))
+    return Model(network, tokenizer.frame(before, after), SpecialIds(end=(tokenizer.end,)))
 
 
 AUTO: dict[str, Any] = {
@@ -265,7 +265,7 @@ AUTO: dict[str, Any] = {
 TEXT = "The naïve cat <pad> sleeps 😀"
 
 
-def greedy(stored: Stored, source: list[int], count: int) -> list[int]:
+def greedy(stored: Model, source: list[int], count: int) -> list[int]:
     """Token by token, the likeliest."""
     network = stored.network
     assert isinstance(network, Decoder | EncoderDecoder)
@@ -284,7 +284,7 @@ def greedy(stored: Stored, source: list[int], count: int) -> list[int]:
     return said
 
 
-def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path, **changes: Any) -> Stored:
+def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path, **changes: Any) -> Model:
     """Export a model, compare it there and loaded again; the model as it was loaded."""
     stored = our_model(kind, seed, tokenizer, **changes)
     export(stored, folder)
@@ -387,7 +387,7 @@ def test_pad_is_never_said_and_takes_no_probability(kind: str, tokenizer: Tokeni
         for name, parameter in network.named_parameters():
             parameter.fill_(-1.0 if name == "output_bias" else 0.0)
     special = SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
-    export(Stored(network, tokenizer.frame(after=[tokenizer.end]), special), tmp_path / kind)
+    export(Model(network, tokenizer.frame(after=[tokenizer.end]), special), tmp_path / kind)
     theirs = AUTO[kind].from_pretrained(tmp_path / kind).eval()
     source = torch.tensor([[5, 6, 0]])
 
@@ -433,7 +433,7 @@ def test_a_card_says_what_is_known(tokenizer: Tokenizer, tmp_path: Path) -> None
     ):
         assert part in card
     assert stored.tokenizer is not None
-    export(Stored(stored.network, None, stored.special), tmp_path / "bare")
+    export(Model(stored.network, None, stored.special), tmp_path / "bare")
     assert "Nothing was recorded" in (tmp_path / "bare/README.md").read_text()
 
 
@@ -453,7 +453,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_no_other_engine_has_is_refused_and_nothing_left(case: str, tmp_path: Path) -> None:
     options, message = REFUSED[case]
-    stored = Stored(build(regard.preset("tiny", **options)), None, SpecialIds(start=512, end=(0,)))
+    stored = Model(build(regard.preset("tiny", **options)), None, SpecialIds(start=512, end=(0,)))
     with pytest.raises(ValueError, match=message):
         export(stored, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -929,7 +929,7 @@ def test_a_decoder_names_only_ids_that_it_was_written_with(tokenizer: Tokenizer,
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_what_has_no_ends_is_given_none(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Without an explicit null, `transformers` would take an id of its own for the end."""
-    export(Stored(our_model(kind, 0, tokenizer).network), tmp_path / kind)
+    export(Model(our_model(kind, 0, tokenizer).network), tmp_path / kind)
     told = transformers.AutoConfig.from_pretrained(tmp_path / kind)
     assert told.eos_token_id is told.bos_token_id is told.pad_token_id is None
     assert load_huggingface(tmp_path / kind).special == SpecialIds()
@@ -972,7 +972,7 @@ def test_special_ids_are_checked_before_anything_is_written(tokenizer: Tokenizer
     stored = our_model("marian", 0, tokenizer)
     for special, message in ((SpecialIds(), "needs an id"), (SpecialIds(start=5, end=(999,)), "end id 999 is outside")):
         with pytest.raises(ValueError, match=message):
-            export(Stored(stored.network, stored.tokenizer, special), tmp_path / "out")
+            export(Model(stored.network, stored.tokenizer, special), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -980,7 +980,7 @@ def test_special_ids_are_checked_before_anything_is_written(tokenizer: Tokenizer
 def test_a_start_that_misleads_others_is_refused_or_told(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """CTranslate2's own converter takes for granted that a target starts with <pad>."""
     stored = our_model(kind, 0, tokenizer)
-    wrong = Stored(stored.network, stored.tokenizer, SpecialIds(start=5, end=(0,)))
+    wrong = Model(stored.network, stored.tokenizer, SpecialIds(start=5, end=(0,)))
     with pytest.raises(ValueError, match=r"Its targets do not start with <pad>.*Start its targets with <pad>"):
         export(wrong, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -1065,7 +1065,7 @@ def test_pairs_of_texts_are_told_of_and_refused_elsewhere(tmp_path: Path) -> Non
 def test_a_head_is_lost_only_where_there_was_none(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """An encoder's head may be its embedding alone: BERT has none such, but one for labels."""
     config = regard.preset("bert-small", d_model=16, heads=2, layers=1, d_ff=12, vocab_size=tokenizer.size, pad=-1)
-    stored = Stored(build(config).eval(), tokenizer)
+    stored = Model(build(config).eval(), tokenizer)
     export(stored, tmp_path / "ours")
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "ours").eval()
     left, right = both(theirs, stored.network)
@@ -1073,14 +1073,14 @@ def test_a_head_is_lost_only_where_there_was_none(tokenizer: Tokenizer, tmp_path
     their_model("bert-none", 0).save_pretrained(tmp_path / "headless")
     headless = load_huggingface(tmp_path / "headless")
     assert headless.about["head"] == "none"
-    save(headless, tmp_path / "saved")
-    export(load(tmp_path / "saved"), tmp_path / "still headless")
+    headless.save(tmp_path / "saved")
+    export(Model.from_folder(tmp_path / "saved"), tmp_path / "still headless")
     assert json.loads((tmp_path / "still headless/config.json").read_text())["architectures"] == ["BertModel"]
 
 
 @pytest.mark.parametrize("pad", [None, 0, 3])
 def test_an_encoder_keeps_its_pad(pad: int | None, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    export(Stored(build(replace(our_config("bert-words", 0, tokenizer), pad=pad))), tmp_path / "ours")
+    export(Model(build(replace(our_config("bert-words", 0, tokenizer), pad=pad))), tmp_path / "ours")
     assert load_huggingface(tmp_path / "ours").config.pad == pad
 
 
@@ -1126,7 +1126,7 @@ def test_the_program_of_a_card_can_be_pasted(
 ) -> None:
     stored = our_model(kind, 0, tokenizer)
     if not with_tokenizer:
-        stored = Stored(stored.network, None, stored.special)
+        stored = Model(stored.network, None, stored.special)
     export(stored, tmp_path / "ours")
     names = paste(tmp_path / "ours", monkeypatch)
     source = names["ids"][0].tolist()

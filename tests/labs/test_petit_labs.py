@@ -13,11 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.api import Model, load
+from regard.decoding.text_model import Model
 from regard.evaluation.alignment import Attended, piece_words
 from regard.evaluation.evaluate import cross_attention
 from regard.evaluation.metrics import bleu
 from regard.evaluation.petit_scores import petit_score
+from regard.interop.load import load
 from regard.labs import ablation, align, prune, smoothing
 from regard.labs import petit_translators as translators
 from regard.labs.lab import Result, lab

@@ -15,15 +15,13 @@ import torch
 from tokenizers import Regex, pre_tokenizers
 
 import regard
-from regard.api import Model
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import attend
 from regard.decoding.cancellation import Cancelled, cancellable, raise_if_cancelled
 from regard.decoding.cuda_graph_decoding import Loops
-from regard.decoding.generate import generate, stream_all, translate
+from regard.decoding.generate import generate, search_translations, stream_all
 from regard.decoding.options import Decoding
-from regard.decoding.search_tree import grow
+from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation, Translator
 from regard.evaluation.sliding_window import score_texts
 from regard.server import limits as bounds
@@ -61,15 +59,15 @@ class Asked:
 
 
 def _beam(model: Model) -> None:
-    translate(model.network, model.special, [[5, 6, 7]], Decoding(beam=2, max_tokens=60))  # type: ignore[arg-type]
+    search_translations(model.network, model.special, [[5, 6, 7]], Decoding(beam=2, max_tokens=60))  # type: ignore[arg-type]
 
 
 def _greedy(model: Model) -> None:
-    translate(model.network, model.special, [[5, 6, 7]], Decoding(max_tokens=60))  # type: ignore[arg-type]
+    search_translations(model.network, model.special, [[5, 6, 7]], Decoding(max_tokens=60))  # type: ignore[arg-type]
 
 
 def _tree(model: Model) -> None:
-    grow(model, "Le petit chat noir dort.")
+    model.search_tree("Le petit chat noir dort.")
 
 
 def _many_batches(model: Model) -> None:
@@ -266,7 +264,7 @@ def test_looking_into_a_model_asks_too() -> None:
     with cancellable(lambda: True):
         for model in (endless(), endless("decoder")):
             with pytest.raises(Cancelled):
-                attend(model, "Le chat dort.", "Le chat.")
+                model.attend("Le chat dort.", "Le chat.")
 
 
 def served(model: Model) -> Served:
@@ -344,11 +342,11 @@ def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatc
     order: list[str] = []  # as the model's thread works on them
 
     class Recording(Translator):
-        def all(self, *arguments: Any) -> list[list[Translation]]:
+        def translate_all(self, *arguments: Any) -> list[list[Translation]]:
             order.append("text")
-            return super().all(*arguments)
+            return super().translate_all(*arguments)
 
-    monkeypatch.setattr("regard.server.engine.Translator", Recording)
+    monkeypatch.setattr("regard.decoding.text_model.Translator", Recording)
 
     async def told(engine: Engine) -> None:
         begun = threading.Event()
@@ -371,11 +369,11 @@ def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest
     long = "Le chat dort. Un chien mange !\n" * 250
 
     class Recording(Translator):
-        def all(self, texts: Sequence[str], *rest: Any) -> list[list[Translation]]:
+        def translate_all(self, texts: Sequence[str], *rest: Any) -> list[list[Translation]]:
             seen.append(sum(map(len, texts)))
-            return super().all(texts, *rest)
+            return super().translate_all(texts, *rest)
 
-    monkeypatch.setattr("regard.server.engine.Translator", Recording)
+    monkeypatch.setattr("regard.decoding.text_model.Translator", Recording)
     ended = []
 
     async def told(engine: Engine) -> None:
@@ -386,7 +384,7 @@ def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest
         whole = await first
         best, second = whole[0]
         assert [each.text for each in (best, second)] == [
-            each.text for each in Translator(model, Decoding(beam=2, n_best=2)).all([long])[0]
+            each.text for each in model.translations([long], beam=2, n_best=2)[0]
         ]
 
     story(told, model)

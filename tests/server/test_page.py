@@ -16,8 +16,8 @@ import regard
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.attention_maps import Attention
+from regard.decoding.text_model import Model
 from regard.model.transformer import build
-from regard.storage.model_folder import Stored, save
 from tests.support.browser import MISSING, chromium, serving
 from tests.support.oracles import randomise, small
 
@@ -38,7 +38,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name, layers in (("writer", 2), ("deep", 30)):
         network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64, layers=layers)).eval()
         randomise([network])
-        save(Stored(network, tokenizer, SpecialIds(end=(tokenizer.end,))), folder / name)
+        Model(network, tokenizer, SpecialIds(end=(tokenizer.end,))).save(folder / name)
     with serving(["fr-en", "petit-fr-en", str(folder / "writer"), str(folder / "deep")]) as started:
         yield started
 

@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from regard import cli, load
-from regard.api import Model
 from regard.atomic_files import new_folder
+from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.petit import corpus_files as files
 from regard.petit.corpus_files import write_petit

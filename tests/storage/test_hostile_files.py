@@ -25,9 +25,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard import api
+import regard
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_model import Model
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import build
 from regard.storage import model_folder as store
@@ -49,7 +50,7 @@ class Case:
     craft: Craft
     message: str
     by_api: str = ""
-    """what `regard.api.load` says, where it is another thing"""
+    """what `regard.load` says, where it is another thing"""
 
 
 CASES: dict[str, Case] = {}
@@ -1076,7 +1077,7 @@ def make_valid(root: Path) -> None:
     ).save_pretrained(root / "bert")
     ours = build(small(vocab_size=tokenizer.size))
     special = SpecialIds(end=(tokenizer.end,), start=tokenizer.pad)
-    store.save(store.Stored(ours, tokenizer, special, {"languages": ["fr", "en"]}), root / "regard")
+    Model(ours, tokenizer, special, {"languages": ["fr", "en"]}).save(root / "regard")
 
 
 @pytest.fixture(scope="module")
@@ -1098,15 +1099,15 @@ def hostile(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def load_directly(folder: Path, base: str) -> store.Stored:
-    return store.load(folder) if base == "regard" else load_huggingface(folder)
+def load_directly(folder: Path, base: str) -> Model:
+    return Model.from_folder(folder) if base == "regard" else load_huggingface(folder)
 
 
 def refused(folder: Path, each: Case) -> None:
     """Both ways in refuse the folder with a message of a length that one can read, soon, and run nothing."""
     ways: list[tuple[Callable[[], object], str]] = [
         (lambda: load_directly(folder, each.base), each.message),
-        (lambda: api.load(folder), each.by_api or each.message),
+        (lambda: regard.load(folder), each.by_api or each.message),
     ]
     for load, message in ways:
         start = time.perf_counter()
@@ -1129,7 +1130,7 @@ def test_there_are_enough() -> None:
 def test_what_is_valid_is_loaded(folders: Path, base: str) -> None:
     loaded = load_directly(folders / base, base)
     assert (loaded.tokenizer is None) == (base == "bert")
-    assert sum(parameter.numel() for parameter in api.load(folders / base).network.parameters()) > 1_000
+    assert sum(parameter.numel() for parameter in regard.load(folders / base).network.parameters()) > 1_000
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -1139,16 +1140,16 @@ def test_what_is_hostile_is_refused(hostile: Path, number: int) -> None:
 
 
 FILES: dict[str, tuple[Craft, str]] = {label: (write, CONVERT) for label, write in PICKLES.items()} | {
-    "nothing": (lambda path: path.touch(), "is no GGUF file"),
-    "safetensors": (lambda path: craft_tensors(path, {}), "is no GGUF file; for safetensors name the folder"),
+    "nothing": (lambda path: path.touch(), "is not a GGUF file"),
+    "safetensors": (lambda path: craft_tensors(path, {}), "is not a GGUF file; for safetensors, name the folder"),
     "a GGUF file cut short": (
         lambda path: craft_tensors(path, b"", length=int.from_bytes(b"GGUF\3\0\0\0", "little")),
         "no GGUF file|cut short",
     ),
-    "endless zeros": (ODD["endless zeros"], "there is no model at"),
-    "a pipe": (ODD["a pipe"], "there is no model at"),
-    "a folder": (ODD["a folder"], "is no model's folder: it has no config.json"),
-    "a link to itself": (ODD["a link to itself"], "there is no model at"),
+    "endless zeros": (ODD["endless zeros"], "no model at"),
+    "a pipe": (ODD["a pipe"], "no model at"),
+    "a folder": (ODD["a folder"], "is not a model folder: it has no config.json"),
+    "a link to itself": (ODD["a link to itself"], "no model at"),
 }
 
 
@@ -1159,7 +1160,7 @@ def test_a_hostile_file_by_itself_is_refused(tmp_path: Path, label: str, name: s
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / name)
     with pytest.raises(ValueError, match=message) as caught:
-        api.load(tmp_path / "deep" / name)
+        regard.load(tmp_path / "deep" / name)
     assert str(tmp_path / "deep" / name) in str(caught.value)
     assert not marker(tmp_path / "deep").exists()
 

@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from regard.atomic_files import new_folder
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_model import Model
 from regard.model.transformer import build
 from regard.storage import model_folder as store
-from regard.storage.model_folder import Stored, load, save
 from regard.storage.weights import open_weights, weights_digest, write_weights
 from tests.support.oracles import small
 
@@ -42,13 +42,13 @@ NAMES = {
 }
 
 
-def model(**changes: Any) -> Stored:
-    return Stored(build(small(vocab_size=TOKENIZER.size, **changes)), TOKENIZER, SPECIAL, ABOUT)
+def model(**changes: Any) -> Model:
+    return Model(build(small(vocab_size=TOKENIZER.size, **changes)), TOKENIZER, SPECIAL, ABOUT)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save(model(d_model=4, heads=1, layers=1, d_ff=4), tmp_path / "model")
+    model(d_model=4, heads=1, layers=1, d_ff=4).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -56,9 +56,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_is_saved_comes_back(tmp_path: Path, kind: str, tied: bool) -> None:
     stored = model(kind=kind, tied=tied, norm="pre", output_bias=True)
-    save(stored, tmp_path / "deep" / "model")
+    stored.save(tmp_path / "deep" / "model")
     assert {file.name for file in (tmp_path / "deep" / "model").iterdir()} == NAMES
-    loaded = load(tmp_path / "deep" / "model")
+    loaded = Model.from_folder(tmp_path / "deep" / "model")
     assert loaded.config == stored.config
     assert (loaded.special, loaded.about) == (SPECIAL, ABOUT)
     assert loaded.tokenizer is not None
@@ -72,13 +72,13 @@ def test_what_is_saved_comes_back(tmp_path: Path, kind: str, tied: bool) -> None
 
 
 def test_what_is_loaded_is_saved_the_same(folder: Path, tmp_path: Path) -> None:
-    save(load(folder), tmp_path / "again")
+    Model.from_folder(folder).save(tmp_path / "again")
     assert all((folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in NAMES)
 
 
 def test_without_a_tokenizer_or_ids(tmp_path: Path) -> None:
-    save(Stored(build(small(kind="decoder"))), tmp_path / "model")
-    loaded = load(tmp_path / "model")
+    Model(build(small(kind="decoder"))).save(tmp_path / "model")
+    loaded = Model.from_folder(tmp_path / "model")
     assert loaded.tokenizer is None
     assert (loaded.special, loaded.about) == (SpecialIds(), {})
 
@@ -86,7 +86,7 @@ def test_without_a_tokenizer_or_ids(tmp_path: Path) -> None:
 def noticed(folder: Path, name: str) -> None:
     """It is not loaded, and the message names the file, or the manifest where it is that which is damaged."""
     with pytest.raises(ValueError, match=r".") as caught:
-        load(folder)
+        Model.from_folder(folder)
     said = str(caught.value)
     if name == store.MANIFEST:
         assert any(str(folder / each) in said for each in NAMES) or "is missing: the manifest names it" in said
@@ -107,7 +107,7 @@ def test_every_flipped_bit_is_noticed(folder: Path, name: str) -> None:
         (folder / name).write_bytes(flipped)
         noticed(folder, name)
     (folder / name).write_bytes(whole)
-    load(folder)
+    Model.from_folder(folder)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -127,7 +127,7 @@ def test_every_truncation_is_noticed(folder: Path, name: str) -> None:
 def test_a_missing_file_is_noticed(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ValueError, match="is missing") as caught:
-        load(folder)
+        Model.from_folder(folder)
     assert str(folder / name) in str(caught.value)
 
 
@@ -140,23 +140,23 @@ def test_two_files_that_change_places_are_noticed(folder: Path) -> None:
 
 
 def test_a_tokenizer_that_the_manifest_does_not_know_is_not_read(tmp_path: Path, folder: Path) -> None:
-    save(Stored(build(small(kind="decoder"))), tmp_path / "bare")
+    Model(build(small(kind="decoder"))).save(tmp_path / "bare")
     shutil.copy(folder / "tokenizer.json", tmp_path / "bare")
     with pytest.raises(ValueError, match=r"manifest\.json does not name tokenizer\.json"):
-        load(tmp_path / "bare")
+        Model.from_folder(tmp_path / "bare")
 
 
 @pytest.mark.parametrize("name", ["special_tokens_map.json", "chat_template.jinja"])
 def test_nor_are_settings_of_a_tokenizer_that_it_does_not_know(folder: Path, name: str) -> None:
     (folder / name).write_text("{}")
     with pytest.raises(ValueError, match=rf"manifest\.json does not name {name}"):
-        load(folder)
+        Model.from_folder(folder)
 
 
 def test_files_of_a_run_may_lie_beside_it(folder: Path) -> None:
     (folder / "report.md").write_text("# How it came about")
     (folder / "checkpoints").mkdir()
-    assert load(folder).about == ABOUT
+    assert Model.from_folder(folder).about == ABOUT
 
 
 @pytest.mark.parametrize("name", ["config.json", "manifest.json"])
@@ -166,14 +166,14 @@ def test_a_format_of_tomorrow_says_to_upgrade(folder: Path, name: str) -> None:
     if name != store.MANIFEST:
         store.write_manifest(folder)
     with pytest.raises(ValueError, match=rf"{name} has format 2, and this Regard reads 1: install a newer"):
-        load(folder)
+        Model.from_folder(folder)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
 def test_the_group_may_read_it(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
-        save(model(), tmp_path / "model")
+        model().save(tmp_path / "model")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o755
@@ -185,7 +185,7 @@ def test_the_group_may_read_it(tmp_path: Path, mask: int) -> None:
 def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
     target = tmp_path / "model"
     if there == "a model":
-        save(model(), target)
+        model().save(target)
     elif there == "a file":
         target.write_text("precious")
     else:
@@ -193,7 +193,7 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
         (target / "precious").write_text("precious")
     before = contents(tmp_path)
     with pytest.raises(ValueError, match="already exists and is not"):
-        save(model(d_ff=8), target)
+        model(d_ff=8).save(target)
     assert contents(tmp_path) == before
 
 
@@ -203,8 +203,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    save(model(), tmp_path / "model")
-    assert load(tmp_path / "model").about == ABOUT
+    model().save(tmp_path / "model")
+    assert Model.from_folder(tmp_path / "model").about == ABOUT
 
 
 @pytest.mark.parametrize("way", ["its name", "a link", "a dot", "a link to nothing"])
@@ -217,10 +217,10 @@ def test_an_empty_folder_stays_the_folder_it_was(tmp_path: Path, monkeypatch: py
         place.mkdir()
         before = place.stat().st_ino
         monkeypatch.chdir(place)
-    save(model(), {"its name": place, "a dot": Path()}.get(way, link))
+    model().save({"its name": place, "a dot": Path()}.get(way, link))
     assert {file.name for file in place.iterdir()} == NAMES
     assert link.is_symlink()
-    assert load(place).about == ABOUT
+    assert Model.from_folder(place).about == ABOUT
     if way != "a link to nothing":
         assert place.stat().st_ino == before
         assert {file.name for file in Path().iterdir()} == NAMES
@@ -235,7 +235,7 @@ def test_into_an_empty_folder_the_manifest_comes_last(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(os, "rename", note)
     (tmp_path / "model").mkdir()
-    save(model(), tmp_path / "model")
+    model().save(tmp_path / "model")
     assert set(moved) == NAMES
     assert moved[-2:] == ["config.json", "manifest.json"]
 
@@ -256,7 +256,7 @@ def test_an_empty_folder_that_cannot_be_filled_stays_empty(
     monkeypatch.setattr(os, "rename", fail_later)
     (tmp_path / "model").mkdir()
     with pytest.raises(OSError, match="No space left"):
-        save(model(), tmp_path / "model")
+        model().save(tmp_path / "model")
     assert list((tmp_path / "model").iterdir()) == []
 
 
@@ -288,14 +288,14 @@ def test_a_rename_that_fails_is_never_taken_for_success(tmp_path: Path, monkeypa
 def test_a_pipe_is_not_overwritten(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="already exists"):
-        save(model(), tmp_path / "pipe")
+        model().save(tmp_path / "pipe")
 
 
 def test_special_ids_are_checked_before_anything_is_written(tmp_path: Path) -> None:
     stored = model()
     stored.special = SpecialIds(end=(0,))
     with pytest.raises(ValueError, match="needs an id that its targets start with"):
-        save(stored, tmp_path / "model")
+        stored.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -316,26 +316,28 @@ def test_a_type_that_cannot_hold_the_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=rf"^{name} holds 1e\+06, and float16 at most 6\.55e\+04: choose another dtype"
     ):
-        save(stored, tmp_path / "half", "float16")
+        stored.save(tmp_path / "half", "float16")
     assert list(tmp_path.iterdir()) == []
-    save(stored, tmp_path / "brain", "bfloat16")
+    stored.save(tmp_path / "brain", "bfloat16")
     with torch.no_grad():
         large[0, 0] = 3.4e38
     with pytest.raises(ValueError, match=rf"^{name} holds 3\.4e\+38, and bfloat16 at most 3\.39e\+38"):
-        save(stored, tmp_path / "out", "bfloat16")
+        stored.save(tmp_path / "out", "bfloat16")
     with torch.no_grad():
         large[0, :2] = torch.tensor([-torch.inf, 65_504.0])  # infinite already: nothing is lost
-    save(stored, tmp_path / "half", "float16")
+    stored.save(tmp_path / "half", "float16")
 
 
 def test_weights_are_known_by_their_digest(tmp_path: Path) -> None:
     """Whatever folder holds them; another number, name or shape gives another."""
     stored = model()
-    save(stored, tmp_path / "brain", "bfloat16")
-    once = load(tmp_path / "brain")
-    save(once, tmp_path / "again", "bfloat16")
-    save(once, tmp_path / "full")
-    found = {weights_digest(load(tmp_path / name).network.state_dict()) for name in ("brain", "again", "full")}
+    stored.save(tmp_path / "brain", "bfloat16")
+    once = Model.from_folder(tmp_path / "brain")
+    once.save(tmp_path / "again", "bfloat16")
+    once.save(tmp_path / "full")
+    found = {
+        weights_digest(Model.from_folder(tmp_path / name).network.state_dict()) for name in ("brain", "again", "full")
+    }
     assert found == {weights_digest(once.network.to(torch.bfloat16).state_dict())}
     assert weights_digest(stored.network.state_dict()) not in found
     state = {"b": torch.tensor([[1.0, 2.0]]), "a": torch.tensor(3.0)}
@@ -356,7 +358,7 @@ def test_a_folder_that_comes_to_be_meanwhile_stays(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(store, "write_manifest", while_another_saves)
     with pytest.raises(ValueError, match="has come to be meanwhile, and was left as it is"):
-        save(model(), tmp_path / "model")
+        model().save(tmp_path / "model")
     assert contents(tmp_path) == {"model/precious": b"precious"}
 
 
@@ -379,7 +381,7 @@ FAILURES: dict[str, tuple[object, str]] = {
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr(*FAILURES[where], full_disk)
     with pytest.raises(OSError, match="No space left"):
-        save(model(), tmp_path / "model")
+        model().save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -392,7 +394,7 @@ def test_an_interruption_leaves_nothing(
 
     monkeypatch.setattr(store, "write_manifest", interrupted)
     with pytest.raises(failure, match="now"):
-        save(model(), tmp_path / "model")
+        model().save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -412,7 +414,7 @@ def test_all_is_on_disk_before_the_rename_and_the_name_after_it(
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "rename", note_rename)
-    save(model(), tmp_path / "model")
+    model().save(tmp_path / "model")
     temporary = done[0][1].split("/")[0]
     assert temporary.startswith(".model.")
     assert set(done[: len(NAMES)]) == {("sync", f"{temporary}/{name}") for name in NAMES}
@@ -423,7 +425,7 @@ CHANGED_LATER = """
 import os, sys
 from pathlib import Path
 import torch
-from regard.api import load
+from regard.interop.load import load
 
 path, file = Path(sys.argv[1]), Path(sys.argv[2])
 ids = torch.tensor([[1, 2, 3, 4]])
@@ -439,7 +441,7 @@ for change in ("cut", "overwritten"):
         print(change, float(network(ids).double().square().sum()))
     file.write_bytes(content)
 with torch.inference_mode():
-    print("unchanged", float(load(path).network(ids).double().square().sum()))
+    print("unchanged", float(Model.from_folder(path).network(ids).double().square().sum()))
 """
 
 
@@ -458,7 +460,7 @@ def test_a_file_that_changes_after_loading_changes_nothing(tmp_path: Path, kind:
     path = tmp_path / "model"
     file = path / "model.safetensors"
     if kind == "regard":
-        save(Stored(build(small(kind="decoder"))), path)
+        Model(build(small(kind="decoder"))).save(path)
     elif kind == "huggingface":
         transformers = pytest.importorskip("transformers")
         config = transformers.GPT2Config(
@@ -487,7 +489,7 @@ def test_what_is_verified_is_what_is_used(folder: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(store, "check_manifest", then_changed)
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged: its SHA-256"):
-        load(folder)
+        Model.from_folder(folder)
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_an_error(folder: Path) -> None:

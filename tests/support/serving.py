@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 import regard
-from regard.api import Model
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.text_model import Model
 from regard.server.app import create_app
 from regard.server.guards import Rules, rules
 from regard.server.listen import bind, server

@@ -18,10 +18,10 @@ import regard
 from regard.data.batches import Batch
 from regard.data.corpus import Corpus
 from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
 from regard.evaluation.classification import ClassScores
 from regard.evaluation.metrics import TranslationScores
 from regard.petit import corpus_files as files
-from regard.storage.model_folder import Stored, load
 from regard.training import loop as module
 from regard.training import step as step_module
 from regard.training.events import Ended, Event, Noted, Saved, Started, Stepped, Ticked, Validated
@@ -166,7 +166,7 @@ def test_what_is_told_is_in_order_and_in_the_log(which: str, folder: Path) -> No
 @pytest.mark.parametrize("which", TASKS)
 def test_the_model_that_is_left_knows_where_it_comes_from(which: str, folder: Path) -> None:
     _, events, out = finished(which, folder)
-    model = load(out)
+    model = Model.from_folder(out)
     about, last = model.about, of(Validated, events)[-1]
     assert about["name"] == f"a {which}"
     assert about["recipe"]["train"]["steps"] == 60
@@ -221,7 +221,9 @@ def test_dropout_is_for_training_alone(tmp_path: Path) -> None:
     (validated,) = of(Validated, events)
     task = make_task(recipe, cache_folder(), packed=False)
     assert task.validation is not None
-    assert validation_loss(load(tmp_path / "run"), task.validation) == pytest.approx(validated.loss, abs=1e-6)
+    assert validation_loss(Model.from_folder(tmp_path / "run"), task.validation) == pytest.approx(
+        validated.loss, abs=1e-6
+    )
 
 
 def test_packed_batches_learn_too(tmp_path: Path) -> None:
@@ -254,10 +256,10 @@ def test_training_further_starts_where_the_model_is(folder: Path, tmp_path: Path
     _, further = run(recipe, tmp_path / "more")
     (validated,) = of(Validated, further)
     assert validated.loss == pytest.approx(outcome.ended.best_loss, abs=1e-5)
-    model = load(tmp_path / "more")
+    model = Model.from_folder(tmp_path / "more")
     assert model.about["origin"] == f"trained further from {out} (a encoder-decoder)"
     assert model.about["name"] == "more"
-    assert model.special == load(out).special
+    assert model.special == Model.from_folder(out).special
     stepped = of(Stepped, events)
     recipe = replace(recipe, train=replace(recipe.train, steps=20, validate_every=20, log_every=5, lr=5e-3))
     _, further = run(recipe, tmp_path / "still more")
@@ -271,7 +273,7 @@ def test_a_classifier_can_start_from_a_language_model(folder: Path, tmp_path: Pa
     _, events = run(recipe, tmp_path / "run")
     first, last = (event.loss for event in of(Stepped, events))
     assert last < first
-    model = load(tmp_path / "run")
+    model = Model.from_folder(tmp_path / "run")
     assert model.config.classes == len(model.about["classes"])
 
 
@@ -306,7 +308,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
     assert scores.sentences == DEV
     task = make_task(a_recipe(), cache_folder(), packed=False)
     for count in (0, 1, 2, 12):
-        found = validate(task, load(tmp_path / "run"), count, Decoding())
+        found = validate(task, Model.from_folder(tmp_path / "run"), count, Decoding())
         assert len(found.samples) == 3
         if count == 0:
             assert found.score is None
@@ -322,7 +324,7 @@ def test_accuracy_is_of_all_examples(sentences: int, folder: Path) -> None:
     m = regard.load(str(out))
     said = [label for label, _ in m.classify([text for text, _ in task.examples])]
     right = sum(answer == label for answer, (_, label) in zip(said, task.examples, strict=True))
-    found = validate(task, load(out), sentences, Decoding())
+    found = validate(task, Model.from_folder(out), sentences, Decoding())
     assert found.measure == "accuracy"
     assert found.score == pytest.approx(100 * right / len(task.examples))
     assert of(Validated, events)[-1].score == found.score
@@ -354,7 +356,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float], scores: list[
     nothing: list[float | None] = [None] * len(losses)
     script = iter(zip(losses, scores or nothing, strict=True))
 
-    def instead(_task: Task, _stored: Stored, _sentences: int, _decode: Decoding) -> Found:
+    def instead(_task: Task, _stored: Model, _sentences: int, _decode: Decoding) -> Found:
         loss, score = next(script)
         return Found(loss, score, None if score is None else "BLEU", ())
 
@@ -380,7 +382,7 @@ def test_the_best_model_is_the_one_that_is_kept(by: str, step: int, tmp_path: Pa
     )
     run(a_recipe("classification", steps=step, validate_every=step), tmp_path / "short")
     assert same_tensors(weights_of(out), weights_of(tmp_path / "short"))  # the run up to there, and no further
-    assert load(out).about["scores"]["step"] == step
+    assert Model.from_folder(out).about["scores"]["step"] == step
 
 
 def test_a_validation_that_is_not_a_number_is_not_the_last_one_kept(
@@ -396,7 +398,7 @@ def test_patience_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     outcome, events = run(a_recipe("language", steps=10, validate_every=2, patience=2), tmp_path / "run")
     assert (outcome.ended.reason, outcome.ended.step, outcome.ended.best_step) == ("patience", 8, 4)
     assert [event.step for event in of(Saved, events)] == [8]
-    assert load(tmp_path / "run").about["scores"]["step"] == 4
+    assert Model.from_folder(tmp_path / "run").about["scores"]["step"] == 4
 
 
 def test_the_mean_of_the_last_three_is_validated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +426,7 @@ def test_the_mean_of_the_last_three_is_validated_and_kept(tmp_path: Path, monkey
     assert same_tensors(weights_of(last), steps[-1])  # training itself goes on with what it has
 
 
-def replace_eval(model: Stored) -> Stored:
+def replace_eval(model: Model) -> Model:
     model.network.eval()
     return model
 
@@ -445,7 +447,7 @@ def test_without_validation_text_the_last_model_is_kept(tmp_path: Path) -> None:
     assert outcome.scores == []
     assert all(math.isnan(event.loss) and event.best and event.score is None for event in of(Validated, events))
     assert same_tensors(weights_of(tmp_path / "run"), weights_of(tmp_path / "run/checkpoints/step-00000004"))
-    assert load(tmp_path / "run").config.d_model == 32
+    assert Model.from_folder(tmp_path / "run").config.d_model == 32
 
 
 def test_a_share_can_be_held_out(tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from regard.config import SpecialIds
 from regard.data.batches import IGNORE, Batch, Batches
 from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.translator import comfortable
+from regard.decoding.text_model import Model
 from regard.petit import Pair, pairs
 from regard.petit import corpus_files as files
-from regard.storage.model_folder import Stored, save
 from regard.training import training_text as texts
 from regard.training.objective import Objective
 from regard.training.preparation import Task, cache_folder, make_task
@@ -210,7 +209,7 @@ def test_what_is_known_of_a_run(cache: Path) -> None:
     recipe = petit("encoder-decoder")
     task = make_task(recipe, cache, packed=False)
     longest = max(len(task.tokenizer.framed(pair.french)) for pair in petit_pairs())
-    assert task.about["longest"] == longest == comfortable(task.stored())
+    assert task.about["longest"] == longest == task.stored().max_source_tokens
     assert task.about["data"] == {"petit": PAIRS, "seed": 0, "train": PAIRS, "validation": DEV}
     assert task.about["languages"] == ["fr", "en"]
     assert task.about["recipe"]["data"]["petit"] == PAIRS
@@ -221,7 +220,7 @@ def test_what_is_known_of_a_run(cache: Path) -> None:
 @pytest.mark.parametrize("which", MODELS)
 def test_the_model_can_be_stored_and_asked(which: str, cache: Path, tmp_path: Path) -> None:
     task = make_task(petit(which), cache, packed=False)
-    save(replace_network(task.stored()), tmp_path / "model")
+    replace_network(task.stored()).save(tmp_path / "model")
     model = regard.load(tmp_path / "model")
     assert model.about["name"] == "small"
     if which == "classification":
@@ -232,7 +231,7 @@ def test_the_model_can_be_stored_and_asked(which: str, cache: Path, tmp_path: Pa
         assert len(model.translate(["Il dort.", "Elle dort."], max_tokens=4)) == 2
 
 
-def replace_network(stored: Stored) -> Stored:
+def replace_network(stored: Model) -> Model:
     stored.network.eval()
     return stored
 
@@ -439,7 +438,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def kept(which: str, cache: Path, folder: Path) -> Task:
     """A model of Petit, saved."""
     task = make_task(petit(which, train={"seed": 3}), cache, packed=False)
-    save(task.stored(), folder)
+    task.stored().save(folder)
     return task
 
 
@@ -471,7 +470,7 @@ def test_other_classes_have_a_fresh_head(cache: Path, tmp_path: Path) -> None:
 
     base = of_two("yes", "no", kind="encoder")
     torch.nn.init.ones_(base.network.classifier.classes.weight)
-    save(base.stored(), tmp_path / "ones")
+    base.stored().save(tmp_path / "ones")
     same, other = (of_two(*names, start=str(tmp_path / "ones")) for names in (("no", "yes"), ("x", "y")))
     assert (same.about["classes"], other.about["classes"]) == (["no", "yes"], ["x", "y"])
     for name, weight in weights_of(base).items():
@@ -508,7 +507,7 @@ def test_a_model_that_cannot_do_the_task(cache: Path, tmp_path: Path) -> None:
         make_task(a_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
     with pytest.raises(ValueError, match="the task language needs a model of kind 'decoder'"):
         make_task(a_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
-    with pytest.raises(ValueError, match="there is no model at"):
+    with pytest.raises(ValueError, match="no model at"):
         make_task(a_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
 
 
@@ -525,7 +524,7 @@ def without_separator() -> Tokenizer:
 def foreign(folder: Path, tokenizer: Tokenizer, special: SpecialIds, **changes: Any) -> str:
     """A model with another's ids."""
     config = regard.preset("tiny", vocab_size=tokenizer.size, layers=1, **changes)
-    save(Stored(regard.build(config), tokenizer, special, {"head": "none", "notes": ["old"]}), folder)
+    Model(regard.build(config), tokenizer, special, {"head": "none", "notes": ["old"]}).save(folder)
     return str(folder)
 
 

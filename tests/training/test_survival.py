@@ -20,9 +20,9 @@ import pytest
 import regard
 from regard import cli
 from regard.atomic_files import digest
+from regard.decoding.text_model import Model
 from regard.petit import corpus_files as files
 from regard.storage import model_folder as store
-from regard.storage.model_folder import load
 from regard.training import checkpoints as checkpoint
 from regard.training import loop
 from regard.training import validation as validate
@@ -294,7 +294,7 @@ def test_a_damaged_best_model_is_noticed_and_another_found(place: Path, run: Pat
     said = notes(place, run)
     assert "the best model so far is lost" in said[0]
     assert "best-" in said[0]
-    assert load(run).about["scores"]["step"] == 14
+    assert Model.from_folder(run).about["scores"]["step"] == 14
 
 
 def test_a_best_model_that_is_lost_behind_the_last_step(place: Path, whole: Path, tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_best_model_that_is_lost_behind_the_last_step(place: Path, whole: Path
     for folder in (tmp_path / "run" / "checkpoints").glob("best-*"):
         shutil.rmtree(folder)
     notes(place, tmp_path / "run")
-    assert load(tmp_path / "run").about["scores"]["step"] == 14
+    assert Model.from_folder(tmp_path / "run").about["scores"]["step"] == 14
 
 
 def test_strangers_and_damaged_neighbours_do_not_disturb_a_save(place: Path, whole: Path, run: Path) -> None:
@@ -590,7 +590,7 @@ def test_a_run_in_progress_can_be_loaded(place: Path, tmp_path: Path) -> None:
     train(recipe(place), out, watchers=[look])
     assert [step for step, *_ in seen] == [3, 6, 9, 12, 14]
     assert all(loaded == step for step, best, loaded in seen if best)
-    assert regard.load(out).about == load(out).about
+    assert regard.load(out).about == Model.from_folder(out).about
 
 
 def test_the_newest_whole_model_is_loaded(whole: Path, run: Path) -> None:
@@ -598,7 +598,7 @@ def test_the_newest_whole_model_is_loaded(whole: Path, run: Path) -> None:
     assert len(bests) > 1
     for best, before in zip(bests[::-1], bests[-2::-1], strict=False):
         cut(best)
-        assert regard.load(run).about == load(before).about
+        assert regard.load(run).about == Model.from_folder(before).about
     cut(bests[0])
     with pytest.raises(ValueError, match=rf"without a model to load: .*{bests[-1].name}.*{bests[0].name}"):
         regard.load(run)
@@ -639,9 +639,9 @@ def test_publishing_may_be_broken_off_anywhere(run: Path, at: int, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         publish(run, newest)
     monkeypatch.undo()
-    assert regard.load(run).about == load(newest).about
+    assert regard.load(run).about == Model.from_folder(newest).about
     publish(run, newest)
-    assert load(run).about == load(newest).about
+    assert Model.from_folder(run).about == Model.from_folder(newest).about
 
 
 def test_a_damaged_model_is_not_published(run: Path) -> None:
@@ -755,7 +755,7 @@ def test_sigterm_saves_and_says_the_command_that_goes_on(place: Path, tmp_path: 
     done = subprocess.run(more, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert f"goes on behind step {step:,}" in done.stdout
-    assert load(out).about["recipe"]["train"]["average"] == 2, "what --set had changed was forgotten"
+    assert Model.from_folder(out).about["recipe"]["train"]["average"] == 2, "what --set had changed was forgotten"
 
 
 @pytest.mark.slow

@@ -1,0 +1,364 @@
+"""`regard.Model`: a network with its tokenizer, from loading to text.
+
+Dimensions: B rows, K classes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Unpack, overload
+
+import torch
+
+from regard.config import ModelConfig, SpecialIds, check_token_count
+from regard.data.tokenizer import Tokenizer, check_text
+from regard.decoding.attention_maps import Attention, Observation, observe
+from regard.decoding.batching import batches_by_length, pad_rows
+from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.capabilities import TextTask, require_task, tasks_of
+from regard.decoding.fast_copy import Precision, quick
+from regard.decoding.generate import generate, stream
+from regard.decoding.options import (
+    DEFAULT_BEAM,
+    Decoding,
+    DecodingOptions,
+    make_decoding,
+    make_translation_decoding,
+)
+from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
+from regard.decoding.search import Hypothesis
+from regard.decoding.search_tree import Node, search_tree
+from regard.decoding.text_stream import BROKEN, Decode, cut, stream_text
+from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
+from regard.errors import RegardError
+from regard.formatting import quoted
+from regard.model.transformer import Decoder, EncoderDecoder, Network
+from regard.storage.model_folder import read_model_folder, write_model_files, write_model_folder
+
+
+@dataclass
+class Model:
+    """A network with its tokenizer, ready for use.
+
+    Methods that decode take the fields of `regard.Decoding` as keywords (beam, temperature, max_tokens, …), or a
+    `Decoding` object as `decoding`, or both: keywords take precedence.
+    """
+
+    network: Network
+    tokenizer: Tokenizer | None = None
+    special: SpecialIds = field(default_factory=SpecialIds)
+    about: dict[str, Any] = field(default_factory=dict)
+    """Metadata in JSON types: "name", "recipe", "data", validation "scores", "origin" and "languages"; what it was
+    "trained" for, its scores on "tests" (see `regard.storage.metadata`) and a "card" in Markdown, as `regard export`
+    adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on
+    limitations; "longest", the tokens of the longest source it was trained on; "head": "none" if it was loaded
+    without one; "tokenizer": the reason why it has none."""
+
+    @classmethod
+    def from_folder(cls, folder: Path | str) -> "Model":
+        """Read a folder that `save` wrote, after checking every file against its manifest."""
+        return cls(*read_model_folder(Path(folder)))
+
+    def save(self, folder: Path | str, dtype: str | None = None, force: bool = False) -> None:
+        """Write a folder that `regard.load` reads. It must be new or empty unless `force`, which replaces a model.
+
+        `dtype` (float32, float16 or bfloat16) rounds the weights in the file; by default they are written unchanged.
+        """
+        self.network.check_whole("save or export")
+        write_model_folder(Path(folder), self.network, self.tokenizer, self.special, self.about, dtype, force)
+
+    def write_files(self, folder: Path, dtype: str | None = None) -> None:
+        """Write the files of `save`, without a manifest, into an existing folder."""
+        write_model_files(folder, self.network, self.tokenizer, self.special, self.about, dtype)
+
+    def __repr__(self) -> str:
+        config, count = self.config, sum(parameter.numel() for parameter in self.network.parameters())
+        return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
+
+    @property
+    def config(self) -> ModelConfig:
+        """The architecture of the network."""
+        return self.network.config
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return self.network.device
+
+    @property
+    def name(self) -> str:
+        """The name in the metadata, or else a short description."""
+        return str(self.about.get("name") or f"{self.config.kind} of {self.config.layers} layers")
+
+    @property
+    def tasks(self) -> list[TextTask]:
+        """What the model can do with text, given a tokenizer."""
+        return tasks_of(self.network, self.special)
+
+    def can(self, task: TextTask) -> bool:
+        """Whether the model can do a task, given a tokenizer."""
+        return task in self.tasks
+
+    def require(self, task: TextTask) -> None:
+        """Raise a RegardError that names the alternatives if the model cannot do a task."""
+        require_task(task, self.network, self.special, self.tokenizer is not None)
+
+    def require_tokenizer(self) -> Tokenizer:
+        """The tokenizer; raises a RegardError that says why if there is none."""
+        if self.tokenizer is None:
+            why = self.about.get("tokenizer", "save one in its folder (tokenizer.json)")
+            raise RegardError(f"this model has no tokenizer, so it reads ids only: {why}")
+        return self.tokenizer
+
+    @property
+    def source_language(self) -> str | None:
+        """The language that the model translates from, if the metadata says so."""
+        languages = self.about.get("languages")
+        first = languages[0] if isinstance(languages, list) and languages else None
+        return first if isinstance(first, str) else None
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
+        """Move the network to another device or precision, and return the model."""
+        if device is not None or dtype is not None:
+            self.network.check_whole("move")
+        self.network.to(device=device, dtype=dtype)
+        return self
+
+    def quick(self, precision: Precision = "auto", compiled: bool = False) -> "Model":
+        """A copy of this model for decoding only: faster, and in bfloat16 where the device supports it well.
+
+        `compiled` compiles each shape of batch on a GPU, which takes time and pays off for long inputs.
+        """
+        if not isinstance(self.network, Decoder | EncoderDecoder) or self.config.classes:
+            raise RegardError(
+                f"quick() copies models that generate text, and this {self.config.kind} does not: use it as it is"
+            )
+        return replace(self, network=quick(self.network, precision, compiled))
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
+        self,
+        texts: str,
+        *,
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+        **options: Unpack[DecodingOptions],
+    ) -> str: ...
+
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+        **options: Unpack[DecodingOptions],
+    ) -> list[str]: ...
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+        **options: Unpack[DecodingOptions],
+    ) -> str | list[str]:
+        """The best translation of each text, in order; a single text gives a single translation.
+
+        Texts may have any length and number: see `regard.decoding.translator`. The default beam is 4, as in the
+        paper. `progress` is called with the number of texts done so far.
+        """
+        translator = self.translator(decoding, batch_tokens, **options)
+        best = [translations[0].text for translations in translator.translate_all(_text_list(texts), progress)]
+        return best[0] if isinstance(texts, str) else best
+
+    def translations(
+        self,
+        texts: Iterable[str],
+        *,
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+        **options: Unpack[DecodingOptions],
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each text, best first, with their scores."""
+        return self.translator(decoding, batch_tokens, **options).translate_all(_text_list(texts), progress)
+
+    def translate_lines(
+        self,
+        lines: Iterable[str],
+        *,
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        lines_per_batch: int | None = None,
+        **options: Unpack[DecodingOptions],
+    ) -> Iterator[str]:
+        """The best translation of each line, as lines arrive: for inputs that do not fit into memory or never end.
+
+        `lines_per_batch` lines are read before they are translated; 1 answers each line before the next is read.
+        """
+        translator = self.translator(decoding, batch_tokens, **options)
+        return (translations[0].text for translations in translator.translate_lines(lines, lines_per_batch))
+
+    def translator(
+        self,
+        decoding: Decoding | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        **options: Unpack[DecodingOptions],
+    ) -> Translator:
+        """A `Translator` with this model and these options."""
+        self.require("translate")
+        assert isinstance(self.network, Decoder | EncoderDecoder)
+        return Translator(
+            self.network,
+            self.require_tokenizer(),
+            self.special,
+            make_translation_decoding(decoding, options, self.config.outputs),
+            batch_tokens,
+            self.source_language,
+            self.max_source_tokens,
+        )
+
+    @property
+    def max_source_tokens(self) -> int:
+        """Tokens of a source that are translated in one piece: longer sentences are split."""
+        return max_source_tokens(self.config, self.about.get("longest"))
+
+    def generate(self, prompt: str, *, decoding: Decoding | None = None, **options: Unpack[DecodingOptions]) -> str:
+        """The prompt and the text that the model generates after it."""
+        network, ids, chosen = self._generation(prompt, decoding, options)
+        decode = self.continuation_decoder(ids)
+        ((hypothesis,),) = generate(network, self.special, [ids], chosen, decode)
+        return prompt + cut(decode(hypothesis.ids), chosen.stop)
+
+    def stream(
+        self, prompt: str, *, decoding: Decoding | None = None, **options: Unpack[DecodingOptions]
+    ) -> Iterator[str]:
+        """The text that the model generates after the prompt, in pieces as it comes; joined, what `generate` adds.
+
+        The prompt is checked and read when this is called, not when the first piece is asked for.
+        """
+        network, ids, chosen = self._generation(prompt, decoding, options)
+        decode = self.continuation_decoder(ids)
+        tokens = stream(network, self.special, ids, chosen, decode)
+        return stream_text((token.token for token in tokens if token.reason != "end"), decode, chosen.stop)
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """The ids of a prompt as the model reads it; raises a RegardError if the model cannot continue it."""
+        self.require("generate")
+        tokenizer = self.require_tokenizer()
+        if not isinstance(prompt, str):
+            raise RegardError(f"a prompt is one text, not a {type(prompt).__name__}: call this once per prompt")
+        check_text("the prompt", prompt)
+        ids = [*tokenizer.before, *tokenizer.encode(prompt)]
+        if not ids:
+            raise RegardError("the prompt is empty, and this model has no start token: give it some text")
+        check_token_count("the prompt", len(ids), self.config.max_positions)
+        return ids
+
+    def continuation_decoder(self, prompt: Sequence[int]) -> Decode:
+        """A function from new ids to the text they add after a prompt.
+
+        Ids are decoded together with the end of the prompt: some tokenizers drop the space before a first word.
+        """
+        decode = self.require_tokenizer().decode
+        count = 8
+        while count < len(prompt) and BROKEN in decode(list(prompt[-count:])):  # it starts within a character
+            count *= 2
+        tail = list(prompt[-count:])
+        known = len(decode(tail))
+        return lambda ids: decode([*tail, *ids])[known:]
+
+    def score(self, sources: Iterable[str], targets: Iterable[str] | None = None) -> list[float]:
+        """The log-probability of each target, its end included, given its source.
+
+        Without targets, the log-probability of each text in a language model: of all its tokens if the tokenizer puts
+        a start token before every text, or else of all but the first. The end is not counted.
+        """
+        given, wanted = _text_list(sources), None if targets is None else _text_list(targets)
+        if wanted is not None and len(wanted) != len(given):
+            raise RegardError(f"{len(given)} sources but {len(wanted)} targets: each source needs one target")
+        rows = self._text_rows(given) if wanted is None else self._pair_rows(given, wanted)
+        return score_rows(self.network, self.special, rows, with_end=wanted is not None)
+
+    def classify(self, texts: Iterable[str]) -> list[tuple[str, float]]:
+        """The most likely class of each text and its probability; classes without names are numbered."""
+        self.require("classify")
+        tokenizer = self.require_tokenizer()
+        rows = [tokenizer.framed(text) for text in _text_list(texts)]
+        self._check_rows(rows)
+        names = self.about.get("classes") or range(self.config.classes)
+        answers: dict[int, tuple[str, float]] = {}
+        for batch in batches_by_length(dict(enumerate(map(len, rows))), BATCH_TOKENS):
+            raise_if_cancelled()
+            tokens, lengths = pad_rows([rows[number] for number in batch], self.device)
+            with torch.inference_mode():
+                best = self.network(tokens, lengths).float().softmax(-1).max(-1)  # [B] each
+            for number, label, probability in zip(batch, best.indices.tolist(), best.values.tolist(), strict=True):
+                answers[number] = (str(names[label]), probability)
+        return [answers[number] for number in range(len(rows))]
+
+    def attend(self, source: str, target: str | None = None) -> Attention:
+        """The attention weights of every layer and head as the model reads `source` and writes `target`.
+
+        A translator without a `target` translates first; for a language model the target is a continuation.
+        """
+        self.require("attend")
+        return self.observe(source, target).attention
+
+    def observe(self, source: str, target: str | None = None, written: Sequence[int] | None = None) -> Observation:
+        """As `attend`, with the logits of the same pass: see `regard.decoding.attention_maps.observe`."""
+        tokenizer = self.require_tokenizer()
+        return observe(self.network, tokenizer, self.special, source, target, written, self.name)
+
+    def search_tree(
+        self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None
+    ) -> tuple[Hypothesis, list[Node]]:
+        """The best translation and every hypothesis that beam search considered on the way to it."""
+        options = Decoding(beam=min(beam, self.config.outputs), max_tokens=max_tokens)
+        return search_tree(self.network, self.require_tokenizer(), self.special, source, options)
+
+    def _generation(
+        self, prompt: str, decoding: Decoding | None, options: DecodingOptions
+    ) -> tuple[Decoder, list[int], Decoding]:
+        """The network, the ids of the prompt, and the options to continue it with."""
+        chosen = make_decoding(decoding, options)
+        if chosen.n_best > 1:
+            raise RegardError(f"n_best={chosen.n_best}: generate returns one text; for others, sample with other seeds")
+        ids = self.prompt_ids(prompt)
+        assert isinstance(self.network, Decoder)
+        return self.network, ids, chosen
+
+    def _text_rows(self, texts: list[str]) -> list[ContextAndTarget]:
+        self.require("score texts")
+        rows = text_rows(self.require_tokenizer(), texts)
+        self._check_rows([context + target for context, target in rows])
+        return rows
+
+    def _pair_rows(self, sources: list[str], targets: list[str]) -> list[ContextAndTarget]:
+        self.require("score pairs")
+        is_pair = isinstance(self.network, EncoderDecoder)
+        rows = pair_rows(self.require_tokenizer(), None if is_pair else self.special.separator, sources, targets)
+        self._check_rows([context for context, _ in rows])
+        self._check_rows([[0, *target] if is_pair else context + target for context, target in rows])
+        return rows
+
+    def _check_rows(self, rows: list[list[int]]) -> None:
+        """Raise a RegardError for the first text that is empty or too long for learned positions."""
+        for number, ids in enumerate(rows):
+            if not ids:
+                raise RegardError(f"text {number} is empty: there is nothing to read")
+            check_token_count(f"text {number}", len(ids), self.config.max_positions)
+
+
+def _text_list(texts: Iterable[str]) -> list[str]:
+    """One text or several as a list, each checked to be a valid string."""
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        raise RegardError(f"give a text or a list of texts, not a {type(texts).__name__}: {quoted(texts)}")
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(listed):
+        check_text(f"text {number}", text)
+    return listed
