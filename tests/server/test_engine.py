@@ -367,6 +367,7 @@ def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest
     model = petit.quick("float32")
     seen: list[int] = []
     long = "Le chat dort. Un chien mange !\n" * 250
+    expected = [each.text for each in model.translations([long], beam=2, n_best=2)[0]]
 
     class Recording(Translator):
         def translate_all(self, texts: Sequence[str], *rest: Any) -> list[list[Translation]]:
@@ -383,9 +384,7 @@ def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest
         ended.append(first.done())
         whole = await first
         best, second = whole[0]
-        assert [each.text for each in (best, second)] == [
-            each.text for each in model.translations([long], beam=2, n_best=2)[0]
-        ]
+        assert [each.text for each in (best, second)] == expected
 
     story(told, model)
     assert ended == [False]
