@@ -21,8 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from regard.data.corpus import Corpus, Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import Prepared, prepare
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.petit import pairs
 
 KNOWN = {
@@ -75,7 +77,7 @@ def _figures(costs: Costs) -> Iterator[tuple[str, str]]:
 def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, folder: Path) -> Costs:
     """All figures for one corpus, the two timings in turn."""
     sample = islice(corpus.rows(Problems(skip=True)), 100_000)
-    tokenizer = Tokenizer.train((text for row in sample for text in row.fields), vocab_size)
+    tokenizer = train_tokenizer((text for row in sample for text in row.fields), vocab_size)
     tokenizer.save(folder)
     rows = [row.fields for row in corpus.rows(Problems(skip=True))]
     ratio, ratio_to_fast, megabytes = [], [], 0.0
@@ -106,7 +108,7 @@ def _corpora(folder: Path) -> Iterator[tuple[str, Corpus, int]]:
             yield name, Corpus(paths), vocab_size
 
 
-def _encoders(tokenizer: Tokenizer) -> tuple[Callable[..., object], Callable[..., object]]:
+def _encoders(tokenizer: HuggingFaceTokenizer) -> tuple[Callable[..., object], Callable[..., object]]:
     """The library's two ways to encode; the second leaves out where in the text each token stands."""
     return tokenizer.engine.encode_batch, tokenizer.engine.encode_batch_fast
 
@@ -126,7 +128,7 @@ def _time_of_bare_encoding(encode: Callable[..., object], rows: list[tuple[str, 
 
 def _prepare_alone(corpus: Corpus, tokenizer: Path, cache: Path) -> tuple[float, float]:
     """In a process of its own: seconds, and the peak of its memory in megabytes."""
-    engine = Tokenizer.load(tokenizer)
+    engine = HuggingFaceTokenizer.load(tokenizer)
     began = time.perf_counter()
     prepare([corpus], engine, cache, Problems(skip=True))
     seconds = time.perf_counter() - began

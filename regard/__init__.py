@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from regard.config import ModelConfig as ModelConfig
     from regard.config import SpecialIds as SpecialIds
     from regard.config import preset as preset
+    from regard.data.tokenizer import Tokenizer as Tokenizer
+    from regard.data.tokenizer_training import train_tokenizer as train_tokenizer
     from regard.decoding.options import Decoding as Decoding
     from regard.decoding.text_model import Model as Model
     from regard.errors import RegardError as RegardError
@@ -36,6 +38,8 @@ _HOME = {
     "Decoding": "regard.decoding.options",
     "Model": "regard.decoding.text_model",
     "RegardError": "regard.errors",
+    "Tokenizer": "regard.data.tokenizer",
+    "train_tokenizer": "regard.data.tokenizer_training",
     "load": "regard.interop.load",
     "ModelConfig": "regard.config",
     "SpecialIds": "regard.config",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 
 ROOT = Path(__file__).parent.parent
 
@@ -96,6 +96,7 @@ def test_public_names() -> None:
         "MultiHeadAttention",
         "RegardError",
         "SpecialIds",
+        "Tokenizer",
         "__version__",
         "attention",
         "build",
@@ -108,6 +109,7 @@ def test_public_names() -> None:
         "prefix_mask",
         "preset",
         "split_heads",
+        "train_tokenizer",
         "watch",
     }
     for name in regard.__all__:
@@ -136,7 +138,7 @@ def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", readme, re.S)
     assert examples
-    tokenizer = Tokenizer.train(["Le petit chat noir dort. The cat is sleeping."], 300).frame(after=[0])
+    tokenizer = train_tokenizer(["Le petit chat noir dort. The cat is sleeping."], 300).with_template(after=[0])
     special = regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
     model = regard.Model(regard.build(regard.preset("tiny", vocab_size=tokenizer.size)).eval(), tokenizer, special)
     model.save(tmp_path / "model")

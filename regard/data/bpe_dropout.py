@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import check_probability, require_at_least
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.ragged import ranges
 from regard.data.tokenized_corpus import Prepared
 from regard.data.tokenizer import Tokenizer
@@ -42,8 +43,7 @@ class Merges:
     """The merges of a tokenizer, and how they cut up a word."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        engine = getattr(tokenizer, "engine", None)  # OPUS-MT's has none
-        model = {} if engine is None else json.loads(engine.to_str())["model"]
+        model = json.loads(tokenizer.engine.to_str())["model"] if isinstance(tokenizer, HuggingFaceTokenizer) else {}
         if model.get("type") != "BPE" or not model["merges"]:
             raise RegardError(f"{NEEDS}, and this one merges nothing: set tokenizer.dropout=0")
         self.ids: dict[str, int] = model["vocab"]

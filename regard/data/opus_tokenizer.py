@@ -1,4 +1,4 @@
-"""The tokenizer of OPUS-MT's Marian models: two SentencePiece models, and one vocabulary that gives the ids."""
+"""The tokenizer of OPUS-MT's Marian models: two SentencePiece models and one vocabulary that maps pieces to ids."""
 
 import hashlib
 import json
@@ -12,20 +12,21 @@ from regard.data.untrusted_tokenizer import check_charsmap, check_pieces
 from regard.errors import RegardError
 from regard.untrusted_files import MAX_JSON, is_there, parse_json, read_file
 
-FILES = ("source.spm", "target.spm", "vocab.json")
+OPUS_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
+UNKNOWN = "<unk>"
 
 
 class OpusTokenizer(Tokenizer):
-    """Source text to ids by `source.spm`, ids to target text by `target.spm`; `</s>` stands behind every source."""
+    """Encodes sources with `source.spm`, encodes and decodes targets with `target.spm`, and ends sources with </s>."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError:
-            raise RegardError("OPUS-MT's tokenizer needs a package: pip install 'regard[interop]'") from None
+            raise RegardError("OPUS-MT tokenizers need sentencepiece: pip install 'regard[interop]'") from None
         self.files = files
-        if not files["source.spm"] or not files["target.spm"]:  # which the package takes for a model yet to come
-            raise RegardError("source.spm or target.spm is no SentencePiece model: it is empty")
+        if not files["source.spm"] or not files["target.spm"]:  # sentencepiece accepts an empty model silently
+            raise RegardError("source.spm or target.spm is not a SentencePiece model: the file is empty")
         for name in ("source.spm", "target.spm"):
             for table in _charsmaps(files[name]):
                 check_charsmap(table)
@@ -33,16 +34,34 @@ class OpusTokenizer(Tokenizer):
             self.source: Any = SentencePieceProcessor(model_proto=files["source.spm"])
             self.target: Any = SentencePieceProcessor(model_proto=files["target.spm"])
         except RuntimeError as error:
-            raise RegardError(f"source.spm or target.spm is no SentencePiece model: {error}") from None
+            raise RegardError(f"source.spm or target.spm is not a SentencePiece model: {error}") from None
         self.ids: dict[str, int] = parse_json(files["vocab.json"], Path("vocab.json"))
         check_pieces(self.ids)
         if not all(type(id_) is int and 0 <= id_ < 2**31 for id_ in self.ids.values()):
-            raise RegardError("vocab.json must give each piece its id, a number from 0 on")
-        for token in (END, "<unk>"):
+            raise RegardError("vocab.json must map each piece to its id, a number from 0 on")
+        for token in (END, UNKNOWN):
             if token not in self.ids:
                 raise RegardError(f"vocab.json has no {token}")
         self.tokens = {id_: token for token, id_ in self.ids.items()}
         self.before, self.after = (), (self.ids[END],)
+        self.settings = {
+            "tokenizer_class": "MarianTokenizer",
+            "eos_token": END,
+            "unk_token": UNKNOWN,
+            "pad_token": PAD,
+        }
+
+    @classmethod
+    def load(cls, folder: Path) -> "OpusTokenizer":
+        """Load and validate the three files of a folder."""
+        missing = [name for name in OPUS_TOKENIZER_FILES if not is_there(folder / name)]
+        if missing:
+            raise RegardError(f"{folder} has no {', '.join(missing)}, which an OPUS-MT tokenizer needs")
+        files = {name: read_file(folder / name, MAX_JSON) for name in OPUS_TOKENIZER_FILES}
+        try:
+            return cls(files)
+        except RegardError as error:
+            raise RegardError(f"{folder}: {error}") from None
 
     @property
     def size(self) -> int:
@@ -51,118 +70,99 @@ class OpusTokenizer(Tokenizer):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its files."""
-        return hashlib.sha256(b"".join(hashlib.sha256(self.files[name]).digest() for name in FILES)).hexdigest()
+        """The SHA-256 digest of the three files."""
+        digests = (hashlib.sha256(self.files[name]).digest() for name in OPUS_TOKENIZER_FILES)
+        return hashlib.sha256(b"".join(digests)).hexdigest()
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        """The ids of a source; a language code in front, as in `>>fra<< A text`, is one token.
+    def id_of(self, token: str) -> int:
+        """Return the id of a token; raise a RegardError if the vocabulary does not contain it."""
+        if token not in self.ids:
+            raise RegardError(f"this OPUS-MT tokenizer has no {token} token")
+        return int(self.ids[token])
 
-        No other special token is found in a text, even for those who ask for them.
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
+        """Return the ids of a source; a language code at its start, as in `>>fra<< A text`, is one token.
+
+        No other special token is ever recognised in a text, so `parse_special` raises a RegardError.
         """
-        if special:
-            raise RegardError(
-                "OPUS-MT's tokenizer finds no special tokens in a text: put their ids among those of a text"
-            )
+        if parse_special:
+            raise RegardError("an OPUS-MT tokenizer cannot parse special tokens in a text: insert their ids instead")
         code = re.match(r">>.+?<<", text)
         pieces = [code[0]] if code else []
         pieces += self.source.encode(text[code.end() if code else 0 :], out_type=str)
-        return [self.ids.get(piece, self.ids["<unk>"]) for piece in pieces]
+        return [self.ids.get(piece, self.ids[UNKNOWN]) for piece in pieces]
 
     def encode_target(self, text: str) -> list[int]:
-        """The ids of a target, to score it or to learn from it, by `target.spm`."""
-        return [self.ids.get(piece, self.ids["<unk>"]) for piece in self.target.encode(text, out_type=str)]
-
-    def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """The ids of many sources."""
-        return map(self.encode, texts)
-
-    def encode_targets(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """The ids of many targets."""
-        return map(self.encode_target, texts)
+        """Return the ids of a target, encoded with `target.spm`."""
+        return [self.ids.get(piece, self.ids[UNKNOWN]) for piece in self.target.encode(text, out_type=str)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The target text of the ids; special ones say nothing."""
-        pieces = [self.token(id_) for id_ in ids if self.token(id_) not in (END, PAD, "<unk>")]
+        """Return the target text of the ids, without special tokens."""
+        pieces = [self.token(id_) for id_ in ids if self.token(id_) not in (END, PAD, UNKNOWN)]
         return str(self.target.decode_pieces(pieces)).replace("▁", " ").strip()
 
     def token(self, id_: int) -> str:
-        """How the vocabulary spells an id."""
+        """Return an id's spelling in the vocabulary, or "<id7>" for an id that has none."""
         return str(self.tokens.get(id_, f"<id{id_}>"))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Each id's own text, for people to look at."""
+        """Return the text of each id separately, for display."""
         return [self.token(id_).replace("▁", " ") for id_ in ids]
 
-    def frame(self, before: Sequence[int] = (), after: Sequence[int] = ()) -> "Tokenizer":  # noqa: ARG002
-        """Its template is fixed."""
-        raise RegardError("an OPUS-MT tokenizer has the template it has: </s> behind each source")
+    def with_template(self, before: Sequence[int] = (), after: Sequence[int] = ()) -> "OpusTokenizer":
+        """Return this tokenizer if it has this template already; its template cannot be changed."""
+        if (tuple(before), tuple(after)) != (self.before, self.after):
+            raise RegardError("the template of an OPUS-MT tokenizer cannot be changed: </s> follows each source")
+        return self
 
     def save(self, folder: Path) -> None:
-        """Its files as they came, and what `transformers` wants to know."""
+        """Write the three files unchanged, and a `tokenizer_config.json` for `transformers`."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
-        told = {"tokenizer_class": "MarianTokenizer", "eos_token": END, "unk_token": "<unk>", "pad_token": PAD}
-        (folder / "tokenizer_config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> "OpusTokenizer":
-        """From the three files of a folder."""
-        missing = [name for name in FILES if not is_there(folder / name)]
-        if missing:
-            raise RegardError(f"{folder} lacks {', '.join(missing)} of OPUS-MT's tokenizer")
-        files = {name: read_file(folder / name, MAX_JSON) for name in FILES}
-        try:
-            return cls(files)
-        except ValueError as error:
-            raise RegardError(f"{folder}: {error}") from None
-
-    def _id_of(self, token: str) -> int:
-        if token not in self.ids:
-            raise RegardError(f"this tokenizer has no {token}: it is OPUS-MT's")
-        return int(self.ids[token])
+        (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
 
 
-NORMALIZERS, CHARSMAP = (3, 5), 2
-"""Fields of SentencePiece's ModelProto that hold a normalizer, and the field of a normalizer that holds its table."""
+NORMALIZER_FIELDS, CHARSMAP_FIELD = (3, 5), 2
+"""Field numbers of SentencePiece's ModelProto: its two normalizers, and the table within a normalizer."""
 
 
 def _charsmaps(model: bytes) -> Iterator[bytes]:
-    """The tables of normalisation in a SentencePiece model, as far as it can be read."""
+    """Yield the normalization tables of a SentencePiece model, as far as the model can be parsed."""
     for number, content in _fields(model):
-        if number in NORMALIZERS:
-            yield from (inner for inner_number, inner in _fields(content) if inner_number == CHARSMAP)
+        if number in NORMALIZER_FIELDS:
+            yield from (inner for inner_number, inner in _fields(content) if inner_number == CHARSMAP_FIELD)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a protobuf message that hold bytes, by their numbers; up to where it is damaged."""
-    place = 0
+    """Yield number and content of each bytes field of a protobuf message, up to the first damaged one."""
+    position = 0
     try:
-        while place < len(message):
-            key, place = _varint(message, place)
-            kind = key & 7
-            if kind == 0:
-                _, place = _varint(message, place)
-            elif kind == 2:
-                length, place = _varint(message, place)
-                yield key >> 3, message[place : place + length]
-                place += length
-            elif kind in (1, 5):
-                place += 8 if kind == 1 else 4
+        while position < len(message):
+            key, position = _varint(message, position)
+            wire_type = key & 7
+            if wire_type == 0:
+                _, position = _varint(message, position)
+            elif wire_type == 2:
+                length, position = _varint(message, position)
+                yield key >> 3, message[position : position + length]
+                position += length
+            elif wire_type in (1, 5):
+                position += 8 if wire_type == 1 else 4
             else:
                 return
     except IndexError:
         return
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return a variable-length integer (seven bits per byte) and the position after it."""
     number = shift = 0
     while True:
-        byte = message[place]
+        byte = message[position]
         number |= (byte & 0x7F) << shift
-        shift, place = shift + 7, place + 1
+        shift, position = shift + 7, position + 1
         if byte < 0x80:
-            return number, place
+            return number, position
         if shift > 70:
             raise IndexError

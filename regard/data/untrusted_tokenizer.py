@@ -356,7 +356,7 @@ def _try(content: bytes, letters: str, path: Path) -> None:
     except OSError:
         return
     if done.returncode == 3:
-        raise RegardError(shorten(f"{path} is no tokenizer: {done.stdout.decode(errors='replace')}"))
+        raise RegardError(shorten(f"{path} is not a valid tokenizer: {done.stdout.decode(errors='replace')}"))
     if done.returncode == 4:
         return
     if done.returncode:

@@ -183,7 +183,7 @@ def readable(piece: str) -> str:
 
 
 def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source: str) -> Observation:
-    ids = tokenizer.framed(source)
+    ids = tokenizer.encode_with_template(source)
     with torch.inference_mode(), watch(network) as seen:
         network(_row(network, ids))
     tokens = _labels(tokenizer, ids)
@@ -201,7 +201,7 @@ def _encoder_decoder(
     target: str | None,
     known: Sequence[int] | None,
 ) -> Observation:
-    ids = tokenizer.framed(source)
+    ids = tokenizer.encode_with_template(source)
     text, written = _written(network, tokenizer, special, ids, target, known)
     assert special.start is not None  # else it could not have been loaded
     read = [special.start, *written[:-1]]
@@ -225,7 +225,7 @@ def _decoder(
     known: Sequence[int] | None,
 ) -> Observation:
     """A translator, whose source is followed by a separator and the target; or a language model."""
-    ids, text = tokenizer.framed(source), target
+    ids, text = tokenizer.encode_with_template(source), target
     writes: tuple[str, ...]
     separator = None if network.config.classes else special.separator
     if separator is None:

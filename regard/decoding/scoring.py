@@ -35,7 +35,7 @@ def pair_rows(
     """The rows of a translator; the context of a decoder ends with its separator."""
     between = [] if separator is None else [separator]
     return [
-        ([*tokenizer.framed(source), *between], tokenizer.encode_target(target))
+        ([*tokenizer.encode_with_template(source), *between], tokenizer.encode_target(target))
         for source, target in zip(sources, targets, strict=True)
     ]
 

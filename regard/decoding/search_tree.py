@@ -59,7 +59,7 @@ def search_tree(
     """The best translation, as `Model.translate` finds it, and every candidate that the search considered."""
     if not isinstance(network, Decoder | EncoderDecoder) or network.config.classes:
         raise RegardError(f"this {network.config.kind} does not generate text")
-    task = translation(network, special, [tokenizer.framed(source)], options)
+    task = translation(network, special, [tokenizer.encode_with_template(source)], options)
     if options.beam == 1:
         raise RegardError("a beam of 1 grows no tree: ask for 2 or more")
     found, met = _search(task)

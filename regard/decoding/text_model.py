@@ -288,7 +288,7 @@ class Model:
         """The most likely class of each text and its probability; classes without names are numbered."""
         self.require("classify")
         tokenizer = self.require_tokenizer()
-        rows = [tokenizer.framed(text) for text in _text_list(texts)]
+        rows = [tokenizer.encode_with_template(text) for text in _text_list(texts)]
         self._check_rows(rows)
         names = self.about.get("classes") or range(self.config.classes)
         answers: dict[int, tuple[str, float]] = {}

@@ -135,7 +135,7 @@ class Translator:
             if not has_words(core):
                 yield Piece(text)
                 return
-            ids = self.tokenizer.framed(language + core)
+            ids = self.tokenizer.encode_with_template(language + core)
             if len(ids) <= longest or len(core) == 1:
                 start = text.index(core)
                 yield Piece(text[:start], core, ids, text[start + len(core) :])

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from regard import petit
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 
@@ -129,8 +130,8 @@ def piece_words(tokenizer: Tokenizer, text: str, spans: Spans = petit.spans) -> 
 
     Words are Petit's unless `spans` says otherwise. Pieces are those of `tokenizer.encode`.
     """
-    if not hasattr(tokenizer, "engine"):
-        raise RegardError(f"{type(tokenizer).__name__} does not tell where in the text its pieces stand")
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        raise RegardError(f"{type(tokenizer).__name__} does not report where in the text its pieces are")
     words = spans(text)
     pieces = tokenizer.engine.encode(text, add_special_tokens=False).offsets
     return [_word_at(begin, end, words) for begin, end in pieces]

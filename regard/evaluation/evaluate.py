@@ -301,7 +301,7 @@ def cross_attention(model: Model, examples: Examples, links: Sequence[Links], mo
     tokenizer, references = model.require_tokenizer(), examples.beside[0]
     weigh = _cross_weights if attention_of(model) == "cross" else _decoder_weights
     pairs = {
-        (i, 0): (tokenizer.framed(source), tokenizer.encode_target(target))
+        (i, 0): (tokenizer.encode_with_template(source), tokenizer.encode_target(target))
         for i, (source, target) in enumerate(zip(examples.sources, references, strict=True))
     }
     for batch in batches_by_length({place: 1 + len(target) for place, (_, target) in pairs.items()}, ALIGNED_TOKENS):

@@ -8,6 +8,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.data.untrusted_tokenizer import check_added, check_pieces
 from regard.errors import RegardError
@@ -48,8 +49,8 @@ def read_tokenizer(file: GgufFile, vocab_size: int) -> Tokenizer | None:
         added = _added(tokens, types)
         check_added(token.content for token in added)
         engine.add_tokens(added)
-        tokenizer = Tokenizer(engine, _settings(file, tokens))
-        return tokenizer.frame(before, after) if before or after else tokenizer
+        tokenizer = HuggingFaceTokenizer(engine, _settings(file, tokens))
+        return tokenizer.with_template(before, after) if before or after else tokenizer
     except BaseException as error:  # the library raises nothing narrower, and panics beside Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | ValueError):
             raise

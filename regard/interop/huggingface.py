@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Engine
 from torch import Tensor
 
 from regard.config import ModelConfig, did_you_mean
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import END, PAD, SEPARATOR, Tokenizer
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
@@ -220,7 +221,7 @@ def _labels(stored: Model) -> dict[str, Any]:
 
 def _trained_here(tokenizer: Tokenizer | None) -> bool:
     """Whether a tokenizer is laid out as those that Regard trains."""
-    if type(tokenizer) is not Tokenizer:
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
         return False
     ids = [tokenizer.engine.token_to_id(token) for token in (END, SEPARATOR, PAD)]
     return ids == [0, 1, tokenizer.size - 1]
@@ -231,7 +232,7 @@ def tokenizer_for(stored: Model, written: ModelConfig, generation: dict[str, Any
     without."""
     tokenizer = stored.tokenizer
     assert tokenizer is not None
-    if type(tokenizer) is not Tokenizer:
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
         return tokenizer
     engine, settings = tokenizer.engine, dict(tokenizer.settings)
     if written.vocab_size < stored.config.vocab_size:
@@ -247,4 +248,4 @@ def tokenizer_for(stored: Model, written: ModelConfig, generation: dict[str, Any
         settings.setdefault("pad_token", tokenizer.token(written.pad_id))
     if written.kind == "encoder-decoder":  # CTranslate2's converter does not do without; nothing is unknown to bytes
         settings.setdefault("unk_token", settings.get("pad_token"))
-    return Tokenizer(engine, settings)
+    return HuggingFaceTokenizer(engine, settings)

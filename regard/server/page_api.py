@@ -227,7 +227,7 @@ def written_at_most(served: Served, tokenizer: Tokenizer, source: str, target: s
     A Refusal, before anything is computed, if the answer would hold more than `bounds.WEIGHTS` weights. A source is
     refused only if a translation as long as itself could not be shown.
     """
-    s = len(tokenizer.framed(source))
+    s = len(tokenizer.encode_with_template(source))
     if target is None and served.translates:
         longest = 2 * s + 10  # as long as a translation gets
         room = max((t for t in range(s, longest + 1) if weights_shown(served, s, t) <= bounds.WEIGHTS), default=0)

@@ -15,9 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from regard.atomic_files import check_new_folder, digest, new_folder
 from regard.config import MAX_LAYERS, ModelConfig, SpecialIds, did_you_mean
-from regard.data.opus_tokenizer import FILES as OPUS_FILES
-from regard.data.opus_tokenizer import OpusTokenizer
-from regard.data.tokenizer import FILES as ENGINE_FILES
+from regard.data.huggingface_tokenizer import HUGGINGFACE_TOKENIZER_FILES, HuggingFaceTokenizer
+from regard.data.opus_tokenizer import OPUS_TOKENIZER_FILES, OpusTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten
@@ -31,7 +30,7 @@ FORMAT = 1
 MANIFEST, RECIPE = "manifest.json", "recipe.toml"
 WEIGHTS = "model.safetensors"
 FILES = ("config.json", WEIGHTS, "generation_config.json")
-TOKENIZER_FILES = (*ENGINE_FILES, *OPUS_FILES)
+TOKENIZER_FILES = (*HUGGINGFACE_TOKENIZER_FILES, *OPUS_TOKENIZER_FILES)
 LEAST_IN_LAYER = 8
 """tensors of a layer: q, k, v, out, up, down and two norms; other libraries join q, k and v, but have biases"""
 
@@ -140,7 +139,7 @@ def read_model_folder(folder: Path) -> ModelParts:
 def load_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a folder, if it has one."""
     if is_there(folder / "tokenizer.json"):
-        return Tokenizer.load(folder)
+        return HuggingFaceTokenizer.load(folder)
     return OpusTokenizer.load(folder) if is_there(folder / "source.spm") else None
 
 

@@ -25,6 +25,7 @@ from regard.config import ModelConfig, SpecialIds
 from regard.data import batches as lay
 from regard.data.batches import Batches
 from regard.data.corpus import Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import Prepared
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import Decoding
@@ -156,12 +157,12 @@ def _fresh_reading(recipe: Recipe, data: Data, cache: Path) -> Reading:
     end, pad = tokenizer.end, tokenizer.pad
     special = SpecialIds(end=(end,))
     if data.task == "language":
-        return Reading(tokenizer.frame(before=(end,)), special, end, pad)
+        return Reading(tokenizer.with_template(before=(end,)), special, end, pad)
     if data.task == "translation" and recipe.config(tokenizer.size).kind == "decoder":
-        return Reading(tokenizer.frame(), replace(special, separator=tokenizer.separator), end, pad)
+        return Reading(tokenizer.with_template(), replace(special, separator=tokenizer.separator), end, pad)
     if data.task == "translation":
         special = replace(special, start=pad)
-    return Reading(tokenizer.frame(after=(end,)), special, end, pad)
+    return Reading(tokenizer.with_template(after=(end,)), special, end, pad)
 
 
 def _own_reading(base: Model, task: TaskKind) -> Reading:
@@ -182,7 +183,7 @@ def _own_reading(base: Model, task: TaskKind) -> Reading:
         framed = [*map(tokenizer.token, tokenizer.before), "text", *map(tokenizer.token, tokenizer.after)]
         raise RegardError(f"the model to start from reads {' '.join(framed)}, and cannot be trained so: use another")
     if (before, after) != (tokenizer.before, tokenizer.after):
-        tokenizer = tokenizer.frame(before, after)
+        tokenizer = tokenizer.with_template(before, after)
     pad = special.start if config.kind == "encoder-decoder" else config.pad_id
     return Reading(tokenizer, special, end, end if pad is None else pad)
 
@@ -191,9 +192,10 @@ def _separator(tokenizer: Tokenizer, special: SpecialIds) -> int:
     """What parts a source from its target in a decoder that may have learned to translate, or not yet."""
     if special.separator is not None:
         return special.separator
-    named = tokenizer.engine.token_to_id(str(tokenizer.settings.get("sep_token", "")))
-    if named is not None:
-        return int(named)
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        named = tokenizer.engine.token_to_id(str(tokenizer.settings.get("sep_token", "")))
+        if named is not None:
+            return int(named)
     line_feed = tokenizer.encode("\n")
     if len(line_feed) != 1:
         raise RegardError(

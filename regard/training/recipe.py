@@ -20,7 +20,7 @@ from regard.config import (
 )
 from regard.data.corpus import Corpus, require_files
 from regard.data.tokenized_corpus import Documents
-from regard.data.tokenizer import MAX_VOCABULARY, Kind
+from regard.data.tokenizer_training import MAX_VOCABULARY, TokenizerKind
 from regard.decoding.options import Decoding
 from regard.errors import RegardError
 from regard.petit import MAX_PAIRS
@@ -139,7 +139,7 @@ class Data(Strict, most=DATA_MOST):
 class TokenizerSection(Strict, most={"vocab_size": MAX_VOCABULARY}):
     """How text becomes ids. Fine-tuning takes the tokenizer of the model it starts from."""
 
-    kind: Kind = "bpe"
+    kind: TokenizerKind = "bpe"
     """byte-level BPE, or characters"""
     vocab_size: int = 8_000
     """ids at most, rounded up to a multiple of 64"""

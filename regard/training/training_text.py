@@ -19,8 +19,10 @@ from regard import __version__
 from regard.atomic_files import digest, new_folder
 from regard.data.bpe_dropout import varied
 from regard.data.corpus import Corpus, Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import Prepared, _texts, prepare
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import BROKEN
 from regard.errors import RegardError
 from regard.petit.corpus_files import write_petit
@@ -88,8 +90,8 @@ def trained_tokenizer(data: Data, section: TokenizerSection, cache: Path) -> Tok
     folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     if not folder.is_dir():
         with new_folder(folder, keep_other=True) as temporary:  # another run may train the same
-            Tokenizer.train(_training_texts(data), section.vocab_size, section.kind).save(temporary)
-    return Tokenizer.load(folder)
+            train_tokenizer(_training_texts(data), section.vocab_size, section.kind).save(temporary)
+    return HuggingFaceTokenizer.load(folder)
 
 
 def _training_texts(data: Data) -> Iterator[str]:

@@ -22,8 +22,10 @@ from regard.data import tokenized_corpus as prepared_module
 from regard.data.batch_plans import NONE, by_length, in_rows, in_turn
 from regard.data.batches import IGNORE, Batch, Batches
 from regard.data.corpus import Corpus, CorpusError, Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import Prepared, open_prepared, prepare
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 
 END, SEP, PAD = 0, 1, 99
 
@@ -426,7 +428,7 @@ def files(tmp_path: Path) -> tuple[Corpus, Tokenizer]:
     french, english = ["Un chat.", "", "Deux chats dorment."], ["A cat.", "", "Two cats sleep."]
     for name, lines in (("t.fr", french), ("t.en", english)):
         (tmp_path / name).write_text("\n".join(line for line in lines if line) + "\n")
-    return Corpus((str(tmp_path / "t.fr"), str(tmp_path / "t.en"))), Tokenizer.train([*french, *english], 320)
+    return Corpus((str(tmp_path / "t.fr"), str(tmp_path / "t.en"))), train_tokenizer([*french, *english], 320)
 
 
 def text_of(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
@@ -449,11 +451,11 @@ def test_a_second_run_opens_what_the_first_left(
     prepare([corpus], tokenizer, cache, Problems())
     (folder,) = cache.iterdir()
     with monkeypatch.context() as patch:
-        patch.setattr(Tokenizer, "encode_batch", None)  # not to be called again
+        patch.setattr(HuggingFaceTokenizer, "encode_batch", None)  # not to be called again
         prepare([corpus], tokenizer, cache, Problems())
     Path(corpus.files[0]).write_text("Un chien.\nDeux chiens.\n")  # other content, another name
     prepare([corpus], tokenizer, cache, Problems())
-    prepare([corpus], Tokenizer.train(["x"], 320), cache, Problems())
+    prepare([corpus], train_tokenizer(["x"], 320), cache, Problems())
     assert len(list(cache.iterdir())) == 3
     assert folder.stat().st_mode & 0o755 == 0o755
 
@@ -503,13 +505,13 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     files: tuple[Corpus, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, tokenizer = files
-    encode = Tokenizer.encode_batch
+    encode = HuggingFaceTokenizer.encode_batch
 
-    def meddle(self: Tokenizer, texts: list[str]) -> Any:
+    def meddle(self: HuggingFaceTokenizer, texts: list[str]) -> Any:
         Path(corpus.files[0]).write_text("Tout autre chose.\nEt encore.\n")
         return encode(self, texts)
 
-    monkeypatch.setattr(Tokenizer, "encode_batch", meddle)
+    monkeypatch.setattr(HuggingFaceTokenizer, "encode_batch", meddle)
     with pytest.raises(CorpusError, match="changed while it was read: start again"):
         prepare([corpus], tokenizer, tmp_path / "cache", Problems())
     assert list((tmp_path / "cache").iterdir()) == []
@@ -518,8 +520,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, documents and offsets go on from chunk to chunk; more than 65,536 ids need four bytes."""
     monkeypatch.setattr(prepared_module, "CHUNK", 2)
-    monkeypatch.setattr(Tokenizer, "size", 2**16 + 1)
-    tokenizer = Tokenizer.train(["a b c d e"], 320)
+    monkeypatch.setattr(HuggingFaceTokenizer, "size", 2**16 + 1)
+    tokenizer = train_tokenizer(["a b c d e"], 320)
     (tmp_path / "t").write_text("a b\nc\n\nd\ne\n\na\n")
     corpus = Corpus((str(tmp_path / "t"),))
     data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), "blank-line")
@@ -532,7 +534,7 @@ def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("kind", ["bpe", "characters"])
 def test_a_document_has_the_same_ids_whole_and_line_by_line(tmp_path: Path, kind: Any) -> None:
     text = "def f():\n    return 1\n\n\n  x\n"
-    tokenizer = Tokenizer.train([text] * 5, 320, kind)
+    tokenizer = train_tokenizer([text] * 5, 320, kind)
     (tmp_path / "t").write_text(text)
     data = prepare([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", Problems(), "file")
     assert data.sequence(0, 0).tolist() == tokenizer.encode(text)
@@ -541,7 +543,7 @@ def test_a_document_has_the_same_ids_whole_and_line_by_line(tmp_path: Path, kind
 def test_problems_are_each_texts_own_and_the_same_on_a_second_run(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"un\ncaf\xe9\n")
     (tmp_path / "good").write_text("deux\n")
-    tokenizer = Tokenizer.train(["un"], 320)
+    tokenizer = train_tokenizer(["un"], 320)
     for _ in range(2):
         problems = Problems(skip=True)
         bad = prepare([Corpus((str(tmp_path / "bad"),))], tokenizer, tmp_path / "cache", problems)
@@ -555,7 +557,7 @@ def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("a\tb\n")
     (tmp_path / "t.gz").write_bytes(gzip.compress(b"hello\n"))
     (tmp_path / "t.txt").write_bytes((tmp_path / "t.gz").read_bytes())
-    tokenizer, cache = Tokenizer.train(["a b hello"], 320), tmp_path / "cache"
+    tokenizer, cache = train_tokenizer(["a b hello"], 320), tmp_path / "cache"
     for columns in ((1, 2), (2, 1)):
         prepare([Corpus((str(tmp_path / "t.tsv"),), columns)], tokenizer, cache, Problems())
     prepare([Corpus((str(tmp_path / "t.gz"),))], tokenizer, cache, Problems())
@@ -576,14 +578,14 @@ def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
 )
 def test_documents(tmp_path: Path, documents: Any, wanted: list[tuple[str]]) -> None:
     (tmp_path / "t").write_text("a b\nc\n\nd\n")
-    tokenizer = Tokenizer.train(["a b c d"], 320)
+    tokenizer = train_tokenizer(["a b c d"], 320)
     data = prepare([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", Problems(), documents)
     assert text_of(data, tokenizer) == wanted
 
 
 def test_labels(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("good\tUn chat.\nbad\tUn chien.\ngood\tOui.\n")
-    corpus, tokenizer = Corpus((str(tmp_path / "t.tsv"),), columns=(2, 1)), Tokenizer.train(["Un"], 320)
+    corpus, tokenizer = Corpus((str(tmp_path / "t.tsv"),), columns=(2, 1)), train_tokenizer(["Un"], 320)
     data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True)
     assert data.classes == ("bad", "good")
     assert data.labels is not None

@@ -15,9 +15,11 @@ from tokenizers import models, pre_tokenizers, trainers
 from regard.data.batches import packed_translation, translation
 from regard.data.bpe_dropout import Merges, varied
 from regard.data.corpus import Corpus, Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenized_corpus import Prepared, prepare
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.petit.corpus_files import write_petit
 from regard.training.preparation import make_task
 from regard.training.recipe_files import read_recipe
@@ -29,7 +31,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Tokenizer]
     write_petit(300, folder / "petit")
     corpus = Corpus((f"{folder}/petit/train.fr", f"{folder}/petit/train.en"))
     texts = [text for row in corpus.rows(Problems()) for text in row.fields]
-    tokenizer = Tokenizer.train(texts, vocab_size=900)
+    tokenizer = train_tokenizer(texts, vocab_size=900)
     return prepare([corpus], tokenizer, folder / "cache", Problems()), tokenizer
 
 
@@ -160,7 +162,7 @@ def test_words_that_are_spelled_otherwise_are_refused() -> None:
         vocab_size=60, special_tokens=["</s>"], end_of_word_suffix="</w>", show_progress=False
     )
     engine.train_from_iterator(texts, trainer)
-    tokenizer = Tokenizer(engine)
+    tokenizer = HuggingFaceTokenizer(engine)
     ids = [tokenizer.encode(each) for each in texts]
     offsets = np.append(0, np.cumsum([len(each) for each in ids]))
     data = Prepared((np.concatenate(ids).astype(np.uint16),), (offsets,), None, (), {})
@@ -169,7 +171,7 @@ def test_words_that_are_spelled_otherwise_are_refused() -> None:
 
 
 def test_a_tokenizer_without_merges_is_refused() -> None:
-    tokenizer = Tokenizer.train(["le chat"], 400, "characters")
+    tokenizer = train_tokenizer(["le chat"], 400, "characters")
     with pytest.raises(ValueError, match=r"merges nothing: set tokenizer\.dropout=0"):
         Merges(tokenizer)
     with pytest.raises(ValueError, match="merges nothing"):

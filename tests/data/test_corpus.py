@@ -207,7 +207,7 @@ def hostile_line(chance: random.Random) -> tuple[bytes, str]:
 
 def sweep(count: int, folder: Path, seed: int) -> None:
     """Hostile lines through reading and tokenising: no traceback, every text back as it was, counts that add up."""
-    from regard.data.tokenizer import Tokenizer
+    from regard.data.tokenizer_training import train_tokenizer
 
     chance = random.Random(seed)
     lines = [hostile_line(chance) for _ in range(count)]
@@ -221,7 +221,7 @@ def sweep(count: int, folder: Path, seed: int) -> None:
     assert sum(problems.counts.values()) + len(good) == count
     texts = [text for text, _ in good]
     for kind in ("bpe", "characters"):
-        tokenizer = Tokenizer.train(texts[:200], 512, kind)
+        tokenizer = train_tokenizer(texts[:200], 512, kind)
         for start in range(0, len(texts), 5000):
             some = texts[start : start + 5000]
             assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(some)] == some

@@ -10,7 +10,8 @@ import pytest
 from tokenizers import Regex, pre_tokenizers
 
 from regard.data import untrusted_tokenizer
-from regard.data.tokenizer import MAX_VOCABULARY, Tokenizer
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.data.tokenizer_training import MAX_VOCABULARY, train_tokenizer
 from regard.data.untrusted_pattern import check_pattern
 from regard.data.untrusted_tokenizer import MAX_PIECE, check_tokenizer
 from regard.interop.gguf_tokenizer import CUTS
@@ -114,7 +115,7 @@ def nothing_tried_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(folder: Path, **changes: Any) -> Path:
     """The folder of a small tokenizer with changes."""
-    Tokenizer.train(["un chat noir dort"], 300).save(folder)
+    train_tokenizer(["un chat noir dort"], 300).save(folder)
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
@@ -126,16 +127,16 @@ def test_our_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(untrusted_tokenizer, "_try", no_trial)
     for kind in ("bpe", "characters"):
-        Tokenizer.train(["un chat noir dort"], 320, kind).save(tmp_path / kind)
-        Tokenizer.load(tmp_path / kind)
+        train_tokenizer(["un chat noir dort"], 320, kind).save(tmp_path / kind)
+        HuggingFaceTokenizer.load(tmp_path / kind)
 
 
 def test_a_tokenizer_with_a_pattern_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path, pre_tokenizer=splitting(r"\p{L}+"))
-    assert Tokenizer.load(folder).encode("chat noir")
+    assert HuggingFaceTokenizer.load(folder).encode("chat noir")
     assert len(untrusted_tokenizer._PASSED) == 1
     monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", "raise SystemExit(3)")
-    Tokenizer.load(folder)
+    HuggingFaceTokenizer.load(folder)
 
 
 def unigram(pieces: int, length: int) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def test_a_trial_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_BYTES", 400_000_000)
     folder = written(tmp_path, model=unigram(500, MAX_PIECE), added_tokens=[], pre_tokenizer=None, decoder=None)
     with pytest.raises(ValueError, match=r"tokenizer.json refused: .* more than 0.4 GB of memory"):
-        Tokenizer.load(folder)
+        HuggingFaceTokenizer.load(folder)
 
 
 @pytest.mark.parametrize("slow_pattern", [False, True])
@@ -162,7 +163,7 @@ def test_a_trial_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
     start = time.perf_counter()
     with pytest.raises(ValueError, match=r"refused: loading took more than 1.5 s"):
-        Tokenizer.load(folder)
+        HuggingFaceTokenizer.load(folder)
     assert time.perf_counter() - start < 30
 
 
@@ -172,18 +173,18 @@ def test_a_pattern_that_is_slow_on_its_own_letters_is_found_on_trial(
 ) -> None:
     """Quadratic patterns are accepted if they are quick enough: here the run of letters is longer than usual."""
     folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
-    Tokenizer.load(folder)
+    HuggingFaceTokenizer.load(folder)
     untrusted_tokenizer._PASSED.clear()
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
     with pytest.raises(ValueError, match="refused: loading and using it takes more than 1 s of processor time"):
-        Tokenizer.load(folder)
+        HuggingFaceTokenizer.load(folder)
 
 
 @pytest.mark.parametrize("pattern", [each for each in IN_USE if "(?#" not in each])
 def test_patterns_in_use_are_quick_on_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 5)
-    Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(pattern)))
+    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(pattern)))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
@@ -192,16 +193,16 @@ def test_a_trial_that_takes_too_much_processor_time(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", limited)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
     with pytest.raises(ValueError, match="takes more than 1 s of processor time"):
-        Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
+        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
 
 
 def test_where_no_process_can_be_started_the_other_checks_must_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere")
-    Tokenizer.load(written(tmp_path / "good", pre_tokenizer=splitting(r"\p{N}+")))
+    HuggingFaceTokenizer.load(written(tmp_path / "good", pre_tokenizer=splitting(r"\p{N}+")))
     with pytest.raises(ValueError, match="repeats a group"):
-        Tokenizer.load(written(tmp_path / "bad", pre_tokenizer=splitting("(x+x+)+y")))
+        HuggingFaceTokenizer.load(written(tmp_path / "bad", pre_tokenizer=splitting("(x+x+)+y")))
 
 
 def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
@@ -209,7 +210,7 @@ def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
 ) -> None:
     program = untrusted_tokenizer.PROGRAM.replace("from tokenizers import", "from no_such_library import")
     monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
-    Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{N}+")))
+    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{N}+")))
     assert not untrusted_tokenizer._PASSED
 
 
@@ -229,7 +230,7 @@ def test_a_trial_that_ends_badly_says_why(
 ) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
     with pytest.raises(ValueError, match=message) as caught:
-        Tokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
+        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
     assert ("memory" in str(caught.value)) == ("memory" in message)
 
 
@@ -238,7 +239,7 @@ def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatc
     long_tokens = [added("a" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
     folder = written(tmp_path, added_tokens=long_tokens, normalizer=replacing(1, "b" * 64), pre_tokenizer=None)
     with pytest.raises(ValueError, match=r"can make 10,244,480 characters of the added tokens"):
-        Tokenizer.load(folder)
+        HuggingFaceTokenizer.load(folder)
     few = [added("\ufdfa" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
     spec = json.loads((folder / "tokenizer.json").read_text()) | {"added_tokens": few, "normalizer": {"type": "NFKC"}}
     tried: list[object] = []
@@ -250,7 +251,7 @@ def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("kind", ["NFKC", "ByteLevel", "Lowercase"])
 def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str) -> None:
     tokens = [added(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
-    tokenizer = Tokenizer.load(written(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
+    tokenizer = HuggingFaceTokenizer.load(written(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
     assert len(untrusted_tokenizer._PASSED) == (kind == "NFKC")  # on trial, because NFKC can lengthen a text 18 times
     assert tokenizer.engine.token_to_id("<unused_9999>") is not None
 
@@ -267,9 +268,9 @@ def test_each_template_is_bounded() -> None:
 
 def test_a_panic_while_encoding_is_an_error(tmp_path: Path) -> None:
     """The library gives up a match after ten million attempts, by a panic."""
-    engine = Tokenizer.load(written(tmp_path)).engine
+    engine = HuggingFaceTokenizer.load(written(tmp_path)).engine
     engine.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
-    tokenizer = Tokenizer(engine)
+    tokenizer = HuggingFaceTokenizer(engine)
     assert tokenizer.encode("chat")
     for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_batch([text]))):
         with pytest.raises(ValueError, match=r"the tokenizer failed on this text: .*retry-limit"):
@@ -277,9 +278,9 @@ def test_a_panic_while_encoding_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_long_run_of_one_letter_makes_no_piece_that_is_refused(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.train(["=" * 40_000] * 3, 300)
+    tokenizer = train_tokenizer(["=" * 40_000] * 3, 300)
     tokenizer.save(tmp_path)
-    assert Tokenizer.load(tmp_path).digest == tokenizer.digest
+    assert HuggingFaceTokenizer.load(tmp_path).digest == tokenizer.digest
     assert max(map(len, tokenizer.engine.get_vocab())) <= MAX_PIECE
 
 
@@ -290,5 +291,5 @@ def test_what_is_no_pipeline_is_left_to_the_library() -> None:
 
 def test_a_vocabulary_without_end_is_refused_before_memory_is_taken() -> None:
     with pytest.raises(ValueError, match="vocab_size=2000000000 is too large: it must be at most 1,000,000"):
-        Tokenizer.train(["a"], 2 * 10**9)
+        train_tokenizer(["a"], 2 * 10**9)
     assert MAX_VOCABULARY == 10**6

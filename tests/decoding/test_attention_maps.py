@@ -25,6 +25,7 @@ import regard
 from regard.cli import app
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.attention_maps import Attention, Kind, Map, readable
 from regard.decoding.generate import search_translations
 from regard.decoding.options import Decoding
@@ -42,8 +43,8 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 TEXTS = ["le chat noir dort sur le tapis", "the black cat sleeps on the mat", "une fille chante"] * 4
-TOKENIZER = Tokenizer.train(TEXTS, 320)
-TRANSLATING = TOKENIZER.frame(after=[TOKENIZER.end])
+TOKENIZER = train_tokenizer(TEXTS, 320)
+TRANSLATING = TOKENIZER.with_template(after=[TOKENIZER.end])
 SPECIAL = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad, separator=TOKENIZER.separator)
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
@@ -108,7 +109,7 @@ def test_rows_are_the_steps_of_decoding() -> None:
     network = model.network
     assert isinstance(network, EncoderDecoder)
     looked = model.attend("le chat dort", "the cat sleeps")
-    source = torch.tensor([TRANSLATING.framed("le chat dort")])
+    source = torch.tensor([TRANSLATING.encode_with_template("le chat dort")])
     read = [TOKENIZER.pad, *TOKENIZER.encode("the cat sleeps")]
     cache = network.start(source, len(read))
     for t, token in enumerate(read):
@@ -126,7 +127,7 @@ def test_without_a_target_a_translator_translates() -> None:
     model = stored()
     assert isinstance(model.network, EncoderDecoder)
     looked = model.attend("une fille chante")
-    source = TRANSLATING.framed("une fille chante")
+    source = TRANSLATING.encode_with_template("une fille chante")
     best = search_translations(model.network, SPECIAL, [source], Decoding(beam=4))[0][0]
     written = [*best.ids, *([TOKENIZER.end] if best.reason == "end" else [])]
     assert looked.target == TOKENIZER.decode(best.ids)
@@ -181,7 +182,7 @@ def test_pieces_of_a_word_are_joined_by_a_dot_and_letters_are_not() -> None:
     looked = language_model().attend("le chapeau, a b")
     tokens = looked.maps["decoder"].queries
     assert " ".join(token for token in tokens if token != "␣").replace(" ·", "") == "le chapeau , a b"
-    letters = Tokenizer.train(["le chat"], 320, "characters")
+    letters = train_tokenizer(["le chat"], 320, "characters")
     network = build(small(kind="decoder", vocab_size=letters.size)).eval()
     assert Model(network, letters).attend("le chat").maps["decoder"].queries == tuple("le␣chat")
 
@@ -255,7 +256,7 @@ def test_weights_are_those_of_marian(tmp_path: Path) -> None:
     model = replace(load_huggingface(tmp_path / "marian"), tokenizer=TRANSLATING)
     model.network.eval()
     looked = model.attend("le chat noir dort", "the black cat")
-    source = torch.tensor([TRANSLATING.framed("le chat noir dort")])
+    source = torch.tensor([TRANSLATING.encode_with_template("le chat noir dort")])
     target = torch.tensor([[pad, *TOKENIZER.encode("the black cat")]])
     with torch.no_grad():
         out = theirs(source, decoder_input_ids=target, output_attentions=True)
@@ -283,7 +284,9 @@ def test_weights_of_a_real_decoder() -> None:
     model = regard.load(STORIES)
     assert model.tokenizer is not None
     looked = model.attend("Once upon a time")
-    theirs = attentions(STORIES, transformers.AutoModelForCausalLM, model.tokenizer.framed("Once upon a time"))
+    theirs = attentions(
+        STORIES, transformers.AutoModelForCausalLM, model.tokenizer.encode_with_template("Once upon a time")
+    )
     torch.testing.assert_close(looked.weights["decoder"], theirs, rtol=1e-4, atol=1e-5)
     assert looked.maps["decoder"].queries == ("<s>", "Once", "upon", "a", "time")
 
@@ -296,7 +299,7 @@ def test_weights_of_a_real_encoder() -> None:
     model = regard.load(folder)
     assert model.tokenizer is not None
     looked = model.attend("A cat sleeps.")
-    theirs = attentions(folder, transformers.AutoModel, model.tokenizer.framed("A cat sleeps."))
+    theirs = attentions(folder, transformers.AutoModel, model.tokenizer.encode_with_template("A cat sleeps."))
     torch.testing.assert_close(looked.weights["encoder"], theirs, rtol=1e-4, atol=1e-5)
     assert looked.maps["encoder"].queries[0] == "[CLS]"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.config import SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.generate import Inputs, generate, search_translations, stream
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
@@ -331,7 +331,7 @@ def test_streamed_text_is_the_text(text: str, stops: list[str]) -> None:
 
 @given(text=st.text(max_size=30))
 def test_streamed_text_through_a_tokenizer(text: str) -> None:
-    tokenizer = Tokenizer.train(["aé€😀 the cat\n"] * 3, 300)
+    tokenizer = train_tokenizer(["aé€😀 the cat\n"] * 3, 300)
     assert "".join(stream_text(tokenizer.encode(text), tokenizer.decode)) == text
 
 

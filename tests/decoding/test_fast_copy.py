@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from regard.config import SpecialIds, preset
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.cuda_graph_decoding import Loops
 from regard.decoding.fast_copy import Joined, Packed, Precision, quick
 from regard.decoding.generate import generate, search_translations
@@ -243,9 +243,9 @@ def test_drawing_where_nothing_may_be_said_is_told() -> None:
 
 
 def test_a_copy_does_nothing_but_decode(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.train(["abc def"], 300)
+    tokenizer = train_tokenizer(["abc def"], 300)
     network = build(small(vocab_size=tokenizer.size)).eval()
-    model = Model(network, tokenizer.frame(after=[0]), SpecialIds(start=tokenizer.pad, end=(0,)))
+    model = Model(network, tokenizer.with_template(after=[0]), SpecialIds(start=tokenizer.pad, end=(0,)))
     copy = model.quick("float32")
     assert copy.translate("abc", max_tokens=4) == model.translate("abc", max_tokens=4)
     wishes: list[Callable[[], object]] = [

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import regard
 from regard import models
 from regard.config import SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding import translator as module
 from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
@@ -28,7 +29,7 @@ from regard.petit import pairs
 from tests.support.oracles import small
 
 PAIRS = [(pair.french, pair.english) for pair in pairs(200)]
-TOKENIZER = Tokenizer.train((text for pair in PAIRS for text in pair), vocab_size=320)
+TOKENIZER = train_tokenizer((text for pair in PAIRS for text in pair), vocab_size=320)
 TEXTS = [french for french, _ in PAIRS[:5]]
 ANSWERS = [english for _, english in PAIRS[:5]]
 
@@ -43,7 +44,7 @@ def random_model(**changes: object) -> Model:
             parameter.add_(torch.randn_like(parameter) * 0.2)
     pair, encoder = config.kind == "encoder-decoder", config.kind == "encoder"
     special = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad if pair else None, separator=TOKENIZER.separator)
-    tokenizer = TOKENIZER.frame(after=[TOKENIZER.end]) if pair or encoder else TOKENIZER
+    tokenizer = TOKENIZER.with_template(after=[TOKENIZER.end]) if pair or encoder else TOKENIZER
     return Model(network, tokenizer, special)
 
 
@@ -138,7 +139,7 @@ def test_batches_are_bounded_and_of_like_length() -> None:
 def test_a_batch_counts_its_hypotheses() -> None:
     shouting = Shouting.of(random_model(), n_best=4, batch_tokens=4 * 40)
     shouting.translate_all(["a b c d e"] * 20)
-    length = len(shouting.tokenizer.framed("a b c d e"))
+    length = len(shouting.tokenizer.encode_with_template("a b c d e"))
     assert max(map(len, shouting.asked)) == 40 // length
 
 
@@ -154,7 +155,7 @@ def test_spacing_is_kept_whatever_the_length(text: str, longest: int) -> None:
     assert found == wanted, "only a space that is missing between two sentences may be added"
     for asked in (text for batch in shouting.asked for text in batch):
         assert asked.strip() == asked != ""
-        assert len(shouting.tokenizer.framed(asked)) <= longest or len(asked) == 1
+        assert len(shouting.tokenizer.encode_with_template(asked)) <= longest or len(asked) == 1
 
 
 def test_only_long_sentences_are_cut() -> None:
@@ -165,7 +166,9 @@ def test_only_long_sentences_are_cut() -> None:
     assert asked.count(line.strip()) == 1
     assert asked.count("Il dort.") == asked.count("Elle lit.") == 1
     assert (
-        max(len(shouting.tokenizer.framed(text)) for text in asked) <= 200 < len(shouting.tokenizer.framed(line * 30))
+        max(len(shouting.tokenizer.encode_with_template(text)) for text in asked)
+        <= 200
+        < len(shouting.tokenizer.encode_with_template(line * 30))
     )
 
 
@@ -255,7 +258,7 @@ def test_a_score_is_what_decoding_said(kind: str) -> None:
 def test_a_score_by_hand() -> None:
     model = random_model()
     assert model.tokenizer is not None
-    source, target = model.tokenizer.framed(TEXTS[0]), model.tokenizer.encode(ANSWERS[0])
+    source, target = model.tokenizer.encode_with_template(TEXTS[0]), model.tokenizer.encode(ANSWERS[0])
     logits = model.network(torch.tensor([source]), torch.tensor([[model.special.start, *target]]))
     wanted = -torch.nn.functional.cross_entropy(logits[0], torch.tensor([*target, TOKENIZER.end]), reduction="sum")
     assert model.score([TEXTS[0]], [ANSWERS[0]]) == pytest.approx([float(wanted)])
@@ -268,7 +271,7 @@ def test_a_language_models_score_by_hand() -> None:
     logits = model.network(torch.tensor([ids[:-1]]))[0]
     wanted = -float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum"))
     assert model.score([TEXTS[0], "a"])[0] == pytest.approx(wanted)
-    model.tokenizer = TOKENIZER.frame(before=[TOKENIZER.end])
+    model.tokenizer = TOKENIZER.with_template(before=[TOKENIZER.end])
     logits = model.network(torch.tensor([[TOKENIZER.end, *ids[:-1]]]))[0]
     wanted = -float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids), reduction="sum"))
     assert model.score(TEXTS)[0] == pytest.approx(wanted)
@@ -291,9 +294,9 @@ def test_the_space_behind_a_prompt_is_kept() -> None:
     """A decoder that drops a text's first space must not drop the one between prompt and continuation."""
     model = random_model(kind="decoder")
     plain = model.tokenizer
-    assert plain is not None
+    assert isinstance(plain, HuggingFaceTokenizer)
 
-    class Dropping(Tokenizer):
+    class Dropping(HuggingFaceTokenizer):
         def decode(self, ids: object) -> str:
             return super().decode(ids).removeprefix(" ")  # type: ignore[arg-type]
 
@@ -425,5 +428,5 @@ def test_what_is_no_text_is_refused_in_words(wrong: Any) -> None:
         lambda: model.attend(wrong),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match=r"must be a text|give a text|not valid Unicode"):
+        with pytest.raises(ValueError, match=r"must be a (text|string)|give a text|not valid Unicode"):
             call()

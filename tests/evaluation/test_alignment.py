@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import preset
-from regard.data.tokenizer import Kind, Tokenizer
+from regard.data.tokenizer_training import TokenizerKind, train_tokenizer
 from regard.evaluation.alignment import (
     NO_WORD,
     Attended,
@@ -28,8 +28,8 @@ from regard.petit import pairs, spans, words
 
 PAIRS = list(pairs(60, seed=1))
 TEXTS = [text for pair in PAIRS for text in (pair.french, pair.english)]
-KINDS: list[Kind] = ["bpe", "characters"]
-TRAINED = {kind: Tokenizer.train(TEXTS, 500, kind) for kind in KINDS}
+KINDS: list[TokenizerKind] = ["bpe", "characters"]
+TRAINED = {kind: train_tokenizer(TEXTS, 500, kind) for kind in KINDS}
 
 
 def links(text: str) -> Links:
@@ -124,7 +124,7 @@ def test_sentences_are_summed_before_dividing() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_piece_finds_its_word(kind: Kind) -> None:
+def test_each_piece_finds_its_word(kind: TokenizerKind) -> None:
     """The pieces of each word, put together, are that word, apart from the spaces around it."""
     tokenizer = TRAINED[kind]
     for text in [*TEXTS, "Où est l'œuvre ?", "日本 ☃ naïve", ""]:
@@ -138,7 +138,7 @@ def test_each_piece_finds_its_word(kind: Kind) -> None:
 
 
 def test_a_piece_of_two_words_goes_to_the_longer_part() -> None:
-    tokenizer = Tokenizer.train(["ab!! " * 50], 320)
+    tokenizer = train_tokenizer(["ab!! " * 50], 320)
     assert tokenizer.pieces(tokenizer.encode("ab!!")) == ["ab", "!!"]
     assert piece_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 4)]) == [0, 1]  # equal parts of "ab": the first
     assert piece_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 2), (2, 3)]) == [0, 2]
@@ -152,13 +152,13 @@ def test_rows_of_writing_and_reading() -> None:
 @pytest.mark.parametrize("moment", ["writing", "reading"])
 def test_a_models_attention_fits(moment: str) -> None:
     """From a model's own weights to scores, and a model that attends as gold says has the error that can be reached."""
-    tokenizer = TRAINED["bpe"].frame(after=[TRAINED["bpe"].end])
+    tokenizer = TRAINED["bpe"].with_template(after=[TRAINED["bpe"].end])
     model = EncoderDecoder(preset("tiny", vocab_size=tokenizer.size)).eval()
     attended, ideal = [], []
     for pair in PAIRS[:12]:
         target = tokenizer.encode(pair.english)
         with watch(model) as seen, torch.inference_mode():
-            model(torch.tensor([tokenizer.framed(pair.french)]), torch.tensor([[tokenizer.pad, *target]]))
+            model(torch.tensor([tokenizer.encode_with_template(pair.french)]), torch.tensor([[tokenizer.pad, *target]]))
         weights = torch.cat([each[0] for name, each in seen.items() if name.endswith("cross_attention")]).numpy()
         rows = row_words(piece_words(tokenizer, pair.english), moment)  # type: ignore[arg-type]
         columns = source_pieces(tokenizer, pair.french)

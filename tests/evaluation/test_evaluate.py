@@ -129,7 +129,7 @@ def test_more_context_is_another_figure() -> None:
 def test_it_is_what_score_says_of_short_texts() -> None:
     """`Model.score` leaves out the first token, which here has </s> before it."""
     model = language_model()
-    framed = replace(model, tokenizer=TOKENIZER.frame(before=[TOKENIZER.end]))
+    framed = replace(model, tokenizer=TOKENIZER.with_template(before=[TOKENIZER.end]))
     texts = [text for text in ENGLISH if len(TOKENIZER.encode(text)) < 30][:5]
     nats = score_texts(model, texts, 32, 16)
     assert nats.loss * nats.tokens == pytest.approx(-sum(framed.score(texts)), rel=1e-5)
@@ -148,7 +148,7 @@ def test_without_a_start_the_first_token_and_its_bytes_do_not_count() -> None:
 
 def test_ids_before_a_text_are_not_foretold() -> None:
     model = language_model()
-    two = replace(model, tokenizer=TOKENIZER.frame(before=[TOKENIZER.end, TOKENIZER.separator]))
+    two = replace(model, tokenizer=TOKENIZER.with_template(before=[TOKENIZER.end, TOKENIZER.separator]))
     score = score_texts(two, [ENGLISH[0]], 32, 16)
     assert score.tokens == len(TOKENIZER.encode(ENGLISH[0]))
     assert -score.loss * score.tokens == pytest.approx(two.score([ENGLISH[0]])[0], rel=1e-5)

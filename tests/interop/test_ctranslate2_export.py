@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import ModelConfig, SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
 from regard.interop.ctranslate2_export import DTYPES, export_ctranslate2
 from regard.interop.export import export as to_hugging_face
@@ -348,8 +348,8 @@ def test_text_goes_through_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
     """Whoever has the folder alone reads its tokenizer.json, template and all."""
     from tokenizers import Tokenizer as Engine
 
-    tokenizer = Tokenizer.train(["un chat dort, un chien court"] * 3, vocab_size=320)
-    tokenizer = tokenizer.frame(after=[tokenizer.end])
+    tokenizer = train_tokenizer(["un chat dort, un chien court"] * 3, vocab_size=320)
+    tokenizer = tokenizer.with_template(after=[tokenizer.end])
     network = random_network(small(vocab_size=tokenizer.size))
     stored = Model(network, tokenizer, SpecialIds(end=(tokenizer.end,), start=tokenizer.pad))
     folder = Path(export(stored, tmp_path / "text"))
@@ -361,12 +361,12 @@ def test_text_goes_through_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
 
     engine = Engine.from_file(str(folder / "tokenizer.json"))
     source = engine.encode("un chat court").tokens
-    assert [engine.token_to_id(token) for token in source] == tokenizer.framed("un chat court")
+    assert [engine.token_to_id(token) for token in source] == tokenizer.encode_with_template("un chat court")
     translator = ctranslate2.Translator(str(folder))
     target = tokenizer.encode("a cat")
     scored = translator.score_batch([source], [[tokenizer.token(id_) for id_ in target]])
     expected = log_probabilities(
-        network, [tokenizer.framed("un chat court")], tokenizer.pad, [[*target, tokenizer.end]]
+        network, [tokenizer.encode_with_template("un chat court")], tokenizer.pad, [[*target, tokenizer.end]]
     )
     assert np.allclose(scored[0].log_probs, expected[0], atol=TOLERANCE)
     nothing = translator.translate_batch([engine.encode("").tokens])[0]  # CTranslate2 does not run the model here
@@ -382,9 +382,9 @@ def test_the_program_of_a_card_can_be_pasted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tokenizer = Tokenizer.train(["Le petit chat dort. Once upon a time"] * 3, vocab_size=320)
+    tokenizer = train_tokenizer(["Le petit chat dort. Once upon a time"] * 3, vocab_size=320)
     kind = case.split()[0]
-    tokenizer = tokenizer.frame(after=[] if kind == "decoder" else [tokenizer.end])
+    tokenizer = tokenizer.with_template(after=[] if kind == "decoder" else [tokenizer.end])
     network = random_network(small(kind=kind, norm="pre", vocab_size=tokenizer.size, max_length=30))
     start = tokenizer.pad if kind == "encoder-decoder" else None
     special = SpecialIds(end=(0,), start=start, separator=1 if case != kind else None)
@@ -396,7 +396,7 @@ def test_the_program_of_a_card_can_be_pasted(
     printed = capsys.readouterr().out
     source = [1, 2, 3]
     if with_tokenizer:
-        source = tokenizer.framed(names["text"]) + [1] * (case != kind)
+        source = tokenizer.encode_with_template(names["text"]) + [1] * (case != kind)
         assert names["tokens"] == [tokenizer.token(id_) for id_ in source]
     if kind == "encoder":
         assert isinstance(network, Encoder)
@@ -438,13 +438,13 @@ def test_an_opus_tokenizer(tmp_path: Path) -> None:
     target = [*model.encode("a cat", out_type=str), "a piece it never saw"]
     scored = ctranslate2.Translator(str(folder)).score_batch([source], [target])
     said = [*tokenizer.encode_target("a cat"), ids_of["<unk>"], 0]
-    expected = log_probabilities(network, [tokenizer.framed("un chat court")], pad, [said])
+    expected = log_probabilities(network, [tokenizer.encode_with_template("un chat court")], pad, [said])
     assert np.allclose(scored[0].log_probs, expected[0], atol=TOLERANCE)
 
 
 def test_what_begins_a_prompt_is_named(tmp_path: Path) -> None:
     """A prompt's own first token, as <s> of Llama, is the one that begins."""
-    tokenizer = Tokenizer.train(["a b c"], vocab_size=320).frame(before=[1])
+    tokenizer = train_tokenizer(["a b c"], vocab_size=320).with_template(before=[1])
     network = random_network(small(kind="decoder", vocab_size=tokenizer.size))
     folder = Path(export(Model(network, tokenizer, SpecialIds(end=(0,))), tmp_path / "before"))
     told = json.loads((folder / "config.json").read_text())
@@ -481,7 +481,7 @@ def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         export_ctranslate2(stored, tmp_path, "int4")
     with pytest.raises(ValueError, match="needs an id that its targets start with"):
         export_ctranslate2(Model(stored.network, None, SpecialIds(end=(0,))), tmp_path)
-    tokenizer = Tokenizer.train(["a b c"], vocab_size=320)
+    tokenizer = train_tokenizer(["a b c"], vocab_size=320)
     monkeypatch.setattr(tokenizer, "token", lambda id_: str(id_ // 2))
     with pytest.raises(ValueError, match="spells two ids '0'"):
         export_ctranslate2(Model(stored.network, tokenizer, stored.special), tmp_path)
@@ -500,17 +500,17 @@ def test_the_list_of_types_is_theirs() -> None:
 def test_the_engines_own_converter_takes_our_hugging_face_folders(norm: str, tied: bool, tmp_path: Path) -> None:
     """The way most people would go: Marian or Pegasus first, then `ct2-transformers-converter`."""
     pytest.importorskip("transformers")
-    tokenizer = Tokenizer.train(["un chat court", "a cat runs"] * 3, 300)
+    tokenizer = train_tokenizer(["un chat court", "a cat runs"] * 3, 300)
     config = small(vocab_size=tokenizer.size, norm=norm, tied=tied, output_bias=True, max_length=32)
     network = random_network(config)
     with torch.no_grad():
         network.embedding.tokens.weight[-1] = 0  # <pad>
-    framed = tokenizer.frame(after=[tokenizer.end])
+    framed = tokenizer.with_template(after=[tokenizer.end])
     stored = Model(network, framed, SpecialIds(start=tokenizer.pad, end=(tokenizer.end,)))
     to_hugging_face(stored, tmp_path / "folder")
     converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "folder"))
     translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))
-    source, said = framed.framed("un chat court"), [*tokenizer.encode("a cat"), tokenizer.end]
+    source, said = framed.encode_with_template("un chat court"), [*tokenizer.encode("a cat"), tokenizer.end]
     words = [[tokenizer.token(id_) for id_ in row] for row in (source, said[:-1])]
     (got,) = translator.score_batch(words[:1], words[1:])
     (wanted,) = log_probabilities(network, [source], tokenizer.pad, [said])

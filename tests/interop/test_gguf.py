@@ -19,6 +19,7 @@ from tokenizers import pre_tokenizers
 from torch import Tensor
 
 from regard.config import SpecialIds
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.text_model import Model
 from regard.interop.gguf_file import load_gguf
@@ -262,8 +263,8 @@ def words(tmp_path: Path, **options: Any) -> Model:
     return load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words(**options)))
 
 
-def tokenizer_of(stored: Model) -> Tokenizer:
-    assert stored.tokenizer is not None
+def tokenizer_of(stored: Model) -> HuggingFaceTokenizer:
+    assert isinstance(stored.tokenizer, HuggingFaceTokenizer)
     return stored.tokenizer
 
 
@@ -282,7 +283,7 @@ def test_the_template_is_what_the_file_or_its_kind_says(
 ) -> None:
     tokenizer = tokenizer_of(words(tmp_path, pre=pre, bos=bos, eos=eos))
     assert (tokenizer.before, tokenizer.after) == (before, after)
-    assert tokenizer.framed("ab") == [*before, tokenizer.engine.token_to_id("ab"), *after]
+    assert tokenizer.encode_with_template("ab") == [*before, tokenizer.engine.token_to_id("ab"), *after]
 
 
 def test_types_of_tokens_are_respected(tmp_path: Path) -> None:
@@ -389,14 +390,14 @@ def test_smollm2_is_what_transformers_makes_of_it() -> None:
     assert tokenizer.settings["chat_template"] == theirs.chat_template
 
     model = read_by_transformers(path)
-    ids = torch.tensor([tokenizer.framed(TEXTS[1] + TEXTS[0])])
+    ids = torch.tensor([tokenizer.encode_with_template(TEXTS[1] + TEXTS[0])])
     with torch.no_grad():
         torch.testing.assert_close(network(ids), model(ids).logits, rtol=0, atol=3e-4)
     assert "Paris" in greedy(network, tokenizer, "The capital of France is", tokens=8)
 
 
 def greedy(network: Decoder, tokenizer: Tokenizer, prompt: str, tokens: int) -> str:
-    ids = torch.tensor([tokenizer.framed(prompt)])
+    ids = torch.tensor([tokenizer.encode_with_template(prompt)])
     start = ids.size(1)
     cache = network.start(1, start + tokens)
     token = network.step(ids, torch.arange(start)[None], cache)[:, -1:].argmax(-1)
@@ -413,7 +414,7 @@ def stories() -> tuple[Any, Tokenizer, dict[str, Any]]:
     if not STORIES.is_dir():
         pytest.skip(f"{STORIES} is not there: set REGARD_REAL_DATA")
     model = transformers.LlamaForCausalLM.from_pretrained(STORIES).eval()
-    return model, Tokenizer.load(STORIES), json.loads((STORIES / "tokenizer.json").read_text())["model"]
+    return model, HuggingFaceTokenizer.load(STORIES), json.loads((STORIES / "tokenizer.json").read_text())["model"]
 
 
 def pieces_of(told: dict[str, Any], **options: Any) -> Change:
@@ -439,12 +440,12 @@ def test_stories_as_a_sentence_piece_model(stories: tuple[Any, Tokenizer, dict[s
     ours = tokenizer_of(stored)
     texts = [*TEXTS, 'Once upon a time, there was a little girl named Lily. She said, "I can\'t!"', "a  b   c", "<s>"]
     for text in texts:
-        assert ours.framed(text) == tokenizer.framed(text), text
+        assert ours.encode_with_template(text) == tokenizer.encode_with_template(text), text
         assert ours.decode(ours.encode(text)) == tokenizer.decode(tokenizer.encode(text)) == text
     assert (ours.before, ours.after) == ((1,), ())
     assert stored.special.end == (2,)
     assert [ours.settings[role] for role in ("unk_token", "bos_token", "eos_token")] == ["<unk>", "<s>", "</s>"]
-    ids = torch.tensor([ours.framed(texts[-3])])
+    ids = torch.tensor([ours.encode_with_template(texts[-3])])
     torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-4)
 
 

@@ -23,13 +23,16 @@ from torch import Tensor, nn
 import regard
 from regard.config import ModelConfig, SpecialIds
 from regard.data.corpus import Corpus, Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenized_corpus import prepare
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
+from tests.support.opus_tokenizer import OPUS_TEXTS, write_opus_tokenizer
 from tests.support.oracles import randomise
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
@@ -231,9 +234,9 @@ def our_config(kind: str, seed: int, tokenizer: Tokenizer) -> ModelConfig:
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> Tokenizer:
+def tokenizer() -> HuggingFaceTokenizer:
     texts = ["Le petit chat noir dort.", "The little black cat sleeps.", "naïve Œuvre 😀"]
-    return Tokenizer.train(texts * 3, 300)
+    return train_tokenizer(texts * 3, 300)
 
 
 def our_model(kind: str, seed: int, tokenizer: Tokenizer, **changes: Any) -> Model:
@@ -247,10 +250,10 @@ def our_model(kind: str, seed: int, tokenizer: Tokenizer, **changes: Any) -> Mod
             network.output.weight.mul_(3)  # so that greedy text varies
     if kind in ("marian", "pegasus"):
         special = SpecialIds(start=tokenizer.pad, end=(tokenizer.end,), separator=tokenizer.separator)
-        return Model(network, tokenizer.frame(after=[tokenizer.end]), special)
+        return Model(network, tokenizer.with_template(after=[tokenizer.end]), special)
     before = [tokenizer.end] if kind in ("gpt2", "llama") else []
     after = [] if kind in ("gpt2", "llama") else [tokenizer.end]
-    return Model(network, tokenizer.frame(before, after), SpecialIds(end=(tokenizer.end,)))
+    return Model(network, tokenizer.with_template(before, after), SpecialIds(end=(tokenizer.end,)))
 
 
 AUTO: dict[str, Any] = {
@@ -293,7 +296,7 @@ def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path, **ch
     assert (left - right).abs().max() < 1e-5
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert stored.tokenizer is not None
-    source = stored.tokenizer.framed(TEXT)
+    source = stored.tokenizer.encode_with_template(TEXT)
     assert their_tokenizer(TEXT).input_ids == source
     assert their_tokenizer.decode(source, skip_special_tokens=True) == TEXT
     assert their_tokenizer.pad_token_id is not None
@@ -387,7 +390,7 @@ def test_pad_is_never_said_and_takes_no_probability(kind: str, tokenizer: Tokeni
         for name, parameter in network.named_parameters():
             parameter.fill_(-1.0 if name == "output_bias" else 0.0)
     special = SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
-    export(Model(network, tokenizer.frame(after=[tokenizer.end]), special), tmp_path / kind)
+    export(Model(network, tokenizer.with_template(after=[tokenizer.end]), special), tmp_path / kind)
     theirs = AUTO[kind].from_pretrained(tmp_path / kind).eval()
     source = torch.tensor([[5, 6, 0]])
 
@@ -1131,7 +1134,7 @@ def test_the_program_of_a_card_can_be_pasted(
     names = paste(tmp_path / "ours", monkeypatch)
     source = names["ids"][0].tolist()
     if stored.tokenizer is not None:
-        assert source == stored.tokenizer.framed(names["text"])
+        assert source == stored.tokenizer.encode_with_template(names["text"])
     if kind in ("marian", "pegasus", "gpt2", "llama"):
         room = 47 if kind in ("marian", "pegasus") else 24
         said = greedy(stored, source, room)
@@ -1155,7 +1158,7 @@ def test_the_card_of_a_decoder_that_translates(
     export(stored, tmp_path / "ours")
     names = paste(tmp_path / "ours", monkeypatch)
     assert stored.tokenizer is not None
-    source = [*stored.tokenizer.framed(names["text"]), tokenizer.separator]
+    source = [*stored.tokenizer.encode_with_template(names["text"]), tokenizer.separator]
     assert names["ids"].tolist() == [source]
     assert capsys.readouterr().out == stored.tokenizer.decode(greedy(stored, source, 24)) + "\n"
 
@@ -1169,12 +1172,12 @@ def test_the_card_of_an_opus_model(
     export(stored, tmp_path / "ours")
     assert stored.tokenizer is not None
     names = paste(tmp_path / "ours", monkeypatch)
-    assert names["ids"].tolist() == [stored.tokenizer.framed(names["text"])]
+    assert names["ids"].tolist() == [stored.tokenizer.encode_with_template(names["text"])]
     capsys.readouterr()
     if find_spec("ctranslate2"):
         export(stored, tmp_path / "fast", "ctranslate2")
         names = paste(tmp_path / "fast", monkeypatch)
-        source = stored.tokenizer.framed(names["text"])
+        source = stored.tokenizer.encode_with_template(names["text"])
         assert names["tokens"] == [stored.tokenizer.token(id_) for id_ in source]
         assert capsys.readouterr().out == names["target"].decode(names["said"]) + "\n"
 
@@ -1252,7 +1255,7 @@ def test_roles_of_tokens_are_known_by_their_usual_names(tmp_path: Path) -> None:
     assert {role: stored.tokenizer.settings.get(role) for role in usual} == usual
     (folder / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "paris"}, "pad_token": "is"}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": "in"}))
-    again = Tokenizer.load(folder)
+    again = HuggingFaceTokenizer.load(folder)
     roles = ("mask_token", "pad_token", "cls_token")
     assert [again.settings[role] for role in roles] == ["paris", "in", "[CLS]"]
     export(stored, tmp_path / "ours")
@@ -1262,10 +1265,10 @@ def test_roles_of_tokens_are_known_by_their_usual_names(tmp_path: Path) -> None:
 
 
 def test_a_text_says_special_tokens_only_if_asked_to(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.load(word_folder(tmp_path))
-    assert tokenizer.framed("paris is in [MASK]", special=True) == [2, 5, 6, 7, 4, 3]
-    assert 4 not in tokenizer.framed("paris is in [MASK]")
-    assert tokenizer.encode("[MASK]", special=True) == [4]
+    tokenizer = HuggingFaceTokenizer.load(word_folder(tmp_path))
+    assert tokenizer.encode_with_template("paris is in [MASK]", parse_special=True) == [2, 5, 6, 7, 4, 3]
+    assert 4 not in tokenizer.encode_with_template("paris is in [MASK]")
+    assert tokenizer.encode("[MASK]", parse_special=True) == [4]
     assert 4 not in tokenizer.encode("[MASK]")  # and still not
 
 
@@ -1287,40 +1290,18 @@ def test_a_tokenizer_of_another_kind_is_named(name: str, tmp_path: Path) -> None
     assert "tokenizer.json" in stored.about["tokenizer"]
 
 
-def test_a_tokenizer_without_an_end_is_written_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_tokenizer_without_an_end_is_written_too(tokenizer: HuggingFaceTokenizer, tmp_path: Path) -> None:
     stored = our_model("gpt2", 0, tokenizer)
     assert stored.tokenizer is not None
-    stored.tokenizer = Tokenizer(stored.tokenizer.engine, {"tokenizer_class": "PreTrainedTokenizerFast"})
+    stored.tokenizer = HuggingFaceTokenizer(tokenizer.engine, {"tokenizer_class": "PreTrainedTokenizerFast"})
     export(stored, tmp_path / "gpt2")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "gpt2")
     assert theirs.pad_token == theirs.eos_token == "</s>"
 
 
-OPUS = [
-    "Le petit chat noir dort sur le tapis rouge.",
-    "The little black cat sleeps on the red mat.",
-    "Bonjour à tous !",
-]
-
-
 def opus_folder(folder: Path) -> Path:
-    """A model as OPUS-MT publishes it: two SentencePiece models, one vocabulary that is neither's, <pad> last."""
-    import sentencepiece
-
-    folder.mkdir(parents=True)
-    pieces: dict[str, None] = {}
-    for side in ("source", "target"):
-        (folder / "text").write_text("\n".join((OPUS if side == "source" else OPUS[1:]) * 20))
-        size = 36 if side == "source" else 33
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(folder / "text"), model_prefix=str(folder / side), vocab_size=size, minloglevel=2
-        )
-        (folder / f"{side}.model").rename(folder / f"{side}.spm")
-        sides: Any = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
-        pieces |= dict.fromkeys(sides.id_to_piece(i) for i in range(3, sides.get_piece_size() - 4))  # not all of them
-    vocabulary = {token: i for i, token in enumerate(["</s>", "<unk>", ">>fra<<", *pieces, "<pad>"])}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
+    """A model as OPUS_TEXTS-MT publishes it: two SentencePiece models, one vocabulary that is neither's, <pad> last."""
+    vocabulary = write_opus_tokenizer(folder)
     pad = vocabulary["<pad>"]
     config = transformers.MarianConfig(  # type: ignore[call-arg]
         vocab_size=len(vocabulary),
@@ -1360,36 +1341,36 @@ def test_marian_as_opus_mt_publishes_it(tmp_path: Path) -> None:
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert stored.tokenizer is not None
-    for text in [*OPUS, ">>fra<< The cat", "Zürich 12 ∆", "", "  le  chat "]:
-        assert stored.tokenizer.framed(text) == tokenizer(text).input_ids
+    for text in [*OPUS_TEXTS, ">>fra<< The cat", "Zürich 12 ∆", "", "  le  chat "]:
+        assert stored.tokenizer.encode_with_template(text) == tokenizer(text).input_ids
         target = tokenizer(text_target=text).input_ids
         assert stored.tokenizer.decode(target) == tokenizer.decode(target, skip_special_tokens=True)
     assert stored.special == SpecialIds(end=(0,), start=tokenizer.pad_token_id, suppressed=(tokenizer.pad_token_id,))
-    source = stored.tokenizer.framed(OPUS[0])
+    source = stored.tokenizer.encode_with_template(OPUS_TEXTS[0])
     got = theirs.generate(torch.tensor([source]), do_sample=False, num_beams=1, max_new_tokens=15)[0, 1:].tolist()
     assert got[:-1] == greedy(stored, source, 14)  # at the end of its room theirs is made to say </s>
-    with pytest.raises(ValueError, match="finds no special tokens in a text"):
-        stored.tokenizer.framed("</s>", special=True)
+    with pytest.raises(ValueError, match="cannot parse special tokens in a text"):
+        stored.tokenizer.encode_with_template("</s>", parse_special=True)
     stored.save(tmp_path / "saved")
     again = regard.load(tmp_path / "saved")
     assert again.tokenizer is not None
-    assert again.tokenizer.framed(OPUS[1]) == stored.tokenizer.framed(OPUS[1])
+    assert again.tokenizer.encode_with_template(OPUS_TEXTS[1]) == stored.tokenizer.encode_with_template(OPUS_TEXTS[1])
     export(again, tmp_path / "out")
     back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
     assert back.generate(torch.tensor([source]), do_sample=False, num_beams=1, max_new_tokens=15)[0, 1:].tolist() == got
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(OPUS[0]).input_ids == source
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(OPUS_TEXTS[0]).input_ids == source
 
 
 @pytest.mark.skipif(not find_spec("sentencepiece"), reason="sentencepiece is not installed")
 @pytest.mark.filterwarnings("ignore:builtin type")
 def test_targets_are_prepared_by_the_targets_model(tmp_path: Path) -> None:
     tokenizer = OpusTokenizer.load(opus_folder(tmp_path / "opus"))
-    assert any(tokenizer.encode(text) != tokenizer.encode_target(text) for text in OPUS)
+    assert any(tokenizer.encode(text) != tokenizer.encode_target(text) for text in OPUS_TEXTS)
     for side in ("fr", "en"):
-        (tmp_path / f"text.{side}").write_text("".join(f"{text}\n" for text in OPUS))
+        (tmp_path / f"text.{side}").write_text("".join(f"{text}\n" for text in OPUS_TEXTS))
     corpus = Corpus((str(tmp_path / "text.fr"), str(tmp_path / "text.en")))
     data = prepare([corpus], tokenizer, tmp_path / "cache", Problems())
-    for i, text in enumerate(OPUS):
+    for i, text in enumerate(OPUS_TEXTS):
         assert data.sequence(0, i).tolist() == tokenizer.encode(text)
         assert data.sequence(1, i).tolist() == tokenizer.encode_target(text)
 
@@ -1403,7 +1384,7 @@ def test_stories260k(tmp_path: Path) -> None:
     stored = regard.load(STORIES)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(STORIES).eval()
     assert stored.tokenizer is not None
-    prompt = stored.tokenizer.framed("Once upon a time")
+    prompt = stored.tokenizer.encode_with_template("Once upon a time")
     assert prompt == transformers.AutoTokenizer.from_pretrained(STORIES)("Once upon a time").input_ids
     left, right = both(theirs, stored.network, padding=False)
     assert (left - right).abs().max() < 1e-5
@@ -1431,7 +1412,7 @@ def test_minilm() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts = ["A cat sleeps.", "Un chat dort sur le tapis, près du feu.", "Transformers attend: naïvely, or not?"]
     assert stored.tokenizer is not None
-    framed = [stored.tokenizer.framed(text) for text in texts]
+    framed = [stored.tokenizer.encode_with_template(text) for text in texts]
     theirs_in = tokenizer(texts, padding=True, return_tensors="pt")
     assert [
         row[mask.bool()].tolist() for row, mask in zip(theirs_in.input_ids, theirs_in.attention_mask, strict=True)

@@ -148,7 +148,7 @@ def test_the_tokenizer_is_compact_and_readable_elsewhere(shipped: Path) -> None:
     transformers = pytest.importorskip("transformers")
     written = (shipped / "tokenizer.json").read_text(encoding="utf-8")
     assert "\n" not in written
-    ids = regard.load(shipped).tokenizer.framed(TEXTS[0])  # type: ignore[union-attr]
+    ids = regard.load(shipped).tokenizer.encode_with_template(TEXTS[0])  # type: ignore[union-attr]
     assert Engine.from_file(str(shipped / "tokenizer.json")).encode(TEXTS[0]).ids == ids
     assert transformers.PreTrainedTokenizerFast.from_pretrained(shipped)(TEXTS[0]).input_ids == ids
 

@@ -16,7 +16,8 @@ from tokenizers import Regex, pre_tokenizers
 
 import regard
 from regard.config import SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.cancellation import Cancelled, cancellable, raise_if_cancelled
 from regard.decoding.cuda_graph_decoding import Loops
 from regard.decoding.generate import generate, search_translations, stream_all
@@ -41,7 +42,7 @@ def petit() -> Model:
 def endless(kind: Literal["decoder", "encoder-decoder"] = "encoder-decoder", **changes: Any) -> Model:
     """A small model whose texts never end by themselves."""
     torch.manual_seed(0)
-    tokenizer = Tokenizer.train(["Le petit chat noir dort."] * 3, 320)
+    tokenizer = train_tokenizer(["Le petit chat noir dort."] * 3, 320)
     small = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0}
     config = regard.ModelConfig(kind=kind, vocab_size=tokenizer.size, **small | changes)
     return Model(regard.build(config).eval(), tokenizer, SpecialIds(start=tokenizer.pad))
@@ -162,7 +163,7 @@ def test_leaving_and_the_deadline_stop_the_work(recorded: bool) -> None:
 
 def panicking(model: Model) -> Model:
     """The model with a pattern in its tokenizer that gives up on thirty times x."""
-    assert model.tokenizer is not None
+    assert isinstance(model.tokenizer, HuggingFaceTokenizer)
     split = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
     model.tokenizer.engine.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False)])
     return model

@@ -14,7 +14,7 @@ from PIL import Image
 
 import regard
 from regard.config import SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.attention_maps import Attention
 from regard.decoding.text_model import Model
 from regard.model.transformer import build
@@ -33,7 +33,7 @@ REFUSED = "Failed to load resource"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     torch.manual_seed(0)
-    tokenizer = Tokenizer.train(["the cat sleeps on the mat", "a dog sings and the cat sleeps"] * 4, 320)
+    tokenizer = train_tokenizer(["the cat sleeps on the mat", "a dog sings and the cat sleeps"] * 4, 320)
     folder = tmp_path_factory.mktemp("models")
     for name, layers in (("writer", 2), ("deep", 30)):
         network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64, layers=layers)).eval()

@@ -27,8 +27,9 @@ import torch
 
 import regard
 from regard.config import SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
+from regard.errors import RegardError
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import build
 from regard.storage import model_folder as store
@@ -686,26 +687,26 @@ def charsmap(replacement: bytes) -> str:
 
 
 ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "no model": (lambda t: t.pop("model"), "tokenizer.json is no tokenizer"),
-    "a model that is a number": (lambda t: t.update(model=5), "tokenizer.json is no tokenizer"),
+    "no model": (lambda t: t.pop("model"), "tokenizer.json is not a valid tokenizer"),
+    "a model that is a number": (lambda t: t.update(model=5), "tokenizer.json is not a valid tokenizer"),
     "an unknown model": (lambda t: t["model"].update(type="Evil"), "its model is of the unknown type 'Evil'"),
-    "a vocabulary of texts": (lambda t: t["model"].update(vocab={"a": "b"}), "tokenizer.json is no tokenizer"),
-    "an id of 2^32": (lambda t: t["model"]["vocab"].update(zz=2**32), "tokenizer.json is no tokenizer"),
-    "a negative id": (lambda t: t["model"]["vocab"].update(zz=-1), "tokenizer.json is no tokenizer"),
-    "a float id": (lambda t: t["model"]["vocab"].update(zz=1.5), "tokenizer.json is no tokenizer"),
-    "merges of what is not there": (lambda t: t["model"].update(merges=[["evil", "x"]]), "is no tokenizer"),
-    "merges of three": (lambda t: t["model"].update(merges=[["a", "b", "c"]]), "is no tokenizer"),
+    "a vocabulary of texts": (lambda t: t["model"].update(vocab={"a": "b"}), "tokenizer.json is not a valid tokenizer"),
+    "an id of 2^32": (lambda t: t["model"]["vocab"].update(zz=2**32), "tokenizer.json is not a valid tokenizer"),
+    "a negative id": (lambda t: t["model"]["vocab"].update(zz=-1), "tokenizer.json is not a valid tokenizer"),
+    "a float id": (lambda t: t["model"]["vocab"].update(zz=1.5), "tokenizer.json is not a valid tokenizer"),
+    "merges of what is not there": (lambda t: t["model"].update(merges=[["evil", "x"]]), "is not a valid tokenizer"),
+    "merges of three": (lambda t: t["model"].update(merges=[["a", "b", "c"]]), "is not a valid tokenizer"),
     "an unknown normalizer": (
         lambda t: t.update(normalizer={"type": "Evil"}),
         "its normalizer has a step of the unknown type 'Evil'",
     ),
     "a broken pattern": (
         lambda t: t.update(normalizer={"type": "Replace", "pattern": {"Regex": "("}, "content": ""}),
-        "is no tokenizer",
+        "is not a valid tokenizer",
     ),
     "a broken table": (
         lambda t: t.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
-        "is no tokenizer",
+        "is not a valid tokenizer",
     ),
     "a template without its token": (
         lambda t: t.update(
@@ -716,11 +717,11 @@ ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
                 "special_tokens": {},
             }
         ),
-        "is no tokenizer",
+        "is not a valid tokenizer",
     ),
-    "a version of tomorrow": (lambda t: t.update(version="9.0"), "is no tokenizer"),
-    "an added token without an id": (lambda t: t.update(added_tokens=[{"content": "x"}]), "is no tokenizer"),
-    "an added token of a number": (lambda t: t.update(added_tokens=[added(5)]), "is no tokenizer"),
+    "a version of tomorrow": (lambda t: t.update(version="9.0"), "is not a valid tokenizer"),
+    "an added token without an id": (lambda t: t.update(added_tokens=[{"content": "x"}]), "is not a valid tokenizer"),
+    "an added token of a number": (lambda t: t.update(added_tokens=[added(5)]), "is not a valid tokenizer"),
     "an added token of 10 MB": (lambda t: t["added_tokens"].append(added("x" * 10**7)), "a text of more than"),
     "many long added tokens": (
         lambda t: t["added_tokens"].extend(added("x" * 100_000 + str(i)) for i in range(20)),
@@ -823,17 +824,17 @@ def enter_engines() -> None:
 enter_engines()
 
 
-@case("gpt2", "tokenizer_config.json: its eos_token is no text")
+@case("gpt2", "tokenizer_config.json: eos_token must be a string")
 def a_token_that_is_a_list(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"eos_token": ["</s>"]}')
 
 
-@case("gpt2", "tokenizer_config.json: its eos_token is no text")
+@case("gpt2", "tokenizer_config.json: eos_token must be a string")
 def a_token_without_content(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"eos_token": {"lstrip": true}}')
 
 
-@case("gpt2", "special_tokens_map.json: its pad_token is no text")
+@case("gpt2", "special_tokens_map.json: pad_token must be a string")
 def a_token_of_old_that_is_a_number(folder: Path) -> None:
     (folder / "special_tokens_map.json").write_text('{"pad_token": 5}')
 
@@ -859,11 +860,11 @@ def a_first_token_that_is_an_object(folder: Path) -> None:
 
 
 VOCABULARIES: dict[str, tuple[bytes, str]] = {
-    "float ids": (b'{"</s>": 0.0, "<unk>": 1}', "vocab.json must give each piece its id"),
-    "negative ids": (b'{"</s>": -1, "<unk>": 1}', "vocab.json must give each piece its id"),
-    "huge ids": (b'{"</s>": 1000000000000, "<unk>": 1}', "vocab.json must give each piece its id"),
-    "true ids": (b'{"</s>": true, "<unk>": 1}', "vocab.json must give each piece its id"),
-    "lists": (b'{"</s>": [0], "<unk>": 1}', "vocab.json must give each piece its id"),
+    "float ids": (b'{"</s>": 0.0, "<unk>": 1}', "vocab.json must map each piece to its id"),
+    "negative ids": (b'{"</s>": -1, "<unk>": 1}', "vocab.json must map each piece to its id"),
+    "huge ids": (b'{"</s>": 1000000000000, "<unk>": 1}', "vocab.json must map each piece to its id"),
+    "true ids": (b'{"</s>": true, "<unk>": 1}', "vocab.json must map each piece to its id"),
+    "lists": (b'{"</s>": [0], "<unk>": 1}', "vocab.json must map each piece to its id"),
     "no end": (b'{"<unk>": 1}', "vocab.json has no </s>"),
     "a list": (b'["</s>", "<unk>"]', "vocab.json holds a list"),
     "deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "vocab.json is nested too deeply"),
@@ -884,7 +885,7 @@ def enter_vocabularies() -> None:
             def garbage(folder: Path, name: str = name, content: bytes = content) -> None:
                 (folder / name).write_bytes(content)
 
-            case("marian", "is no SentencePiece model", f"{name}: {label}")(garbage)
+            case("marian", "is not a SentencePiece model", f"{name}: {label}")(garbage)
 
 
 enter_vocabularies()
@@ -909,7 +910,7 @@ def varint(number: int) -> bytes:
     return bytes([number]) if number < 128 else bytes([number % 128 + 128]) + varint(number // 128)
 
 
-@case("marian", "lacks target.spm of OPUS-MT's tokenizer")
+@case("marian", "has no target.spm, which an OPUS-MT tokenizer needs")
 def half_a_tokenizer(folder: Path) -> None:
     (folder / "target.spm").unlink()
 
@@ -1041,7 +1042,7 @@ def make_valid(root: Path) -> None:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    tokenizer = Tokenizer.train(SENTENCES, 320)
+    tokenizer = train_tokenizer(SENTENCES, 320)
     gpt2 = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=tokenizer.size, n_embd=8, n_layer=1, n_head=2, n_positions=16, eos_token_id=0, bos_token_id=0
@@ -1114,7 +1115,7 @@ def refused(folder: Path, each: Case) -> None:
         with pytest.raises(ValueError, match=r".") as caught:
             load()
         said = str(caught.value)
-        assert caught.type is ValueError, f"{caught.type}: {said}"
+        assert caught.type is RegardError, f"{caught.type}: {said}"
         assert re.search(message, said, re.S), f"it says {said[:600]!r}, not {message!r}"
         assert len(said) < 1_500
         assert str(folder) in said

@@ -20,14 +20,15 @@ from safetensors.torch import load_file
 
 from regard.atomic_files import new_folder
 from regard.config import SpecialIds
-from regard.data.tokenizer import Tokenizer
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
 from regard.model.transformer import build
 from regard.storage import model_folder as store
 from regard.storage.weights import open_weights, weights_digest, write_weights
 from tests.support.oracles import small
 
-TOKENIZER = Tokenizer.train(["Le chat noir dort.", "The black cat sleeps."], 259)
+TOKENIZER = train_tokenizer(["Le chat noir dort.", "The black cat sleeps."], 259)
 SPECIAL = SpecialIds(
     end=(TOKENIZER.end, 5), start=TOKENIZER.pad, separator=TOKENIZER.separator, suppressed=(TOKENIZER.pad, 7)
 )
@@ -369,7 +370,7 @@ def full_disk(*_: object, **__: object) -> None:
 FAILURES: dict[str, tuple[object, str]] = {
     "text": (Path, "write_text"),
     "weights": (store, "write_weights"),
-    "tokenizer": (Tokenizer, "save"),
+    "tokenizer": (HuggingFaceTokenizer, "save"),
     "manifest": (store, "write_manifest"),
     "digest": (store, "digest"),
     "flush": (os, "fsync"),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import regard
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
 from regard.server.app import create_app
 from regard.server.guards import Rules, rules
@@ -82,7 +82,7 @@ WORDS = "Le petit chat noir dort. The small black cat is sleeping. Once upon a t
 def language_model(seed: int = 0) -> Model:
     """A small one that learned nothing: what it says is noise, and always the same."""
     torch.manual_seed(seed)
-    tokenizer = Tokenizer.train([WORDS] * 3, 320)
+    tokenizer = train_tokenizer([WORDS] * 3, 320)
     config = regard.ModelConfig(
         kind="decoder", vocab_size=tokenizer.size, d_model=32, heads=2, layers=2, d_ff=64, dropout=0.0
     )

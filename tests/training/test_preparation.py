@@ -18,7 +18,9 @@ import regard
 from regard.config import SpecialIds
 from regard.data.batches import IGNORE, Batch, Batches
 from regard.data.corpus import Corpus
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
 from regard.petit import Pair, pairs
 from regard.petit import corpus_files as files
@@ -128,7 +130,9 @@ def test_a_translator_learns_what_it_is_asked(packed: bool, cache: Path) -> None
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
         target = tokenizer.encode(pair.english)
-        wanted[(special.start, *target), (*target, *special.end), tuple(tokenizer.framed(pair.french))] += 1
+        wanted[
+            (special.start, *target), (*target, *special.end), tuple(tokenizer.encode_with_template(pair.french))
+        ] += 1
     found = Counter(tuple(map(tuple, each)) for batch in an_epoch(task.batches) for each in sentences(batch))
     assert found == wanted
 
@@ -139,7 +143,7 @@ def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
     tokenizer, special = task.tokenizer, task.special
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
-        source, target = tokenizer.framed(pair.french), tokenizer.encode(pair.english)
+        source, target = tokenizer.encode_with_template(pair.french), tokenizer.encode(pair.english)
         silent = [IGNORE] * len(source)
         wanted[(*source, special.separator, *target), (*silent, *target, *special.end), ()] += 1
     epoch = an_epoch(task.batches)
@@ -159,7 +163,7 @@ def test_a_language_model_learns_french_sentences_apart(cache: Path) -> None:
     )
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
-        read = task.tokenizer.framed(pair.french)
+        read = task.tokenizer.encode_with_template(pair.french)
         wanted[tuple(read), (*read[1:], *task.special.end)] += 1
     assert found == wanted
     assert task.tokenizer.before == task.special.end
@@ -185,7 +189,7 @@ def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
     def rarest(tags: tuple[str, ...]) -> str:
         return sorted((tag for tag in tags if counts[tag]), key=lambda tag: (counts[tag], tag))[0] if tags else PLAIN
 
-    wanted = Counter((tuple(task.tokenizer.framed(pair.french)), rarest(pair.tags)) for pair in known)
+    wanted = Counter((tuple(task.tokenizer.encode_with_template(pair.french)), rarest(pair.tags)) for pair in known)
     names = task.about["classes"]
     found = Counter(
         (tuple(tokens), names[label])
@@ -208,7 +212,7 @@ def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
 def test_what_is_known_of_a_run(cache: Path) -> None:
     recipe = petit("encoder-decoder")
     task = make_task(recipe, cache, packed=False)
-    longest = max(len(task.tokenizer.framed(pair.french)) for pair in petit_pairs())
+    longest = max(len(task.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs())
     assert task.about["longest"] == longest == task.stored().max_source_tokens
     assert task.about["data"] == {"petit": PAIRS, "seed": 0, "train": PAIRS, "validation": DEV}
     assert task.about["languages"] == ["fr", "en"]
@@ -341,7 +345,7 @@ def test_validation_has_every_example_once(kind: str, packed: bool, tmp_path: Pa
     task = make_task(a_recipe(data, {"max_length": 30}, kind=kind), tmp_path / "cache", packed)
     assert task.validation is not None
     assert (task.count, task.left_out, task.validation.left_out) == (30, 2, 0)
-    assert task.about["longest"] == max(len(task.tokenizer.framed(text)) for text in short)
+    assert task.about["longest"] == max(len(task.tokenizer.encode_with_template(text)) for text in short)
     assert sum(len(sentences(batch)) for batch in an_epoch(task.validation)) == 32
     assert sum(len(sentences(batch)) for batch in an_epoch(task.batches)) == 30
     assert len(task.examples) == 32
@@ -389,7 +393,7 @@ def test_a_second_run_finds_what_the_first_has_made(cache: Path, monkeypatch: py
     def forbidden(*_: Any) -> Any:
         raise AssertionError("made again")
 
-    monkeypatch.setattr(Tokenizer, "train", forbidden)
+    monkeypatch.setattr(texts, "train_tokenizer", forbidden)
     monkeypatch.setattr(texts, "write_petit", forbidden)
     again = make_task(petit("encoder-decoder"), cache, packed=False)
     assert again.tokenizer.digest == first.tokenizer.digest
@@ -486,14 +490,14 @@ def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_p
     translator = make_task(a_recipe(start=str(tmp_path / "base")), cache, packed=True)
     assert translator.special.separator == base.tokenizer.separator
     batch = next(translator.batches.epoch(0))
-    french = {tuple(translator.tokenizer.framed(pair.french)) for pair in petit_pairs()}
+    french = {tuple(translator.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
     for tokens, labels, _ in sentences(batch):
         cut = tokens.index(translator.special.separator)
         assert tuple(tokens[:cut]) in french  # </s> stays before every text
         assert labels[:cut] == [IGNORE] * cut
     assert translator.about["longest"] == max(map(len, french))
     classifier = make_task(a_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False)
-    framed = {tuple(classifier.tokenizer.framed(pair.french)) for pair in petit_pairs()}
+    framed = {tuple(classifier.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
     assert {tuple(tokens) for tokens, _, _ in sentences(next(classifier.batches.epoch(0)))} <= framed
     assert all(ids[0] == ids[-1] == base.special.end[0] for ids in framed)
     for task in (translator, classifier):
@@ -518,7 +522,7 @@ def without_separator() -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(special_tokens=["</s>", "<s>"], initial_alphabet=alphabet, show_progress=False)
     engine.train_from_iterator(["Il dort. Elle part."], trainer)
-    return Tokenizer(engine)
+    return HuggingFaceTokenizer(engine)
 
 
 def foreign(folder: Path, tokenizer: Tokenizer, special: SpecialIds, **changes: Any) -> str:
@@ -529,20 +533,22 @@ def foreign(folder: Path, tokenizer: Tokenizer, special: SpecialIds, **changes: 
 
 
 def test_what_stands_around_a_text_stays_as_berts_does(cache: Path, tmp_path: Path) -> None:
-    trained = Tokenizer.train(["Il dort. Elle part."], 300)
-    tokenizer = trained.frame(before=[1], after=[0])  # as [CLS] and [SEP]
+    trained = train_tokenizer(["Il dort. Elle part."], 300)
+    tokenizer = trained.with_template(before=[1], after=[0])  # as [CLS] and [SEP]
     start = foreign(tmp_path / "bert", tokenizer, SpecialIds(), kind="encoder", output_bias=True, pad=5)
     task = make_task(a_recipe(start=start, task="classification"), cache, packed=False)
     assert "head" not in task.about
     assert task.network.config.output_bias is False
     wanted = Counter((1, *trained.encode(pair.french), 0) for pair in petit_pairs())
     assert Counter(tuple(ids) for batch in an_epoch(task.batches) for ids, _, _ in sentences(batch)) == wanted
-    assert task.tokenizer.framed("Il") == [1, *trained.encode("Il"), 0]
+    assert task.tokenizer.encode_with_template("Il") == [1, *trained.encode("Il"), 0]
 
 
 def test_what_starts_a_text_stays_as_llamas_does(cache: Path, tmp_path: Path) -> None:
     trained = without_separator()
-    start = foreign(tmp_path / "llama", trained.frame(before=[1]), SpecialIds(end=(0,)), kind="decoder", pad=None)
+    start = foreign(
+        tmp_path / "llama", trained.with_template(before=[1]), SpecialIds(end=(0,)), kind="decoder", pad=None
+    )
     task = make_task(a_recipe(start=start, task="language"), cache, packed=True)
     assert task.special.end == (0, 1)  # a text is over where the next one starts
     assert all(tokens[0] == 1 for tokens, _, _ in sentences(next(task.batches.epoch(0))))
@@ -554,7 +560,7 @@ def test_what_starts_a_text_stays_as_llamas_does(cache: Path, tmp_path: Path) ->
 def test_a_model_without_a_separator_or_an_end(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = without_separator()
     start = foreign(tmp_path / "one", trained, SpecialIds(end=(0,)), kind="decoder")
-    monkeypatch.setattr(Tokenizer, "encode", lambda *_: [1, 2])
+    monkeypatch.setattr(HuggingFaceTokenizer, "encode", lambda *_: [1, 2])
     with pytest.raises(ValueError, match="no separator, no sep_token, and a line feed is 2 ids"):
         make_task(a_recipe(start=start), cache, packed=False)
     with pytest.raises(ValueError, match="no id that ends a text"):
