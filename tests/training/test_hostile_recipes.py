@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from regard import cli
 from regard.config import ModelConfig, Strict, preset
 from regard.decoding.options import Decoding
+from regard.errors import RegardError
 from regard.training import preparation as task
 from regard.training.preparation import check_memory
 from regard.training.recipe import Data, Recipe, TokenizerSection, Train
@@ -92,7 +93,7 @@ def test_a_hostile_recipe_is_refused_by_a_short_message(
     path = written(tmp_path, content)
     with pytest.raises(ValueError, match=message) as caught:
         read_recipe(str(path))
-    assert caught.type is ValueError
+    assert caught.type is RegardError
     assert str(path) in str(caught.value)
     assert len(str(caught.value)) <= 1_000
     monkeypatch.setattr(sys, "argv", ["regard", "train", str(path), "--out", str(tmp_path / "run")])
