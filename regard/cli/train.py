@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from regard.training.events import Watcher
     from regard.training.loop import Fit
     from regard.training.recipe import Recipe
 
@@ -58,7 +59,7 @@ def _train(
     recipe: "Recipe", folder: Path, resume: bool, fit: "Fit | None" = None, reference: Path | None = None
 ) -> None:
     """A run, shown as it goes, beside the reference if there is one; and its report."""
-    from regard.course.loss_comparison import beside, losses_of
+    from regard.course.loss_comparison import read_losses, with_reference_losses
     from regard.plots.console import console
     from regard.plots.run_report import write_report
     from regard.plots.training_display import Display
@@ -66,7 +67,9 @@ def _train(
     from regard.training.parallel import speaks
 
     with Display(console(), recipe=str(folder / "recipe.toml")) if speaks() else nullcontext() as display:
-        watchers = [] if display is None else [beside(display, losses_of(reference)) if reference else display]
+        watchers: list[Watcher] = []
+        if display is not None:
+            watchers = [with_reference_losses(display, read_losses(reference)) if reference else display]
         outcome = run(recipe, folder, resume, watchers, fit)
     if not outcome.first:
         return
@@ -81,11 +84,11 @@ def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) ->
     from copy import deepcopy
     from dataclasses import replace
 
-    from regard.course.loss_comparison import compared, losses_of
-    from regard.course.own_attention import checked_attention, put_to_work
+    from regard.course.loss_comparison import compare_losses, read_losses
+    from regard.course.own_attention import install_attention, load_checked_attention
     from regard.training.loop import check_folder
 
-    student = checked_attention(attention)
+    student = load_checked_attention(attention)
     precision = "float32" if recipe.train.precision == "auto" else recipe.train.precision
     recipe = replace(recipe, train=replace(recipe.train, compile=False, precision=precision))
     reference = folder.with_name(f"{folder.name}-reference")
@@ -93,13 +96,13 @@ def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) ->
         check_folder(recipe, folder, resume)
     typer.echo(f"{attention} is right. First a run with Regard's attention, to compare with: {reference}")
     try:  # what cannot be is refused before the first of two runs begins
-        _train(recipe, reference, resume, lambda network: put_to_work(student, deepcopy(network)))
+        _train(recipe, reference, resume, lambda network: install_attention(student, deepcopy(network)))
         typer.echo(f"Now the same with {attention}: {folder}")
-        _train(recipe, folder, resume, lambda network: put_to_work(student, network), reference)
+        _train(recipe, folder, resume, lambda network: install_attention(student, network), reference)
     except typer.Exit:
         typer.echo("To go on with both runs: the same command again, with --resume")
         raise
-    typer.echo(f"\n{compared(losses_of(folder), losses_of(reference))}")
+    typer.echo(f"\n{compare_losses(read_losses(folder), read_losses(reference))}")
     typer.echo(f"{folder} holds an ordinary model, with the weights that your attention learned.")
 
 

@@ -1,1 +1,1 @@
-"""Assignments, references, checks, and the names of mistakes."""
+"""Assignments on the Transformer, and a checker that runs a student's solution and names its mistakes."""

@@ -1,10 +1,10 @@
-"""An assignment is a folder: what a student is given, a right answer, the known ways to go wrong, what is looked at.
+"""An assignment: a folder with a starter, a reference solution, known mistakes, and probes that test a solution.
 
-assignment.toml   title, the names that a solution defines, points, the words of shape comments
-starter.py        what the student is given: docstrings and gaps
-reference.py      a right answer
-variants.toml     each misconception as a few edits of the reference
-probes.py         functions that put a solution to work and return what they saw
+assignment.toml   title, names that a solution must define, points, sizes used in shape comments
+starter.py        what the student starts from: docstrings and gaps
+reference.py      a correct solution
+variants.toml     each known mistake, as a few edits of the reference
+probes.py         functions that run a solution and return the values to compare
 """
 
 import importlib.util
@@ -22,135 +22,147 @@ from torch import Tensor
 from regard.config import did_you_mean
 from regard.errors import RegardError
 
-HERE = Path(__file__).parent / "assignments"
+ASSIGNMENTS_FOLDER = Path(__file__).parent / "assignments"
+"""The folder of the bundled assignments."""
 
 Names = Mapping[str, Any]
-"""what a solution's file defines"""
+"""The names that a solution's file defines, with their values."""
 Probe = Callable[[Names], dict[str, Tensor]]
-"""what is seen of a solution, by name; the same numbers for every right one, however it is written"""
+"""A function that runs a solution and returns named values, which are the same for every correct solution."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A known misconception, as a person is told of it."""
+    """A known misconception, as it is explained to a student."""
 
     id: str
     title: str
-    """what the code does, in a few words"""
+    """What the code does wrong, in a few words."""
     why: str
-    """what comes of it, in a sentence or two"""
+    """The consequence, in one or two sentences."""
     question: str
-    """what to ask oneself: it leads to the mistake without giving the answer away"""
+    """A question that leads to the mistake without giving the answer away."""
 
 
-@dataclass(frozen=True, eq=False)  # told apart by what they are, not by their texts: pairs of them are looked up often
+@dataclass(frozen=True, eq=False)  # compared by identity, which is fast: pairs of variants are looked up often
 class Variant:
-    """The reference with one mistake made on purpose."""
+    """The reference with one deliberate mistake."""
 
     mistake: str
-    """the id of what it shows"""
+    """The id of the mistake that this variant makes."""
     edits: tuple[tuple[str, str], ...]
-    """texts of the reference, each found there once, and what stands in their place"""
+    """Pairs of a text that occurs exactly once in the reference and its replacement."""
 
     def applied_to(self, source: str) -> str:
-        """The reference with this mistake made; a ValueError when an edit's text is not there once."""
+        """The source with this mistake; a RegardError if the text of an edit does not occur exactly once."""
         for old, new in self.edits:
             if (count := source.count(old)) != 1:
-                raise RegardError(f"the variant {self.mistake} replaces {old!r}, which stands there {count} times")
+                raise RegardError(
+                    f"variant {self.mistake} replaces {old!r}, which must occur once in the source but occurs "
+                    f"{count} times"
+                )
             source = source.replace(old, new)
         return source
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A folder of an assignment, read."""
+    """The contents of an assignment's folder."""
 
     folder: Path
     title: str
     defines: tuple[str, ...]
-    """names that a solution defines at its top, by which a file is known"""
+    """Names that a solution defines at the top level, by which the assignment of a file is recognised."""
     points: Mapping[str, int | float]
-    """for each probe"""
+    """Points for each probe."""
     stages: tuple[str, ...]
-    """the reference's variables in the order in which they come about, stage by stage"""
+    """Variables of the reference in the order in which they are computed, stage by stage."""
     sizes: Mapping[str, int]
-    """the words of shape comments, and how large each is in the example"""
-    says: Mapping[str, str] = field(default_factory=dict)
-    """the stages in plain words, for who does not know the reference's variables"""
+    """Dimension names for shape comments, with their sizes in the example."""
+    stage_descriptions: Mapping[str, str] = field(default_factory=dict)
+    """A plain-English description of each stage, for students who have not seen the reference."""
     style_points: int | float = 0
-    """for a file without style remarks"""
+    """Points for a file without style remarks."""
     brevity_points: int | float = 0
-    """for a right solution whose longest function has at most `brevity_lines` lines of code"""
+    """Points for a correct solution whose longest function has at most `brevity_lines` lines of code."""
     brevity_lines: int = 0
 
-    def said(self, stage: str) -> str:
-        """A stage in plain words; its name where there are none."""
-        return self.says.get(stage, stage)
+    def describe_stage(self, stage: str) -> str:
+        """The description of a stage, or the variable's name if it has none."""
+        return self.stage_descriptions.get(stage, stage)
 
     @property
     def name(self) -> str:
-        """How it is called: as its folder."""
+        """The name of the assignment, which is its folder's."""
         return self.folder.name
+
+    @property
+    def max_points(self) -> float:
+        """The total number of points that a solution can get."""
+        return float(sum(self.points.values()) + self.style_points + self.brevity_points)
 
     @cached_property
     def reference(self) -> str:
-        """The right answer's source."""
+        """The source of a correct solution."""
         return (self.folder / "reference.py").read_text(encoding="utf-8")
 
     @cached_property
     def starter(self) -> str:
-        """What the student is given."""
+        """The source that the student starts from."""
         return (self.folder / "starter.py").read_text(encoding="utf-8")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The known ways to go wrong."""
-        told = tomllib.loads((self.folder / "variants.toml").read_text(encoding="utf-8"))
-        return tuple(
-            Variant(each["mistake"], tuple((old, new) for old, new in each["edits"])) for each in told["variant"]
-        )
+        """The reference with each of the known mistakes."""
+        tables = _read_toml(self.folder / "variants.toml")["variant"]
+        return tuple(Variant(table["mistake"], tuple((old, new) for old, new in table["edits"])) for table in tables)
 
     @cached_property
     def probes(self) -> dict[str, Probe]:
-        """What is looked at: the public functions of `probes.py`, in their order; `example` is the one told about."""
-        module = _module(f"regard_probes_{self.name.replace('-', '_')}", self.folder / "probes.py")
-        own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
-        return {name: each for name, each in own.items() if callable(each) and not name.startswith("_")}
+        """The public functions of `probes.py`, in their order. The one called `example` is shown to the student."""
+        module = _import_file(f"regard_probes_{self.name.replace('-', '_')}", self.folder / "probes.py")
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+        }
 
 
-def assignments(folder: Path = HERE) -> list[Assignment]:
-    """All assignments of a course, in its order; a ValueError where there is none."""
-    if not folder.is_dir() or not any(folder.glob("*/assignment.toml")):
-        raise RegardError(f"{folder} holds no assignment: each is a folder in it, with an assignment.toml")
-    found = sorted(folder.glob("*/assignment.toml"), key=lambda path: (_toml(path).get("order", 0), path.parent.name))
-    return [read(path.parent) for path in found]
+def load_assignments(course: Path = ASSIGNMENTS_FOLDER) -> list[Assignment]:
+    """All assignments of a course, in the course's order; a RegardError if the folder has none."""
+    paths = list(course.glob("*/assignment.toml")) if course.is_dir() else []
+    if not paths:
+        raise RegardError(f"{course} contains no assignments: each one is a subfolder with an assignment.toml file")
+    paths.sort(key=lambda path: (_read_toml(path).get("order", 0), path.parent.name))
+    return [read_assignment(path.parent) for path in paths]
 
 
-def read(folder: Path) -> Assignment:
-    """The assignment of a folder."""
-    told = _toml(folder / "assignment.toml")
-    told.pop("order", None)
+def load_assignment(name: str, course: Path = ASSIGNMENTS_FOLDER) -> Assignment:
+    """The assignment with this name; a RegardError that suggests a similar name if there is none."""
+    by_name = {assignment.name: assignment for assignment in load_assignments(course)}
+    if name not in by_name:
+        raise RegardError(f"there is no assignment {name!r}: {did_you_mean(name, list(by_name))}")
+    return by_name[name]
+
+
+def read_assignment(folder: Path) -> Assignment:
+    """The assignment in this folder."""
+    settings = _read_toml(folder / "assignment.toml")
+    settings.pop("order", None)
+    settings["stage_descriptions"] = settings.pop("says", {})
     for name in ("defines", "stages"):
-        told[name] = tuple(told[name])
-    return Assignment(folder, **told)
+        settings[name] = tuple(settings[name])
+    return Assignment(folder, **settings)
 
 
-def assignment(name: str, folder: Path = HERE) -> Assignment:
-    """The assignment of this name; a ValueError that knows the others when there is none."""
-    known = {each.name: each for each in assignments(folder)}
-    if name not in known:
-        raise RegardError(f"there is no assignment {name!r}: {did_you_mean(name, list(known))}")
-    return known[name]
-
-
-def _toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _module(name: str, path: Path) -> ModuleType:
+def _import_file(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise RegardError(f"{path} cannot be imported: is it a Python file?")
+        raise RegardError(f"{path} cannot be imported: it is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""A solution, checked: which assignment it answers, what it does, which mistake it makes, its points and remarks."""
+"""Check a solution: which assignment it answers, what it gets right, which mistake it makes, its points and remarks."""
 
 import difflib
 import threading
@@ -7,177 +7,197 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from regard.course.assignment import HERE, Assignment, Mistake, assignment, assignments
-from regard.course.diagnose import Diagnosis, bench_of, diagnose
-from regard.course.missing_returns import KIND, told_of_returns
-from regard.course.mistake_catalogue import bank
-from regard.course.notebook import Solution, read_solution
-from regard.course.observe import Failure, Observed
-from regard.course.sandbox import Limits, observe_apart
-from regard.course.shape_comments import Remark, shape_remarks
+from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Mistake, load_assignment, load_assignments
+from regard.course.diagnose import Diagnosis, diagnose, matcher_for
+from regard.course.missing_returns import NO_RETURN, explain_missing_returns
+from regard.course.mistake_catalogue import load_catalogue
+from regard.course.observe import Failure, SolutionRun
+from regard.course.shape_comments import ShapeRemark, shape_remarks
+from regard.course.solution_file import Solution, read_solution
+from regard.course.solution_process import Limits
+from regard.course.solution_runner import observe_in_subprocess
 from regard.course.style import StyleRemark, longest_function, style_remarks
-from regard.course.unfinished import gaps, is_same_code
+from regard.course.unfinished import find_gaps, is_same_code
 from regard.course.worked_example import wrong_shapes
 from regard.errors import RegardError
 
-ENOUGH = 0.5
-"""of an assignment's names: a file that defines so many of them is meant for it"""
-MOST_NEAR = 2
-"""names that are nearly right, of those that are told"""
-_ALONE = threading.Lock()
-"""the reference and its variants run in this process, where chance is common to all"""
+MIN_SHARE_OF_NAMES = 0.5
+"""Minimum share of an assignment's names that a file must define to count as a solution of it."""
+MAX_SIMILAR_NAMES = 2
+"""Maximum number of similar names in an error message."""
+_IN_PROCESS = threading.Lock()
+"""Held while the reference and variants run in this process, whose random state is shared by all threads."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """All that is said of a solution."""
+class CheckReport:
+    """Everything that was found out about a solution."""
 
     path: Path
     assignment: Assignment
     solution: Solution
-    seen: Observed
-    right: Observed
-    """what was seen of the reference"""
+    run: SolutionRun
+    reference: SolutionRun
+    """The run of the reference solution."""
     diagnosis: Diagnosis
-    bank: Mapping[str, Mistake]
+    catalogue: Mapping[str, Mistake]
     missing: tuple[str, ...]
-    """names that it should define and does not"""
+    """Names that the solution should define but does not."""
     gaps: tuple[tuple[str, int], ...]
-    """functions that are still to be written, with their lines"""
+    """Functions that still have to be written, with their lines."""
     begun: bool
-    """not so of the starter as it was given"""
-    shapes: tuple[Remark, ...]
+    """Whether the file differs from the starter."""
+    shapes: tuple[ShapeRemark, ...]
     style: tuple[StyleRemark, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether all is right."""
+        """Whether the solution is correct."""
         return self.diagnosis.passed
 
     @property
     def ran(self) -> bool:
         """Whether the file could be run at all."""
-        return "" not in self.seen.failures
+        return "" not in self.run.failures
 
     @property
     def status(self) -> int:
-        """The command's: 0 when all is right, 1 when something is not, 2 when the file could not be run."""
-        return 0 if self.passed else 1 if self.ran else 2
+        """The exit status of the command: 0 if correct, 1 if not, 2 if the file could not be run."""
+        if self.passed:
+            return 0
+        return 1 if self.ran else 2
 
     @property
     def marks(self) -> dict[str, tuple[float, float]]:
-        """Points got and points to get: of each probe, then of style and of brevity where they carry some."""
-        of, right = self.assignment, self.diagnosis.right
-        marks = {name: (float(points) if name in right else 0.0, float(points)) for name, points in of.points.items()}
-        if of.style_points:
-            has_style = self.style_counts and not self.style
-            marks["style"] = (float(of.style_points) if has_style else 0.0, float(of.style_points))
-        if of.brevity_points:
-            marks["brevity"] = (float(of.brevity_points) if self.is_brief else 0.0, float(of.brevity_points))
-        return marks
+        """Points scored and points possible, for each probe and then for style and brevity if they carry points."""
+        assignment = self.assignment
+        is_right = {probe: probe in self.diagnosis.right for probe in assignment.points}
+        possible = {probe: float(points) for probe, points in assignment.points.items()}
+        if assignment.style_points:
+            is_right["style"], possible["style"] = self.style_counts and not self.style, float(assignment.style_points)
+        if assignment.brevity_points:
+            is_right["brevity"], possible["brevity"] = self.is_brief, float(assignment.brevity_points)
+        return {name: (points if is_right[name] else 0.0, points) for name, points in possible.items()}
 
     @property
     def style_counts(self) -> bool:
-        """Whether there is enough to have a style: some probe is right, and nothing is left to be written."""
+        """Whether there is enough code to judge its style: at least one probe is right and no gap is left."""
         return self.diagnosis.points > 0 and not self.gaps
 
     @property
     def is_brief(self) -> bool:
-        """Right, and no function of it longer than what the assignment calls brief."""
+        """Whether the solution is correct and no function is longer than the assignment's limit for brevity."""
         return self.passed and longest_function(self.solution.source) <= self.assignment.brevity_lines
 
     @property
     def points(self) -> float:
-        """All points got."""
-        return float(sum(got for got, _ in self.marks.values()))
+        """The total number of points scored."""
+        return float(sum(scored for scored, _ in self.marks.values()))
 
     @property
-    def most_points(self) -> float:
-        """All points to get."""
-        return float(sum(most for _, most in self.marks.values()))
+    def max_points(self) -> float:
+        """The total number of points possible."""
+        return float(sum(possible for _, possible in self.marks.values()))
 
     @property
     def wrong_shapes(self) -> dict[tuple[str, str], tuple[list[int], list[int]]]:
-        """Of values that have another shape than they should: the shape expected, and the shape got."""
-        return wrong_shapes(self.seen, self.right)
+        """The expected and the actual shape of each value with a wrong shape."""
+        return wrong_shapes(self.run, self.reference)
+
+    def title_of(self, mistake_id: str) -> str:
+        """The title of a mistake, or its id if the catalogue does not have it."""
+        return self.catalogue[mistake_id].title if mistake_id in self.catalogue else mistake_id
 
 
-def check(path: Path, name: str | None = None, course: Path = HERE, limits: Limits | None = None) -> Report:
-    """Check a solution; of which assignment, its names tell if nothing does. A ValueError where that cannot be told."""
+def check(
+    path: Path, name: str | None = None, course: Path = ASSIGNMENTS_FOLDER, limits: Limits | None = None
+) -> CheckReport:
+    """Check a solution of the named assignment, or of the one whose names it defines; a RegardError if none fits."""
     solution = read_solution(path)
-    of = assignment(name, course) if name else answered(solution, path, course)
-    with ThreadPoolExecutor(1) as apart:
-        running = apart.submit(observe_apart, path, of, limits or Limits())
-        with _ALONE:
-            bench_of(of).prepare(running.done)
-        seen = running.result()
-    with _ALONE:
-        told = diagnose(seen, of, solution.source)
-        told = replace(told, failures=told_of_returns(told.failures, solution.source, of.reference))
-        right = bench_of(of).right
-    ran = "" not in seen.failures
-    return Report(
+    assignment = load_assignment(name, course) if name else assignment_of(solution, path, course)
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(observe_in_subprocess, path, assignment, limits or Limits())
+        with _IN_PROCESS:
+            matcher_for(assignment).prepare(running.done)
+        run = running.result()
+    with _IN_PROCESS:
+        diagnosis = diagnose(run, assignment, solution.source)
+        failures = explain_missing_returns(diagnosis.failures, solution.source, assignment.reference)
+        reference = matcher_for(assignment).reference
+    ran = "" not in run.failures
+    return CheckReport(
         path=path,
-        assignment=of,
+        assignment=assignment,
         solution=solution,
-        seen=seen,
-        right=right,
-        diagnosis=told,
-        bank=bank(course),
-        missing=tuple(each for each in of.defines if each not in solution.names),
-        gaps=tuple(gaps(solution.source)),
-        begun=not is_same_code(solution.source, of.starter),
-        shapes=tuple(shape_remarks(solution.source, seen.held, of.sizes)) if ran else (),
+        run=run,
+        reference=reference,
+        diagnosis=replace(diagnosis, failures=failures),
+        catalogue=load_catalogue(course),
+        missing=tuple(name for name in assignment.defines if name not in solution.names),
+        gaps=tuple(find_gaps(solution.source)),
+        begun=not is_same_code(solution.source, assignment.starter),
+        shapes=tuple(shape_remarks(solution.source, run.traced, assignment.sizes)) if ran else (),
         style=tuple(style_remarks(solution.source, bool(solution.cells))) if ran else (),
     )
 
 
 class UnknownAssignmentError(RegardError):
-    """A file that answers no assignment; `why` says so without the names that were looked for."""
+    """A file that does not answer any assignment. `reason` is the message without the list of expected names."""
 
-    def __init__(self, message: str, why: str) -> None:
+    def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
-        self.why = why
+        self.reason = reason
 
 
-def answered(solution: Solution, path: Path, course: Path = HERE) -> Assignment:
-    """The assignment that a solution answers; where nothing tells, what it lacks to be Python comes first."""
+def assignment_of(solution: Solution, path: Path, course: Path = ASSIGNMENTS_FOLDER) -> Assignment:
+    """The assignment that a solution answers. If none is recognised, a syntax error is reported first."""
     try:
-        return find_assignment(solution.names, assignments(course), path)
+        return identify_assignment(solution.names, load_assignments(course), path)
     except UnknownAssignmentError:
-        if (broken := solution.syntax_error) is None:
+        if (syntax_error := solution.syntax_error) is None:
             raise
-        said = f"{solution.where(broken[0])}: SyntaxError: {broken[1]}"
-        raise UnknownAssignmentError(f"{path}, {said}", said) from None
+        line, message = syntax_error
+        reason = f"{solution.where(line)}: SyntaxError: {message}"
+        raise UnknownAssignmentError(f"{path}, {reason}", reason) from None
 
 
-def find_assignment(names: frozenset[str], among: Sequence[Assignment], path: Path) -> Assignment:
-    """The assignment whose names a file defines: all of them, else the most, if those are enough."""
-    shares = [(len(names.intersection(each.defines)) / len(each.defines), len(each.defines), each) for each in among]
-    best = max(shares, key=lambda each: each[:2], default=None)
-    if best is not None and best[0] >= ENOUGH:
-        return best[2]
-    wanted = sorted({name for each in among for name in each.defines})
-    near = [
-        f"{name} is near {close[0]}" for name in sorted(names) if (close := difflib.get_close_matches(name, wanted))
+def identify_assignment(names: frozenset[str], candidates: Sequence[Assignment], path: Path) -> Assignment:
+    """The assignment with the largest share of its names defined, if the share is large enough."""
+    shares = [
+        (len(names.intersection(candidate.defines)) / len(candidate.defines), len(candidate.defines), candidate)
+        for candidate in candidates
     ]
-    looked = ", ".join(each.defines[0] + (" …" if len(each.defines) > 1 else "") for each in among)
-    hint = f" ({'; '.join(near[:MOST_NEAR])})" if near else ""
-    why = f"answers no assignment{hint}"
-    raise UnknownAssignmentError(f"{path.name} {why}. Looked for: {looked}; or name one by --assignment.", why)
+    best = max(shares, key=lambda share: share[:2], default=None)
+    if best is not None and best[0] >= MIN_SHARE_OF_NAMES:
+        return best[2]
+    wanted = sorted({name for candidate in candidates for name in candidate.defines})
+    similar = [
+        f"did you mean {close[0]} instead of {name}?"
+        for name in sorted(names)
+        if (close := difflib.get_close_matches(name, wanted))
+    ]
+    expected = ", ".join(
+        candidate.defines[0] + (" …" if len(candidate.defines) > 1 else "") for candidate in candidates
+    )
+    hint = f" ({' '.join(similar[:MAX_SIMILAR_NAMES])})" if similar else ""
+    reason = f"does not answer any assignment{hint}"
+    raise UnknownAssignmentError(
+        f"{path.name} {reason}. Expected one of: {expected}. Or choose an assignment with --assignment.", reason
+    )
 
 
-def explained(failure: Failure) -> str:
-    """An error in words that say what the checker wanted, where its class tells that."""
+def explain_failure(failure: Failure) -> str:
+    """An error in words that say what the checker expected, where the error's class tells."""
     message = failure.message
-    if failure.kind == KIND:
+    if failure.kind == NO_RETURN:
         return message
-    if failure.kind == "KeyError" and failure.line is None:
-        return f"{message} is not defined at the top of the file"
-    if failure.kind == "AttributeError" and failure.line is None:
-        return f"the checker looked for something that is not there: {message}"
-    if failure.kind == "TypeError" and failure.line is None:
-        return f"it cannot be called as the assignment says: {message}"
     if failure.kind == "NotImplementedError":
-        return "this part is still to be written"
+        return "this part still has to be written"
+    if failure.line is None:
+        if failure.kind == "KeyError":
+            return f"{message} is not defined at the top level of the file"
+        if failure.kind == "AttributeError":
+            return f"the checker needs an attribute that does not exist: {message}"
+        if failure.kind == "TypeError":
+            return f"it cannot be called the way the assignment describes: {message}"
     return f"{failure.kind}: {message}" if message else failure.kind

@@ -1,7 +1,7 @@
-"""Which mistake a solution makes: what was seen of it is compared with the reference and with every wrong variant.
+"""Which mistakes a solution makes, found by comparing its run with the reference's and with every variant's.
 
-A mistake is named only on positive evidence: all that was seen equals what the variant shows, and some value of it is
-not the reference's. Where two different mistakes show the same, neither is called certain.
+A mistake is named only on positive evidence: all of the solution's values equal the variant's, and at least one differs
+from the reference's. If two different mistakes give the same values, neither is called certain.
 """
 
 import math
@@ -13,224 +13,257 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 from regard.course.assignment import Assignment, Variant
-from regard.course.mistake_location import Stage, Text, leaves_traces, line_of, line_of_topic, stage_of
+from regard.course.mistake_location import (
+    StageProgress,
+    TracedSource,
+    find_mistake_line,
+    line_about,
+    shows_variant_values,
+    stage_progress,
+)
 from regard.course.numeric_equality import same, same_probe
-from regard.course.observe import EXAMPLE, Failure, Observed, observe
+from regard.course.observe import EXAMPLE, Failure, SolutionRun, observe
+from regard.errors import RegardError
 from regard.threads import one_thread
 
-PAIRS_SECONDS, TRACES_SECONDS, CHANGES_SECONDS, TWINS_SECONDS = 1.0, 0.5, 0.8, 0.4
-"""of this thread: for mistakes made two at a time, to find which pairs are likely by the numbers that they leave and by
-what they change, and for others that show the same"""
+PAIR_SECONDS = 1.0
+"""CPU time for trying pairs of mistakes."""
+TRACE_SECONDS = 0.5
+"""CPU time for finding the variants whose values the solution's lines produced."""
+PROBE_SECONDS = 0.8
+"""CPU time for running the probes on the variants, to rank pairs by what they change."""
+ALTERNATIVE_SECONDS = 0.4
+"""CPU time for finding other pairs that give the same values as the first one found."""
 
 
-Unlikely = tuple[bool, int, bool, int]
-"""how far a pair of mistakes is from what was seen: less comes first"""
+PairRank = tuple[bool, int, bool, int]
+"""How unlikely a pair of mistakes is. Lower ranks are tried first."""
 
 
 @dataclass(frozen=True)
-class Found:
+class MistakeMatch:
     """A mistake that a solution makes."""
 
     id: str
     line: int | None
-    """of the solution, most likely to hold it"""
+    """The line of the solution that most likely contains it."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known of a solution."""
+    """What the checker found out about a solution."""
 
     passed: bool
-    """all that was seen equals the reference's"""
-    mistakes: tuple[Found, ...]
+    """Whether all probes give the reference's values."""
+    mistakes: tuple[MistakeMatch, ...]
     possible: tuple[str, ...]
-    """ids of which one is made, where the numbers cannot tell which"""
-    progress: Stage | None
-    """how far the numbers are right, when no mistake was found"""
+    """Ids of mistakes of which one is made, if the values cannot tell which."""
+    progress: StageProgress | None
+    """How far the values are right, if no mistake was found."""
     right: tuple[str, ...]
-    """the probes that show what the reference shows"""
+    """The probes that give the reference's values."""
     points: float
-    """of those probes"""
+    """The points for those probes."""
     failures: dict[str, Failure]
 
     @property
     def stage(self) -> str | None:
-        """The first that differs, when no mistake was found."""
-        return None if self.progress is None else self.progress.name
+        """The first stage that differs, if no mistake was found."""
+        return None if self.progress is None else self.progress.first_wrong
 
 
 @one_thread()
-def diagnose(seen: Observed, of: Assignment, source: str = "") -> Diagnosis:
-    """Name the mistakes of a solution; with its source, its lines can be pointed at by their words too."""
-    bench = bench_of(of)
-    right = tuple(name for name in of.probes if same_probe(seen, bench.right, name))
-    points = float(sum(of.points.get(name, 0) for name in right))
-    failures = {name: each for name, each in seen.failures.items() if name not in right}
-    if len(right) == len(of.probes):
+def diagnose(run: SolutionRun, assignment: Assignment, source: str = "") -> Diagnosis:
+    """Name the mistakes of a solution. With its source, lines can also be found by their words."""
+    matcher = matcher_for(assignment)
+    right = tuple(probe for probe in assignment.probes if same_probe(run, matcher.reference, probe))
+    points = float(sum(assignment.points.get(probe, 0) for probe in right))
+    failures = {probe: failure for probe, failure in run.failures.items() if probe not in right}
+    if len(right) == len(assignment.probes):
         return Diagnosis(True, (), (), None, right, points, failures)
-    sets = bench.explanations(seen)
-    certain = _in_all([{variant.mistake for variant in each} for each in sets])
-    first = {variant.mistake: (variant, each) for each in reversed(sets) for variant in each}
-    found = tuple(Found(each, bench.line(seen, *first[each], source)) for each in first if each in certain)
+    explanations = matcher.explanations(run)
+    certain = _common_mistakes(explanations)
+    first = {variant.mistake: (variant, variants) for variants in reversed(explanations) for variant in variants}
+    mistakes = tuple(
+        MistakeMatch(mistake, matcher.mistake_line(run, *first[mistake], source))
+        for mistake in first
+        if mistake in certain
+    )
     possible = tuple(sorted(set(first) - certain))
-    progress = None if sets else bench.stage(seen)
-    return Diagnosis(False, found, possible, progress, right, points, failures)
+    progress = None if explanations else matcher.progress(run)
+    return Diagnosis(False, mistakes, possible, progress, right, points, failures)
 
 
-class Bench:
-    """An assignment's reference and its variants, each looked at once, and no further than is asked for."""
+class MistakeMatcher:
+    """Runs an assignment's reference and variants, each probe at most once and only when needed, and matches them."""
 
-    def __init__(self, of: Assignment) -> None:
-        self.of = of
-        self.glimpses: dict[tuple[str, str], Observed] = {}
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.runs: dict[tuple[str, str], SolutionRun] = {}
 
     @cached_property
-    def right(self) -> Observed:
-        """What is seen of the reference."""
-        return observe(self.of.reference, self.of)
+    def reference(self) -> SolutionRun:
+        """The run of the reference."""
+        return observe(self.assignment.reference, self.assignment)
 
-    def prepare(self, is_enough: Callable[[], bool]) -> None:
-        """Look at the reference, and at what most solutions are compared with, until that is enough."""
-        _ = self.right
-        for each in self.of.variants:
-            if is_enough():
+    def prepare(self, is_cancelled: Callable[[], bool]) -> None:
+        """Run the reference, and the example on each variant, until cancelled."""
+        _ = self.reference
+        for variant in self.assignment.variants:
+            if is_cancelled():
                 return
-            self._glimpse(each.applied_to(self.of.reference), EXAMPLE)
+            self._run_variant(variant, EXAMPLE)
 
-    def explanations(self, seen: Observed) -> list[tuple[Variant, ...]]:
-        """Each variant that shows all that was seen; if there is none, each pair of variants."""
-        wrong = self._wrong_probes(seen)
-        if not any(self._is_evidence(seen, name) for name in wrong):
-            return []  # errors alone: they have many causes
-        others = [name for name in self.of.probes if name not in wrong]
-        order = [*sorted(wrong, key=lambda name: not self._is_evidence(seen, name)), *others]
-        singles: list[tuple[Variant, ...]] = [(each,) for each in self.of.variants if self._shows(seen, order, each)]
-        return singles or self._pairs(seen, wrong, order)
+    def explanations(self, run: SolutionRun) -> list[tuple[Variant, ...]]:
+        """Each variant that gives all of the run's values; if there is none, each pair of variants that does."""
+        wrong = self._wrong_probes(run)
+        if not any(self._is_evidence(run, probe) for probe in wrong):
+            return []  # there are only errors, which have many possible causes
+        others = [probe for probe in self.assignment.probes if probe not in wrong]
+        order = [*sorted(wrong, key=lambda probe: not self._is_evidence(run, probe)), *others]
+        singles: list[tuple[Variant, ...]] = [
+            (variant,) for variant in self.assignment.variants if self._matches(run, order, variant)
+        ]
+        return singles or self._matching_pairs(run, wrong, order)
 
-    def line(self, seen: Observed, made: Variant, among: Sequence[Variant], source: str) -> int | None:
-        """The solution's line that most likely holds this mistake, among those that it makes."""
-        others = [each for each in among if each is not made]
-        without, with_it = (self._text(each) for each in (others, among))
-        solution = Text(source, seen.held)
-        return line_of(solution, with_it, without) or line_of_topic(solution, made.mistake)
+    def mistake_line(self, run: SolutionRun, variant: Variant, made: Sequence[Variant], source: str) -> int | None:
+        """The line of the solution that most likely contains a mistake, given all the mistakes that it makes."""
+        others = [other for other in made if other is not variant]
+        solution = TracedSource(source, run.traced)
+        line = find_mistake_line(solution, self._traced_source(made), self._traced_source(others))
+        return line or line_about(solution, variant.mistake)
 
-    def _text(self, made: Sequence[Variant]) -> Text:
-        """The reference with these mistakes, and what its lines hold."""
-        source = _with(made, self.of.reference) if made else self.of.reference
-        return Text(source or "", self._glimpse(source or "", EXAMPLE).held)
-
-    def stage(self, seen: Observed) -> Stage | None:
-        """The first stage that differs in the example."""
-        if same_probe(seen, self.right, EXAMPLE):
+    def progress(self, run: SolutionRun) -> StageProgress | None:
+        """How far the values of the example are right."""
+        if same_probe(run, self.reference, EXAMPLE):
             return None
-        return stage_of(seen.held, self.right.held, self.of.stages)
+        return stage_progress(run.traced, self.reference.traced, self.assignment.stages)
 
-    def _wrong_probes(self, seen: Observed) -> list[str]:
-        """Those that do not show what they show of the reference; the example last, since watching it takes time."""
-        wrong = [name for name in self.of.probes if not same_probe(seen, self.right, name)]
-        return sorted(wrong, key=lambda name: name == EXAMPLE)
+    def _traced_source(self, variants: Sequence[Variant]) -> TracedSource:
+        """The reference with these mistakes, and the tensors of its lines."""
+        source = _apply_all(variants, self.assignment.reference) if variants else self.assignment.reference
+        return TracedSource(source or "", self._run_probe(source or "", EXAMPLE).traced)
 
-    def _is_evidence(self, seen: Observed, name: str) -> bool:
-        """Whether a probe gave values where the reference does, and some of them are other ones."""
-        expected, got = self.right.values.get(name, {}), seen.values.get(name, {})
-        return any(key in expected and not same(value, expected[key]) for key, value in got.items())
+    def _wrong_probes(self, run: SolutionRun) -> list[str]:
+        """Probes that do not give the reference's values; the example last, since tracing it is slow."""
+        wrong = [probe for probe in self.assignment.probes if not same_probe(run, self.reference, probe)]
+        return sorted(wrong, key=lambda probe: probe == EXAMPLE)
 
-    def _shows(self, seen: Observed, probes: Sequence[str], *made: Variant) -> bool:
-        """Whether the reference with these mistakes shows all that was seen; given up at the first difference."""
-        source = _with(made, self.of.reference)
-        return source is not None and all(same_probe(seen, self._glimpse(source, name), name) for name in probes)
+    def _is_evidence(self, run: SolutionRun, probe: str) -> bool:
+        """Whether a probe gave values and at least one differs from the reference's."""
+        expected, values = self.reference.values.get(probe, {}), run.values.get(probe, {})
+        return any(key in expected and not same(value, expected[key]) for key, value in values.items())
 
-    def _glimpse(self, source: str, probe: str) -> Observed:
-        """What one probe sees of a source."""
-        if (source, probe) not in self.glimpses:
-            narrow = replace(self.of)
-            vars(narrow)["probes"] = {probe: self.of.probes[probe]}  # where cached_property keeps it
-            self.glimpses[source, probe] = observe(source, narrow)
-        return self.glimpses[source, probe]
+    def _matches(self, run: SolutionRun, probes: Sequence[str], *variants: Variant) -> bool:
+        """Whether the reference with these mistakes gives the run's values; stops at the first difference."""
+        source = _apply_all(variants, self.assignment.reference)
+        return source is not None and all(same_probe(run, self._run_probe(source, probe), probe) for probe in probes)
 
-    def _pairs(self, seen: Observed, wrong: Sequence[str], order: Sequence[str]) -> list[tuple[Variant, ...]]:
-        """Each pair of variants that shows all that was seen, of those that are as likely as the first that does."""
-        found: list[tuple[Variant, ...]] = []
-        nearest, until = None, math.inf
-        for far, pair in self._likely_pairs(seen, wrong):
-            if nearest not in (None, far) or time.thread_time() > until:
+    def _run_probe(self, source: str, probe: str) -> SolutionRun:
+        """The run of one probe on a source."""
+        if (source, probe) not in self.runs:
+            narrow = replace(self.assignment)
+            vars(narrow)["probes"] = {probe: self.assignment.probes[probe]}  # sets the cached_property
+            self.runs[source, probe] = observe(source, narrow)
+        return self.runs[source, probe]
+
+    def _run_variant(self, variant: Variant, probe: str) -> SolutionRun:
+        return self._run_probe(variant.applied_to(self.assignment.reference), probe)
+
+    def _matching_pairs(
+        self, run: SolutionRun, wrong: Sequence[str], order: Sequence[str]
+    ) -> list[tuple[Variant, ...]]:
+        """Each pair of variants that gives the run's values, among those that rank as high as the first match."""
+        matches: list[tuple[Variant, ...]] = []
+        best_rank, deadline = None, math.inf
+        for rank, pair in self._ranked_pairs(run, wrong):
+            if best_rank not in (None, rank) or time.thread_time() > deadline:
                 break
-            if self._shows(seen, order, *pair):
-                found.append(pair)
-                nearest, until = far, time.thread_time() + TWINS_SECONDS
-        return found
+            if self._matches(run, order, *pair):
+                matches.append(pair)
+                best_rank, deadline = rank, time.thread_time() + ALTERNATIVE_SECONDS
+        return matches
 
-    def _likely_pairs(self, seen: Observed, wrong: Sequence[str]) -> Iterator[tuple[Unlikely, tuple[Variant, Variant]]]:
-        """Pairs of mistakes by how unlikely they are here, as many as there is time for.
+    def _ranked_pairs(
+        self, run: SolutionRun, wrong: Sequence[str]
+    ) -> Iterator[tuple[PairRank, tuple[Variant, Variant]]]:
+        """Pairs of variants, the likeliest first, until the time is up.
 
-        Two mistakes change what is changed here, but for a probe or so where one hides the other. Where a probe sees
-        one of them alone, it sees what that one shows; and the numbers that the first of them makes are still there.
+        Together, two mistakes change the probes that are wrong here, except for a probe or so where one mistake hides
+        the other. A probe that only one of them affects gives that variant's values. And the values that the first
+        mistake produces appear in the solution's lines.
         """
-        traced = self._traced(seen)
-        shown = self._shown([*wrong, *(name for name in self.of.probes if name not in wrong)])
-        changes = {
-            name: {each for each in by if not same_probe(by[each], self.right, name)} for name, by in shown.items()
+        traced = self._traced_variants(run)
+        probes = [*wrong, *(probe for probe in self.assignment.probes if probe not in wrong)]
+        runs = self._runs_by_probe(probes)
+        changed = {
+            probe: {variant for variant in by_variant if not same_probe(by_variant[variant], self.reference, probe)}
+            for probe, by_variant in runs.items()
         }
-        alone = {name: {each for each in changes[name] if same_probe(seen, shown[name][each], name)} for name in shown}
-        pairs = [pair for pair in combinations(self.of.variants, 2) if pair[0].mistake != pair[1].mistake]
-        far = {}
+        explained = {
+            probe: {variant for variant in changed[probe] if same_probe(run, runs[probe][variant], probe)}
+            for probe in runs
+        }
+        pairs = [pair for pair in combinations(self.assignment.variants, 2) if pair[0].mistake != pair[1].mistake]
+        ranks: dict[tuple[Variant, Variant], PairRank] = {}
         for one, other in pairs:
-            count = sum((one in made or other in made) != (name in wrong) for name, made in changes.items())
-            unexplained = sum(one not in by and other not in by for name, by in alone.items() if name in wrong)
-            far[one, other] = count > 1, unexplained, one not in traced and other not in traced, count
-        until = time.thread_time() + PAIRS_SECONDS
-        for pair in sorted(pairs, key=lambda each: far[each]):
-            if time.thread_time() > until:
+            mismatches = sum((one in by or other in by) != (probe in wrong) for probe, by in changed.items())
+            unexplained = sum(one not in by and other not in by for probe, by in explained.items() if probe in wrong)
+            ranks[one, other] = mismatches > 1, unexplained, one not in traced and other not in traced, mismatches
+        deadline = time.thread_time() + PAIR_SECONDS
+        for pair in sorted(pairs, key=lambda pair: ranks[pair]):
+            if time.thread_time() > deadline:
                 return
-            yield far[pair], pair
+            yield ranks[pair], pair
 
-    def _traced(self, seen: Observed) -> set[Variant]:
-        """The variants whose first wrong numbers a solution held too; of as many as there is time for."""
-        until = time.thread_time() + TRACES_SECONDS
-        found = set()
-        for each in self.of.variants:
-            if time.thread_time() > until:
+    def _traced_variants(self, run: SolutionRun) -> set[Variant]:
+        """The variants whose first wrong values are also in the solution's lines, as far as time allows."""
+        deadline = time.thread_time() + TRACE_SECONDS
+        variants = set()
+        for variant in self.assignment.variants:
+            if time.thread_time() > deadline:
                 break
-            made = self._glimpse(each.applied_to(self.of.reference), EXAMPLE).held
-            if leaves_traces(seen.held, made, self.right.held):
-                found.add(each)
-        return found
+            if shows_variant_values(run.traced, self._run_variant(variant, EXAMPLE).traced, self.reference.traced):
+                variants.add(variant)
+        return variants
 
-    def _shown(self, probes: Sequence[str]) -> dict[str, dict[Variant, Observed]]:
-        """What a probe sees of each variant; of as many probes as there is time for."""
-        until = time.thread_time() + CHANGES_SECONDS
-        found: dict[str, dict[Variant, Observed]] = {}
-        for name in probes:
-            shown = {}
-            for each in self.of.variants:
-                if time.thread_time() > until:
-                    return found
-                shown[each] = self._glimpse(each.applied_to(self.of.reference), name)
-            found[name] = shown
-        return found
-
-
-def bench_of(of: Assignment) -> Bench:
-    """The assignment's bench, kept until one of its files changes."""
-    state = max(path.stat().st_mtime_ns for path in of.folder.iterdir())
-    if of.folder not in _BENCHES or _BENCHES[of.folder][0] != state:
-        _BENCHES[of.folder] = state, Bench(of)
-    return _BENCHES[of.folder][1]
+    def _runs_by_probe(self, probes: Sequence[str]) -> dict[str, dict[Variant, SolutionRun]]:
+        """The run of each variant by probe, for as many probes as time allows."""
+        deadline = time.thread_time() + PROBE_SECONDS
+        runs: dict[str, dict[Variant, SolutionRun]] = {}
+        for probe in probes:
+            by_variant = {}
+            for variant in self.assignment.variants:
+                if time.thread_time() > deadline:
+                    return runs
+                by_variant[variant] = self._run_variant(variant, probe)
+            runs[probe] = by_variant
+        return runs
 
 
-_BENCHES: dict[Path, tuple[int, Bench]] = {}
+def matcher_for(assignment: Assignment) -> MistakeMatcher:
+    """The assignment's matcher, which is kept until a file of the assignment changes."""
+    modified = max(path.stat().st_mtime_ns for path in assignment.folder.iterdir())
+    if assignment.folder not in _MATCHERS or _MATCHERS[assignment.folder][0] != modified:
+        _MATCHERS[assignment.folder] = modified, MistakeMatcher(assignment)
+    return _MATCHERS[assignment.folder][1]
 
 
-def _with(made: Sequence[Variant], reference: str) -> str | None:
-    """The reference with these mistakes; None where one takes away what another edits."""
-    for order in permutations(made):
+_MATCHERS: dict[Path, tuple[int, MistakeMatcher]] = {}
+
+
+def _apply_all(variants: Sequence[Variant], reference: str) -> str | None:
+    """The reference with these mistakes; None if one removes the text that another edits."""
+    for order in permutations(variants):
         try:
             return reduce(lambda source, variant: variant.applied_to(source), order, reference)
-        except ValueError:
-            if len(made) == 1:
-                raise  # the folder's own slip
+        except RegardError:
+            if len(variants) == 1:
+                raise  # the variant itself is broken
     return None
 
 
-def _in_all(sets: Sequence[set[str]]) -> set[str]:
-    return set.intersection(*sets) if sets else set()
+def _common_mistakes(explanations: Sequence[Sequence[Variant]]) -> set[str]:
+    """The mistakes that all explanations have in common."""
+    mistakes = [{variant.mistake for variant in variants} for variants in explanations]
+    return set.intersection(*mistakes) if mistakes else set()

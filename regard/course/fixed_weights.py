@@ -1,14 +1,13 @@
-"""Numbers that are the same for every solution: weights by the parameters' names, and inputs; and ways to look at it.
+"""Weights and inputs that are the same for every solution, and helpers for probes.
 
-A solution draws its own weights in its own order; what probes compare must not depend on that, nor on chance.
+A solution draws its own weights in its own order. The values that probes compare must depend neither on that nor on
+chance, so the weights are replaced by ones that depend only on names and shapes.
 """
 
 import math
 import re
-import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, TypeVar
@@ -16,190 +15,207 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from regard.course.line_tracing import tracing_paused
+
 Module = TypeVar("Module", bound=nn.Module)
 
 ROLES = {"query": r"q(?!kv)", "key": r"k(?!v)", "value": r"v", "output": r"o|mix|final|comb|merge|proj$"}
-"""of an attention's four projections, and how the name of each is known"""
+"""The four projections of attention, and patterns of the names that students give them."""
 
 
-def known(module: Module) -> Module:
-    """The module with weights that depend on their names and shapes alone, large enough that every part matters."""
+def set_weights(module: Module) -> Module:
+    """Set a module's weights to values that depend only on their names and shapes. All parts have an effect."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(drawn(name, *parameter.shape))
+            parameter.copy_(seeded_normal(name, *parameter.shape))
     return module
 
 
 def inputs(*shape: int) -> Tensor:
-    """The same draws for the same shape."""
-    return drawn("inputs", *shape)
+    """Normally distributed numbers, always the same for the same shape."""
+    return seeded_normal("inputs", *shape)
 
 
-def drawn(name: str, *shape: int) -> Tensor:
-    """Normal draws that a name and a shape settle."""
+def seeded_normal(name: str, *shape: int) -> Tensor:
+    """Normally distributed numbers that depend only on a name and a shape."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {shape}".encode()))
     return torch.randn(*shape, generator=generator)
 
 
-def known_by_layer(module: Module, needed: str, optional: str = "") -> Module:
-    """The module with weights that depend on its layers' names, as in "q k v", wherever else the layers are kept.
+def set_weights_by_layer(module: Module, needed: str, optional: str = "") -> Module:
+    """Set weights by the names of a module's layers, such as "q k v", wherever else the layers are stored.
 
-    An AttributeError or a TypeError that says which is not there, of those that are needed.
+    Raises an AttributeError or TypeError that says which of the needed layers is missing.
     """
-    asked = " ".join(f".{name}" for name in needed.split())
+    expected = " ".join(f".{name}" for name in needed.split())
     for name in needed.split():
         if not hasattr(module, name):
-            raise AttributeError(f"{type(module).__name__} has no .{name}: the assignment asks for {asked}")
+            raise AttributeError(f"{type(module).__name__} has no .{name}: the assignment asks for {expected}")
         if not isinstance(getattr(module, name), nn.Module):
-            raise TypeError(f".{name} is no layer: the assignment asks for {asked}, each an nn.Linear")
-    known(module)
-    given: set[int] = set()  # one layer under two names has the weights of the first
+            raise TypeError(f".{name} is not a layer: the assignment asks for {expected}, each an nn.Linear")
+    set_weights(module)
+    done: set[int] = set()  # a layer with two names gets the weights of the first
     for name in f"{needed} {optional}".split():
         for kind, parameter in (("weight", weight_of(module, name)), ("bias", bias_of(module, name))):
-            if parameter is not None and parameter.data_ptr() not in given:
-                parameter.data.copy_(drawn(f"{name}.{kind}", *parameter.shape))
-                given.add(parameter.data_ptr())
+            if parameter is not None and parameter.data_ptr() not in done:
+                parameter.data.copy_(seeded_normal(f"{name}.{kind}", *parameter.shape))
+                done.add(parameter.data_ptr())
     return module
 
 
 def weight_of(module: nn.Module, layer: str) -> Tensor | None:
-    """The matrix of a layer, which may be wrapped in others; None where there is none."""
-    return next((each for each in _weights(module, layer) if each.ndim == 2), None)
+    """The weight matrix of a layer, which may be inside a container; None if there is none."""
+    return next((parameter for parameter in _layer_parameters(module, layer) if parameter.ndim == 2), None)
 
 
 def bias_of(module: nn.Module, layer: str) -> Tensor | None:
-    """The bias of a layer, which may be wrapped in others; None where there is none."""
-    return next((each for each in _weights(module, layer) if each.ndim == 1), None)
+    """The bias of a layer, which may be inside a container; None if there is none."""
+    return next((parameter for parameter in _layer_parameters(module, layer) if parameter.ndim == 1), None)
 
 
-def _weights(module: nn.Module, layer: str) -> list[nn.Parameter]:
-    found = getattr(module, layer, None)
-    return list(found.parameters()) if isinstance(found, nn.Module) else []
+def _layer_parameters(module: nn.Module, layer: str) -> list[nn.Parameter]:
+    attribute = getattr(module, layer, None)
+    return list(attribute.parameters()) if isinstance(attribute, nn.Module) else []
 
 
 @dataclass
 class _Projection:
-    """A layer, or the layers of all heads, or a bare matrix, that may play a role."""
+    """A layer, the layers of all heads, or a bare matrix, which may have one of the roles."""
 
     name: str
-    fed: str
-    """the role of what it was given; "output" if that was something else; "" if it was not used"""
+    input_role: str
+    """The role whose input the layer received; "output" if it was another tensor; "" if the layer was not used."""
     weights: list[Tensor] = field(default_factory=list)
-    """each [out, in]"""
+    """Matrices of shape [out, in]."""
 
-    def fit(self, role: str, index: int) -> int:
-        """How well it fits: what it was given says most, then its name, then its place."""
+    def score(self, role: str, index: int) -> int:
+        """How well it fits a role. Its input counts most, then its name, then its position."""
         word = re.sub(r"^(w|linear|lin|fc|to|proj|dense|layer|weight)_?(?=.)", "", self.name.lower().split(".")[0])
-        named = re.match(ROLES[role], word) is not None
-        return 4 * (self.fed == role) + 2 * named + (list(ROLES).index(role) == index)
+        has_name = re.match(ROLES[role], word) is not None
+        return 4 * (self.input_role == role) + 2 * has_name + (list(ROLES).index(role) == index)
 
-    def copy(self, *roles: str, widths: dict[str, int]) -> None:
-        """Give it the weights of its role, or of its roles, one below the other."""
-        across = self.weights[0].shape[1]
-        rows = [sum(each.shape[0] for each in self.weights)] if len(roles) == 1 else [widths[role] for role in roles]
-        full = torch.cat([drawn(f"{role}.weight", many, across) for role, many in zip(roles, rows, strict=True)])
-        for weight, part in zip(self.weights, torch.split(full, [each.shape[0] for each in self.weights]), strict=True):
-            weight.copy_(part / math.sqrt(across))
+    def fill(self, *roles: str, widths: dict[str, int]) -> None:
+        """Set the weights of its role, or of several roles stacked in this order."""
+        columns = self.weights[0].shape[1]
+        if len(roles) == 1:
+            rows = [sum(weight.shape[0] for weight in self.weights)]
+        else:
+            rows = [widths[role] for role in roles]
+        matrices = [seeded_normal(f"{role}.weight", count, columns) for role, count in zip(roles, rows, strict=True)]
+        parts = torch.split(torch.cat(matrices), [weight.shape[0] for weight in self.weights])
+        for weight, part in zip(self.weights, parts, strict=True):
+            weight.copy_(part / math.sqrt(columns))
 
 
 @torch.no_grad()
-def known_by_role(
-    module: Module, call: Callable[[], Any], given: dict[str, Tensor], widths: dict[str, int], turned: bool = True
+def set_weights_by_role(
+    module: Module, call: Callable[[], Any], given: dict[str, Tensor], widths: dict[str, int], transposed: bool = True
 ) -> Module:
-    """The attention with weights that depend on its projections' roles, however they are called; its biases are 0.
+    """Set the weights of an attention by the roles of its projections, whatever their names; biases become 0.
 
-    `call` puts it to work on what is `given` to each role, so that what a layer receives tells its role; `widths` are
-    those of queries, keys and values. One layer for all three is filled in that order. Bare matrices are `turned` if
-    they are [in, out], multiplied from the right.
+    `call` runs the module on the tensors `given` for each role, so that what a layer receives shows its role. `widths`
+    are those of queries, keys and values. A single layer for all three is filled in that order. Bare matrices are
+    `transposed` if their shape is [in, out].
     """
-    known(module)
+    set_weights(module)
     for name, parameter in module.named_parameters():
         if "bias" in name:
             parameter.zero_()
-    packed, found = ["query", "key", "value"], _projections(module, call, given, turned)
-    whole = [each for each in found if len(found) < 4 and sum(w.shape[0] for w in each.weights) == sum(widths.values())]
-    for each in whole:
-        each.copy(*packed, widths=widths)
-    single = [each for each in found if each not in whole]
-    roles = [role for role in ROLES if not (whole and role in packed)]
-    ways = permutations(single, min(len(roles), len(single)))
-    best = max(
-        ways, key=lambda way: sum(each.fit(role, single.index(each)) for each, role in zip(way, roles, strict=False))
-    )
-    for each, role in zip(best, roles, strict=False):
-        each.copy(role, widths=widths)
+    input_roles, projections = ["query", "key", "value"], _find_projections(module, call, given, transposed)
+    packed_rows = sum(widths.values())
+    packed = [
+        projection
+        for projection in projections
+        if len(projections) < 4 and sum(weight.shape[0] for weight in projection.weights) == packed_rows
+    ]
+    for projection in packed:
+        projection.fill(*input_roles, widths=widths)
+    single = [projection for projection in projections if projection not in packed]
+    roles = [role for role in ROLES if not (packed and role in input_roles)]
+
+    def total_score(order: tuple[_Projection, ...]) -> int:
+        pairs = zip(order, roles, strict=False)
+        return sum(projection.score(role, single.index(projection)) for projection, role in pairs)
+
+    best = max(permutations(single, min(len(roles), len(single))), key=total_score)
+    for projection, role in zip(best, roles, strict=False):
+        projection.fill(role, widths=widths)
     return module
 
 
-def _projections(
-    module: nn.Module, call: Callable[[], Any], given: dict[str, Tensor], turned: bool
+def _find_projections(
+    module: nn.Module, call: Callable[[], Any], given: dict[str, Tensor], transposed: bool
 ) -> list[_Projection]:
-    """Its projections in the order in which they were made; those of all heads together."""
-    layers = {name: each for name, each in module.named_modules() if isinstance(each, nn.Linear)}
-    fed = _fed(list(layers.values()), call, given)
-    found: dict[tuple[str, str], _Projection] = {}
+    """The module's projections in the order in which they were created. Those of all heads form one."""
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    input_roles = _input_roles(list(layers.values()), call, given)
+    projections: dict[tuple[str, str], _Projection] = {}
     for name, parameter in module.named_parameters():
         layer = layers.get(name.removesuffix(".weight"))
         if parameter.ndim != 2:
             continue
-        role = fed.get(layer, "") if layer is not None else ""
-        group = found.setdefault((re.sub(r"\.\d+\.", ".", name), role), _Projection(name, role))
+        role = input_roles.get(layer, "") if layer is not None else ""
+        projection = projections.setdefault((re.sub(r"\.\d+\.", ".", name), role), _Projection(name, role))
         is_linear = layer is not None or name.endswith("proj_weight")
-        group.weights.append(parameter if is_linear or not turned else parameter.T)
-    return list(found.values())
+        projection.weights.append(parameter if is_linear or not transposed else parameter.T)
+    return list(projections.values())
 
 
-def is_turned(attention: Callable[[int, int, int, int], nn.Module]) -> bool:
-    """Whether the bare matrices of a MultiHeadAttention are [in, out]: one of unequal sizes tells, if there are any."""
+def has_transposed_matrices(attention: Callable[[int, int, int, int], nn.Module]) -> bool:
+    """Whether the bare matrices of a MultiHeadAttention are [in, out], found by creating one with unequal sizes."""
     module = attention(2, 11, 3, 5)
-    of_layers = {id(each) for layer in module.modules() if isinstance(layer, nn.Linear) for each in layer.parameters()}
-    return all(tuple(each.shape) != (2 * 3, 11) for each in module.parameters() if id(each) not in of_layers)
+    in_layers = {
+        id(parameter) for layer in module.modules() if isinstance(layer, nn.Linear) for parameter in layer.parameters()
+    }
+    bare = [parameter for parameter in module.parameters() if id(parameter) not in in_layers]
+    return all(tuple(parameter.shape) != (2 * 3, 11) for parameter in bare)
 
 
-def _fed(layers: list[nn.Linear], call: Callable[[], Any], given: dict[str, Tensor]) -> dict[nn.Module, str]:
-    """For each layer that is used, whose input it was given; "output" if nobody's."""
-    fed: dict[nn.Module, str] = {}
+def _input_roles(layers: list[nn.Linear], call: Callable[[], Any], given: dict[str, Tensor]) -> dict[nn.Module, str]:
+    """The role of the input that each layer received during a call; "output" if it was none of the given tensors."""
+    roles: dict[nn.Module, str] = {}
 
-    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
+    def record(layer: nn.Module, args: tuple[Any, ...]) -> None:
         flat = args[0].flatten()
-        fed.setdefault(layer, next((role for role, x in given.items() if torch.equal(flat, x.flatten())), "output"))
+        role = next((role for role, tensor in given.items() if torch.equal(flat, tensor.flatten())), "output")
+        roles.setdefault(layer, role)
 
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
-    with unwatched():
-        _works(call)
+    hooks = [layer.register_forward_pre_hook(record) for layer in layers]
+    with tracing_paused():
+        _succeeds(call)
     for hook in hooks:
         hook.remove()
-    return fed
+    return roles
 
 
-def first(result: Any) -> Any:
-    """The output, of a result that brings something else along."""
+def first_output(result: Any) -> Any:
+    """The first item of a tuple or list; any other result as it is."""
     return result[0] if isinstance(result, tuple | list) and result else result
 
 
-def steady(call: Callable[[], Any]) -> Tensor:
-    """The output that a call gives, if it gives the same twice; NaN in its place where chance has a part in it."""
-    once: Tensor = first(call())
-    with unwatched():
-        again: Tensor = first(call())
+def deterministic_output(call: Callable[[], Any]) -> Tensor:
+    """The output of a call; NaN if two calls give different outputs."""
+    once: Tensor = first_output(call())
+    with tracing_paused():
+        again: Tensor = first_output(call())
     if once.shape == again.shape and torch.allclose(once, again, equal_nan=True):
         return once
     return torch.full_like(once, math.nan, requires_grad=False)
 
 
-def gradients(call: Callable[[], Any], **of: Tensor) -> dict[str, Tensor]:
-    """What reaches each of these when the output's squares are to be small; zeros where nothing does."""
-    output = steady(call)
+def gradients(call: Callable[[], Any], **tensors: Tensor) -> dict[str, Tensor]:
+    """The gradient of the sum of the squared output with respect to each tensor; zeros where there is none."""
+    output = deterministic_output(call)
     if output.requires_grad:
         torch.autograd.backward(output.square().sum())
-    return {name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in of.items()}
+    return {name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for name, tensor in tensors.items()}
 
 
 def mask_follows_device(call: Callable[[bool, torch.device], Any]) -> Tensor:
-    """Whether a call with a mask works on another device, where it works without: False if devices meet.
+    """Whether a call with a mask works on another device if it works there without a mask.
 
-    The other device is "meta", which every machine has; a solution that must see numbers cannot run there, and is
-    not accused of anything.
+    The other device is "meta", which every machine has. A solution that must read values cannot run there at all, and
+    is not blamed for it.
     """
     call(True, torch.device("cpu"))  # an error here has other causes
     meta = torch.device("meta")
@@ -207,37 +223,26 @@ def mask_follows_device(call: Callable[[bool, torch.device], Any]) -> Tensor:
         call(True, meta)
     except RuntimeError as error:
         if "device" in str(error):
-            return torch.tensor(not _works(lambda: call(False, meta)))
+            return torch.tensor(not _succeeds(lambda: call(False, meta)))
     except Exception:
-        pass  # whatever it is, it is not two devices that meet
+        pass  # not caused by tensors on different devices
     return torch.tensor(True)
 
 
 def mask_follows_dtype(call: Callable[[bool, torch.dtype], Any]) -> Tensor:
-    """Whether a call with a mask gives bfloat16 for bfloat16, where it does so without a mask."""
+    """Whether a call with a mask returns bfloat16 for bfloat16 if it does so without a mask."""
     call(True, torch.float32)  # an error here has other causes
-    return torch.tensor(_keeps(call, True) or not _keeps(call, False))
+    return torch.tensor(_keeps_bfloat16(call, True) or not _keeps_bfloat16(call, False))
 
 
-def _keeps(call: Callable[[bool, torch.dtype], Any], masked: bool) -> bool:
+def _keeps_bfloat16(call: Callable[[bool, torch.dtype], Any], masked: bool) -> bool:
     try:
-        return bool(first(call(masked, torch.bfloat16)).dtype == torch.bfloat16)
+        return bool(first_output(call(masked, torch.bfloat16)).dtype == torch.bfloat16)
     except Exception:
         return False
 
 
-@contextmanager
-def unwatched() -> Iterator[None]:
-    """Lines that run in here are not noted as the solution's."""
-    before = sys.gettrace()
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-def _works(call: Callable[[], Any]) -> bool:
+def _succeeds(call: Callable[[], Any]) -> bool:
     try:
         call()
     except Exception:

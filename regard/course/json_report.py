@@ -1,55 +1,69 @@
-"""A report for programs: JSON, and the results that Gradescope reads."""
+"""Reports for programs: `regard check --json`, and the results file that Gradescope reads."""
 
 import io
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
-from regard.course.check import Report
-from regard.course.terminal_report import said_of, show
+from regard.course.check import CheckReport
+from regard.course.terminal_report import describe_mark, show_report
+
+TEXT_WIDTH = 100
+"""Columns of the report as plain text."""
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """What was found, by stable names."""
-    told = report.diagnosis
+def as_json(report: CheckReport) -> dict[str, Any]:
+    """What was found, under stable keys."""
+    diagnosis = report.diagnosis
     return {
         "assignment": report.assignment.name,
         "passed": report.passed,
         "points": report.points,
-        "max_points": report.most_points,
-        "mistakes": [{"id": each.id, "line": each.line, "title": _title(report, each.id)} for each in told.mistakes],
-        "possible": list(told.possible),
-        "stage": told.stage,
+        "max_points": report.max_points,
+        "mistakes": [
+            {"id": mistake.id, "line": mistake.line, "title": report.title_of(mistake.id)}
+            for mistake in diagnosis.mistakes
+        ],
+        "possible": list(diagnosis.possible),
+        "stage": diagnosis.stage,
         "failures": [
-            {"probe": probe, "kind": each.kind, "message": each.message, "line": each.line}
-            for probe, each in told.failures.items()
+            {"probe": probe, "kind": failure.kind, "message": failure.message, "line": failure.line}
+            for probe, failure in diagnosis.failures.items()
         ],
         "missing": list(report.missing),
         "gaps": [{"name": name, "line": line} for name, line in report.gaps],
-        "shapes": [asdict(each) | {"of": list(each.of)} for each in report.shapes],
-        "style": [asdict(each) for each in report.style],
+        "shapes": [
+            {
+                "line": remark.line,
+                "kind": remark.kind,
+                "said": remark.commented,
+                "was": remark.actual,
+                "of": list(remark.variables),
+            }
+            for remark in report.shapes
+        ],
+        "style": [{"line": remark.line, "code": remark.code, "text": remark.text} for remark in report.style],
     }
 
 
-def no_json(error: Exception) -> dict[str, Any]:
-    """The same of a file that nothing could be found out about."""
+def error_as_json(error: Exception) -> dict[str, Any]:
+    """The JSON for a file that could not be checked."""
     empty: dict[str, Any] = {"mistakes": [], "shapes": [], "style": []}
     return {"assignment": None, "passed": False, "points": 0.0, **empty, "error": str(error)}
 
 
-def as_gradescope(report: Report) -> dict[str, Any]:
-    """What Gradescope reads as `results.json`: the report as its students see it, and a test for each mark."""
+def as_gradescope(report: CheckReport) -> dict[str, Any]:
+    """Gradescope's `results.json`: the report as students see it, and a test for each mark."""
     tests = [
         {
             "name": name.replace("_", " "),
-            "score": got,
-            "max_score": most,
-            "status": "passed" if got == most else "failed",
-            "output": said_of(report, name),
+            "score": scored,
+            "max_score": possible,
+            "status": "passed" if scored == possible else "failed",
+            "output": describe_mark(report, name),
             "visibility": "visible",
         }
-        for name, (got, most) in report.marks.items()
+        for name, (scored, possible) in report.marks.items()
     ]
     return {
         "score": report.points,
@@ -61,17 +75,13 @@ def as_gradescope(report: Report) -> dict[str, Any]:
     }
 
 
-def no_gradescope(error: Exception) -> dict[str, Any]:
-    """The same of a file that nothing could be found out about."""
+def error_as_gradescope(error: Exception) -> dict[str, Any]:
+    """Gradescope's `results.json` for a file that could not be checked."""
     return {"score": 0.0, "output": str(error), "output_format": "text", "visibility": "visible", "tests": []}
 
 
-def as_text(report: Report) -> str:
-    """The report without colours."""
+def as_text(report: CheckReport) -> str:
+    """The report as plain text, without colours."""
     file = io.StringIO()
-    show(Console(file=file, width=100, highlight=False, color_system=None), report)
+    show_report(Console(file=file, width=TEXT_WIDTH, highlight=False, color_system=None), report)
     return file.getvalue()
-
-
-def _title(report: Report, name: str) -> str:
-    return report.bank[name].title if name in report.bank else name

@@ -1,4 +1,4 @@
-"""Which tensors the lines of a file hold while it runs: those of variables, and those on the way to them."""
+"""The tensors that each line of a file computes, assigns or returns while it runs."""
 
 import sys
 from collections import Counter
@@ -14,146 +14,163 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import RegardError
 
-MOST_HELD, MOST_OF_ONE = 5_000, 32
-"""tensors that are kept: in all, and of one name on one line"""
-MOST_CALLS = 64
-"""of one function that are followed"""
-MOST_NUMBERS, MOST_HELD_NUMBERS = 2_000_000, 65_536
-"""of a result, and of a tensor that is kept: the example is small"""
-MOST_ITEMS = 16
-"""of a list that are looked at"""
+MAX_TRACED_TENSORS = 5_000
+MAX_TENSORS_PER_NAME = 32
+"""Maximum number of tensors kept for one name on one line."""
+MAX_TRACED_CALLS = 64
+"""Maximum number of calls of one function that are traced."""
+MAX_RESULT_NUMBERS = 2_000_000
+"""Maximum number of elements of a probe's result."""
+MAX_TRACED_NUMBERS = 65_536
+"""Maximum number of elements of a traced tensor. The example is small."""
+MAX_TRACED_ITEMS = 16
+"""Maximum number of items of a list, tuple or dictionary that are inspected."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A tensor that a line of the solution brought about, in the example."""
+class TracedTensor:
+    """A tensor that a line of the solution produced when the example ran."""
 
     line: int
     name: str
-    """the variable, as `q`, `self.scores` or `heads[0]`; "return"; "" for what a part of the line gave"""
+    """The variable, such as `q`, `self.scores` or `heads[0]`; "return"; or "" for an intermediate result."""
     value: Tensor
     before: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """the shapes of the function's tensors when the line began, by name"""
+    """Shapes of the function's tensors before the line ran, by name."""
 
 
 @contextmanager
-def watching(filename: str, held: list[Held]) -> Iterator[None]:
-    """Note each tensor that a line of the file computes, gives to a variable or returns."""
-    before = sys.gettrace()
-    watch = _Watch(filename, held)
-    with _Results(watch):
-        sys.settrace(watch.called)
+def trace_tensors(filename: str, traced: list[TracedTensor]) -> Iterator[None]:
+    """Append to `traced` each tensor that a line of the file computes, assigns or returns."""
+    previous = sys.gettrace()
+    tracer = _LineTracer(filename, traced)
+    with _ResultTracer(tracer):
+        sys.settrace(tracer.on_call)
         try:
             yield
         finally:
-            sys.settrace(before)
+            sys.settrace(previous)
 
 
-def plain(value: Tensor) -> Tensor:
-    """A tensor's numbers alone, as they are now; a ValueError when they are too many to look at."""
-    value = value.detach()
-    if value.numel() > MOST_NUMBERS:
-        raise RegardError(f"a result has the shape {list(value.shape)}: {value.numel():,} numbers are too many")
-    if value.is_meta:  # it has no numbers: its shape and type can still be compared
-        return torch.zeros(value.shape, dtype=value.dtype)
-    if value.layout != torch.strided:
-        value = value.to_dense()
-    if value.is_quantized:
-        value = value.dequantize()
-    return value.cpu().clone(memory_format=torch.contiguous_format).as_subclass(Tensor)
+@contextmanager
+def tracing_paused() -> Iterator[None]:
+    """Do not trace the lines that run inside."""
+    previous = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)
 
 
-class _State(NamedTuple):
-    """A tensor, how often it was changed in place, and its shape."""
+def plain_copy(tensor: Tensor) -> Tensor:
+    """A detached, dense copy on the CPU; a RegardError if the tensor is too large to compare."""
+    tensor = tensor.detach()
+    if tensor.numel() > MAX_RESULT_NUMBERS:
+        raise RegardError(
+            f"a result has shape {list(tensor.shape)}: {tensor.numel():,} numbers are too many to compare"
+        )
+    if tensor.is_meta:  # it has no values, but its shape and dtype can still be compared
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    return tensor.cpu().clone(memory_format=torch.contiguous_format).as_subclass(Tensor)
+
+
+class _TensorState(NamedTuple):
+    """A tensor, the number of in-place changes to it, and its shape."""
 
     tensor: Tensor
     version: int
     shape: tuple[int, ...]
 
 
-@no_type_check  # it is called at every step, and would watch the checks as well
-class _Watch:
-    """Follows the frames of one file line by line: what changed since a line began is what that line brought about.
+@no_type_check  # it runs at every line, and would trace the type checks as well
+class _LineTracer:
+    """Follows the frames of one file line by line. What changed while a line ran is what that line produced.
 
-    Whatever fails in here is no solution's mistake, and leaves it alone.
+    An error in here is never the solution's fault, so it is swallowed.
     """
 
-    def __init__(self, filename: str, held: list[Held]) -> None:
-        self.filename, self.held = filename, held
-        self.known: dict[FrameType, tuple[int, dict[str, _State]]] = {}
+    def __init__(self, filename: str, traced: list[TracedTensor]) -> None:
+        self.filename, self.traced = filename, traced
+        self.known: dict[FrameType, tuple[int, dict[str, _TensorState]]] = {}
         self.counts: Counter[tuple[int, str]] = Counter()
         self.calls: Counter[CodeType] = Counter()
         self.busy = False
 
-    def called(self, frame: FrameType, event: str, _: Any) -> Any:
-        """A function is entered: its arguments are no line's work."""
-        if event != "call" or frame.f_code.co_filename != self.filename or _is_body_of_class(frame.f_code):
+    def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Called by Python when a function is entered. Its arguments are not any line's work."""
+        if event != "call" or frame.f_code.co_filename != self.filename or _is_class_body(frame.f_code):
             return None
         self.calls[frame.f_code] += 1
-        if self.calls[frame.f_code] > MOST_CALLS or len(self.held) >= MOST_HELD:
+        if self.calls[frame.f_code] > MAX_TRACED_CALLS or len(self.traced) >= MAX_TRACED_TENSORS:
             return None
-        self._begin(frame)
-        return self.stepped
+        self._begin_line(frame)
+        return self.on_step
 
-    def stepped(self, frame: FrameType, event: str, value: Any) -> Any:
-        """A line begins, or the function ends (or yields): the line before it is done."""
-        if event == "exception":  # the line has not ended yet: `except` may follow, or the function's end
-            return self.stepped
+    def on_step(self, frame: FrameType, event: str, value: Any) -> Any:
+        """Called by Python when a line begins or the function returns or yields: the previous line is done."""
+        if event == "exception":  # the line has not ended yet: an `except` may follow, or the end of the function
+            return self.on_step
         line, old = self.known.pop(frame, (frame.f_lineno, {}))
-        found = self._begin(frame) if event == "line" else self._tensors(frame)
-        before = {name: each.shape for name, each in old.items()}
-        for name, each in found.items():
-            if name not in old or old[name].tensor is not each.tensor or old[name].version != each.version:
-                self.hold(line, name, each.tensor, before)
+        new = self._begin_line(frame) if event == "line" else self._tensors(frame)
+        before = {name: state.shape for name, state in old.items()}
+        for name, state in new.items():
+            if name not in old or old[name].tensor is not state.tensor or old[name].version != state.version:
+                self.keep(line, name, state.tensor, before)
         if event == "return":
-            for name, tensor in _within("return", value):
-                self.hold(line, name, tensor, before)
-        return self.stepped
+            for name, tensor in _tensors_in("return", value):
+                self.keep(line, name, tensor, before)
+        return self.on_step
 
-    def computed(self, result: Any) -> None:
-        """A function of torch gave this: it belongs to the innermost line of the file that is at work."""
-        if len(self.held) >= MOST_HELD:
+    def on_result(self, result: Any) -> None:
+        """Called when a torch function returned. The result belongs to the innermost running line of the file."""
+        if len(self.traced) >= MAX_TRACED_TENSORS:
             return
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename != self.filename:
             frame = frame.f_back
-        if frame is None or _is_body_of_class(frame.f_code) or frame.f_code.co_name == "__init__":
-            return  # how weights are drawn at first is nobody's matter
-        for _, tensor in _within("", result):
-            self.hold(frame.f_lineno, "", tensor, {})
+        if frame is None or _is_class_body(frame.f_code) or frame.f_code.co_name == "__init__":
+            return  # the initial values of weights do not matter
+        for _, tensor in _tensors_in("", result):
+            self.keep(frame.f_lineno, "", tensor, {})
 
-    def hold(self, line: int, name: str, tensor: Tensor, before: Mapping[str, tuple[int, ...]]) -> None:
-        """Keep a tensor as it is now, unless there are enough of its kind."""
-        if len(self.held) >= MOST_HELD or self.counts[line, name] >= MOST_OF_ONE:
+    def keep(self, line: int, name: str, tensor: Tensor, before: Mapping[str, tuple[int, ...]]) -> None:
+        """Keep a copy of a tensor's current values, unless a limit is reached."""
+        if len(self.traced) >= MAX_TRACED_TENSORS or self.counts[line, name] >= MAX_TENSORS_PER_NAME:
             return
         self.counts[line, name] += 1
         busy, self.busy = self.busy, True
         try:
-            if not tensor.is_meta and tensor.numel() <= MOST_HELD_NUMBERS:
-                value = plain(tensor)
-                value.data_ptr()  # which those within vmap and the like do not have
-                self.held.append(Held(line, name, value, before))
+            if not tensor.is_meta and tensor.numel() <= MAX_TRACED_NUMBERS:
+                value = plain_copy(tensor)
+                value.data_ptr()  # raises for tensors inside vmap and similar transforms
+                self.traced.append(TracedTensor(line, name, value, before))
         except Exception:
             return
         finally:
             self.busy = busy
 
-    def _begin(self, frame: FrameType) -> dict[str, _State]:
-        found = self._tensors(frame)
-        self.known[frame] = frame.f_lineno, found
-        return found
+    def _begin_line(self, frame: FrameType) -> dict[str, _TensorState]:
+        states = self._tensors(frame)
+        self.known[frame] = frame.f_lineno, states
+        return states
 
-    def _tensors(self, frame: FrameType) -> dict[str, _State]:
-        """The tensors of a function's variables and of its object."""
+    def _tensors(self, frame: FrameType) -> dict[str, _TensorState]:
+        """The tensors in a function's local variables and in the attributes of its object."""
         busy, self.busy = self.busy, True
         try:
             names = dict(frame.f_locals)
-            if frame.f_code.co_argcount and hasattr(me := names.get(frame.f_code.co_varnames[0]), "__dict__"):
-                its = vars(me)
-                own = {name: each for name, each in its.items() if not name.startswith("_")} | its.get("_buffers", {})
-                names |= {f"self.{name}": each for name, each in own.items()}
-            found = [pair for name, value in names.items() for pair in _within(name, value)]
-            return {name: state for name, tensor in found if (state := _state(tensor)) is not None}
+            if frame.f_code.co_argcount and hasattr(owner := names.get(frame.f_code.co_varnames[0]), "__dict__"):
+                attributes = vars(owner)
+                public = {name: value for name, value in attributes.items() if not name.startswith("_")}
+                public |= attributes.get("_buffers", {})
+                names |= {f"self.{name}": value for name, value in public.items()}
+            tensors = [pair for name, value in names.items() for pair in _tensors_in(name, value)]
+            return {name: state for name, tensor in tensors if (state := _tensor_state(tensor)) is not None}
         except Exception:
             return {}
         finally:
@@ -161,41 +178,43 @@ class _Watch:
 
 
 @no_type_check
-class _Results(TorchFunctionMode):
-    """Shows a watch what every function of torch gives."""
+class _ResultTracer(TorchFunctionMode):
+    """Passes the result of every torch function to a line tracer."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, tracer: _LineTracer) -> None:
         super().__init__()
-        self.watch = watch
+        self.tracer = tracer
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not self.watch.busy and sys.gettrace() is not None:  # a probe may ask not to be watched
-            self.watch.computed(result)
+        if not self.tracer.busy and sys.gettrace() is not None:  # a probe may pause tracing
+            self.tracer.on_result(result)
         return result
 
 
 @no_type_check
-def _within(name: str, value: Any, depth: int = 2) -> list[tuple[str, Tensor]]:
-    """The tensors of a value, which may be a tuple, a list or a dictionary of some."""
+def _tensors_in(name: str, value: Any, depth: int = 2) -> list[tuple[str, Tensor]]:
+    """The tensors of a value, which may be a tensor or a tuple, list or dictionary of tensors."""
     if isinstance(value, Tensor):
         return [(name, value)]
     if depth == 0 or not isinstance(value, tuple | list | dict):
         return []
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    few = [pair for pair, _ in zip(items, range(MOST_ITEMS), strict=False)]
-    return [pair for key, each in few for pair in _within(f"{name}[{key!r}]" if name else "", each, depth - 1)]
+    inspected = [pair for pair, _ in zip(items, range(MAX_TRACED_ITEMS), strict=False)]
+    return [
+        pair for key, item in inspected for pair in _tensors_in(f"{name}[{key!r}]" if name else "", item, depth - 1)
+    ]
 
 
 @no_type_check
-def _state(tensor: Tensor) -> _State | None:
-    """Nothing of a tensor that cannot tell its shape, as nested ones cannot."""
+def _tensor_state(tensor: Tensor) -> _TensorState | None:
+    """None for tensors without a plain shape, such as nested ones."""
     try:
-        return _State(tensor, 0 if tensor.is_inference() else tensor._version, tuple(tensor.shape))
+        return _TensorState(tensor, 0 if tensor.is_inference() else tensor._version, tuple(tensor.shape))
     except RuntimeError:
         return None
 
 
 @no_type_check
-def _is_body_of_class(code: CodeType) -> bool:
-    return not code.co_flags & 0x2  # CO_NEWLOCALS: set for functions alone
+def _is_class_body(code: CodeType) -> bool:
+    return not code.co_flags & 0x2  # CO_NEWLOCALS is set for functions only

@@ -1,4 +1,4 @@
-"""The losses of two runs that differ in one part, side by side."""
+"""The losses of two training runs that differ in one part, side by side."""
 
 import math
 from pathlib import Path
@@ -7,71 +7,73 @@ from regard.formatting import markdown_table
 from regard.training.events import Event, Noted, Stepped, Validated, Watcher
 from regard.training.metrics_log import read_metrics
 
-AGREE = 0.01
-"""of a loss: by how much two runs may lie apart that differ in nothing but rounding, which grows from step to step"""
-LINES = 12
-"""of the table of losses, at most, beside those of validations"""
+MAX_RELATIVE_DIFFERENCE = 0.01
+"""Maximum relative difference between losses that agree. Rounding differences grow from step to step."""
+MAX_TRAINING_ROWS = 12
+"""Maximum number of training losses in the table. Validation losses are always shown."""
 
 Losses = dict[tuple[str, int], float]
-"""by what was tried, "training" or "validation", and the step"""
+"""Losses by their kind ("training" or "validation") and step."""
 
 
-def losses_of(folder: Path) -> Losses:
-    """What a run's log tells."""
-    told = (_loss(event) for event in read_metrics(folder, strict=False))
-    return dict(each for each in told if each is not None)
+def read_losses(folder: Path) -> Losses:
+    """The losses in a run's log."""
+    losses = (_loss_of(event) for event in read_metrics(folder, strict=False))
+    return dict(loss for loss in losses if loss is not None)
 
 
-def beside(show: Watcher, reference: Losses) -> Watcher:
-    """A watcher that shows what it is told and, at each validation, the latest losses of both runs."""
+def with_reference_losses(show: Watcher, reference: Losses) -> Watcher:
+    """A watcher that passes events on and, at each validation, shows the latest losses of both runs."""
     latest: dict[str, int] = {}
     own: Losses = {}
 
     def watch(event: Event) -> None:
         show(event)
-        if (told := _loss(event)) is None:
+        loss = _loss_of(event)
+        if loss is None:
             return
-        (what, step), own[told[0]] = told
-        latest[what] = step
-        said = [
-            f"{what} loss {own[what, step]:.4f}, Regard's {reference[what, step]:.4f}"
-            for what, step in latest.items()
-            if (what, step) in reference
+        (kind, step), own[loss[0]] = loss
+        latest[kind] = step
+        pairs = [
+            f"{kind} loss {own[kind, step]:.4f} (Regard's {reference[kind, step]:.4f})"
+            for kind, step in latest.items()
+            if (kind, step) in reference
         ]
-        if said and isinstance(event, Validated):
-            show(Noted(event.step, f"side by side: {'; '.join(said)}"))
+        if pairs and isinstance(event, Validated):
+            show(Noted(event.step, f"side by side: {'; '.join(pairs)}"))
 
     return watch
 
 
-def compared(own: Losses, reference: Losses) -> str:
-    """Both runs' losses in a table, and whether they agree."""
-    both = {
-        (step, what): (loss, reference[what, step]) for (what, step), loss in own.items() if (what, step) in reference
+def compare_losses(own: Losses, reference: Losses) -> str:
+    """A table of both runs' losses, and whether they agree."""
+    pairs = {
+        (step, kind): (loss, reference[kind, step]) for (kind, step), loss in own.items() if (kind, step) in reference
     }
-    both = {key: pair for key, pair in sorted(both.items()) if not all(map(math.isnan, pair))}  # nothing to validate on
-    if not both:
+    pairs = {key: pair for key, pair in sorted(pairs.items()) if not all(map(math.isnan, pair))}  # no validation data
+    if not pairs:
         return "There are no losses of both runs to compare yet."
-    training = [key for key in both if key[1] == "training"]
-    hidden = {*training} - {*training[:: max(1, math.ceil(len(training) / LINES))], *training[-1:]}
+    training = [key for key in pairs if key[1] == "training"]
+    stride = max(1, math.ceil(len(training) / MAX_TRAINING_ROWS))
+    hidden = {*training} - {*training[::stride], *training[-1:]}
     rows = [
-        [f"{step:,}", what, *(f"{loss:.4f}" for loss in pair)]
-        for (step, what), pair in both.items()
-        if (step, what) not in hidden
+        [f"{step:,}", kind, *(f"{loss:.4f}" for loss in pair)]
+        for (step, kind), pair in pairs.items()
+        if (step, kind) not in hidden
     ]
-    table = markdown_table(["step", "loss in", "yours", "Regard's"], rows, [True, False, True, True])
-    most, (step, what) = max((_apart(*pair), key) for key, pair in both.items())
-    verdict = "They agree" if most <= AGREE else "They do not agree"
-    return f"{table}\n\n{verdict}: at most {100 * most:.2g} % apart ({what}, step {step:,})."
+    table = markdown_table(["step", "loss", "yours", "Regard's"], rows, [True, False, True, True])
+    difference, (step, kind) = max((_relative_difference(*pair), key) for key, pair in pairs.items())
+    verdict = "They agree" if difference <= MAX_RELATIVE_DIFFERENCE else "They do not agree"
+    return f"{table}\n\n{verdict}: the largest difference is {100 * difference:.2g} % ({kind}, step {step:,})."
 
 
-def _loss(event: Event) -> tuple[tuple[str, int], float] | None:
+def _loss_of(event: Event) -> tuple[tuple[str, int], float] | None:
     if isinstance(event, Stepped | Validated):
         return ("training" if isinstance(event, Stepped) else "validation", event.step), event.loss
     return None
 
 
-def _apart(one: float, other: float) -> float:
-    """Of the other; infinitely far where either is no number."""
-    apart = abs(one - other) / max(abs(other), 1e-9)
-    return math.inf if math.isnan(apart) else apart
+def _relative_difference(one: float, other: float) -> float:
+    """The difference relative to `other`; infinity if either is NaN."""
+    difference = abs(one - other) / max(abs(other), 1e-9)
+    return math.inf if math.isnan(difference) else difference

@@ -1,67 +1,70 @@
-"""Functions that forget to return: what a student sees of them is an error about None, somewhere else."""
+"""Functions without a return: the student only sees an error about None, raised somewhere else."""
 
 import ast
 from collections.abc import Mapping, Sequence
 
-from regard.course.notebook import parsed
 from regard.course.observe import Failure
-from regard.course.unfinished import Function, functions
+from regard.course.solution_file import parse_source
+from regard.course.unfinished import Function, top_functions
 
-KIND = "NoReturn"
-"""of errors that are told so"""
-
-
-def told_of_returns(failures: Mapping[str, Failure], source: str, reference: str) -> dict[str, Failure]:
-    """The errors; those about None name the function that returns it, and the line of its `def`."""
-    forgetful = forgotten_returns(source, reference)
-    return {probe: _told(each, forgetful) for probe, each in failures.items()}
+NO_RETURN = "NoReturn"
+"""The kind of a failure that is explained by a missing return."""
 
 
-def forgotten_returns(source: str, reference: str) -> list[tuple[str, int]]:
-    """The functions that can end without a value, where the reference's of that name returns one; with their lines.
+def explain_missing_returns(failures: Mapping[str, Failure], source: str, reference: str) -> dict[str, Failure]:
+    """The failures, where errors about None name the function that returns None and the line of its `def`."""
+    functions = functions_without_return(source, reference)
+    return {probe: _explain(failure, functions) for probe, failure in failures.items()}
 
-    >>> forgotten_returns("def f(x):\\n    y = 2 * x\\n", "def f(x):\\n    return 2 * x\\n")
+
+def functions_without_return(source: str, reference: str) -> list[tuple[str, int]]:
+    """Functions that can end without a value although the reference's always return one, with their lines.
+
+    >>> functions_without_return("def f(x):\\n    y = 2 * x\\n", "def f(x):\\n    return 2 * x\\n")
     [('f', 1)]
     """
-    mine, right = parsed(source), parsed(reference)
-    if mine is None or right is None:
+    tree, reference_tree = parse_source(source), parse_source(reference)
+    if tree is None or reference_tree is None:
         return []
-    giving = {name for name, each in functions(right) if _ends(each.body)}
-    return [(name, each.lineno) for name, each in functions(mine) if name in giving and not _never_falls(each)]
+    returning = {name for name, function in top_functions(reference_tree) if _always_returns(function.body)}
+    return [
+        (name, function.lineno)
+        for name, function in top_functions(tree)
+        if name in returning and not _is_generator(function) and not _always_returns(function.body)
+    ]
 
 
-def _told(failure: Failure, forgetful: Sequence[tuple[str, int]]) -> Failure:
+def _explain(failure: Failure, functions: Sequence[tuple[str, int]]) -> Failure:
     if "NoneType" not in failure.message:
         return failure
-    if forgetful:
-        name, line = forgetful[0]
-        return Failure(KIND, f"{name} returns None: is a return missing?", line)
+    if functions:
+        name, line = functions[0]
+        return Failure(NO_RETURN, f"{name} returns None. Is a return statement missing?", line)
     if failure.line is None:
-        return Failure(KIND, "a function returns None where a tensor is wanted: is a return missing?", None)
+        message = "a function returned None where a tensor was expected. Is a return statement missing?"
+        return Failure(NO_RETURN, message, None)
     return failure
 
 
-def _never_falls(function: Function) -> bool:
-    """Whether it always ends with a value; a generator, and a gap, are other matters."""
-    yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
-    return yields or _ends(function.body)
+def _is_generator(function: Function) -> bool:
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
 
 
-def _ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements end with a value or an error, whichever way they go."""
+def _always_returns(body: Sequence[ast.stmt]) -> bool:
+    """Whether every path through these statements ends with a returned value or an error."""
     match body[-1] if body else None:
         case ast.Return(value=value):
             return value is not None
         case ast.Raise():
             return True
         case ast.If(body=then, orelse=otherwise):
-            return _ends(then) and _ends(otherwise)
-        case ast.With(body=within):
-            return _ends(within)
-        case ast.Try(body=within, orelse=otherwise, handlers=handlers):
-            return _ends(otherwise or within) and all(_ends(each.body) for each in handlers)
+            return _always_returns(then) and _always_returns(otherwise)
+        case ast.With(body=inner):
+            return _always_returns(inner)
+        case ast.Try(body=inner, orelse=otherwise, handlers=handlers):
+            return _always_returns(otherwise or inner) and all(_always_returns(handler.body) for handler in handlers)
         case ast.Match(cases=cases):
-            return all(_ends(each.body) for each in cases)
+            return all(_always_returns(case.body) for case in cases)
         case ast.While(test=ast.Constant(value=True)):
             return True
     return False

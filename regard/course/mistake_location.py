@@ -1,4 +1,4 @@
-"""Where in a solution a mistake is: the line that held the variant's wrong numbers, or the line with its words."""
+"""Which line of a solution contains a mistake, and up to which stage its values are correct."""
 
 import ast
 import re
@@ -9,180 +9,194 @@ from difflib import SequenceMatcher
 
 from torch import Tensor
 
+from regard.course.line_tracing import TracedTensor
 from regard.course.numeric_equality import close, same, same_numbers
-from regard.course.observe import Held
 
-LEAST_ALIKE = 0.5
-"""of two lines' words, for one to be pointed at in the other's place"""
+MIN_WORD_OVERLAP = 0.5
+"""Minimum share of common words for a line to be considered similar to another."""
 
 
 @dataclass(frozen=True)
-class Text:
-    """A file's source, and what its lines held."""
+class TracedSource:
+    """A file's source, and the tensors that its lines produced."""
 
     source: str
-    held: Sequence[Held]
+    traced: Sequence[TracedTensor]
 
 
-def line_of(solution: Text, made: Text, right: Text) -> int | None:
-    """The solution's line most likely to hold the mistake that is made in a variant.
+@dataclass(frozen=True)
+class StageProgress:
+    """How far a solution's values agree with the reference's."""
 
-    Where the variant's edited lines make tensors, numbers tell more than words do; else they tell what comes of it.
+    first_wrong: str
+    """The first stage that differs, after all stages that agree."""
+    last_right: str = ""
+    """The last stage that agrees."""
+    line: int | None = None
+    """The line of the solution that computed the last stage that agrees."""
+    unseen: tuple[str, ...] = ()
+    """Earlier stages that are in none of the solution's variables. They may be wrong or written differently."""
+
+
+def find_mistake_line(solution: TracedSource, variant: TracedSource, reference: TracedSource) -> int | None:
+    """The line of the solution that most likely contains the mistake that a variant makes.
+
+    If the variant's edited lines produce tensors, those values are the best evidence. Otherwise the words of the
+    edited lines are tried, and then the values that follow from the mistake.
     """
-    edited = edited_lines(made.source, right.source)
-    wrong = list(_gone_wrong(made.held, right.held))
-    here = [each for each in wrong if each[0].line in edited]
-    lines = made.source.splitlines(), right.source.splitlines()
-    back = edited_lines(right.source, made.source)
-    texts = [
-        " ".join(all_lines[line - 1] for line in sorted(at))
-        for all_lines, at in zip(lines, (edited, back), strict=True)
-    ]
-    by_words = line_of_words(solution.source, texts)
-    by_numbers = line_of_numbers(solution.held, here)
-    return by_numbers or (not here and by_words) or line_of_numbers(solution.held, wrong) or by_words or None
+    edited = edited_lines(variant.source, reference.source)
+    originals = edited_lines(reference.source, variant.source)
+    differences = list(_differences(variant.traced, reference.traced))
+    at_edits = [difference for difference in differences if difference[0].line in edited]
+    texts = [_join_lines(variant.source, edited), _join_lines(reference.source, originals)]
+    by_words = line_with_words(solution.source, texts)
+    by_values = line_with_values(solution.traced, at_edits)
+    if by_values is None and not at_edits:
+        by_values = by_words
+    return by_values or line_with_values(solution.traced, differences) or by_words
 
 
 def edited_lines(source: str, other: str) -> set[int]:
-    """The lines of a file that differ from another's, each with the whole statement that it is in."""
-    mine, theirs = source.splitlines(), other.splitlines()
-    codes = SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes()
-    changed = {line + 1 for kind, first, behind, _, _ in codes if kind != "equal" for line in range(first, behind)}
+    """The lines of a file that differ from another file's, extended to complete statements."""
+    lines, other_lines = source.splitlines(), other.splitlines()
+    opcodes = SequenceMatcher(None, lines, other_lines, autojunk=False).get_opcodes()
+    changed = {line + 1 for kind, start, end, _, _ in opcodes if kind != "equal" for line in range(start, end)}
     simple = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
     spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
     return changed | {line for span in spans if changed & set(span) for line in span}
 
 
-def line_of_numbers(held: Sequence[Held], wrong: Sequence[tuple[Held, Tensor]]) -> int | None:
-    """The solution's line that first held what a variant held where the reference held something else."""
-    for one, instead in wrong:
-        for alike in _ways_to_be_alike(one, instead):
-            found = [each for each in held if alike(each.value)]
-            named = [each for each in found if each.name == one.name]
-            if is_telling(one.value) and not named:
-                named = [each for each in found if each.name] or found
+def line_with_values(traced: Sequence[TracedTensor], differences: Sequence[tuple[TracedTensor, Tensor]]) -> int | None:
+    """The first line of the solution that produced the values of a variant where the reference has others."""
+    for wrong, expected in differences:
+        for matches in _matchers(wrong, expected):
+            candidates = [tensor for tensor in traced if matches(tensor.value)]
+            named = [tensor for tensor in candidates if tensor.name == wrong.name]
+            if is_distinctive(wrong.value) and not named:
+                named = [tensor for tensor in candidates if tensor.name] or candidates
             if named:
                 return named[0].line
     return None
 
 
-def is_telling(value: Tensor) -> bool:
-    """Whether finding the same numbers says something: zeros alone, or ones, are found everywhere."""
+def is_distinctive(value: Tensor) -> bool:
+    """Whether finding the same values means something: constant tensors occur everywhere."""
     return value.numel() == 1 or not bool((value == value.flatten()[:1]).all())
 
 
-def line_of_words(source: str, texts: Sequence[str]) -> int | None:
-    """The solution's line whose words are most like those of one of these texts."""
-    wanted = [words for text in texts if (words := _words(text))]
-    alike = {
-        number: max((_alike(_words(line), words) for words in wanted), default=0.0)
+def line_with_words(source: str, texts: Sequence[str]) -> int | None:
+    """The line of the source whose words are most similar to those of one of the texts."""
+    targets = [words for text in texts if (words := _words(text))]
+    overlaps = {
+        number: max((_overlap(_words(line), words) for words in targets), default=0.0)
         for number, line in enumerate(source.splitlines(), 1)
     }
-    best = max(alike, key=lambda number: alike[number], default=None)
-    return best if best is not None and alike[best] >= LEAST_ALIKE else None
+    best = max(overlaps, key=lambda number: overlaps[number], default=None)
+    return best if best is not None and overlaps[best] >= MIN_WORD_OVERLAP else None
 
 
-def line_of_topic(solution: Text, mistake: str) -> int | None:
-    """The first line at work that speaks of what a mistake's id does: a dropout, a mask, positions."""
+def line_about(solution: TracedSource, mistake: str) -> int | None:
+    """The first executed line that uses a word of a mistake's id, such as dropout, mask or positions."""
     topics, lines = mistake.split("-"), solution.source.splitlines()
-    at_work = sorted({each.line for each in solution.held if each.line <= len(lines)})
-    return next((n for n in at_work if any(topic in _topical(lines[n - 1]) for topic in topics)), None)
+    executed = sorted({tensor.line for tensor in solution.traced if tensor.line <= len(lines)})
+    return next((line for line in executed if any(topic in _long_words(lines[line - 1]) for topic in topics)), None)
 
 
-def leaves_traces(held: Sequence[Held], made: Sequence[Held], right: Sequence[Held]) -> bool:
-    """Whether a solution held what a variant holds where it first differs from the reference."""
-    wrong = (one.value for one, _ in _gone_wrong(made, right))
-    value = next((each for each in wrong if each.is_floating_point()), None)  # a mask may be made the other way round
-    if value is None or not is_telling(value):
+def shows_variant_values(
+    traced: Sequence[TracedTensor], variant: Sequence[TracedTensor], reference: Sequence[TracedTensor]
+) -> bool:
+    """Whether a solution produced the values with which a variant first differs from the reference."""
+    wrong = (tensor.value for tensor, _ in _differences(variant, reference))
+    value = next((tensor for tensor in wrong if tensor.is_floating_point()), None)  # masks are often written inverted
+    if value is None or not is_distinctive(value):
         return False
-    return any(_alike_in_kind(each.value, value) and close(each.value.flatten(), value.flatten()) for each in held)
+    return any(_comparable(tensor.value, value) and close(tensor.value.flatten(), value.flatten()) for tensor in traced)
 
 
-@dataclass(frozen=True)
-class Stage:
-    """How far a solution's numbers are the reference's."""
+def stage_progress(
+    traced: Sequence[TracedTensor], reference: Sequence[TracedTensor], stages: Sequence[str]
+) -> StageProgress | None:
+    """The first stage whose values no line produced, after all stages that were; None if that cannot be determined.
 
-    name: str
-    """the first that differs, behind all those that do not"""
-    reached: str = ""
-    """the last that does not"""
-    line: int | None = None
-    """of the solution, that held it"""
-    unseen: tuple[str, ...] = ()
-    """those before it that no variable held: they may be wrong, or written otherwise"""
-
-
-def stage_of(held: Sequence[Held], right: Sequence[Held], stages: Sequence[str]) -> Stage | None:
-    """The first stage whose numbers no line held, after all those that were; None where that cannot be told.
-
-    What a layer gives wrong makes the next layer's numbers wrong too: so the first turn of each stage tells more than
-    all of them, which tell where the first ones are right.
+    A wrong value in one layer makes those of the next layers wrong too. The first occurrence of each stage is
+    therefore compared first, and all occurrences only if the first ones are right.
     """
-    parts = {name: found for name in stages if (found := _last_held(right, name))}
-    return _stage(held, {name: each[:1] for name, each in parts.items()}) or _stage(held, parts)
+    values = {stage: found for stage in stages if (found := _values_of(reference, stage))}
+    first_values = {stage: tensors[:1] for stage, tensors in values.items()}
+    return _progress(traced, first_values) or _progress(traced, values)
 
 
-def _stage(held: Sequence[Held], parts: Mapping[str, Sequence[Tensor]]) -> Stage | None:
-    names = list(parts)
-    are_held = [all(any(same_numbers(each.value, part) for each in held) for part in parts[name]) for name in names]
-    after = max((index + 1 for index, each in enumerate(are_held) if each), default=0)
-    if after == len(names):
+def _progress(traced: Sequence[TracedTensor], values: Mapping[str, Sequence[Tensor]]) -> StageProgress | None:
+    stages = list(values)
+    is_right = [
+        all(any(same_numbers(tensor.value, value) for tensor in traced) for value in values[stage]) for stage in stages
+    ]
+    count = max((index + 1 for index, right in enumerate(is_right) if right), default=0)
+    if count == len(stages):
         return None
-    if not after:
-        sizes = {each.value.numel() for each in held if each.name != "return"}
-        is_of_its_kind = sizes & {part.numel() for part in parts[names[0]]}
-        return Stage(names[0]) if is_of_its_kind else None  # else it may be written otherwise
-    named = [each for each in held if each.name]
-    unseen = tuple(name for name in names[: after - 1] if _line_with(named, parts[name][0]) is None)
-    reached = names[after - 1]
-    return Stage(names[after], reached, _line_with(held, parts[reached][-1]), unseen)
+    if not count:
+        sizes = {tensor.value.numel() for tensor in traced if tensor.name != "return"}
+        is_comparable = sizes & {value.numel() for value in values[stages[0]]}
+        return StageProgress(stages[0]) if is_comparable else None  # else the solution may be written differently
+    named = [tensor for tensor in traced if tensor.name]
+    unseen = tuple(stage for stage in stages[: count - 1] if _line_with(named, values[stage][0]) is None)
+    last_right = stages[count - 1]
+    return StageProgress(stages[count], last_right, _line_with(traced, values[last_right][-1]), unseen)
 
 
-def _line_with(held: Sequence[Held], numbers: Tensor) -> int | None:
-    """The first line that held these numbers; one that gives them to a variable rather than others."""
-    found = [each for each in held if same_numbers(each.value, numbers)]
-    return min(found, key=lambda each: each.name in ("", "return")).line if found else None
+def _line_with(traced: Sequence[TracedTensor], value: Tensor) -> int | None:
+    """The first line that produced these values, preferring lines that assign them to a variable."""
+    matches = [tensor for tensor in traced if same_numbers(tensor.value, value)]
+    return min(matches, key=lambda tensor: tensor.name in ("", "return")).line if matches else None
 
 
-def _gone_wrong(wrong: Sequence[Held], right: Sequence[Held]) -> Iterator[tuple[Held, Tensor]]:
-    """What the variant held, and what the reference held instead, in the same variable at the same turn."""
-    wrong, right = ([each for each in held if each.name] for held in (wrong, right))
-    expected = _by_turn(right)
-    for turn, one in _by_turn(wrong).items():
-        if turn in expected and not same(one.value, expected[turn].value):
-            yield one, expected[turn].value
+def _differences(
+    variant: Sequence[TracedTensor], reference: Sequence[TracedTensor]
+) -> Iterator[tuple[TracedTensor, Tensor]]:
+    """Tensors of the variant that differ from the reference's, and the reference's values of the same assignment."""
+    expected = _by_occurrence(reference)
+    for key, tensor in _by_occurrence(variant).items():
+        if key in expected and not same(tensor.value, expected[key].value):
+            yield tensor, expected[key].value
 
 
-def _by_turn(held: Sequence[Held]) -> dict[tuple[str, int], Held]:
-    turns: Counter[str] = Counter()
-    found = {}
-    for each in held:
-        found[each.name, turns[each.name]] = each
-        turns[each.name] += 1
-    return found
+def _by_occurrence(traced: Sequence[TracedTensor]) -> dict[tuple[str, int], TracedTensor]:
+    """Named tensors by their name and the number of earlier tensors with this name."""
+    counts: Counter[str] = Counter()
+    occurrences = {}
+    for tensor in traced:
+        if tensor.name:
+            occurrences[tensor.name, counts[tensor.name]] = tensor
+            counts[tensor.name] += 1
+    return occurrences
 
 
-def _ways_to_be_alike(one: Held, instead: Tensor) -> Iterator[Callable[[Tensor], bool]]:
-    """Tests of a tensor, the strictest first: equal, equal when flat, the same numbers in any order."""
-    value = one.value
+def _matchers(wrong: TracedTensor, expected: Tensor) -> Iterator[Callable[[Tensor], bool]]:
+    """Tests of a tensor, the strictest first: equal, equal when flattened, the same numbers in any order."""
+    value = wrong.value
     yield lambda other: same(other, value)
-    yield lambda other: _alike_in_kind(other, value) and close(other.flatten(), value.flatten())
-    if not same_numbers(value, instead):
-        yield lambda other: _alike_in_kind(other, value) and same_numbers(other, value)
+    yield lambda other: _comparable(other, value) and close(other.flatten(), value.flatten())
+    if not same_numbers(value, expected):
+        yield lambda other: _comparable(other, value) and same_numbers(other, value)
 
 
-def _alike_in_kind(one: Tensor, other: Tensor) -> bool:
+def _comparable(one: Tensor, other: Tensor) -> bool:
     return one.numel() == other.numel() and one.dtype == other.dtype and not one.is_meta
 
 
-def _last_held(held: Sequence[Held], name: str) -> list[Tensor]:
-    """What the last line that makes this variable made of it, each time."""
-    line = max((each.line for each in held if each.name == name), default=0)
-    return [each.value for each in held if each.name == name and each.line == line]
+def _values_of(traced: Sequence[TracedTensor], name: str) -> list[Tensor]:
+    """The values of a variable each time its last assignment ran."""
+    line = max((tensor.line for tensor in traced if tensor.name == name), default=0)
+    return [tensor.value for tensor in traced if tensor.name == name and tensor.line == line]
 
 
-def _topical(line: str) -> set[str]:
-    """The parts of a line's names, of five letters or more: no "in", no "not"."""
+def _join_lines(source: str, numbers: set[int]) -> str:
+    lines = source.splitlines()
+    return " ".join(lines[number - 1] for number in sorted(numbers))
+
+
+def _long_words(line: str) -> set[str]:
+    """The words in a line's names that have at least five letters, which leaves out "in", "not" and the like."""
     return {part for word in _words(line) for part in word.lower().split("_") if len(part) > 4}
 
 
@@ -190,5 +204,5 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.partition("#")[0]))
 
 
-def _alike(one: set[str], other: set[str]) -> float:
+def _overlap(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other) if one | other else 0.0

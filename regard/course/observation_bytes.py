@@ -1,4 +1,4 @@
-"""What was observed, as bytes: JSON and safetensors, since a pickle could run any code where it is read."""
+"""A solution's run as bytes. JSON and safetensors are used because reading a pickle could run arbitrary code."""
 
 import json
 from dataclasses import asdict
@@ -8,57 +8,58 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.course.observe import Failure, Held, Observed
+from regard.course.line_tracing import TracedTensor
+from regard.course.observe import Failure, SolutionRun
 from regard.errors import RegardError
 from regard.formatting import shorten
 
-MOST_BYTES = 64_000_000
-"""of what comes back"""
+MAX_RUN_BYTES = 64_000_000
+"""Maximum size of an encoded run."""
 
 
-def packed(seen: Observed) -> bytes:
-    """What was observed, all but what was printed and noted."""
+def encode_run(run: SolutionRun) -> bytes:
+    """Everything in a run except the printed output and the notes."""
     tensors: dict[str, Tensor] = {}
 
-    def kept(value: Tensor) -> list[Any]:
+    def store(value: Tensor) -> list[Any]:
         is_complex = value.is_complex()
         name = str(len(tensors))
         tensors[name] = torch.view_as_real(value.resolve_conj()).contiguous() if is_complex else value
         return [name, is_complex]
 
-    told = {
-        "values": {probe: {key: kept(each) for key, each in of.items()} for probe, of in seen.values.items()},
-        "held": [[each.line, each.name, kept(each.value), each.before] for each in seen.held],
-        "failures": {probe: asdict(each) for probe, each in seen.failures.items()},
-        "skipped": [asdict(each) for each in seen.skipped],
+    document = {
+        "values": {probe: {key: store(value) for key, value in values.items()} for probe, values in run.values.items()},
+        "traced": [[tensor.line, tensor.name, store(tensor.value), tensor.before] for tensor in run.traced],
+        "failures": {probe: asdict(failure) for probe, failure in run.failures.items()},
+        "skipped": [asdict(failure) for failure in run.skipped],
     }
-    text = json.dumps(told).encode()
+    text = json.dumps(document).encode()
     return len(text).to_bytes(8, "little") + text + save(tensors)
 
 
-def unpacked(content: bytes) -> Observed:
-    """What was observed, from its bytes; a ValueError when they are not what `packed` makes."""
+def decode_run(content: bytes) -> SolutionRun:
+    """The run that was encoded; a RegardError if the bytes are not what `encode_run` writes."""
     end = 8 + int.from_bytes(content[:8], "little")
     try:
-        told, tensors = json.loads(content[8:end]), load(content[end:])
-        seen = Observed()
-        for probe, of in told["values"].items():
-            seen.values[probe] = {key: _tensor(tensors, each) for key, each in of.items()}
-        for line, name, value, before in told["held"]:
+        document, tensors = json.loads(content[8:end]), load(content[end:])
+        run = SolutionRun()
+        for probe, values in document["values"].items():
+            run.values[probe] = {key: _tensor(tensors, stored) for key, stored in values.items()}
+        for line, name, stored, before in document["traced"]:
             shapes = {str(key): tuple(map(int, shape)) for key, shape in before.items()}
-            seen.held.append(Held(int(line), str(name), _tensor(tensors, value), shapes))
-        seen.failures = {probe: _failure(each) for probe, each in told["failures"].items()}
-        seen.skipped = list(map(_failure, told["skipped"]))
-    except Exception as error:  # whatever is wrong with it, and safetensors has a class of errors of its own
-        raise RegardError(f"what came back cannot be read: {shorten(str(error))}") from None
-    return seen
+            run.traced.append(TracedTensor(int(line), str(name), _tensor(tensors, stored), shapes))
+        run.failures = {probe: _failure(fields) for probe, fields in document["failures"].items()}
+        run.skipped = list(map(_failure, document["skipped"]))
+    except Exception as error:  # the content is untrusted, and safetensors raises a class of its own
+        raise RegardError(f"the solution's results cannot be read: {shorten(str(error))}") from None
+    return run
 
 
-def _tensor(tensors: dict[str, Tensor], told: list[Any]) -> Tensor:
-    name, is_complex = told
+def _tensor(tensors: dict[str, Tensor], stored: list[Any]) -> Tensor:
+    name, is_complex = stored
     return torch.view_as_complex(tensors[name]) if is_complex else tensors[name]
 
 
-def _failure(told: dict[str, Any]) -> Failure:
-    line = told["line"]
-    return Failure(str(told["kind"]), shorten(str(told["message"])), None if line is None else int(line))
+def _failure(fields: dict[str, Any]) -> Failure:
+    line = fields["line"]
+    return Failure(str(fields["kind"]), shorten(str(fields["message"])), None if line is None else int(line))

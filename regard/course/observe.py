@@ -1,6 +1,6 @@
-"""What a solution does: every probe's numbers and errors, and what its lines held in the example.
+"""Run a solution and record what it does: each probe's values and errors, and the tensors of its lines.
 
-A solution, the reference and each of its variants are looked at by the same function, so that they can be compared.
+The solution, the reference and its variants are all run by the same function, so that they can be compared.
 """
 
 import ast
@@ -19,48 +19,48 @@ import torch
 from torch import Tensor
 
 from regard.course.assignment import Assignment
-from regard.course.line_tracing import Held as Held
-from regard.course.line_tracing import plain, watching
-from regard.course.notebook import parsed
+from regard.course.line_tracing import TracedTensor, plain_copy, trace_tensors
+from regard.course.solution_file import parse_source
 from regard.formatting import shorten
 from regard.threads import one_thread
 
 EXAMPLE = "example"
-"""the probe whose lines are watched: a few tokens, small enough to be shown"""
-MODULE = "solution"
-"""what a solution is called while it runs"""
-NO_MEMORY = re.compile("not enough memory|can't allocate memory|DefaultCPUAllocator|bad_alloc|out of memory")
+"""The probe whose lines are traced: a few tokens, small enough to show."""
+MODULE_NAME = "solution"
+"""The name of the module that a solution runs as."""
+OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|DefaultCPUAllocator|bad_alloc|out of memory")
 
 Guard = Callable[[], AbstractContextManager[Any]]
-"""within which the file, a cell or a probe is run"""
+"""Makes the context in which the file, a cell or a probe runs."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A probe, or the file itself, ended with an error."""
+    """An error that ended a probe or the file itself."""
 
     kind: str
-    """the error's class"""
+    """The name of the error's class."""
     message: str
     line: int | None
-    """of the solution, where it came from"""
+    """The line of the solution that raised it."""
 
 
 @dataclass
-class Observed:
-    """All that was seen of one solution."""
+class SolutionRun:
+    """What was observed when a solution ran."""
 
     values: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    """of each probe that ended well, by name"""
+    """The named values of each probe that succeeded."""
     failures: dict[str, Failure] = field(default_factory=dict)
-    """of each probe that did not; of "" when the file itself could not be run"""
-    held: list[Held] = field(default_factory=list)
+    """The error of each probe that failed; under "" if the file itself could not be run."""
+    traced: list[TracedTensor] = field(default_factory=list)
+    """The tensors of the solution's lines in the example."""
     skipped: list[Failure] = field(default_factory=list)
-    """of a notebook's cells that did not run, and did not need to"""
+    """Errors of notebook cells that failed but were not needed."""
     notes: list[str] = field(default_factory=list)
-    """what else a person should know, in sentences"""
+    """Further remarks for the student, as sentences."""
     printed: str = ""
-    """what the solution printed, its beginning"""
+    """The beginning of what the solution printed."""
 
 
 @one_thread()
@@ -70,80 +70,85 @@ def observe(
     filename: str = "<solution>",
     cells: Sequence[int] = (),
     guard: Guard = nullcontext,
-) -> Observed:
-    """Run a solution's source, then every probe of the assignment on what it defines.
+) -> SolutionRun:
+    """Run a solution's source, then every probe of the assignment on the names it defines.
 
-    `cells` are the first lines of a notebook's cells: one that fails is skipped if what the assignment needs is there
-    without it.
+    `cells` holds the first line of each notebook cell. A cell that fails is skipped if all names that the assignment
+    needs are defined without it.
     """
-    seen = Observed()
-    probes = assignment.probes  # read before the solution runs, so that it finds nothing left to change
+    run = SolutionRun()
+    probes = assignment.probes  # imported before the solution runs, so that it cannot change them
     with _as_module(filename) as names:
-        seen.failures |= _run(source, assignment.defines, filename, cells, guard, names, seen.skipped)
-        if seen.failures:
-            return seen
+        run.failures |= _execute(source, assignment.defines, filename, cells, guard, names, run.skipped)
+        if run.failures:
+            return run
         for name, probe in probes.items():
             try:
-                _settle()
-                with guard(), watching(filename, seen.held) if name == EXAMPLE else nullcontext():
-                    told = probe(names)
-                seen.values[name] = {key: plain(torch.as_tensor(value)) for key, value in told.items()}
+                _reset_global_state()
+                with guard(), trace_tensors(filename, run.traced) if name == EXAMPLE else nullcontext():
+                    values = probe(names)
+                run.values[name] = {key: plain_copy(torch.as_tensor(value)) for key, value in values.items()}
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # exit() in a solution ends that probe alone
-                seen.failures[name] = failure(error, filename)
-    return seen
+            except BaseException as error:  # exit() in a solution must end only this probe
+                run.failures[name] = describe_failure(error, filename)
+    return run
 
 
-def failure(error: BaseException, filename: str) -> Failure:
-    """An error as it is told: its class, its message, and the solution's line it came from, the innermost."""
+def describe_failure(error: BaseException, filename: str) -> Failure:
+    """An error's class, its message with advice, and the innermost line of the solution that it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename]
     line = lines[-1] if lines else None
     if isinstance(error, SyntaxError) and error.filename == filename:
         line = error.lineno
-    kind = type(error).__name__
-    try:
-        message = error.msg if isinstance(error, SyntaxError) else "" if isinstance(error, SystemExit) else str(error)
-    except Exception:  # a solution's own class of errors may fail at this as well
-        message = "an error that cannot be told"
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY.search(message)):
-        asked = re.search(r"(\d+) bytes", message)
-        much = f"{int(asked[1]):,} bytes of memory: that is more" if asked else "more memory"
-        kind, message = "MemoryError", f"asks for {much} than a solution may have"
+    kind, message = type(error).__name__, _message_of(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(message)):
+        requested = re.search(r"(\d+) bytes", message)
+        amount = f"{int(requested[1]):,} bytes of memory, more" if requested else "more memory"
+        kind, message = "MemoryError", f"requests {amount} than a solution may use"
     return Failure(kind, shorten(f"{message} {_advice(error)}".strip()), line)
 
 
+def _message_of(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return ""
+    try:
+        return error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception:  # a solution's own error class may fail here as well
+        return "an error whose message cannot be read"
+
+
 def _advice(error: BaseException) -> str:
-    """What to know about an error that comes from the way solutions are run."""
+    """An explanation of errors that come from the way solutions are run."""
     match error:
         case SystemExit():
-            return "calls exit(), which would end the check: leave that out"
+            return "calls exit(), which would end the check: remove the call"
         case ModuleNotFoundError():
-            return "(it is not available here: a solution is one file that needs torch and Python's own modules alone)"
+            return "(not available here: a solution is one file that uses only torch and the standard library)"
         case RecursionError():
-            return "(a function calls itself without end)"
+            return "(a function calls itself endlessly)"
         case EOFError():
-            return "(nobody is there to answer input())"
+            return "(input() has no input to read here)"
         case FileNotFoundError():
-            return "(a solution runs in a folder of its own, without other files)"
+            return "(a solution runs in a temporary folder without other files)"
     return ""
 
 
 @contextmanager
 def _as_module(filename: str) -> Iterator[dict[str, Any]]:
-    """The names of a module that can be found by its name, as dataclasses and torch.jit do."""
-    before = sys.modules.get(MODULE)
-    module = sys.modules[MODULE] = ModuleType(MODULE)
+    """The namespace of a module that is in sys.modules, as dataclasses and torch.jit need it."""
+    previous = sys.modules.get(MODULE_NAME)
+    module = sys.modules[MODULE_NAME] = ModuleType(MODULE_NAME)
     module.__file__ = filename
     try:
         yield vars(module)
     finally:
-        sys.modules.pop(MODULE, None)
-        if before is not None:
-            sys.modules[MODULE] = before
+        sys.modules.pop(MODULE_NAME, None)
+        if previous is not None:
+            sys.modules[MODULE_NAME] = previous
 
 
-def _run(
+def _execute(
     source: str,
     needed: Sequence[str],
     filename: str,
@@ -152,48 +157,48 @@ def _run(
     names: dict[str, Any],
     skipped: list[Failure],
 ) -> dict[str, Failure]:
-    """Run the file, or cell after cell; what failed and cannot be done without, under ""."""
-    lacking: dict[str, Failure] = {}
-    for first, text in _parts(source, cells, needed):
+    """Run the file, or one cell after the other. A failure that cannot be skipped is returned under ""."""
+    failures: dict[str, Failure] = {}
+    for first_line, text in _blocks_to_run(source, cells, needed):
         try:
-            _settle()
+            _reset_global_state()
             with guard():
-                exec(_compiled("\n" * (first - 1) + text, filename), names)
+                exec(_compile("\n" * (first_line - 1) + text, filename), names)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            why = failure(error, filename)
+            failure = describe_failure(error, filename)
             if not cells:
-                return {"": why}
-            skipped.append(why)
-            lacking |= {name: why for name in needed if _binds(text, (name,))}
-    missing = [why for name, why in lacking.items() if name not in names]
+                return {"": failure}
+            skipped.append(failure)
+            failures |= {name: failure for name in needed if _binds_any(text, (name,))}
+    missing = [failure for name, failure in failures.items() if name not in names]
     return {"": missing[0]} if missing else {}
 
 
 @lru_cache(maxsize=1024)
-def _compiled(source: str, filename: str) -> CodeType:
-    """Kept, since a variant is run for one probe after the other."""
+def _compile(source: str, filename: str) -> CodeType:
+    """Cached, since a variant is run once for each probe."""
     return compile(source, filename, "exec", dont_inherit=True)
 
 
-def _parts(source: str, cells: Sequence[int], needed: Sequence[str]) -> list[tuple[int, str]]:
-    """The cells to run, with their first lines: all up to the last that gives something that is needed."""
+def _blocks_to_run(source: str, cells: Sequence[int], needed: Sequence[str]) -> list[tuple[int, str]]:
+    """The cells to run, each with its first line: all cells up to the last one that defines a needed name."""
     if not cells:
         return [(1, source)]
     lines = source.split("\n")
-    parts = [
-        (first, "\n".join(lines[first - 1 : end - 1]))
-        for first, end in zip(cells, [*cells[1:], len(lines) + 1], strict=True)
+    blocks = [
+        (start, "\n".join(lines[start - 1 : end - 1]))
+        for start, end in zip(cells, [*cells[1:], len(lines) + 1], strict=True)
     ]
-    giving = [place for place, (_, text) in enumerate(parts) if _binds(text, needed)]
-    return parts[: giving[-1] + 1] if giving else parts
+    defining = [index for index, (_, text) in enumerate(blocks) if _binds_any(text, needed)]
+    return blocks[: defining[-1] + 1] if defining else blocks
 
 
-def _binds(text: str, names: Sequence[str]) -> bool:
-    """Whether a cell defines one of these names, or gives it an attribute."""
+def _binds_any(text: str, names: Sequence[str]) -> bool:
+    """Whether a cell defines one of these names or sets an attribute of one."""
     wanted = set(names)
-    tree = parsed(text)
+    tree = parse_source(text)
     if tree is None:
         return any(re.search(rf"\b(class|def)\s+{re.escape(name)}\b", text) for name in names)
     for node in ast.walk(tree):
@@ -208,10 +213,10 @@ def _binds(text: str, names: Sequence[str]) -> bool:
     return False
 
 
-def _settle() -> None:
-    """The same chance for all, whatever ran before."""
+def _reset_global_state() -> None:
+    """Reset the random seeds and torch's defaults, whatever ran before."""
     random.seed(0)
-    torch.default_generator.manual_seed(0)  # of the CPU alone: to ask every device takes 10 ms
+    torch.default_generator.manual_seed(0)  # the CPU's only: seeding every device takes 10 ms
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
     torch.set_grad_enabled(True)

@@ -1,10 +1,10 @@
-"""A student's multi-head attention at work in a real model.
+"""A student's multi-head attention inside a real model.
 
-The weights that are trained stay where they are in Regard's attention: .q .k .v .out. In each pass the student's module
-gets them in the layout that it made for itself: a layer for each role, one for each head, one for all, turned or not.
-So the model that is saved is an ordinary one, and nothing has to be copied back.
+The trained weights stay where they are in Regard's attention: .q .k .v .out. In each forward pass the student's module
+receives them in its own layout: one layer per role, one per head, one for all, transposed or not. The saved model is
+therefore an ordinary one, and no weights have to be copied back.
 
-Dimensions: B batch, T queries, S keys and values, K all keys of a cache, C model width, H heads.
+Dimensions: B batch, T queries, S keys and values, C model width.
 """
 
 import math
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.config import ModelConfig
-from regard.course.assignment import assignments
-from regard.course.check import Report, check, explained
-from regard.course.fixed_weights import drawn, is_turned, known_by_role
-from regard.course.notebook import read_solution
+from regard.course.assignment import load_assignments
+from regard.course.check import CheckReport, check, explain_failure
+from regard.course.fixed_weights import has_transposed_matrices, seeded_normal, set_weights_by_role
+from regard.course.solution_file import read_solution
 from regard.course.solution_process import Limits
 from regard.errors import RegardError
 from regard.formatting import shorten
@@ -33,129 +33,129 @@ from regard.model.positions import Rotary
 from regard.model.transformer import Network
 
 ASSIGNMENT = "multi-head-attention"
-INPUTS = ("query", "key", "value")
-PATIENT = Limits(patience=20)
-"""to check a file: a machine that is busy must not pass for an endless loop, where training takes longer anyway"""
-SAME = 1e-4
-"""of an output about 1: what two right attentions may lie apart in float32"""
+INPUT_ROLES = ("query", "key", "value")
+CHECK_LIMITS = Limits(patience=20)
+"""Limits for checking the file. On a busy machine a long wait is better than a wrong verdict before a long training."""
+MAX_OUTPUT_DIFFERENCE = 1e-4
+"""Maximum difference between the outputs of two correct attentions in float32, for outputs of about 1."""
 
-Student = type[nn.Module]
+AttentionClass = type[nn.Module]
 
 
-def checked_attention(path: Path) -> Student:
-    """The class MultiHeadAttention of a file that passes `regard check`; a ValueError that names the mistake if not.
+def load_checked_attention(path: Path) -> AttentionClass:
+    """The class MultiHeadAttention of a file that passes `regard check`; a RegardError that names the mistake if not.
 
     The file then runs in this process: it has passed, and it is the user's own.
     """
-    _demand_class(path)
-    report = check(path, ASSIGNMENT, limits=PATIENT)
+    _require_class(path)
+    report = check(path, ASSIGNMENT, limits=CHECK_LIMITS)
     if not report.passed:
-        raise RegardError(f"{path} is not right yet: {_why(report)}; more by regard check {path}")
+        raise RegardError(f"{path} is not correct yet: {_reason(report)}. For details, run: regard check {path}")
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     exec(compile(report.solution.source, str(path), "exec"), names)
-    student: Student = names["MultiHeadAttention"]
-    return student
+    attention_class: AttentionClass = names["MultiHeadAttention"]
+    return attention_class
 
 
-def _demand_class(path: Path) -> None:
-    """A ValueError if a file is no answer to the assignment; one that is no Python is told of by the checker."""
+def _require_class(path: Path) -> None:
+    """A RegardError if a file does not define MultiHeadAttention. A syntax error is left to the checker."""
     solution = read_solution(path)
     if "MultiHeadAttention" in solution.names or solution.syntax_error is not None:
         return
-    others = [name for each in assignments() for name in each.defines if name in solution.names]
+    others = [name for assignment in load_assignments() for name in assignment.defines if name in solution.names]
     raise RegardError(
-        f"--attention takes the class MultiHeadAttention of the assignment {ASSIGNMENT} "
-        f"(regard course start {ASSIGNMENT}); {path} defines {', '.join(others) or 'nothing of that name'}"
+        f"--attention needs the class MultiHeadAttention of the assignment {ASSIGNMENT} "
+        f"(regard course start {ASSIGNMENT}); {path} defines {', '.join(others) or 'no class of that name'}"
     )
 
 
 def check_config(config: ModelConfig) -> None:
-    """A ValueError if a model asks something of its attention that the assignment's does not know."""
+    """A RegardError if the model needs an attention feature that is not part of the assignment."""
     _, _, kv_heads = config.widths
-    wishes = {
+    features = {
         f"model.kv_heads={config.kv_heads}": kv_heads != config.heads,
         'model.positions="rotary"': config.positions == "rotary",
         f"model.attention_dropout={config.attention_dropout}": config.attention_dropout > 0,
     }
-    for wish, asked in wishes.items():
-        if asked:
-            raise RegardError(
-                f"{wish} is more than the assignment's attention can do: give it another value, with --set"
-            )
+    for setting, is_used in features.items():
+        if is_used:
+            raise RegardError(f"{setting} is not supported by the assignment's attention: change it with --set")
 
 
-def put_to_work(student: Student, network: Network) -> None:
-    """Have every attention of the network be computed by the student's module; its weights stay as they are."""
+def install_attention(attention_class: AttentionClass, network: Network) -> None:
+    """Let the student's module compute every attention of the network. The weights stay in place."""
     check_config(network.config)
     d_k, d_v, _ = network.config.widths
-    layout: Layout | None = None
+    layout: WeightLayout | None = None
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is MultiHeadAttention:
                 if layout is None:
-                    made = student(child.heads, network.config.d_model, d_k, d_v)
-                    layout = Layout.of(made, child, is_turned(student))
+                    module = attention_class(child.heads, network.config.d_model, d_k, d_v)
+                    layout = WeightLayout.find(module, child, has_transposed_matrices(attention_class))
                 setattr(parent, name, OwnAttention(child, layout))
 
 
 @dataclass(frozen=True)
-class Part:
-    """Where the numbers of one of the student's parameters stand in Regard's layers."""
+class WeightSlice:
+    """The part of Regard's weights that one of the student's parameters holds."""
 
     rows: slice
-    """of queries, keys and values, one below the other, or of the output projection"""
+    """Rows of the stacked query, key and value weights, or of the output projection."""
     of_output: bool
-    turned: bool
-    """the matrix is [in, out], multiplied from the right"""
+    transposed: bool
+    """Whether the matrix is [in, out]."""
     is_bias: bool
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A student's module, and how Regard's weights are laid into it."""
+class WeightLayout:
+    """A student's module, and how Regard's weights map to its parameters."""
 
     module: nn.Module
-    parts: Mapping[str, Part]
-    """by the names of its parameters"""
-    booleans: bool
-    """whether it takes a mask of true and false; else one of ones and zeros"""
+    slices: Mapping[str, WeightSlice]
+    """The part of the weights that each parameter holds, by the parameter's name."""
+    boolean_mask: bool
+    """Whether the module takes a boolean mask; otherwise one of ones and zeros."""
 
     @classmethod
-    def of(cls, module: nn.Module, like: MultiHeadAttention, turned: bool = True) -> "Layout":
-        """Find it, by giving the module weights that tell which role they play; a ValueError where that cannot be."""
-        module = module.eval()  # the checker looks at it so, and it has no dropout to ask for
-        given = {role: drawn(role, 2, 3, like.q.in_features) for role in INPUTS}
+    def find(cls, module: nn.Module, original: MultiHeadAttention, transposed: bool = True) -> "WeightLayout":
+        """Find the layout by setting weights that identify their roles; a RegardError if that is impossible."""
+        module = module.eval()  # it is also checked in eval mode, and the assignment has no dropout
+        given = {role: seeded_normal(role, 2, 3, original.q.in_features) for role in INPUT_ROLES}
         mask = torch.ones(3, 3, dtype=torch.bool)
-        booleans = _works(lambda: module(*given.values(), mask))
-        widths = {"query": like.q.out_features, "key": like.k.out_features, "value": like.v.out_features}
-        known_by_role(module, lambda: module(*given.values(), mask if booleans else mask.long()), given, widths, turned)
-        layout = cls(module, _parts(module, like), booleans)
-        layout.check(like)
+        boolean_mask = _accepts(lambda: module(*given.values(), mask))
+        widths = {"query": original.q.out_features, "key": original.k.out_features, "value": original.v.out_features}
+        accepted_mask = mask if boolean_mask else mask.long()
+        set_weights_by_role(module, lambda: module(*given.values(), accepted_mask), given, widths, transposed)
+        layout = cls(module, _find_slices(module, original), boolean_mask)
+        layout.verify(original)
         return layout
 
     @torch.no_grad()
-    def check(self, like: MultiHeadAttention) -> None:
-        """A ValueError unless it gives what Regard's attention gives with the same weights."""
-        x, memory = drawn("x", 2, 5, like.q.in_features), drawn("memory", 2, 5, like.q.in_features)
-        own = OwnAttention(like, self)
-        ours = like(x, memory, memory, "causal")
-        apart = (own(x, memory, memory, "causal") - ours).abs().max().item()
-        if not apart <= SAME * max(1.0, ours.abs().max().item()):
+    def verify(self, original: MultiHeadAttention) -> None:
+        """A RegardError unless the module's output equals that of Regard's attention with the same weights."""
+        width = original.q.in_features
+        x, memory = seeded_normal("x", 2, 5, width), seeded_normal("memory", 2, 5, width)
+        expected = original(x, memory, memory, "causal")
+        actual = OwnAttention(original, self)(x, memory, memory, "causal")
+        difference = (actual - expected).abs().max().item()
+        if not difference <= MAX_OUTPUT_DIFFERENCE * max(1.0, expected.abs().max().item()):
             raise RegardError(
-                "Regard's weights do not fit into your MultiHeadAttention: with the same ones its output is "
-                f"{apart:.2g} off. Make the four projections of nn.Linear layers, used in forward"
+                "Regard's weights do not fit into your MultiHeadAttention: with the same weights, its output differs "
+                f"by {difference:.2g}. Use four nn.Linear layers as projections and call them in forward"
             )
 
 
 class OwnAttention(MultiHeadAttention):
-    """Regard's weights, and the student's way to compute with them."""
+    """Regard's weights, with the computation done by the student's module."""
 
-    def __init__(self, original: MultiHeadAttention, layout: Layout) -> None:
+    def __init__(self, original: MultiHeadAttention, layout: WeightLayout) -> None:
         nn.Module.__init__(self)
         self.heads, self.kv_heads, self.dropout = original.heads, original.kv_heads, 0.0
         self.q, self.k, self.v, self.out = original.q, original.k, original.v, original.out
-        self.layout = (layout,)  # in a tuple: the module's own weights are not to be trained, nor saved
-        self._drop_unused_biases(layout)
+        self.layout = (layout,)  # in a tuple, so that the module's own weights are neither trained nor saved
+        self._zero_unused_biases(layout)
 
     def forward(
         self,
@@ -168,89 +168,105 @@ class OwnAttention(MultiHeadAttention):
         *,
         return_weights: bool = False,
     ) -> Float[Tensor, "B T C"]:
-        """As Regard's, without rotations and without a cache: models decode with Regard's own attention."""
+        """Like Regard's, without rotary positions or a cache: trained models decode with Regard's own attention."""
         if key is None or value is None or rotary is not None or cache is not None or return_weights:
-            raise RegardError("your own attention is for training: load the model that was saved to decode with it")
+            raise RegardError(
+                "your own attention can only be used for training; load the saved model to decode with it"
+            )
         layout = self.layout[0]
         scores = query.new_empty(()).expand(len(query), self.heads, query.size(1), key.size(1))  # takes no memory
-        seen = dense(mask, scores)
-        if seen is not None:
-            seen = seen | ~seen.any(-1, keepdim=True)  # behind packed sentences: nobody reads what is found there
-            seen = seen if layout.booleans else seen.long()
-        output: Tensor = functional_call(layout.module, self._laid_out(layout), (query, key, value, seen))
+        allowed = dense(mask, scores)
+        if allowed is not None:
+            allowed = allowed | ~allowed.any(-1, keepdim=True)  # rows after packed sentences, whose output is not used
+            allowed = allowed if layout.boolean_mask else allowed.long()
+        output: Tensor = functional_call(layout.module, self._student_weights(layout), (query, key, value, allowed))
         return output
 
-    def _laid_out(self, layout: Layout) -> dict[str, Tensor]:
-        """The weights in the student's layout; what is learned reaches Regard's."""
+    def _student_weights(self, layout: WeightLayout) -> dict[str, Tensor]:
+        """The weights in the student's layout. Gradients flow back to Regard's weights."""
         inputs, output = (self.q, self.k, self.v), (self.out,)
         stacked = {
-            (of_output, is_bias): torch.cat([_bias(each) if is_bias else each.weight for each in layers])
+            (of_output, is_bias): torch.cat([_bias_or_zeros(layer) if is_bias else layer.weight for layer in layers])
             for of_output, layers in ((False, inputs), (True, output))
             for is_bias in (False, True)
         }
-        laid = {name: stacked[part.of_output, part.is_bias][part.rows] for name, part in layout.parts.items()}
-        return {name: each.T if layout.parts[name].turned else each for name, each in laid.items()}
+        weights = {name: stacked[part.of_output, part.is_bias][part.rows] for name, part in layout.slices.items()}
+        return {name: weight.T if layout.slices[name].transposed else weight for name, weight in weights.items()}
 
     @torch.no_grad()
-    def _drop_unused_biases(self, layout: Layout) -> None:
-        """What the student has no bias for has none in the model that is saved either."""
-        biases = [(part.of_output, part.rows) for part in layout.parts.values() if part.is_bias]
-        first = 0
+    def _zero_unused_biases(self, layout: WeightLayout) -> None:
+        """A bias that the student's module does not have becomes 0 in the saved model."""
+        biases = [(part.of_output, part.rows) for part in layout.slices.values() if part.is_bias]
+        first_row = 0
         for layer in (self.q, self.k, self.v, self.out):
-            place = first if layer is not self.out else 0
-            used = any(
-                of_output == (layer is self.out) and rows.start <= place < rows.stop for of_output, rows in biases
+            row = first_row if layer is not self.out else 0
+            is_used = any(
+                of_output == (layer is self.out) and rows.start <= row < rows.stop for of_output, rows in biases
             )
-            if layer.bias is not None and not used:
+            if layer.bias is not None and not is_used:
                 layer.bias.zero_()
-            first += layer.out_features
+            first_row += layer.out_features
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> "OwnAttention":
-        """What moves this to a device moves the student's buffers too."""
+        """Move the student's buffers to a device together with this module."""
         self.layout[0].module._apply(fn)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
 
-def _bias(layer: nn.Linear) -> Tensor:
+def _bias_or_zeros(layer: nn.Linear) -> Tensor:
     return layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
 
 
-def _parts(module: nn.Module, like: MultiHeadAttention) -> dict[str, Part]:
-    """Of each parameter, which rows of which layers it holds, by the numbers that `known_by_role` gave it."""
-    layers = dict(zip((*INPUTS, "output"), (like.q, like.k, like.v, like.out), strict=True))
-    index: dict[bytes, tuple[bool, int]] = {}
+def _find_slices(module: nn.Module, original: MultiHeadAttention) -> dict[str, WeightSlice]:
+    """Which rows of which layers each parameter holds, recognised by the values that `set_weights_by_role` set."""
+    rows_by_content = _rows_by_content(original)
+    parameters = dict(module.named_parameters())
+    slices = {
+        name: part
+        for name, weight in parameters.items()
+        if weight.ndim == 2 and (part := _find_slice(weight, rows_by_content))
+    }
+    for name, weight in parameters.items():
+        matrix = slices.get(name.replace("bias", "weight")) if "bias" in name and weight.ndim == 1 else None
+        if matrix is not None and len(weight) == matrix.rows.stop - matrix.rows.start:
+            slices[name] = WeightSlice(matrix.rows, matrix.of_output, transposed=False, is_bias=True)
+    if unknown := [name for name in parameters if name not in slices]:
+        raise RegardError(
+            f"your MultiHeadAttention has weights other than its four projections: {', '.join(unknown)}. Remove them"
+        )
+    return slices
+
+
+def _rows_by_content(original: MultiHeadAttention) -> dict[bytes, tuple[bool, int]]:
+    """For each row that `set_weights_by_role` sets: whether it is the output projection's, and its index."""
+    layers = dict(zip((*INPUT_ROLES, "output"), (original.q, original.k, original.v, original.out), strict=True))
+    rows: dict[bytes, tuple[bool, int]] = {}
+    first_row = 0
     for role, layer in layers.items():
-        first = sum(layers[each].out_features for each in INPUTS[: INPUTS.index(role)]) if role in INPUTS else 0
-        matrix = drawn(f"{role}.weight", *layer.weight.shape) / math.sqrt(layer.in_features)
-        index |= {_key(row): (role not in INPUTS, first + number) for number, row in enumerate(matrix)}
-    named = dict(module.named_parameters())
-    parts = {name: part for name, weight in named.items() if weight.ndim == 2 and (part := _part(weight, index))}
-    for name, weight in named.items():
-        partner = parts.get(name.replace("bias", "weight")) if "bias" in name and weight.ndim == 1 else None
-        if partner is not None and len(weight) == partner.rows.stop - partner.rows.start:
-            parts[name] = Part(partner.rows, partner.of_output, turned=False, is_bias=True)
-    if unknown := [name for name in named if name not in parts]:
-        told = ", ".join(unknown)
-        raise RegardError(f"your MultiHeadAttention has weights beside its four projections, {told}: leave them out")
-    return parts
+        of_output = role == "output"
+        first_row = 0 if of_output else first_row
+        matrix = seeded_normal(f"{role}.weight", *layer.weight.shape) / math.sqrt(layer.in_features)
+        rows |= {_row_bytes(row): (of_output, first_row + index) for index, row in enumerate(matrix)}
+        first_row += layer.out_features
+    return rows
 
 
-def _part(weight: Tensor, index: Mapping[bytes, tuple[bool, int]]) -> Part | None:
-    for turned, matrix in ((False, weight), (True, weight.T)):
-        found = [index.get(_key(row)) for row in matrix.detach()]
-        if found[0] is not None:
-            of_output, first = found[0]
-            if found == [(of_output, first + number) for number in range(len(found))]:
-                return Part(slice(first, first + len(found)), of_output, turned, is_bias=False)
+def _find_slice(weight: Tensor, rows_by_content: Mapping[bytes, tuple[bool, int]]) -> WeightSlice | None:
+    for transposed, matrix in ((False, weight), (True, weight.T)):
+        rows = [rows_by_content.get(_row_bytes(row)) for row in matrix.detach()]
+        if rows[0] is not None:
+            of_output, first = rows[0]
+            if rows == [(of_output, first + index) for index in range(len(rows))]:
+                return WeightSlice(slice(first, first + len(rows)), of_output, transposed, is_bias=False)
     return None
 
 
-def _key(row: Tensor) -> bytes:
+def _row_bytes(row: Tensor) -> bytes:
     return row.contiguous().numpy().tobytes()
 
 
-def _works(call: Callable[[], Any]) -> bool:
+def _accepts(call: Callable[[], Any]) -> bool:
     try:
         call()
     except (RuntimeError, TypeError):
@@ -258,20 +274,21 @@ def _works(call: Callable[[], Any]) -> bool:
     return True
 
 
-def _why(report: Report) -> str:
-    """What is wrong with a file, in a line: its mistakes by name, or the first error."""
-    told = report.diagnosis
-    found = [_named(report, each.id, each.line) for each in told.mistakes]
-    if found:
-        return "; ".join(found)
-    if told.possible:
-        return "one of " + ", ".join(told.possible)
-    for name, failure in told.failures.items():
-        at = f", {report.solution.where(failure.line)}" if failure.line else ""
-        return shorten(f"{explained(failure)} (in {name or 'the file'}{at})")
-    return f"the first that differs is {told.stage}" if told.stage else "its numbers are not the reference's"
+def _reason(report: CheckReport) -> str:
+    """What is wrong with a file, in one line: its mistakes, or the first error."""
+    diagnosis = report.diagnosis
+    if diagnosis.mistakes:
+        return "; ".join(_name_mistake(report, match.id, match.line) for match in diagnosis.mistakes)
+    if diagnosis.possible:
+        return "one of " + ", ".join(diagnosis.possible)
+    for probe, failure in diagnosis.failures.items():
+        location = f", {report.solution.where(failure.line)}" if failure.line else ""
+        return shorten(f"{explain_failure(failure)} (in {probe or 'the file'}{location})")
+    if diagnosis.stage:
+        return f"the first value that differs is {diagnosis.stage}"
+    return "its values differ from the reference's"
 
 
-def _named(report: Report, mistake: str, line: int | None) -> str:
-    title = f" ({report.bank[mistake].title})" if mistake in report.bank else ""
-    return f"{mistake}{title}" + (f", {report.solution.where(line)}" if line else "")
+def _name_mistake(report: CheckReport, mistake_id: str, line: int | None) -> str:
+    title = f" ({report.catalogue[mistake_id].title})" if mistake_id in report.catalogue else ""
+    return f"{mistake_id}{title}" + (f", {report.solution.where(line)}" if line else "")

@@ -1,6 +1,6 @@
-"""A solution's own process: it sets itself limits, runs the solution, and writes what was observed.
+"""The process in which a solution runs: it limits itself, runs the solution and sends back what was observed.
 
-`runner.py` starts it and follows it.
+`solution_runner.py` starts this process and supervises it.
 """
 
 import faulthandler
@@ -20,117 +20,118 @@ from typing import Any
 
 import torch
 
-from regard.course import assignment as assignments
-from regard.course.assignment import Assignment
-from regard.course.observation_bytes import packed
-from regard.course.observe import Observed, failure, observe
+from regard.course.assignment import Assignment, read_assignment
+from regard.course.observation_bytes import encode_run
+from regard.course.observe import SolutionRun, describe_failure, observe
 
 READY = b"ready"
-"""after the token, before the number of the process: the solution's time begins"""
+"""Sent after the token and before the process id, when the solution's time starts."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a solution may use, beyond what Python and torch take to start."""
+    """How much a solution may use, in addition to what Python and torch need to start."""
 
     seconds: int | float = 10
-    """of the processor, in all"""
+    """CPU seconds for the complete solution."""
     part_seconds: int | float = 5
-    """of the processor, for the file itself, a cell of it, or one probe"""
+    """CPU seconds for the file, for one of its cells, or for one probe."""
     patience: int | float = 3
-    """how many times as long it may take by the clock: a busy machine must not pass for an endless loop"""
+    """Wall-clock limits are this many times the CPU limits, since the machine may be busy."""
     memory: int = 2_000_000_000
-    """bytes"""
+    """Bytes of memory."""
     output: int = 1_000_000
-    """bytes printed"""
+    """Bytes of printed output."""
     file_bytes: int = 10_000_000
-    """of a file that it writes"""
+    """Maximum size of a file that the solution writes."""
     processes: int = 16
+    """Maximum number of processes that the solution may start."""
 
 
 class Timeout(BaseException):
-    """A part of the solution took too long; no Exception, so that few solutions catch it."""
+    """A part of the solution took too long. It is not an Exception, so that few solutions catch it."""
 
 
 def main() -> None:
-    """The process's own part: read the job, run the solution, write what was observed."""
+    """Read the job from standard input, run the solution, and write what was observed to the job's pipe."""
     job = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.set_inheritable(job["pipe"], False)
     limits, token = Limits(**job["limits"]), bytes.fromhex(job["token"])
-    where = os.open(job["where"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    faulthandler.enable(where)
-    faulthandler.register(signal.SIGUSR1, where)
-    faulthandler.register(signal.SIGXCPU, where, chain=True)
-    of = assignments.read(Path(job["assignment"]))
-    _ = of.probes  # their imports are not the solution's time
-    _limit(limits)
+    stack_file = os.open(job["stack_file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    faulthandler.enable(stack_file)
+    faulthandler.register(signal.SIGUSR1, stack_file)
+    faulthandler.register(signal.SIGXCPU, stack_file, chain=True)
+    assignment = read_assignment(Path(job["assignment"]))
+    _ = assignment.probes  # their imports must not count against the solution's time
+    _set_limits(limits)
     with os.fdopen(job["pipe"], "wb") as pipe:
         pipe.write(token + READY + os.getpid().to_bytes(8, "little"))
         pipe.flush()
-        content = _observed(job, of, limits)
+        content = _observe(job, assignment, limits)
         pipe.write(token + len(content).to_bytes(8, "little") + content)
-    os._exit(0)  # whatever threads are left
+    os._exit(0)  # do not wait for threads that the solution started
 
 
-def _observed(job: dict[str, Any], of: Assignment, limits: Limits) -> bytes:
-    clock = _Clock(limits)
+def _observe(job: dict[str, Any], assignment: Assignment, limits: Limits) -> bytes:
+    timer = _PartTimer(limits)
     try:
-        seen = observe(job["source"], of, job["copy"], job["cells"], clock.part)
-        late = [each for each in seen.failures.values() if each.kind == Timeout.__name__]
-        if late and not seen.values:  # nothing of it ends
-            seen.failures[""] = late[0]
-        return packed(seen)
+        run = observe(job["source"], assignment, job["copy"], job["cells"], timer.limit_part)
+        timeouts = [failure for failure in run.failures.values() if failure.kind == Timeout.__name__]
+        if timeouts and not run.values:  # no part of it ever finishes
+            run.failures[""] = timeouts[0]
+        return encode_run(run)
     except BaseException as error:
-        return packed(Observed(failures={"": failure(error, job["copy"])}))
+        return encode_run(SolutionRun(failures={"": describe_failure(error, job["copy"])}))
 
 
-class _Clock:
-    """Ends parts of the solution that take too long, where Python can: others are ended with the process."""
+class _PartTimer:
+    """Interrupts parts of the solution that take too long. What Python cannot interrupt ends with the process."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.ends = time.process_time() + limits.seconds, time.monotonic() + limits.patience * limits.seconds
-        signal.signal(signal.SIGPROF, self._ring)
-        signal.signal(signal.SIGALRM, self._ring)
+        self.cpu_deadline = time.process_time() + limits.seconds
+        self.clock_deadline = time.monotonic() + limits.patience * limits.seconds
+        signal.signal(signal.SIGPROF, self._on_alarm)
+        signal.signal(signal.SIGALRM, self._on_alarm)
 
     @contextmanager
-    def part(self) -> Iterator[None]:
-        """Within this, a part of the solution runs."""
+    def limit_part(self) -> Iterator[None]:
+        """Run a part of the solution inside this context."""
         seconds = self.limits.part_seconds
-        busy = min(seconds, self.ends[0] - time.process_time())
-        waiting = min(self.limits.patience * seconds, self.ends[1] - time.monotonic())
-        if min(busy, waiting) <= 0:
-            raise Timeout(f"the {self.limits.seconds:g} s for the whole solution were over before")
-        signal.setitimer(signal.ITIMER_PROF, busy)
-        signal.setitimer(signal.ITIMER_REAL, waiting)
+        cpu = min(seconds, self.cpu_deadline - time.process_time())
+        clock = min(self.limits.patience * seconds, self.clock_deadline - time.monotonic())
+        if min(cpu, clock) <= 0:
+            raise Timeout(f"did not start: the solution had already used its {self.limits.seconds:g} s")
+        signal.setitimer(signal.ITIMER_PROF, cpu)
+        signal.setitimer(signal.ITIMER_REAL, clock)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _ring(self, which: int, _: FrameType | None) -> None:
+    def _on_alarm(self, signal_number: int, _: FrameType | None) -> None:
         seconds = self.limits.part_seconds
-        if which == signal.SIGPROF:
-            raise Timeout(f"did not end within {seconds:g} s: is there an endless loop?")
-        raise Timeout(f"did not end within {self.limits.patience * seconds:g} s: what does it wait for?")
+        if signal_number == signal.SIGPROF:
+            raise Timeout(f"did not finish within {seconds:g} s: is there an infinite loop?")
+        raise Timeout(f"did not finish within {self.limits.patience * seconds:g} s: what is it waiting for?")
 
 
-def _limit(limits: Limits) -> None:
-    """Have the system refuse what is too much; where it does not know a limit, the parent watches."""
+def _set_limits(limits: Limits) -> None:
+    """Let the operating system enforce the limits that it supports. The parent process watches the others."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime + limits.seconds) + 1
-    wanted = {
+    resource_limits = {
         resource.RLIMIT_CPU: (seconds, seconds + 5),
         resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
         resource.RLIMIT_CORE: (0, 0),
     }
-    with suppress(OSError):  # Linux: what is mapped already, most of it torch itself
+    with suppress(OSError):  # on Linux, add what is mapped already, which is mostly torch
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + limits.memory
-        wanted[resource.RLIMIT_AS] = (most, most)
-    for kind, pair in wanted.items():
+        address_space = pages * resource.getpagesize() + limits.memory
+        resource_limits[resource.RLIMIT_AS] = (address_space, address_space)
+    for kind, soft_and_hard in resource_limits.items():
         with suppress(OSError, ValueError):
-            resource.setrlimit(kind, pair)
+            resource.setrlimit(kind, soft_and_hard)
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Remarks on a solution's style: PEP 8 as ruff sees it, and how long its functions are."""
+"""Style remarks on a solution: PEP 8 as checked by ruff, and the length of its functions."""
 
 import ast
 import json
@@ -9,79 +9,82 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from io import StringIO
 
-from regard.course.notebook import parsed
+from regard.course.solution_file import parse_source
 from regard.errors import RegardError
 
 RULES = "E,W,N,F"
-TOLERATED = "N803,N806,N812"
-"""Q, K and V are the paper's names, and F is everyone's for torch.nn.functional"""
-IN_NOTEBOOKS = "E402,F401,F811,W291,W293,W391,W292"
-"""imports where they are needed, cells written twice, blanks at the ends of cells"""
-LINE_LENGTH = 120
-"""as in Regard's own files; PEP 8 leaves longer lines to those who agree on them"""
-SECONDS = 20
+"""The groups of ruff's rules that are checked."""
+ALLOWED = "N803,N806,N812"
+"""Rules that are not checked: Q, K and V are the paper's names, and F is the usual name of torch.nn.functional."""
+ALLOWED_IN_NOTEBOOKS = "E402,F401,F811,W291,W293,W391,W292"
+"""More rules that notebooks break by nature: late imports, repeated cells, blanks at the ends of cells."""
+MAX_LINE_LENGTH = 120
+RUFF_SECONDS = 20
 
 
 @dataclass(frozen=True)
 class StyleRemark:
-    """A line that PEP 8 would have otherwise."""
+    """A line that breaks one of ruff's rules."""
 
     line: int
     code: str
-    """of the rule, as E501"""
+    """The code of the rule, such as E501."""
     text: str
 
 
 def style_note() -> str | None:
-    """Why there are no remarks at all; None when there may be some."""
-    return None if find_spec("ruff") else "style was not looked at: `pip install ruff` makes it so"
+    """Why style was not checked; None if it was."""
+    return None if find_spec("ruff") else "Style was not checked because ruff is missing: pip install ruff"
 
 
 def style_remarks(source: str, notebook: bool = False) -> list[StyleRemark]:
-    """What ruff remarks on a source, from the top; nothing without ruff, or where the source is no Python."""
-    if find_spec("ruff") is None or parsed(source) is None:
+    """Ruff's remarks on a source, in the order of its lines; none without ruff or if the source is not valid Python."""
+    if find_spec("ruff") is None or parse_source(source) is None:
         return []
-    ignored = f"{TOLERATED},{IN_NOTEBOOKS}" if notebook else TOLERATED
-    options = ["--isolated", "--no-cache", "--output-format=json", f"--line-length={LINE_LENGTH}"]
+    ignored = f"{ALLOWED},{ALLOWED_IN_NOTEBOOKS}" if notebook else ALLOWED
+    options = ["--isolated", "--no-cache", "--output-format=json", f"--line-length={MAX_LINE_LENGTH}"]
     command = [sys.executable, "-m", "ruff", "check", *options, f"--select={RULES}", f"--ignore={ignored}"]
-    ran = subprocess.run(
+    finished = subprocess.run(
         [*command, "--ignore-noqa", "--stdin-filename=solution.py", "-"],
         input=source.encode(errors="replace"),
         capture_output=True,
-        timeout=SECONDS,
+        timeout=RUFF_SECONDS,
         check=False,
     )
-    if ran.returncode not in (0, 1):
-        raise RegardError(f"ruff could not look at the source: {ran.stderr.decode(errors='replace')[:300].strip()}")
-    told = json.loads(ran.stdout or b"[]")
-    remarks = [StyleRemark(each["location"]["row"], each["code"], each["message"]) for each in told if each["code"]]
-    return sorted(remarks, key=lambda each: (each.line, each.code))
+    if finished.returncode not in (0, 1):
+        raise RegardError(f"ruff could not check the source: {finished.stderr.decode(errors='replace')[:300].strip()}")
+    findings = json.loads(finished.stdout or b"[]")
+    remarks = [
+        StyleRemark(finding["location"]["row"], finding["code"], finding["message"])
+        for finding in findings
+        if finding["code"]
+    ]
+    return sorted(remarks, key=lambda remark: (remark.line, remark.code))
 
 
 def longest_function(source: str) -> int:
-    """Lines of code in the body of the longest function: without its docstring, comments and blank lines.
+    """Lines of code in the body of the longest function, not counting docstrings, comments and blank lines.
 
     >>> longest_function("def f(x):\\n    '''Twice.'''\\n    # by adding\\n    y = x + x\\n\\n    return y\\n")
     2
     """
-    tree = parsed(source)
+    tree = parse_source(source)
     if tree is None:
         return 0
     nodes = list(ast.walk(tree))
-    code = _lines_of_code(source) - {line for node in nodes for line in _docstring(node)}
+    code_lines = _code_lines(source) - {line for node in nodes for line in _docstring_lines(node)}
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    spans = [range(each.body[0].lineno, (each.end_lineno or each.lineno) + 1) for each in functions]
-    return max((len(code.intersection(span)) for span in spans), default=0)
+    spans = [range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1) for node in functions]
+    return max((len(code_lines.intersection(span)) for span in spans), default=0)
 
 
-def _lines_of_code(source: str) -> set[int]:
+def _code_lines(source: str) -> set[int]:
     empty = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     tokens = tokenize.generate_tokens(StringIO(source).readline)
-    return {line for each in tokens if each.type not in empty for line in range(each.start[0], each.end[0] + 1)}
+    return {line for token in tokens if token.type not in empty for line in range(token.start[0], token.end[0] + 1)}
 
 
-def _docstring(node: ast.AST) -> range:
-    """The lines of a function's or class's docstring."""
+def _docstring_lines(node: ast.AST) -> range:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and isinstance(node.body[0], ast.Expr):
         first = node.body[0]
         if isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):

@@ -1,4 +1,4 @@
-"""A report on a solution in the terminal: what it does, where to look, what to ask oneself; it needs no colours."""
+"""The report on a solution in the terminal. It is readable without colours."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,26 +8,30 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.course.assignment import Mistake
-from regard.course.check import Report, explained
-from regard.course.diagnose import Found
-from regard.course.missing_returns import KIND
-from regard.course.mistake_location import Stage
+from regard.course.check import CheckReport, explain_failure
+from regard.course.diagnose import MistakeMatch
+from regard.course.missing_returns import NO_RETURN
+from regard.course.mistake_location import StageProgress
 from regard.course.observe import Failure
-from regard.course.shape_comments import Remark
+from regard.course.shape_comments import ShapeRemark
 from regard.course.style import style_note
-from regard.course.worked_example import Shown, shown
+from regard.course.worked_example import ExampleTable, example_table
 from regard.formatting import visible
 
-WIDEST = 88
-"""columns of prose"""
-MOST_PRINTED, MOST_REMARKS, MOST_FAILURES = 12, 12, 5
-"""lines of what a solution printed, remarks of a kind, and errors that are shown"""
-STYLE_LATER = "Style counts once some other part is right and nothing is left to be written."
+MAX_PROSE_COLUMNS = 88
+POINTS_TABLE_COLUMNS = 100
+MAX_PRINTED_LINES = 12
+"""Maximum number of lines of the solution's own output that are shown."""
+MAX_REMARKS = 12
+"""Maximum number of remarks of one kind that are shown."""
+MAX_FAILURES = 5
+"""Maximum number of errors, and of wrong shapes, that are shown."""
+STYLE_LATER = "Counted once another part is correct and nothing is left to write."
 INDENT = (0, 0, 0, 2)
 
 
-def show(console: Console, report: Report) -> None:
-    """The report; where it is no terminal, without the blanks that fill lines there."""
+def show_report(console: Console, report: CheckReport) -> None:
+    """Print the report; without trailing blanks if the output is not a terminal."""
     if console.is_terminal:
         _show(console, report)
         return
@@ -37,151 +41,160 @@ def show(console: Console, report: Report) -> None:
     console.file.write("\n".join(lines) + "\n")
 
 
-def _show(console: Console, report: Report) -> None:
-    """All of it: verdict, mistakes, numbers, questions, errors; then remarks, output and points."""
+def _show(console: Console, report: CheckReport) -> None:
+    """Verdict, mistakes, errors, values and questions; then remarks, printed output and points."""
     console.print(Text.assemble((visible(report.path.name), "bold"), (f"  {visible(report.assignment.title)}", "dim")))
     console.print()
     console.print(verdict(report))
-    for found in report.diagnosis.mistakes:
-        _show_mistake(console, report, found)
+    for match in report.diagnosis.mistakes:
+        _show_mistake(console, report, match)
     _show_possible(console, report)
     if not report.passed:
-        _show_interface(console, report)
-        _show_numbers(console, report)
-        _show_stage(console, report)
-    for found in report.diagnosis.mistakes:
-        _show_question(console, report, found)
-    _show_remarks(console, "Shape comments", [(each.line, shape_said(each)) for each in report.shapes], report)
-    style = [(each.line, f"{each.code} {each.text}") for each in report.style]
+        _show_obstacles(console, report)
+        _show_values(console, report)
+        _show_progress(console, report)
+    for match in report.diagnosis.mistakes:
+        _show_question(console, report, match)
+    shapes = [(remark.line, describe_shape_remark(remark)) for remark in report.shapes]
+    _show_remarks(console, "Shape comments", shapes, report)
+    style = [(remark.line, f"{remark.code} {remark.text}") for remark in report.style]
     _show_remarks(console, "Style", style, report, style_note() or "")
     _show_printed(console, report)
     if report.begun and report.ran:
         _show_points(console, report)
 
 
-def verdict(report: Report) -> Text:
-    """What there is to say in one line."""
-    sign, style, said = _verdict(report)
-    return Text(f"{sign} {said}", style)
+def verdict(report: CheckReport) -> Text:
+    """The result in one line, after a sign and a blank."""
+    sign, style, text = _verdict(report)
+    return Text(f"{sign} {text}", style)
 
 
-def _verdict(report: Report) -> tuple[str, str, str]:
-    count = len(report.diagnosis.mistakes)
+def _verdict(report: CheckReport) -> tuple[str, str, str]:
+    diagnosis = report.diagnosis
     if report.passed:
-        return "✓", "bold green", "All right: it does what the assignment asks."
+        return "✓", "bold green", "Correct: the solution does what the assignment asks."
     if not report.ran:
-        return "✗", "bold red", "It could not be run."
+        return "✗", "bold red", "The file could not be run."
     if not report.begun:
-        return "·", "bold yellow", "Not begun yet: this is the starter as it was given."
-    if count:
-        return "✗", "bold red", "One mistake was found." if count == 1 else "Two mistakes were found."
+        return "·", "bold yellow", "Not started yet: this is the unchanged starter."
+    if diagnosis.mistakes:
+        return "✗", "bold red", "Found one mistake." if len(diagnosis.mistakes) == 1 else "Found two mistakes."
     if report.gaps:
-        return "·", "bold yellow", "Not done yet: some parts are still to be written."
-    if report.diagnosis.failures and not report.seen.values:
-        return "✗", "bold red", "It cannot be used as the assignment asks."
-    if any(each.kind == KIND for each in report.diagnosis.failures.values()):
-        return "✗", "bold red", "Nothing comes back where a tensor is wanted."
-    if report.diagnosis.possible:
-        return "✗", "bold red", "Something is not right: one of the mistakes below, and the numbers cannot tell which."
-    return "✗", "bold red", "Something is not right, and it is none of the mistakes that are known."
+        return "·", "bold yellow", "Not finished yet: some parts still have to be written."
+    if diagnosis.failures and not report.run.values:
+        return "✗", "bold red", "The solution cannot be used the way the assignment describes."
+    if any(failure.kind == NO_RETURN for failure in diagnosis.failures.values()):
+        return "✗", "bold red", "A function returns None where a tensor is expected."
+    if diagnosis.possible:
+        return "✗", "bold red", "There is a mistake. It is one of those below, but the numbers cannot tell which."
+    return "✗", "bold red", "There is a mistake, but it is not one of the known ones."
 
 
-def line_shown(report: Report, line: int | None) -> Text | None:
-    """A line of the solution, and where it stands."""
+def show_line(report: CheckReport, line: int | None) -> Text | None:
+    """A line of the solution with its position."""
     lines = report.solution.source.split("\n")
     if line is None or not 0 < line <= len(lines):
         return None
     return Text.assemble((f"{report.solution.where(line)} │ ", "cyan"), visible(lines[line - 1].strip()))
 
 
-def shape_said(remark: Remark) -> str:
-    """A remark on a shape comment, in words."""
-    it = f"{', '.join(remark.of)} {'is' if len(remark.of) == 1 else 'are'}" if remark.of else "it is"
+def describe_shape_remark(remark: ShapeRemark) -> str:
+    """A remark on a shape comment, as a phrase."""
+    if remark.variables:
+        verb = "has" if len(remark.variables) == 1 else "have"
+        actual = f"{' and '.join(remark.variables)} {verb} shape {remark.actual}"
+    else:
+        actual = f"the shape is {remark.actual}"
     if remark.kind == "missing":
-        return f"says no shape; {it} {remark.was}"
-    return f"says {remark.said}, but {it} {remark.was}"
+        return f"no shape comment; {actual}"
+    return f"the comment says {remark.commented}, but {actual}"
 
 
-def _show_mistake(console: Console, report: Report, found: Found) -> None:
-    told = mistake(report, found)
-    parts = [Text.assemble((told.title, "bold"), (f"  {found.id}", "dim"))]
-    if (line := line_shown(report, found.line)) is not None:
-        parts += [line]
-    _print_block(console, parts)
-    _print_block(console, [Text(told.why)] if told.why else [])
+def catalogue_entry(report: CheckReport, match: MistakeMatch) -> Mistake:
+    """The catalogue's entry for a mistake; only the id if the catalogue does not have it."""
+    return report.catalogue.get(match.id) or Mistake(match.id, match.id, "", "")
 
 
-def _show_question(console: Console, report: Report, found: Found) -> None:
-    if question := mistake(report, found).question:
+def _show_mistake(console: Console, report: CheckReport, match: MistakeMatch) -> None:
+    mistake = catalogue_entry(report, match)
+    heading = [Text.assemble((mistake.title, "bold"), (f"  {match.id}", "dim"))]
+    if (line := show_line(report, match.line)) is not None:
+        heading.append(line)
+    _print_block(console, heading)
+    _print_block(console, [Text(mistake.why)] if mistake.why else [])
+
+
+def _show_question(console: Console, report: CheckReport, match: MistakeMatch) -> None:
+    if question := catalogue_entry(report, match).question:
         _print_block(console, [Text.assemble(("Ask yourself: ", "bold magenta"), question)])
 
 
-def mistake(report: Report, found: Found) -> Mistake:
-    """What the bank tells of a mistake; of one that it does not know, the id alone."""
-    return report.bank.get(found.id) or Mistake(found.id, found.id, "", "")
+def _show_possible(console: Console, report: CheckReport) -> None:
+    titles = [Text("• ").append(report.title_of(mistake_id)) for mistake_id in report.diagnosis.possible]
+    if titles and report.diagnosis.mistakes:
+        titles.insert(0, Text("There is also one of these mistakes, but the numbers cannot tell which:"))
+    _print_block(console, titles)
 
 
-def _show_possible(console: Console, report: Report) -> None:
-    titles = [report.bank[each].title if each in report.bank else each for each in report.diagnosis.possible]
-    head = [Text("And one of these, of which the numbers cannot tell which:")] if report.diagnosis.mistakes else []
-    _print_block(console, [*head, *(Text("• ").append(title) for title in titles)] if titles else [])
-
-
-def _show_interface(console: Console, report: Report) -> None:
-    """What keeps the checker from looking: names, gaps, errors, shapes."""
+def _show_obstacles(console: Console, report: CheckReport) -> None:
+    """What keeps the checker from testing the solution: missing names, gaps, errors, wrong shapes."""
     if report.missing and report.ran:
-        _print_block(console, [Text(f"Not defined at the top of the file: {', '.join(report.missing)}.")])
+        _print_block(console, [Text(f"Not defined at the top level of the file: {', '.join(report.missing)}.")])
     if report.gaps:
         gaps = [Text(f"{report.solution.where(line)} │ {visible(name)}") for name, line in report.gaps]
-        _print_block(console, [Text("Still to be written:", "bold"), *gaps])
-    for failure, probes in _by_failure(report)[:MOST_FAILURES]:
+        _print_block(console, [Text("Still to write:", "bold"), *gaps])
+    for failure, probes in _probes_by_failure(report)[:MAX_FAILURES]:
         _show_failure(console, report, failure, probes)
-    for (probe, name), (expected, got) in list(report.wrong_shapes.items())[:MOST_FAILURES]:
-        said = f"{name} ({probe}) should have the shape {expected}, and has {got}."
-        _print_block(console, [Text(visible(said))])
+    for (probe, name), (expected, actual) in list(report.wrong_shapes.items())[:MAX_FAILURES]:
+        text = f"{name} ({probe}) should have shape {expected} but has shape {actual}."
+        _print_block(console, [Text(visible(text))])
 
 
-def _by_failure(report: Report) -> list[tuple[Failure, list[str]]]:
-    """Errors, each once, with the probes that met it; not those of parts that are known to be missing."""
-    found: dict[Failure, list[str]] = {}
+def _probes_by_failure(report: CheckReport) -> list[tuple[Failure, list[str]]]:
+    """Each error once, with the probes that raised it; without errors of parts that are known to be missing."""
+    probes: dict[Failure, list[str]] = {}
     for probe, failure in report.diagnosis.failures.items():
-        is_known = failure.kind == "NotImplementedError" and report.gaps
-        if not is_known and not (failure.kind == "KeyError" and failure.message.strip("'") in report.missing):
-            found.setdefault(failure, []).append(probe)
-    return list(found.items())
+        is_gap = failure.kind == "NotImplementedError" and report.gaps
+        is_missing = failure.kind == "KeyError" and failure.message.strip("'") in report.missing
+        if not is_gap and not is_missing:
+            probes.setdefault(failure, []).append(probe)
+    return list(probes.items())
 
 
-def _show_failure(console: Console, report: Report, failure: Failure, probes: Sequence[str]) -> None:
-    met = ", ".join(name for name in probes if name)
-    parts = [Text.assemble(visible(explained(failure)), (f"  {met}", "dim"))]
-    if (line := line_shown(report, failure.line)) is not None:
-        parts.append(line)
-    _print_block(console, parts)
+def _show_failure(console: Console, report: CheckReport, failure: Failure, probes: Sequence[str]) -> None:
+    names = ", ".join(name for name in probes if name)
+    lines = [Text.assemble(visible(explain_failure(failure)), (f"  {names}", "dim"))]
+    if (line := show_line(report, failure.line)) is not None:
+        lines.append(line)
+    _print_block(console, lines)
 
 
-def _show_numbers(console: Console, report: Report) -> None:
-    table = shown(report.seen, report.right, report.assignment.stages) if report.ran else None
+def _show_values(console: Console, report: CheckReport) -> None:
+    table = example_table(report.run, report.reference, report.assignment.stages) if report.ran else None
     if table is None:
         return
-    head = f"{visible(table.name)}, on the checker's own small example"
-    _print_block(console, [Text.assemble((head, "bold"), (f"  {table.note}", "dim"))])
-    if table.expected and table.got:
+    heading = f"{visible(table.name)} in a small example"
+    _print_block(console, [Text.assemble((heading, "bold"), (f"  {table.note}", "dim"))])
+    if table.expected and table.actual:
         console.print(Padding(_side_by_side(table), INDENT))
 
 
-def _side_by_side(table: Shown) -> Table:
+def _side_by_side(table: ExampleTable) -> Table:
     grid = Table.grid(padding=(0, 4))
     grid.add_row(Text("expected", "dim"), Text("yours", "dim"))
-    got = [[_cell(table, row, column) for column in range(len(cells))] for row, cells in enumerate(table.got)]
+    actual = [[_cell(table, row, column) for column in range(len(cells))] for row, cells in enumerate(table.actual)]
     expected = [[Text(f"{cell} ") for cell in cells] for cells in table.expected]
-    grid.add_row(_matrix(expected), _matrix(got))
+    grid.add_row(_matrix(expected), _matrix(actual))
     return grid
 
 
-def _cell(table: Shown, row: int, column: int) -> Text:
-    """A number; one that differs is marked, for those without colours too."""
-    differs = bool(table.differs) and table.differs[row][column]
-    return Text(f"{table.got[row][column]}{'*' if differs else ' '}", "bold red" if differs else "default")
+def _cell(table: ExampleTable, row: int, column: int) -> Text:
+    """A number. One that differs is red and has an asterisk, which needs no colours."""
+    text = table.actual[row][column]
+    if table.differs and table.differs[row][column]:
+        return Text(f"{text}*", "bold red")
+    return Text(f"{text} ", "default")
 
 
 def _matrix(cells: Sequence[Sequence[Text]]) -> Table:
@@ -193,76 +206,83 @@ def _matrix(cells: Sequence[Sequence[Text]]) -> Table:
     return matrix
 
 
-def _show_stage(console: Console, report: Report) -> None:
+def _show_progress(console: Console, report: CheckReport) -> None:
     if report.diagnosis.progress is not None:
-        _print_block(console, [Text(visible(stage_said(report, report.diagnosis.progress)))])
+        _print_block(console, [Text(visible(describe_progress(report, report.diagnosis.progress)))])
 
 
-def stage_said(report: Report, stage: Stage) -> str:
-    """How far all is right, in words that need not be looked up in the reference."""
-    said = report.assignment.said
-    if not stage.reached:
-        return f"The first that differs: {said(stage.name)}."
-    at = f"{report.solution.where(stage.line)} ({said(stage.reached)})" if stage.line else said(stage.reached)
-    if not stage.unseen:
-        return f"Up to {at} all is right; what comes behind it differs: {said(stage.name)}."
-    unseen = f"No variable held, on the way there: {'; '.join(map(said, stage.unseen))}."
-    return f"Right is {at}; what comes behind it differs: {said(stage.name)}. {unseen}"
+def describe_progress(report: CheckReport, progress: StageProgress) -> str:
+    """How far the solution is correct, in words that do not require knowing the reference."""
+    describe = report.assignment.describe_stage
+    wrong = describe(progress.first_wrong)
+    if not progress.last_right:
+        return f"The first step that differs: {wrong}."
+    right = describe(progress.last_right)
+    if progress.line:
+        right = f"{report.solution.where(progress.line)} ({right})"
+    if not progress.unseen:
+        return f"Everything is correct up to {right}. The next step differs: {wrong}."
+    unseen = "; ".join(map(describe, progress.unseen))
+    return (
+        f"The result of {right} is correct. The next step differs: {wrong}. "
+        f"Earlier steps that are not in any variable, and were not checked: {unseen}."
+    )
 
 
 def _show_remarks(
-    console: Console, head: str, remarks: Sequence[tuple[int | None, str]], report: Report, note: str = ""
+    console: Console, heading: str, remarks: Sequence[tuple[int, str]], report: CheckReport, note: str = ""
 ) -> None:
-    """Remarks apart from mistakes: they change nothing in the verdict."""
-    rows = [Text.assemble((_at(report, line), "cyan"), f"  {visible(text)}") for line, text in remarks]
-    more = [Text(f"… and {len(rows) - MOST_REMARKS} more", "dim")] if len(rows) > MOST_REMARKS else []
-    said = [Text(note, "dim")] if note else []
-    if rows or said:
-        _print_block(console, [Text(head, "bold"), *rows[:MOST_REMARKS], *more, *said])
-
-
-def _at(report: Report, line: int | None) -> str:
-    return "" if line is None else report.solution.where(line)
-
-
-def _show_printed(console: Console, report: Report) -> None:
-    lines = report.seen.printed.rstrip().split("\n") if report.seen.printed.strip() else []
+    """Remarks that do not change the verdict."""
+    lines = [
+        Text.assemble((report.solution.where(line), "cyan"), f"  {visible(text)}")
+        for line, text in remarks[:MAX_REMARKS]
+    ]
+    if len(remarks) > MAX_REMARKS:
+        lines.append(Text(f"… and {len(remarks) - MAX_REMARKS} more", "dim"))
+    if note:
+        lines.append(Text(note, "dim"))
     if lines:
-        shown_lines = [Text(visible(line)[:WIDEST], "dim") for line in lines[:MOST_PRINTED]]
-        more = [Text(f"… and {len(lines) - MOST_PRINTED} more lines", "dim")] if len(lines) > MOST_PRINTED else []
-        _print_block(console, [Text("It printed", "bold"), *shown_lines, *more])
-    for note in report.seen.notes:
+        _print_block(console, [Text(heading, "bold"), *lines])
+
+
+def _show_printed(console: Console, report: CheckReport) -> None:
+    if report.run.printed.strip():
+        printed = report.run.printed.rstrip().split("\n")
+        lines = [Text(visible(line)[:MAX_PROSE_COLUMNS], "dim") for line in printed[:MAX_PRINTED_LINES]]
+        if len(printed) > MAX_PRINTED_LINES:
+            lines.append(Text(f"… and {len(printed) - MAX_PRINTED_LINES} more lines", "dim"))
+        _print_block(console, [Text("Printed by the solution", "bold"), *lines])
+    for note in report.run.notes:
         _print_block(console, [Text(f"Note: {visible(note)}", "yellow")])
 
 
-def _show_points(console: Console, report: Report) -> None:
+def _show_points(console: Console, report: CheckReport) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=False)
-    for name, (got, most) in report.marks.items():
-        sign = ("✓ ", "green") if got == most else ("✗ ", "red")
-        named = Text.assemble(sign, name.replace("_", " "))
-        table.add_row(named, f"{got:g}/{most:g}", Text(said_of(report, name), "dim"))
-    total = f"{report.points:g} of {report.most_points:g} points"
+    for name, (scored, possible) in report.marks.items():
+        sign = ("✓ ", "green") if scored == possible else ("✗ ", "red")
+        label = Text.assemble(sign, name.replace("_", " "))
+        table.add_row(label, f"{scored:g}/{possible:g}", Text(describe_mark(report, name), "dim"))
     console.print()
-    console.print(Text(total, "bold"))
-    console.print(Padding(table, INDENT), width=WIDEST + 12)
+    console.print(Text(f"{report.points:g} of {report.max_points:g} points", "bold"))
+    console.print(Padding(table, INDENT), width=POINTS_TABLE_COLUMNS)
 
 
-def said_of(report: Report, name: str) -> str:
-    """What a mark is for: the first sentence of its probe's docstring."""
+def describe_mark(report: CheckReport, name: str) -> str:
+    """What a mark is for: the first line of its probe's docstring, or a sentence on style or brevity."""
     if name in report.assignment.probes:
         return (report.assignment.probes[name].__doc__ or "").strip().split("\n")[0]
     if name == "style":
         if report.style:
-            return f"Remarks on style: {len(report.style)}."
-        return "No remarks on style." if report.style_counts else STYLE_LATER
-    return f"Right, and no function longer than {report.assignment.brevity_lines} lines."
+            return f"Style remarks: {len(report.style)}."
+        return "No style remarks." if report.style_counts else STYLE_LATER
+    return f"Correct, with no function longer than {report.assignment.brevity_lines} lines."
 
 
 def _print_block(console: Console, lines: Iterable[Text]) -> None:
-    """Lines below the verdict, after a blank one."""
-    if found := list(lines):
+    """Print indented lines after a blank one."""
+    if block := list(lines):
         console.print()
-        console.print(Padding(Group(*found), INDENT), width=min(WIDEST, console.width))
+        console.print(Padding(Group(*block), INDENT), width=min(MAX_PROSE_COLUMNS, console.width))

@@ -1,51 +1,55 @@
-"""What is still to be written in a starter: functions that raise NotImplementedError, or hold nothing but `...`."""
+"""What a student still has to write: functions that raise NotImplementedError or contain `...`."""
 
 import ast
 
-from regard.course.notebook import parsed
+from regard.course.solution_file import parse_source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def gaps(source: str) -> list[tuple[str, int]]:
-    """Each function with a gap, and the gap's line; none in a file that is no Python.
+def find_gaps(source: str) -> list[tuple[str, int]]:
+    """Each function with a gap, and the line of the gap; none if the source is not valid Python.
 
-    >>> gaps("def f():\\n    ...\\nclass A:\\n    def g(self):\\n        raise NotImplementedError('write me')\\n")
+    >>> find_gaps("def f():\\n    ...\\nclass A:\\n    def g(self):\\n        raise NotImplementedError\\n")
     [('f', 2), ('A.g', 5)]
     """
-    if (tree := parsed(source)) is None:
+    tree = parse_source(source)
+    if tree is None:
         return []
-    return [(name, line) for name, each in functions(tree) for line in _gaps_of(each)]
+    return [(name, line) for name, function in top_functions(tree) for line in _gap_lines(function)]
 
 
-def functions(tree: ast.Module) -> list[tuple[str, Function]]:
-    """The functions at the top of a file, and those of its classes."""
-    found: list[tuple[str, Function]] = []
+def top_functions(tree: ast.Module) -> list[tuple[str, Function]]:
+    """The top-level functions of a file and the methods of its top-level classes, with their names."""
+    functions: list[tuple[str, Function]] = []
     for node in tree.body:
         if isinstance(node, Function):
-            found.append((node.name, node))
+            functions.append((node.name, node))
         elif isinstance(node, ast.ClassDef):
-            found += [(f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, Function)]
-    return found
+            functions += [(f"{node.name}.{child.name}", child) for child in node.body if isinstance(child, Function)]
+    return functions
 
 
 def is_same_code(source: str, starter: str) -> bool:
-    """Whether two files say the same to Python, whatever their comments and blank lines."""
-    one, other = parsed(source), parsed(starter)
-    return one is not None and other is not None and ast.dump(one) == ast.dump(other)
+    """Whether two files are the same Python code, ignoring comments and blank lines."""
+    tree, starter_tree = parse_source(source), parse_source(starter)
+    return tree is not None and starter_tree is not None and ast.dump(tree) == ast.dump(starter_tree)
 
 
-def _gaps_of(function: Function) -> list[int]:
-    raised = [each.lineno for each in ast.walk(function) if isinstance(each, ast.Raise) and _is_gap(each)]
+def _gap_lines(function: Function) -> list[int]:
+    nodes = list(ast.walk(function))
+    raised = [node.lineno for node in nodes if isinstance(node, ast.Raise) and _is_not_implemented(node)]
+    assigned = [node.lineno for node in nodes if isinstance(node, ast.Assign) and _is_ellipsis(node.value)]
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    empty = [each.lineno for each in body if isinstance(each, ast.Expr) and _is_ellipsis(each.value)]
-    assigned = [each.lineno for each in ast.walk(function) if isinstance(each, ast.Assign) and _is_ellipsis(each.value)]
+    empty = [
+        statement.lineno for statement in body if isinstance(statement, ast.Expr) and _is_ellipsis(statement.value)
+    ]
     return sorted({*raised, *empty, *assigned})
 
 
-def _is_gap(node: ast.Raise) -> bool:
-    raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
+def _is_not_implemented(node: ast.Raise) -> bool:
+    error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    return isinstance(error, ast.Name) and error.id == "NotImplementedError"
 
 
 def _is_ellipsis(node: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""What to show of a wrong solution: a few numbers of it beside the reference's, with the cells that differ."""
+"""A small table of a wrong solution's values next to the reference's, with the cells that differ."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,132 +6,138 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.course.line_tracing import TracedTensor
 from regard.course.numeric_equality import TOLERANCES, same, same_numbers
-from regard.course.observe import EXAMPLE, Held, Observed
+from regard.course.observe import EXAMPLE, SolutionRun
 
-MOST = 6
-"""rows and columns that are shown"""
+MAX_TABLE_SIZE = 6
+"""Maximum number of rows and of columns that are shown."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A small table of numbers, as it should be and as it is."""
+class ExampleTable:
+    """Expected and actual values of a matrix, as text."""
 
     name: str
-    """what the numbers are: weights, or a probe's name and value"""
+    """What the values are: a variable of the reference, or a probe's value."""
     expected: list[list[str]]
-    got: list[list[str]]
+    actual: list[list[str]]
     differs: list[list[bool]]
-    """cell by cell, of `got`"""
+    """Which cells of `actual` differ."""
     note: str = ""
-    """said instead of numbers, or beside them"""
+    """The position of the matrix in its tensor, or a difference in shape or dtype."""
 
 
-def shown(seen: Observed, right: Observed, stages: Sequence[str]) -> Shown | None:
-    """The attention weights of the example, if the solution's lines held them and they differ; else a value that does.
+def example_table(run: SolutionRun, reference: SolutionRun, stages: Sequence[str]) -> ExampleTable | None:
+    """The example's attention weights if the solution computed them and they differ; else the first wrong value.
 
-    None where nothing can be shown: all is right, or there are errors alone.
+    None if there is nothing to show: everything is right, or there are only errors.
     """
-    for expected in _weights(right.held, stages):
-        if (got := _like(expected, seen.held)) is not None and not same_numbers(got, expected.value):
-            return _table(expected.name, expected.value, got)
-    for probe, key in _places(seen, right):
-        expected_value, got = right.values[probe][key], seen.values[probe][key]
-        if not same(got, expected_value):
-            return _table(key if probe == EXAMPLE else f"{key} ({probe})", expected_value, got)
+    for expected in _attention_weights(reference.traced, stages):
+        weights = _matching_weights(expected, run.traced)
+        if weights is not None and not same_numbers(weights, expected.value):
+            return _table(expected.name, expected.value, weights)
+    for probe, key in _common_values(run, reference):
+        value, actual = reference.values[probe][key], run.values[probe][key]
+        if not same(actual, value):
+            return _table(key if probe == EXAMPLE else f"{key} ({probe})", value, actual)
     return None
 
 
-def wrong_shapes(seen: Observed, right: Observed) -> dict[tuple[str, str], tuple[list[int], list[int]]]:
-    """Of values whose shape is not the reference's, by probe and name: the shape expected, and the shape got."""
-    found = {}
-    for probe, key in _places(seen, right):
-        expected, got = list(right.values[probe][key].shape), list(seen.values[probe][key].shape)
-        if expected != got:
-            found[probe, key] = expected, got
-    return found
+def wrong_shapes(run: SolutionRun, reference: SolutionRun) -> dict[tuple[str, str], tuple[list[int], list[int]]]:
+    """The expected and the actual shape of values with a wrong shape, by probe and name."""
+    shapes = {}
+    for probe, key in _common_values(run, reference):
+        expected, actual = list(reference.values[probe][key].shape), list(run.values[probe][key].shape)
+        if expected != actual:
+            shapes[probe, key] = expected, actual
+    return shapes
 
 
-def _weights(held: Sequence[Held], stages: Sequence[str]) -> Iterator[Held]:
-    """What the reference held that are weights: not below zero, and each row of sum 1."""
-    for each in held:
-        value = each.value
-        if each.name in stages and value.is_floating_point() and value.ndim > 1 and bool((value >= 0).all()):
+def _attention_weights(traced: Sequence[TracedTensor], stages: Sequence[str]) -> Iterator[TracedTensor]:
+    """The reference's attention weights: tensors without negative values whose rows sum to 1."""
+    for tensor in traced:
+        value = tensor.value
+        if tensor.name in stages and value.is_floating_point() and value.ndim > 1 and bool((value >= 0).all()):
             sums = value.sum(-1)
             if torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
-                yield each
+                yield tensor
 
 
-def _like(expected: Held, held: Sequence[Held]) -> Tensor | None:
-    """What the solution held in the weights' place: of their shape, and of their name or with rows or columns of 1."""
+def _matching_weights(expected: TracedTensor, traced: Sequence[TracedTensor]) -> Tensor | None:
+    """The solution's attention weights: of the same size, and with the same name or with rows or columns of sum 1."""
     shape = expected.value.shape
-    for each in reversed(held):
-        value = each.value
+    for tensor in reversed(traced):
+        value = tensor.value
         if value.ndim < 2 or value.shape[-2:] != shape[-2:] or value.numel() != expected.value.numel():
             continue
         sums = [value.sum(axis) for axis in (-1, -2)] if value.is_floating_point() else []
-        if each.name == expected.name or any(torch.allclose(one, torch.ones_like(one), atol=1e-3) for one in sums):
+        is_normalized = any(torch.allclose(total, torch.ones_like(total), atol=1e-3) for total in sums)
+        if tensor.name == expected.name or is_normalized:
             return value.reshape(shape)
     return None
 
 
-def _places(seen: Observed, right: Observed) -> list[tuple[str, str]]:
-    """Probes and names of values that both have; the example's first."""
-    found = [
-        (probe, key) for probe, values in right.values.items() for key in values if key in seen.values.get(probe, {})
+def _common_values(run: SolutionRun, reference: SolutionRun) -> list[tuple[str, str]]:
+    """The probes and names of values that both runs have; the example's first."""
+    pairs = [
+        (probe, key) for probe, values in reference.values.items() for key in values if key in run.values.get(probe, {})
     ]
-    return sorted(found, key=lambda each: each[0] != EXAMPLE)
+    return sorted(pairs, key=lambda pair: pair[0] != EXAMPLE)
 
 
-def _table(name: str, expected: Tensor, got: Tensor) -> Shown:
-    if expected.shape != got.shape:
-        said = f"expected the shape {list(expected.shape)}, got {list(got.shape)}"
-        return Shown(name, _cells(_corner(expected, _first(expected))), _cells(_corner(got, _first(got))), [], said)
-    if expected.dtype != got.dtype:
-        return Shown(name, [], [], [], f"expected {_kind(expected)}, got {_kind(got)}")
-    apart = _apart(expected, got)
-    where = _first(apart)
-    one, other, marks = (_corner(each, where) for each in (expected, got, apart))
-    return Shown(name, _cells(one), _cells(other), marks.tolist(), _place(where, expected))
+def _table(name: str, expected: Tensor, actual: Tensor) -> ExampleTable:
+    if expected.shape != actual.shape:
+        cells, actual_cells = (_cells(_corner(value, _first_matrix(value))) for value in (expected, actual))
+        note = f"expected shape {list(expected.shape)}, got {list(actual.shape)}"
+        return ExampleTable(name, cells, actual_cells, [], note)
+    if expected.dtype != actual.dtype:
+        return ExampleTable(name, [], [], [], f"expected {_dtype_name(expected)}, got {_dtype_name(actual)}")
+    differs = _differing(expected, actual)
+    index = _first_matrix(differs)
+    corners = [_corner(value, index) for value in (expected, actual, differs)]
+    return ExampleTable(name, _cells(corners[0]), _cells(corners[1]), corners[2].tolist(), _position(index, expected))
 
 
-def _kind(value: Tensor) -> str:
+def _dtype_name(value: Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
 
 
-def _apart(expected: Tensor, got: Tensor) -> Tensor:
+def _differing(expected: Tensor, actual: Tensor) -> Tensor:
     """Which numbers differ by more than rounding."""
-    least = TOLERANCES.get(expected.dtype, 0.0)
-    one, other = got.double(), expected.double()
-    return ~torch.isclose(one, other, rtol=10 * least, atol=10 * least, equal_nan=True)
+    tolerance = 10 * TOLERANCES.get(expected.dtype, 0.0)
+    return ~torch.isclose(actual.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def _first(marked: Tensor) -> tuple[int, ...]:
-    """Of all the matrices in a tensor, the first with something in it."""
+def _first_matrix(marked: Tensor) -> tuple[int, ...]:
+    """The index of the first matrix in a tensor that has a nonzero element."""
     leading = marked.shape[:-2]
     if not leading or not marked.numel():
         return ()
-    full = marked.bool().flatten(-2).any(-1).flatten()
-    index = int(full.int().argmax())
-    return tuple(int(each) for each in torch.unravel_index(torch.tensor(index), leading))
+    nonzero = marked.bool().flatten(-2).any(-1).flatten()
+    position = torch.unravel_index(nonzero.int().argmax(), leading)
+    return tuple(int(coordinate) for coordinate in position)
 
 
-def _corner(value: Tensor, where: tuple[int, ...]) -> Tensor:
-    """The matrix there, as much of it as is shown."""
-    matrix = value[where] if where else value
+def _corner(value: Tensor, index: tuple[int, ...]) -> Tensor:
+    """The part of the matrix at this index that is shown."""
+    matrix = value[index] if index else value
     while matrix.ndim < 2:
         matrix = matrix.unsqueeze(0)
-    return matrix[:MOST, :MOST]
+    return matrix[:MAX_TABLE_SIZE, :MAX_TABLE_SIZE]
 
 
-def _place(where: tuple[int, ...], value: Tensor) -> str:
+def _position(index: tuple[int, ...], value: Tensor) -> str:
     rows, columns = [1, 1, *value.shape][-2:]
-    cut = f"the first {MOST} rows and columns" if max(rows, columns) > MOST else ""
-    at = f"at [{', '.join(map(str, where))}]" if where else ""
-    return ", ".join(filter(None, (at, cut)))
+    parts = []
+    if index:
+        parts.append(f"at index [{', '.join(map(str, index))}]")
+    if max(rows, columns) > MAX_TABLE_SIZE:
+        parts.append(f"the first {MAX_TABLE_SIZE} rows and columns")
+    return ", ".join(parts)
 
 
 def _cells(matrix: Tensor) -> list[list[str]]:
     if matrix.dtype == torch.bool:
-        return [["yes" if each else "no" for each in row] for row in matrix.tolist()]
-    return [[f"{each:.2f}" if isinstance(each, float) else str(each) for each in row] for row in matrix.tolist()]
+        return [["yes" if cell else "no" for cell in row] for row in matrix.tolist()]
+    return [[f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row] for row in matrix.tolist()]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.course.assignment import HERE, Assignment, Variant, read
+from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Variant, read_assignment
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.numeric_equality import same_probe
-from regard.course.observe import Observed, observe
-from regard.course.unfinished import gaps
+from regard.course.observe import SolutionRun, observe
+from regard.course.unfinished import find_gaps
 
 SOLUTIONS = sorted((Path(__file__).parent / "solutions" / "annotated").glob("*.py"))
 
@@ -78,11 +78,11 @@ MISTAKES = [
 @pytest.fixture(scope="module")
 def annotated() -> Assignment:
     """The assignment."""
-    return read(HERE / "annotated")
+    return read_assignment(ASSIGNMENTS_FOLDER / "annotated")
 
 
 @pytest.fixture(scope="module")
-def seen(annotated: Assignment) -> dict[Variant, Observed]:
+def seen(annotated: Assignment) -> dict[Variant, SolutionRun]:
     """What is seen of every variant."""
     return {each: observe(each.applied_to(annotated.reference), annotated) for each in annotated.variants}
 
@@ -92,7 +92,7 @@ def ids(found: Diagnosis) -> set[str]:
 
 
 @pytest.mark.slow
-def test_every_variant_is_named(annotated: Assignment, seen: dict[Variant, Observed]) -> None:
+def test_every_variant_is_named(annotated: Assignment, seen: dict[Variant, SolutionRun]) -> None:
     wrong = {}
     for variant, shown in seen.items():
         found = diagnose(shown, annotated, variant.applied_to(annotated.reference))
@@ -102,7 +102,7 @@ def test_every_variant_is_named(annotated: Assignment, seen: dict[Variant, Obser
 
 
 @pytest.mark.slow
-def test_variants_of_two_mistakes_differ(annotated: Assignment, seen: dict[Variant, Observed]) -> None:
+def test_variants_of_two_mistakes_differ(annotated: Assignment, seen: dict[Variant, SolutionRun]) -> None:
     for one, other in combinations(seen, 2):
         if one.mistake != other.mistake:
             alike = all(same_probe(seen[one], seen[other], name) for name in annotated.probes)
@@ -180,7 +180,7 @@ def test_harmless_differences_are_right(annotated: Assignment, old: str, new: st
 
 def test_the_starter_has_gaps_alone(annotated: Assignment) -> None:
     """It defines all that a solution must, gets next to nothing, and is accused of nothing."""
-    assert len(gaps(annotated.starter)) >= 16
+    assert len(find_gaps(annotated.starter)) >= 16
     names: dict[str, object] = {}
     exec(annotated.starter, names)
     assert set(annotated.defines) <= set(names)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from regard.course.assignment import HERE, Assignment, Variant, read
+from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Variant, read_assignment
 from regard.course.diagnose import Diagnosis, diagnose
-from regard.course.fixed_weights import gradients, known_by_role, steady
+from regard.course.fixed_weights import deterministic_output, gradients, set_weights_by_role
 from regard.course.numeric_equality import same_probe
-from regard.course.observe import Observed, observe
-from regard.course.unfinished import gaps
+from regard.course.observe import SolutionRun, observe
+from regard.course.unfinished import find_gaps
 
 SELF, HEADS, MULTI = "self-attention", "multi-head-self-attention", "multi-head-attention"
 NAMES = (SELF, HEADS, MULTI)
@@ -23,7 +23,7 @@ STYLES = [(name, path.stem) for name in NAMES for path in sorted((SOLUTIONS / na
 
 @cache
 def of(name: str) -> Assignment:
-    return read(HERE / name)
+    return read_assignment(ASSIGNMENTS_FOLDER / name)
 
 
 VARIANTS = [
@@ -34,7 +34,7 @@ VARIANTS = [
 
 
 @cache
-def seen(name: str, source: str) -> Observed:
+def seen(name: str, source: str) -> SolutionRun:
     return observe(source, of(name))
 
 
@@ -301,7 +301,7 @@ def test_two_mistakes_at_once_are_named(
 @pytest.mark.parametrize("name", NAMES)
 def test_the_starter_has_gaps_and_no_answer(name: str) -> None:
     source = of(name).starter
-    assert gaps(source)
+    assert find_gaps(source)
     found = told(name, source)
     assert not found.passed
     assert not found.points
@@ -341,18 +341,18 @@ def test_torch_s_own_module_gets_its_weights_by_role() -> None:
     x = {role: torch.randn(2, length, 6) for role, length in (("query", 3), ("key", 4), ("value", 4))}
     widths = {"query": 6, "key": 6, "value": 6}
     theirs = nn.MultiheadAttention(6, 2, batch_first=True)
-    one = known_by_role(theirs, lambda: theirs(*x.values()), x, widths)
+    one = set_weights_by_role(theirs, lambda: theirs(*x.values()), x, widths)
     names: dict[str, type[nn.Module]] = {}
     exec(of(MULTI).reference, names)
     mine = names["MultiHeadAttention"](2, 6, 3, 3)
-    two = known_by_role(mine, lambda: mine(*x.values()), x, widths)
+    two = set_weights_by_role(mine, lambda: mine(*x.values()), x, widths)
     torch.testing.assert_close(one(*x.values())[0], two(*x.values()))
 
 
 def test_what_chance_changes_is_told_as_nan() -> None:
     x = torch.randn(3, requires_grad=True)
-    assert steady(lambda: x * torch.rand(3)).isnan().all()
-    assert torch.equal(steady(lambda: (2 * x, "more")), 2 * x)
+    assert deterministic_output(lambda: x * torch.rand(3)).isnan().all()
+    assert torch.equal(deterministic_output(lambda: (2 * x, "more")), 2 * x)
     assert torch.equal(gradients(lambda: x.detach(), x=x)["x"], torch.zeros(3))
     assert torch.equal(gradients(lambda: 3 * x, x=x)["x"], 18 * x)
 

@@ -14,20 +14,30 @@ from typer.testing import CliRunner, Result
 
 from regard import atomic_files
 from regard.cli import app
-from regard.course.assignment import HERE, Assignment, assignment, assignments, read
-from regard.course.check import Report, check, find_assignment
-from regard.course.classroom import NOT_BEGUN, UNRUN, as_csv, as_html, check_class, others, show_class, solutions, tally
+from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, load_assignment, load_assignments, read_assignment
+from regard.course.check import CheckReport, check, identify_assignment
+from regard.course.classroom import (
+    NOT_RUN,
+    NOT_STARTED,
+    as_csv,
+    as_html,
+    check_class,
+    find_solutions,
+    show_class,
+    tally_mistakes,
+    tally_other_states,
+)
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.json_report import as_gradescope, as_json, as_text
-from regard.course.missing_returns import forgotten_returns, told_of_returns
-from regard.course.mistake_catalogue import PAGE, bank, page, where
-from regard.course.mistake_location import Stage, edited_lines, line_of_words, stage_of
-from regard.course.notebook import read_solution
+from regard.course.missing_returns import explain_missing_returns, functions_without_return
+from regard.course.mistake_catalogue import DOCS_PAGE, assignments_by_mistake, catalogue_page, load_catalogue
+from regard.course.mistake_location import StageProgress, edited_lines, line_with_words, stage_progress
 from regard.course.numeric_equality import same, same_numbers
 from regard.course.observe import Failure, observe
-from regard.course.terminal_report import STYLE_LATER, said_of, show, stage_said
-from regard.course.unfinished import gaps, is_same_code
-from regard.course.worked_example import shown
+from regard.course.solution_file import read_solution
+from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report
+from regard.course.unfinished import find_gaps, is_same_code
+from regard.course.worked_example import example_table
 
 ROOT = Path(__file__).parents[2]
 ATTENTION = """import torch
@@ -53,7 +63,7 @@ SIDEWAYS = ATTENTION.replace("(energy, -1)", "(energy, 1)")
 
 @pytest.fixture(scope="module")
 def self_attention() -> Assignment:
-    return assignment("self-attention")
+    return load_assignment("self-attention")
 
 
 @pytest.fixture(scope="module")
@@ -107,32 +117,34 @@ def test_an_unknown_mistake_is_not_given_a_name(self_attention: Assignment) -> N
 
 def test_how_far_all_is_right_is_known_with_its_line(self_attention: Assignment) -> None:
     source = ATTENTION.replace("bmm(attn, gives)", "bmm(attn, gives * 1.1)")
-    right = observe(self_attention.reference, self_attention).held
-    progress = stage_of(observe(source, self_attention).held, right, self_attention.stages)
+    right = observe(self_attention.reference, self_attention).traced
+    progress = stage_progress(observe(source, self_attention).traced, right, self_attention.stages)
     assert progress is not None
-    assert (progress.reached, progress.name, progress.unseen) == ("weights", "mixed", ())
+    assert (progress.last_right, progress.first_wrong, progress.unseen) == ("weights", "mixed", ())
     assert source.split("\n")[(progress.line or 0) - 1].strip().startswith("attn =")
     source = ATTENTION.replace("self.v(x)", "self.v(x) * 1.1")
-    hidden = stage_of(observe(source, self_attention).held, right, self_attention.stages)
+    hidden = stage_progress(observe(source, self_attention).traced, right, self_attention.stages)
     assert hidden is not None
     assert hidden.unseen == ("v",)
 
 
 def test_a_layers_mistake_is_not_told_of_the_next_layers_norm() -> None:
-    annotated = assignment("annotated")
+    annotated = load_assignment("annotated")
     source = annotated.reference.replace("math.sqrt(query.size(-1))", "query.size(-1) ** 0.7")
-    progress = stage_of(observe(source, annotated).held, observe(annotated.reference, annotated).held, annotated.stages)
+    progress = stage_progress(
+        observe(source, annotated).traced, observe(annotated.reference, annotated).traced, annotated.stages
+    )
     assert progress is not None
-    assert (progress.reached, progress.name) == ("values", "scores")
+    assert (progress.last_right, progress.first_wrong) == ("values", "scores")
 
 
 def test_every_stage_is_said_in_plain_words() -> None:
-    for each in assignments():
-        assert set(each.says) == set(each.stages)
+    for each in load_assignments():
+        assert set(each.stage_descriptions) == set(each.stages)
 
 
 def test_a_flag_read_the_wrong_way_round_has_a_name() -> None:
-    heads = assignment("multi-head-self-attention")
+    heads = load_assignment("multi-head-self-attention")
     found = told(heads.reference.replace("if self.causal:", "if not self.causal:"), heads)
     assert [each.id for each in found.mistakes] == ["causal-flag-inverted"]
 
@@ -141,13 +153,17 @@ def test_a_forgotten_return_is_told_with_its_function() -> None:
     right = ATTENTION.replace("return torch.bmm", "out = torch.bmm") + "        return out\n"
     source = right.replace("        return out\n", "")
     line = source.split("\n").index("    def forward(self, x):") + 1
-    assert forgotten_returns(right, right) == []
-    assert forgotten_returns(source, right) == [("SelfAttention.forward", line)]
-    assert forgotten_returns("def f(x):\n    if x:\n        return x\n", "def f(x):\n    return x\n") == [("f", 1)]
+    assert functions_without_return(right, right) == []
+    assert functions_without_return(source, right) == [("SelfAttention.forward", line)]
+    assert functions_without_return("def f(x):\n    if x:\n        return x\n", "def f(x):\n    return x\n") == [
+        ("f", 1)
+    ]
     failures = {"one": Failure("AttributeError", "'NoneType' object has no attribute 'shape'", None)}
     failures["other"] = Failure("ValueError", "no", 3)
-    found = told_of_returns(failures, source, right)
-    assert found["one"] == Failure("NoReturn", "SelfAttention.forward returns None: is a return missing?", line)
+    found = explain_missing_returns(failures, source, right)
+    assert found["one"] == Failure(
+        "NoReturn", "SelfAttention.forward returns None. Is a return statement missing?", line
+    )
     assert found["other"] == failures["other"]
 
 
@@ -158,7 +174,7 @@ def test_errors_alone_accuse_nobody(self_attention: Assignment) -> None:
 
 
 def test_mistakes_that_show_the_same_are_not_called_certain(average: Path) -> None:
-    of = read(average / "average")
+    of = read_assignment(average / "average")
     twin = replace(of.variants[1], mistake="a-twin")
     twins = replace(of, folder=average / "average")
     vars(twins)["variants"] = (*of.variants, twin)
@@ -169,16 +185,16 @@ def test_mistakes_that_show_the_same_are_not_called_certain(average: Path) -> No
 
 
 def test_the_documents_example_is_a_course(average: Path) -> None:
-    of = assignment("average", average)
+    of = load_assignment("average", average)
     assert told(of.reference, of).passed
     for each in of.variants:
         source = each.applied_to(of.reference)
         assert [found.id for found in told(source, of).mistakes] == [each.mistake]
-    assert bank(average)["not-divided"].title == "The sums are not divided"
+    assert load_catalogue(average)["not-divided"].title == "The sums are not divided"
 
 
 def test_the_bank_tells_of_every_mistake_once_it_can_be_made() -> None:
-    known, places = bank(), where()
+    known, places = load_catalogue(), assignments_by_mistake()
     assert len(known) >= 40
     assert set(known) == set(places)
     for each in known.values():
@@ -192,20 +208,20 @@ def test_the_issues_ids_are_there() -> None:
     wanted = """no-scaling scaled-by-wrong-width scaled-without-root heads-by-reshape heads-merged-without-transpose
         softmax-wrong-axis mask-hides-present mask-leaks-future mask-inverted mask-after-softmax no-output-projection
         value-from-key query-key-swapped dropout-in-eval weights-wrong-shape"""
-    assert set(wanted.split()) <= set(bank())
+    assert set(wanted.split()) <= set(load_catalogue())
 
 
 def test_the_page_of_misconceptions_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m regard.course.mistake_catalogue"
+    assert DOCS_PAGE.read_text(encoding="utf-8") == catalogue_page(), "run python -m regard.course.mistake_catalogue"
 
 
 def test_an_assignment_is_found_by_its_names(tmp_path: Path) -> None:
-    among = assignments()
-    assert find_assignment(frozenset({"SelfAttention", "nn"}), among, tmp_path).name == "self-attention"
+    among = load_assignments()
+    assert identify_assignment(frozenset({"SelfAttention", "nn"}), among, tmp_path).name == "self-attention"
     for each in among:
-        assert find_assignment(frozenset(each.defines), among, tmp_path) == each
-    with pytest.raises(ValueError, match="SelfAtention is near SelfAttention"):
-        find_assignment(frozenset({"SelfAtention"}), among, tmp_path)
+        assert identify_assignment(frozenset(each.defines), among, tmp_path) == each
+    with pytest.raises(ValueError, match="did you mean SelfAttention instead of SelfAtention"):
+        identify_assignment(frozenset({"SelfAtention"}), among, tmp_path)
 
 
 def test_what_answers_nothing_is_told_in_short(tmp_path: Path) -> None:
@@ -213,19 +229,21 @@ def test_what_answers_nothing_is_told_in_short(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 1: SyntaxError: "):
         check(tmp_path / "syntax.py")
     (tmp_path / "names.py").write_text("x = 1\n")
-    with pytest.raises(ValueError, match=r"names\.py answers no assignment\. Looked for: SelfAttention") as told:
+    with pytest.raises(
+        ValueError, match=r"names\.py does not answer any assignment\. Expected one of: SelfAttention"
+    ) as told:
         check(tmp_path / "names.py")
     assert len(str(told.value)) < 240
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty holds no assignment"):
+    with pytest.raises(ValueError, match="empty contains no assignments"):
         check(tmp_path / "names.py", course=tmp_path / "empty")
 
 
 def test_gaps_are_found() -> None:
     source = "class A:\n    def f(self):\n        '''Doc.'''\n        y = ...\n        return y\n"
-    assert gaps(source) == [("A.f", 4)]
-    assert gaps("def f(x: tuple[int, ...]):\n    return x\n") == []
-    assert gaps("no python at all") == []
+    assert find_gaps(source) == [("A.f", 4)]
+    assert find_gaps("def f(x: tuple[int, ...]):\n    return x\n") == []
+    assert find_gaps("no python at all") == []
 
 
 def test_equal_but_for_rounding() -> None:
@@ -241,18 +259,18 @@ def test_equal_but_for_rounding() -> None:
 def test_edited_lines_are_whole_statements() -> None:
     right = "x = 1\ny = (\n    2,\n    3,\n)\n"
     assert edited_lines(right.replace("3", "4"), right) == {2, 3, 4, 5}
-    assert line_of_words("a = b\nmask = torch.ones(n, n).tril()\n", ["mask = torch.ones(n, n).triu()"]) == 2
-    assert line_of_words("a = b\n", ["mask = torch.ones(n, n)"]) is None
+    assert line_with_words("a = b\nmask = torch.ones(n, n).tril()\n", ["mask = torch.ones(n, n).triu()"]) == 2
+    assert line_with_words("a = b\n", ["mask = torch.ones(n, n)"]) is None
 
 
 def test_weights_are_shown_with_the_cells_that_differ(self_attention: Assignment) -> None:
     right = observe(self_attention.reference, self_attention)
-    table = shown(observe(UNSCALED, self_attention), right, self_attention.stages)
+    table = example_table(observe(UNSCALED, self_attention), right, self_attention.stages)
     assert table is not None
     assert table.name == "weights"
-    assert len(table.expected) == len(table.got) == 3
+    assert len(table.expected) == len(table.actual) == 3
     assert any(any(row) for row in table.differs)
-    assert shown(right, right, self_attention.stages) is None
+    assert example_table(right, right, self_attention.stages) is None
 
 
 # What follows runs solutions in processes of their own: few of them, looked at from all sides.
@@ -267,7 +285,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "=HYPERLINK(1).py").write_text(UNSCALED.replace("def forward", "def for ward"))
     (folder / "<b>eve<b>.py").write_text("x = 1\n")
     (folder / "carl.py").write_text("def (:\n")
-    (folder / "dora.py").write_text(assignment("self-attention").starter)
+    (folder / "dora.py").write_text(load_assignment("self-attention").starter)
     (folder / "zoe.py").write_text(
         UNSCALED.replace("    def forward(self, x):", "    def forward(self, x):\n        print('\\x1b[2J')")
     )
@@ -275,11 +293,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unscaled(folder: Path) -> Report:
+def unscaled(folder: Path) -> CheckReport:
     return check(folder / "zoe.py")
 
 
-def test_the_report_tells_all_and_nothing_of_the_students_reaches_the_terminal(unscaled: Report) -> None:
+def test_the_report_tells_all_and_nothing_of_the_students_reaches_the_terminal(unscaled: CheckReport) -> None:
     text = as_text(unscaled)
     for part in (
         "The scores are not scaled",
@@ -293,29 +311,27 @@ def test_the_report_tells_all_and_nothing_of_the_students_reaches_the_terminal(u
     assert "\x1b" not in text
     assert not any(line.endswith(" ") for line in text.split("\n"))
     screen = Console(file=io.StringIO(), force_terminal=True, width=80)
-    show(screen, unscaled)
+    show_report(screen, unscaled)
     assert "\x1b[2J" not in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_points_for_style_say_why_they_are_not_given(unscaled: Report) -> None:
+def test_points_for_style_say_why_they_are_not_given(unscaled: CheckReport) -> None:
     nothing = replace(unscaled, diagnosis=replace(unscaled.diagnosis, points=0.0), style=())
     something = replace(nothing, diagnosis=replace(unscaled.diagnosis, points=1.0))
-    assert (nothing.marks["style"][0], said_of(nothing, "style")) == (0, STYLE_LATER)
-    assert (something.marks["style"][0], said_of(something, "style")) == (1, "No remarks on style.")
+    assert (nothing.marks["style"][0], describe_mark(nothing, "style")) == (0, STYLE_LATER)
+    assert (something.marks["style"][0], describe_mark(something, "style")) == (1, "No style remarks.")
 
 
-def test_how_far_all_is_right_is_told_in_plain_words(unscaled: Report) -> None:
-    assert stage_said(unscaled, Stage("weights", "scores", 15)) == (
-        "Up to line 15 (the scores, query times key and scaled) all is right; what comes behind it differs: "
-        "the weights, which sum to 1 for each query."
+def test_how_far_all_is_right_is_told_in_plain_words(unscaled: CheckReport) -> None:
+    assert describe_progress(unscaled, StageProgress("weights", "scores", 15)) == (
+        "Everything is correct up to line 15 (the scaled scores, query times key). "
+        "The next step differs: the attention weights, which sum to 1 for each query."
     )
-    assert stage_said(unscaled, Stage("q")) == "The first that differs: the queries."
-    assert "No variable held, on the way there: the values." in stage_said(
-        unscaled, Stage("mixed", "weights", 16, ("v",))
-    )
+    assert describe_progress(unscaled, StageProgress("q")) == "The first step that differs: the queries."
+    assert "were not checked: the values." in describe_progress(unscaled, StageProgress("mixed", "weights", 16, ("v",)))
 
 
-def test_json_and_gradescope(unscaled: Report) -> None:
+def test_json_and_gradescope(unscaled: CheckReport) -> None:
     found = as_json(unscaled)
     assert {"assignment", "passed", "points", "mistakes", "shapes", "style"} <= set(found)
     assert [set(each) for each in found["mistakes"]] == [{"id", "line", "title"}]
@@ -332,14 +348,14 @@ def test_a_class_is_checked_whatever_is_in_it(folder: Path) -> None:
     assert set(by_name) == {"anna", "bob", "=HYPERLINK(1)", "<b>eve<b>", "carl", "dora", "zoe"}
     assert by_name["bob"].passed
     assert by_name["anna"].mistakes == by_name["zoe"].mistakes == ["no-scaling"]
-    assert "SyntaxError" in by_name["=HYPERLINK(1)"].told
-    assert [(name, names) for name, _, names in tally(students)] == [("no-scaling", ["anna", "zoe"])]
-    assert others(students) == {NOT_BEGUN: ["dora"], UNRUN: ["<b>eve<b>", "=HYPERLINK(1)", "carl"]}
-    assert by_name["<b>eve<b>"].told == "answers no assignment"
+    assert "SyntaxError" in by_name["=HYPERLINK(1)"].summary
+    assert [(name, names) for name, _, names in tally_mistakes(students)] == [("no-scaling", ["anna", "zoe"])]
+    assert tally_other_states(students) == {NOT_STARTED: ["dora"], NOT_RUN: ["<b>eve<b>", "=HYPERLINK(1)", "carl"]}
+    assert by_name["<b>eve<b>"].summary == "does not answer any assignment"
     broken = by_name["carl"].report
     assert broken is not None
     assert (broken.assignment.name, broken.status) == ("self-attention", 2)
-    assert "line 1: SyntaxError: " in by_name["carl"].told
+    assert "line 1: SyntaxError: " in by_name["carl"].summary
     rows = list(csv.reader(io.StringIO(as_csv(students))))
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for row in rows for cell in row)
     written = as_html(students, "A <class>")
@@ -349,16 +365,16 @@ def test_a_class_is_checked_whatever_is_in_it(folder: Path) -> None:
     screen = Console(file=io.StringIO(), width=100)
     show_class(screen, students)
     shown_there = screen.file.getvalue()  # type: ignore[attr-defined]
-    assert "1 of 7 are right" in shown_there
-    assert "not begun: 1; could not be run: 3" in shown_there
+    assert "Correct solutions: 1 of 7" in shown_there
+    assert "not started: 1; could not be run: 3" in shown_there
 
 
 def test_files_that_are_nobodys_are_left_out(tmp_path: Path) -> None:
     for name in (".ipynb_checkpoints/a.ipynb", "__pycache__/a.py", "anna/a.py", "anna/b.py", "c.ipynb", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert [name for name, _ in solutions(tmp_path)] == ["anna/a", "anna/b", "c"]
-    with pytest.raises(ValueError, match="holds no solution"):
+    assert [name for name, _ in find_solutions(tmp_path)] == ["anna/a", "anna/b", "c"]
+    with pytest.raises(ValueError, match="contains no solutions"):
         list(check_class(tmp_path / "__pycache__" / "nothing"))
 
 
@@ -376,7 +392,7 @@ def test_a_starter_is_written_once(tmp_path: Path, average: Path) -> None:
     assert (tmp_path / "mine.py").read_text() == "hours of work"
     assert "is neither a .py nor" in str(regard(*arguments[:-1], tmp_path / "mine.txt").exception)
     listed = regard("course", "list").stdout
-    assert all(each.name in listed for each in assignments(HERE))
+    assert all(each.name in listed for each in load_assignments(ASSIGNMENTS_FOLDER))
 
 
 def test_a_starter_does_not_replace_a_file_created_meanwhile(
@@ -404,10 +420,10 @@ def test_another_course_is_named_in_what_to_type(tmp_path: Path, average: Path) 
     assert f"regard check {tmp_path / 'mine.py'} --course {average}" in begun
     assert f"regard course start average --course {average}" in regard("course", "list", "--course", average).stdout
     (tmp_path / "empty").mkdir()
-    assert "empty holds no assignment" in str(regard("course", "list", "--course", tmp_path / "empty").exception)
+    assert "empty contains no assignments" in str(regard("course", "list", "--course", tmp_path / "empty").exception)
 
 
-@pytest.mark.parametrize("each", assignments(), ids=lambda each: each.name)
+@pytest.mark.parametrize("each", load_assignments(), ids=lambda each: each.name)
 def test_a_starter_is_a_notebook_where_that_is_asked_for(each: Assignment, tmp_path: Path) -> None:
     path = tmp_path / "mine.ipynb"
     assert regard("course", "start", each.name, "--out", path).exit_code == 0
@@ -423,7 +439,7 @@ def test_exit_codes(tmp_path: Path, average: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def running_mean(x):\n    return (\n")
     begun = regard("check", average / "average" / "starter.py", "--course", average)
-    assert (begun.exit_code, "Not begun yet" in begun.stdout) == (1, True)
+    assert (begun.exit_code, "Not started yet" in begun.stdout) == (1, True)
     right = regard("check", average / "average" / "reference.py", "--course", average, "--json")
     assert (right.exit_code, json.loads(right.stdout)["passed"]) == (0, True)
     unrun = regard("check", broken, "--course", average)

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from regard.course import style
-from regard.course.assignment import Assignment, read
-from regard.course.line_tracing import MOST_OF_ONE
-from regard.course.notebook import MOST_SOURCE, Solution, read_solution
-from regard.course.observation_bytes import packed, unpacked
-from regard.course.observe import Failure, Held, Observed, observe
-from regard.course.sandbox import KEPT_OUTPUT, observe_apart
-from regard.course.shape_comments import Remark, in_words, shape_remarks
+from regard.course.assignment import Assignment, read_assignment
+from regard.course.line_tracing import MAX_TENSORS_PER_NAME, TracedTensor
+from regard.course.observation_bytes import decode_run, encode_run
+from regard.course.observe import Failure, SolutionRun, observe
+from regard.course.shape_comments import ShapeRemark, shape_in_words, shape_remarks
+from regard.course.solution_file import MAX_SOURCE_BYTES, Solution, read_solution
 from regard.course.solution_process import Limits
+from regard.course.solution_runner import MAX_KEPT_OUTPUT_BYTES, observe_in_subprocess
 from regard.course.style import longest_function, style_note, style_remarks
-from regard.course.terminal_report import shape_said
+from regard.course.terminal_report import describe_shape_remark
 
 PROBES = """
 import torch
@@ -44,20 +44,20 @@ def doubling(tmp_path: Path) -> Assignment:
         "[points]\nexample = 1.0\nmore = 1.0\n[sizes]\nrows = 2\nseq = 3\n"
     )
     (folder / "probes.py").write_text(PROBES)
-    return read(folder)
+    return read_assignment(folder)
 
 
-Apart = Callable[..., Observed]
+Apart = Callable[..., SolutionRun]
 
 
 @pytest.fixture
 def apart(doubling: Assignment, tmp_path: Path) -> Apart:
     """A source, run in a process of its own."""
 
-    def run(source: str, name: str = "mine.py", **limits: float) -> Observed:
+    def run(source: str, name: str = "mine.py", **limits: float) -> SolutionRun:
         path = tmp_path / name
         path.write_text(source)
-        return observe_apart(path, doubling, Limits(**limits))  # type: ignore[arg-type]
+        return observe_in_subprocess(path, doubling, Limits(**limits))  # type: ignore[arg-type]
 
     return run
 
@@ -84,11 +84,11 @@ def test_the_same_is_seen_apart_as_here(apart: Apart, doubling: Assignment, monk
     for probe, values in here.values.items():
         for name, value in values.items():
             assert torch.equal(seen.values[probe][name], value)
-    assert [(each.line, each.name, each.value.tolist(), each.before) for each in seen.held] == [
-        (each.line, each.name, each.value.tolist(), each.before) for each in here.held
+    assert [(each.line, each.name, each.value.tolist(), each.before) for each in seen.traced] == [
+        (each.line, each.name, each.value.tolist(), each.before) for each in here.traced
     ]
     assert seen.printed.splitlines()[0] == "all right! None ['mine.py'] solution"
-    assert seen.notes == ["the file deletes or rewrites itself when it runs; that reached a copy alone"]
+    assert seen.notes == ["The file deletes or overwrites itself when it runs. Only a temporary copy was affected."]
 
 
 ENDINGS = {
@@ -110,7 +110,7 @@ def test_how_a_file_ends_early_is_told(apart: Apart, line: str) -> None:
     assert (told.kind, told.line) == (kind, number)
     assert words in told.message
     assert not seen.values
-    assert len(seen.printed) <= KEPT_OUTPUT
+    assert len(seen.printed) <= MAX_KEPT_OUTPUT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_how_a_file_ends_early_is_told(apart: Apart, line: str) -> None:
         ("exit()", "SystemExit", "exit()"),
         ("import no_such_package", "ModuleNotFoundError", "no_such_package.*not available"),
         ("x = 1 +", "SyntaxError", "invalid syntax"),
-        ("raise EOFError('input')", "EOFError", "nobody is there"),
+        ("raise EOFError('input')", "EOFError", "has no input"),
         ("def f(): f()\nf()", "RecursionError", "calls itself"),
-        ("[0] * 10**17", "MemoryError", "more memory than a solution may have"),
+        ("[0] * 10**17", "MemoryError", "more memory than a solution may use"),
     ],
 )
 def test_why_a_file_does_not_run_is_told(doubling: Assignment, line: str, kind: str, words: str) -> None:
@@ -144,7 +144,7 @@ def test_who_waits_on_a_busy_machine_is_waited_for(apart: Apart) -> None:
     assert not apart(source, part_seconds=0.5, patience=10).failures
     told = apart(source, part_seconds=0.5, patience=1).failures[""]
     assert (told.kind, told.line) == ("Timeout", 2)
-    assert "what does it wait for" in told.message
+    assert "what is it waiting for" in told.message
 
 
 def test_a_loop_that_catches_everything_is_ended_from_outside(apart: Apart) -> None:
@@ -203,27 +203,27 @@ def test_a_notebook_runs_without_its_experiments(apart: Apart) -> None:
     seen = apart(notebook(*cells), "mine.ipynb")
     assert not seen.failures
     assert len(seen.notes) == 1
-    assert seen.notes[0].startswith("cell 2, line 1 was left out, since it does not run: FileNotFoundError")
-    assert [each.line for each in seen.held if each.name == "y"] == [5]
+    assert seen.notes[0].startswith("cell 2, line 1 was skipped because it fails: FileNotFoundError")
+    assert [each.line for each in seen.traced if each.name == "y"] == [5]
 
 
 def test_what_was_observed_comes_back_as_it_was() -> None:
-    seen = Observed(
+    seen = SolutionRun(
         {"a": {"x": torch.ones(2, dtype=torch.bfloat16), "z": torch.ones(1, 2, dtype=torch.complex64)}},
         {"b": Failure("E", "m", None)},
-        [Held(3, "q", torch.eye(2, dtype=torch.bool), {"x": (1, 2)})],
+        [TracedTensor(3, "q", torch.eye(2, dtype=torch.bool), {"x": (1, 2)})],
         [Failure("F", "n", 2)],
     )
-    back = unpacked(packed(seen))
+    back = decode_run(encode_run(seen))
     assert (back.failures, back.skipped) == (seen.failures, seen.skipped)
-    assert [(each.line, each.name, each.before) for each in back.held] == [(3, "q", {"x": (1, 2)})]
-    assert torch.equal(back.held[0].value, seen.held[0].value)
+    assert [(each.line, each.name, each.before) for each in back.traced] == [(3, "q", {"x": (1, 2)})]
+    assert torch.equal(back.traced[0].value, seen.traced[0].value)
     for name, value in seen.values["a"].items():
         assert back.values["a"][name].dtype == value.dtype
         assert torch.equal(back.values["a"][name], value)
-    for content in (b"", b"\0" * 40, packed(seen)[:-1], b"\xff" * 40):
+    for content in (b"", b"\0" * 40, encode_run(seen)[:-1], b"\xff" * 40):
         with pytest.raises(ValueError, match="cannot be read"):
-            unpacked(content)
+            decode_run(content)
 
 
 # What lines hold
@@ -232,7 +232,7 @@ def test_what_was_observed_comes_back_as_it_was() -> None:
 def held_by(source: str, of: Assignment) -> list[tuple[int, str, list[float]]]:
     seen = observe(source, of)
     assert not seen.failures
-    return [(each.line, each.name, each.value.flatten().tolist()) for each in seen.held if each.name]
+    return [(each.line, each.name, each.value.flatten().tolist()) for each in seen.traced if each.name]
 
 
 def test_attributes_lists_changes_in_place_and_several_results_are_held(doubling: Assignment) -> None:
@@ -258,7 +258,7 @@ def twice(x):
 
 def test_parts_of_a_line_are_held_without_a_name(doubling: Assignment) -> None:
     seen = observe("def twice(x):\n    return (x.sum() * 0) + x * 2\n", doubling)
-    assert [15.0] in [each.value.flatten().tolist() for each in seen.held if not each.name]
+    assert [15.0] in [each.value.flatten().tolist() for each in seen.traced if not each.name]
 
 
 def test_what_is_held_is_bounded(doubling: Assignment) -> None:
@@ -278,7 +278,7 @@ def twice(x):
     return nested(x + x, 100) + 0 * sum(numbers(x))
 """
     held = held_by(source, doubling)
-    assert len([name for _, name, _ in held if name == "y"]) == MOST_OF_ONE
+    assert len([name for _, name, _ in held if name == "y"]) == MAX_TENSORS_PER_NAME
     assert len(held) < 1000
     assert "big" not in {name for _, name, _ in held}
 
@@ -303,11 +303,11 @@ def twice(x):
     torch.vmap(torch.sin)(torch.ones(2))  # it imports a lot, which is slow when watched
     seen = observe(source, doubling)
     assert not seen.failures
-    named = {each.name: each.value for each in seen.held}
+    named = {each.name: each.value for each in seen.traced}
     assert {"a", "b", "c", "d", "e", "return"} <= named.keys()
     assert named["d"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert "f" not in named
-    assert {each.name for each in unpacked(packed(seen)).held} == named.keys()
+    assert {each.name for each in decode_run(encode_run(seen)).traced} == named.keys()
     assert seen.values["example"]["twice"].tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
@@ -419,13 +419,13 @@ def test_texts_are_read_as_python_reads_them(tmp_path: Path, content: bytes, sou
         ("a.py", b"a = '\xe9'", "save it in UTF-8"),
         ("a.py", "a = 1".encode("utf-16"), "zero bytes"),
         ("a.py", b"# coding: klingon\n", "save it in UTF-8"),
-        ("a.py", b"#" * (MOST_SOURCE + 1), "1,000,000"),
+        ("a.py", b"#" * (MAX_SOURCE_BYTES + 1), "1,000,000"),
         ("a.txt", b"a = 1", "neither"),
-        ("a.ipynb", b"{", "no notebook"),
-        ("a.ipynb", b"[" * 100_000, "no notebook"),
-        ("a.ipynb", b"[1]", "no notebook"),
+        ("a.ipynb", b"{", "not a notebook"),
+        ("a.ipynb", b"[" * 100_000, "not a notebook"),
+        ("a.ipynb", b"[1]", "not a notebook"),
         ("a.ipynb", b'{"cells": 3}', "no cells"),
-        ("a.ipynb", b'{"cells": [{"cell_type": "markdown", "source": "a"}]}', "no cell with code"),
+        ("a.ipynb", b'{"cells": [{"cell_type": "markdown", "source": "a"}]}', "no code cells"),
         ("a.ipynb", b"\xff", "UTF-8"),
     ],
 )
@@ -453,13 +453,13 @@ def remarks(*lines: str) -> list[tuple[str, str, str]]:
     body = "\n".join(f"    {line}" for line in lines)
     source = f"import torch\ndef f(x):\n{body}\n    return 0\n"
     names: dict[str, Callable[[torch.Tensor], int]] = {}
-    held: list[Held] = []
-    from regard.course.line_tracing import watching
+    held: list[TracedTensor] = []
+    from regard.course.line_tracing import trace_tensors
 
     exec(compile(source, "<shapes>", "exec"), names)
-    with watching("<shapes>", held):
+    with trace_tensors("<shapes>", held):
         names["f"](torch.zeros(2, 3, 20))
-    return [(each.kind, each.said, each.was) for each in shape_remarks(source, held, SIZES)]
+    return [(each.kind, each.commented, each.actual) for each in shape_remarks(source, held, SIZES)]
 
 
 SPLIT = "y = x.view(2, 3, 4, 5).transpose(1, 2)"
@@ -522,14 +522,19 @@ def test_a_comment_speaks_of_all_tensors_of_its_line_or_of_those_it_names() -> N
 
 def test_a_remark_on_a_line_of_several_tensors_says_which() -> None:
     held = [
-        Held(1, name, torch.zeros(shape)) for name, shape in (("q", (2, 3, 20)), ("k", (2, 20, 3)), ("v", (2, 20, 3)))
+        TracedTensor(1, name, torch.zeros(shape))
+        for name, shape in (("q", (2, 3, 20)), ("k", (2, 20, 3)), ("v", (2, 20, 3)))
     ]
     source = "def f(x): q, k, v = x, x.mT, x.mT  # [batch, seq, hidden]\n"
     [remark] = shape_remarks(source, held, SIZES)
-    assert remark.of == ("k", "v")
-    assert shape_said(remark) == "says [batch, seq, hidden], but k, v are [batch, hidden, seq]"
+    assert remark.variables == ("k", "v")
+    assert describe_shape_remark(remark) == (
+        "the comment says [batch, seq, hidden], but k and v have shape [batch, hidden, seq]"
+    )
     [alone] = shape_remarks("def f(x): k = x.mT  # [batch, seq, hidden]\n", held[1:2], SIZES)
-    assert shape_said(alone) == "says [batch, seq, hidden], but it is [batch, hidden, seq]"
+    assert describe_shape_remark(alone) == (
+        "the comment says [batch, seq, hidden], but the shape is [batch, hidden, seq]"
+    )
 
 
 def test_an_unknown_word_keeps_its_first_meaning_within_a_function() -> None:
@@ -579,8 +584,8 @@ def test_a_comment_that_is_right_on_one_turn_is_right() -> None:
 def test_lines_that_did_not_run_and_files_that_are_no_python_have_no_remarks() -> None:
     assert remarks("if x.dim() == 1:", "    y = x.view(2, 3, 4, 5)  # [nothing, of, this]") == []
     assert shape_remarks("def f(:", [], SIZES) == []
-    assert in_words((2, 7), SIZES) == "[batch, 7]"
-    assert Remark(1, "missing", "", "[batch]").said == ""
+    assert shape_in_words((2, 7), SIZES) == "[batch, 7]"
+    assert ShapeRemark(1, "missing", "", "[batch]").commented == ""
 
 
 # Style

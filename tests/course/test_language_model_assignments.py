@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.course.assignment import Assignment, Variant, assignment
+from regard.course.assignment import Assignment, Variant, load_assignment
 from regard.course.diagnose import Diagnosis, diagnose
-from regard.course.fixed_weights import known
+from regard.course.fixed_weights import set_weights
 from regard.course.observe import observe
 
 SOLUTIONS = Path(__file__).parent / "solutions"
-ASSIGNMENTS = {name: assignment(name) for name in ("decoder-lm", "kv-cache")}
+ASSIGNMENTS = {name: load_assignment(name) for name in ("decoder-lm", "kv-cache")}
 VARIANTS = [(name, number) for name, of in ASSIGNMENTS.items() for number in range(len(of.variants))]
 
 
@@ -154,6 +154,6 @@ def test_the_cached_reference_writes_what_the_given_generation_writes() -> None:
     names: dict[str, object] = {}
     exec(ASSIGNMENTS["kv-cache"].reference, names)
     torch.manual_seed(3)
-    model = known(names["Decoder"](13, 12, 3, 3, 40))  # type: ignore[operator]
+    model = set_weights(names["Decoder"](13, 12, 3, 3, 40))  # type: ignore[operator]
     prompts = torch.randint(13, (5, 4))
     assert torch.equal(names["generate"](model, prompts, 20), names["generate_cached"](model, prompts, 20))  # type: ignore[operator]

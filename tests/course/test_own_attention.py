@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app
 from regard.config import ModelConfig
-from regard.course.assignment import HERE
-from regard.course.loss_comparison import compared, losses_of
-from regard.course.own_attention import ASSIGNMENT, OwnAttention, put_to_work
+from regard.course.assignment import ASSIGNMENTS_FOLDER
+from regard.course.loss_comparison import compare_losses, read_losses
+from regard.course.own_attention import ASSIGNMENT, OwnAttention, install_attention
 from regard.model.attention import MultiHeadAttention
 from regard.model.transformer import EncoderDecoder, Network, build
 from regard.petit import corpus_files as files
 from regard.training.loop import train
 from regard.training.recipe import Data, Recipe, TokenizerSection, Train
 
-REFERENCE = HERE / ASSIGNMENT / "reference.py"
+REFERENCE = ASSIGNMENTS_FOLDER / ASSIGNMENT / "reference.py"
 SOLUTIONS = [REFERENCE, *sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))]
 SIZES: dict[str, Any] = {"d_model": 12, "heads": 2, "layers": 1, "d_ff": 24, "dropout": 0.0}
 QUICK: dict[str, Any] = {
@@ -78,7 +78,7 @@ def without_biases(network: Network, like: Network) -> Network:
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_it_computes_and_learns_what_regards_own_does(path: Path, packed: bool) -> None:
     own = a_network(d_k=5, d_v=7)
-    put_to_work(student_of(path.read_text()), own)
+    install_attention(student_of(path.read_text()), own)
     assert sum(isinstance(each, OwnAttention) for each in own.modules()) == 3  # encoder, decoder, cross
     ours = without_biases(a_network(d_k=5, d_v=7), own)
     expected, got = answers(ours, packed), answers(own, packed)
@@ -98,7 +98,7 @@ def test_it_is_the_students_code_that_computes() -> None:
             return -super().forward(*given) if Counting.calls > 20 else super().forward(*given)
 
     network = a_network(layers=2)
-    put_to_work(Counting, network)
+    install_attention(Counting, network)
     before, Counting.calls = answers(deepcopy(network), False)["hidden"], 0
     assert torch.equal(answers(deepcopy(network), False)["hidden"], before)
     assert Counting.calls == 2 + 2 * 2
@@ -108,7 +108,7 @@ def test_it_is_the_students_code_that_computes() -> None:
 
 def test_its_weights_are_those_of_regards_attention_and_no_more() -> None:
     plain, own = a_network(), a_network()
-    put_to_work(student_of(REFERENCE.read_text()), own)
+    install_attention(student_of(REFERENCE.read_text()), own)
     assert [name for name, _ in own.named_parameters()] == [name for name, _ in plain.named_parameters()]
     assert own.state_dict().keys() == plain.state_dict().keys()
     assert all(type(each) is MultiHeadAttention for each in plain.modules() if isinstance(each, MultiHeadAttention))
@@ -124,7 +124,7 @@ def test_its_weights_are_those_of_regards_attention_and_no_more() -> None:
 )
 def test_what_the_assignment_does_not_know_is_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        put_to_work(student_of(REFERENCE.read_text()), a_network(**settings))
+        install_attention(student_of(REFERENCE.read_text()), a_network(**settings))
 
 
 def test_weights_beside_the_projections_are_refused() -> None:
@@ -133,14 +133,14 @@ def test_weights_beside_the_projections_are_refused() -> None:
             super().__init__(*sizes)
             self.temperature = nn.Parameter(torch.ones(1))
 
-    with pytest.raises(ValueError, match="beside its four projections, temperature"):
-        put_to_work(Temperature, a_network())
+    with pytest.raises(ValueError, match="other than its four projections: temperature"):
+        install_attention(Temperature, a_network())
 
 
 def test_what_computes_something_else_is_refused() -> None:
     wrong = student_of(REFERENCE.read_text().replace("math.sqrt(Q.shape[-1])", "1"))
-    with pytest.raises(ValueError, match="off"):
-        put_to_work(wrong, a_network())
+    with pytest.raises(ValueError, match="its output differs"):
+        install_attention(wrong, a_network())
 
 
 @pytest.fixture
@@ -161,8 +161,8 @@ def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
     )
     student = student_of(REFERENCE.read_text())
     train(recipe, small / "theirs")
-    train(recipe, small / "own", fit=lambda network: put_to_work(student, network))
-    own, theirs = losses_of(small / "own"), losses_of(small / "theirs")
+    train(recipe, small / "own", fit=lambda network: install_attention(student, network))
+    own, theirs = read_losses(small / "own"), read_losses(small / "theirs")
     assert own.keys() == theirs.keys()
     assert {("training", 5), ("training", 20), ("validation", 10), ("validation", 20)} <= own.keys()
     assert own == pytest.approx(theirs, rel=1e-4)
@@ -170,19 +170,23 @@ def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
     assert weights.keys() == expected.keys()
     for name in (name for name in weights if not name.endswith(".k.bias")):  # no softmax sees it: Adam follows rounding
         torch.testing.assert_close(weights[name], expected[name], rtol=1e-3, atol=1e-3)
-    assert "They agree" in compared(own, theirs)
+    assert "They agree" in compare_losses(own, theirs)
 
 
 def test_losses_that_differ_are_said_to_differ() -> None:
-    told = compared({("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0})
-    assert "They do not agree: at most 25 % apart (validation, step 5)." in told
+    told = compare_losses(
+        {("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0}
+    )
+    assert "They do not agree: the largest difference is 25 % (validation, step 5)." in told
     assert "| 5 | validation | 2.5000 | 2.0000 |" in told
-    assert "no losses" in compared({("training", 5): 1.0}, {("training", 6): 1.0})
+    assert "no losses" in compare_losses({("training", 5): 1.0}, {("training", 6): 1.0})
 
 
 def test_a_long_table_is_cut_and_keeps_the_last_line() -> None:
     losses = {("training", step): 1.0 for step in range(1, 101)}
-    lines = [line for line in compared(losses, losses).splitlines() if line.startswith("| ") and "training" in line]
+    lines = [
+        line for line in compare_losses(losses, losses).splitlines() if line.startswith("| ") and "training" in line
+    ]
     assert len(lines) <= 13
     assert lines[-1].startswith("| 100 |")
 
@@ -210,10 +214,10 @@ def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
 
 
 def test_an_answer_to_another_assignment_is_told_so(small: Path) -> None:
-    Path("good.py").write_text((HERE / "multi-head-self-attention" / "reference.py").read_text())
+    Path("good.py").write_text((ASSIGNMENTS_FOLDER / "multi-head-self-attention" / "reference.py").read_text())
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "good.py"])
     told = str(result.exception or result.output)
-    assert "takes the class MultiHeadAttention of the assignment multi-head-attention" in told
+    assert "needs the class MultiHeadAttention of the assignment multi-head-attention" in told
     assert told.endswith("good.py defines MultiHeadSelfAttention")
 
 
@@ -223,7 +227,7 @@ def test_the_command_refuses_a_mistake_before_anything_is_written(small: Path) -
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "my_attention.py"])
     assert result.exit_code != 0
     told = str(result.exception or result.output)
-    assert "my_attention.py is not right yet: mask-inverted" in told
+    assert "my_attention.py is not correct yet: mask-inverted" in told
     assert "line" in told
     assert not Path("mine").exists()
     assert not Path("mine-reference").exists()

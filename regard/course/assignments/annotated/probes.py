@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.course import fixed_weights as known
+from regard.course import fixed_weights
 from regard.course.assignment import Names, Probe
 
 SRC_VOCAB, TGT_VOCAB, HEADS, WIDTH, INNER = 11, 7, 2, 8, 16
@@ -23,7 +23,7 @@ TARGET = torch.tensor([[1, 2, 3], [6, 5, 4], [1, 3, 0], [2, 6, 6], [4, 1, 2]])
 
 _IS_OF_SAMPLE: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 """how each class of norms divides"""
-_drawn = cache(known.drawn)  # the same tensors for all solutions: copied, or only read
+_drawn = cache(fixed_weights.seeded_normal)  # the same tensors for all solutions: copied, or only read
 
 
 class _Undropped(TorchFunctionMode):

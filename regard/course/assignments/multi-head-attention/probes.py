@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from regard.course.assignment import Names
 from regard.course.fixed_weights import (
-    drawn,
-    first,
+    deterministic_output,
+    first_output,
     gradients,
-    is_turned,
-    known_by_role,
+    has_transposed_matrices,
     mask_follows_device,
     mask_follows_dtype,
-    steady,
+    seeded_normal,
+    set_weights_by_role,
 )
 
 SEEN = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 1], [1, 0, 0, 1]]).bool()
@@ -29,13 +29,13 @@ def _made(names: Names, heads: int, embedding: int, qk: int, value: int) -> nn.M
     module: nn.Module = names["MultiHeadAttention"](heads, embedding, qk, value)
     given = _given(2, 3, 4, embedding)
     widths = {"query": heads * qk, "key": heads * qk, "value": heads * value}
-    turned = is_turned(names["MultiHeadAttention"])
-    return known_by_role(module, lambda: _run(module, given, _nearly_all(3, 4)), given, widths, turned).eval()
+    turned = has_transposed_matrices(names["MultiHeadAttention"])
+    return set_weights_by_role(module, lambda: _run(module, given, _nearly_all(3, 4)), given, widths, turned).eval()
 
 
 def _given(batch: int, queries: int, keys: int, embedding: int) -> dict[str, Tensor]:
     lengths = {"query": queries, "key": keys, "value": keys}
-    return {role: 1.5 * drawn(role, batch, length, embedding) for role, length in lengths.items()}
+    return {role: 1.5 * seeded_normal(role, batch, length, embedding) for role, length in lengths.items()}
 
 
 def _run(module: nn.Module, given: dict[str, Tensor], mask: Tensor | None) -> Any:
@@ -55,13 +55,13 @@ def _run(module: nn.Module, given: dict[str, Tensor], mask: Tensor | None) -> An
 def example(names: Names) -> dict[str, Tensor]:
     """Three queries and four keys, some of which are hidden."""
     module, given = _made(names, 2, 8, 6, 7), _given(5, 3, 4, 8)
-    return {"output": steady(lambda: _run(module, given, SEEN[:3]))}
+    return {"output": deterministic_output(lambda: _run(module, given, SEEN[:3]))}
 
 
 def plain(names: Names) -> dict[str, Tensor]:
     """Every query sees nearly every key, and all of them without a mask."""
     module, given = _made(names, 3, 5, 4, 2), _given(2, 6, 7, 5)
-    nearly = steady(lambda: _run(module, given, _nearly_all(6, 7)))
+    nearly = deterministic_output(lambda: _run(module, given, _nearly_all(6, 7)))
     return {"nearly all seen": nearly, "no mask": _without_mask(module, given, torch.ones(6, 7).bool())}
 
 
@@ -74,7 +74,7 @@ def _without_mask(module: nn.Module, given: dict[str, Tensor], everything: Tenso
     """What is given for no mask: nothing at all if that is an error. Who wants a mask in any case gets one."""
     required = [each for each in signature(module.forward).parameters.values() if each.default is each.empty]
     try:
-        return steady(lambda: _run(module, given, everything if len(required) > len(given) else None))
+        return deterministic_output(lambda: _run(module, given, everything if len(required) > len(given) else None))
     except Exception:
         return torch.zeros(0)
 
@@ -85,15 +85,15 @@ def masks(names: Names) -> dict[str, Tensor]:
     padding = (torch.arange(4) < torch.tensor([2, 3, 1])[:, None])[:, None, None]  # [B, 1, 1, S]
     own = torch.stack([SEEN, SEEN.flip(0), SEEN.T])[:, None]  # [B, 1, T, S]
     return {
-        "padding": steady(lambda: _run(module, given, padding)),
-        "one each": steady(lambda: _run(module, given, own)),
+        "padding": deterministic_output(lambda: _run(module, given, padding)),
+        "one each": deterministic_output(lambda: _run(module, given, own)),
     }
 
 
 def square(names: Names) -> dict[str, Tensor]:
     """As many sequences as queries, keys, heads and features of a head: what is mixed up gives numbers, no error."""
     module, given = _made(names, 4, 16, 4, 4), _given(4, 4, 4, 16)
-    return {"output": steady(lambda: _run(module, given, SEEN))}
+    return {"output": deterministic_output(lambda: _run(module, given, SEEN))}
 
 
 def nothing(names: Names) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ def nothing(names: Names) -> dict[str, Tensor]:
     module, given = _made(names, 2, 6, 3, 5), _given(2, 4, 4, 6)
     hidden = SEEN.clone()
     hidden[0] = False
-    return {"no NaN": torch.isfinite(first(_run(module, given, hidden))).all()}
+    return {"no NaN": torch.isfinite(first_output(_run(module, given, hidden))).all()}
 
 
 def gradient(names: Names) -> dict[str, Tensor]:

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from regard.course.assignment import Names
 from regard.course.fixed_weights import (
     bias_of,
-    first,
+    deterministic_output,
+    first_output,
     gradients,
     inputs,
-    known_by_layer,
     mask_follows_device,
     mask_follows_dtype,
-    steady,
+    set_weights_by_layer,
     weight_of,
 )
 
@@ -25,7 +25,7 @@ MIX_BIAS = 0.5
 
 def _made(names: Names, input_size: int, hidden: int, num_heads: int, **options: Any) -> nn.Module:
     module: nn.Module = names["MultiHeadSelfAttention"](input_size, hidden, num_heads, **options)
-    return known_by_layer(module, "q k v", optional="mix").eval()
+    return set_weights_by_layer(module, "q k v", optional="mix").eval()
 
 
 def _x(*shape: int) -> Tensor:
@@ -35,13 +35,16 @@ def _x(*shape: int) -> Tensor:
 def example(names: Names) -> dict[str, Tensor]:
     """Sequences of three tokens, each of which sees those up to itself."""
     module = _made(names, 7, 8, 2, causal=True)
-    return {"output": steady(lambda: module(_x(5, 3, 7)))}
+    return {"output": deterministic_output(lambda: module(_x(5, 3, 7)))}
 
 
 def plain(names: Names) -> dict[str, Tensor]:
     """Every token sees every token; one head, and several."""
     several, one = _made(names, 5, 6, 3), _made(names, 4, 3, 1)
-    return {"three heads": steady(lambda: several(_x(2, 7, 5))), "one head": steady(lambda: one(_x(16, 2, 4)))}
+    return {
+        "three heads": deterministic_output(lambda: several(_x(2, 7, 5))),
+        "one head": deterministic_output(lambda: one(_x(16, 2, 4))),
+    }
 
 
 def attention(names: Names) -> dict[str, Tensor]:
@@ -49,20 +52,22 @@ def attention(names: Names) -> dict[str, Tensor]:
     told = {}
     for name, causal in (("probabilities", False), ("causal probabilities", True)):
         module = _made(names, 5, 12, 3, causal=causal)
-        told[name] = steady(lambda module=module: _probabilities(module(_x(2, 4, 5), return_attention=True)))
+        told[name] = deterministic_output(
+            lambda module=module: _probabilities(module(_x(2, 4, 5), return_attention=True))
+        )
     return told
 
 
 def _probabilities(result: Any) -> Any:
     pair = isinstance(result, tuple | list) and len(result) == 2
-    return result[1] if pair else first(result)
+    return result[1] if pair else first_output(result)
 
 
 def square(names: Names) -> dict[str, Tensor]:
     """As many sequences as tokens, heads and features of a head: what is mixed up gives numbers, and no error."""
     module, causal = _made(names, 16, 16, 4), _made(names, 16, 16, 4, causal=True)
     x = _x(4, 4, 16)
-    return {"output": steady(lambda: module(x)), "causal output": steady(lambda: causal(x))}
+    return {"output": deterministic_output(lambda: module(x)), "causal output": deterministic_output(lambda: causal(x))}
 
 
 def gradient(names: Names) -> dict[str, Tensor]:
@@ -97,10 +102,10 @@ def dropout(names: Names) -> dict[str, Tensor]:
     module = _made(names, 3, 4, 2, dropout=0.2)
     x = _x(256, 2, 3)
     free = [_made(names, 3, 4, 2).train(), module]
-    settled = [torch.allclose(first(each(x)), first(each(x)), equal_nan=True) for each in free]
-    random = [not torch.equal(first(module.train()(each)), first(module(each))) for each in (x, x[:, :1])]
+    settled = [torch.allclose(first_output(each(x)), first_output(each(x)), equal_nan=True) for each in free]
+    random = [not torch.equal(first_output(module.train()(each)), first_output(module(each))) for each in (x, x[:, :1])]
     _plain_sums(module)
-    told = first(module(x)).detach().reshape(256, 2, -1)
+    told = first_output(module(x)).detach().reshape(256, 2, -1)
     told = told if told.shape[-1] == 4 else told.mean(-1, keepdim=True).expand(-1, -1, 4)
     by_head = told.unflatten(-1, (2, 2))  # [B, T, heads, 2]
     unknown = torch.tensor(math.nan)
@@ -145,7 +150,7 @@ def lengths(names: Names) -> dict[str, Tensor]:
     works = []
     for length in LENGTHS:
         try:
-            works.append(first(module(_x(1, length, 3))).shape[1] == length)
+            works.append(first_output(module(_x(1, length, 3))).shape[1] == length)
         except Exception:
             works.append(False)
     return {"all or none": torch.tensor(all(works) or not any(works))}
@@ -157,5 +162,7 @@ def returned(names: Names) -> dict[str, Tensor]:
     one, two = module(x), module(x, return_attention=True)
     pair = isinstance(two, tuple | list) and len(two) == 2
     told = {"one tensor": isinstance(one, Tensor), "a pair": pair}
-    in_order = pair and two[0].shape == first(one).shape and torch.allclose(two[0], first(one), equal_nan=True)
+    in_order = (
+        pair and two[0].shape == first_output(one).shape and torch.allclose(two[0], first_output(one), equal_nan=True)
+    )
     return {name: torch.tensor(each) for name, each in (told | {"the output first": in_order}).items()}

@@ -4,12 +4,19 @@ import torch
 from torch import Tensor, nn
 
 from regard.course.assignment import Names
-from regard.course.fixed_weights import first, gradients, inputs, known_by_layer, steady, weight_of
+from regard.course.fixed_weights import (
+    deterministic_output,
+    first_output,
+    gradients,
+    inputs,
+    set_weights_by_layer,
+    weight_of,
+)
 
 
 def _made(names: Names, input_size: int, hidden: int) -> nn.Module:
     module: nn.Module = names["SelfAttention"](input_size, hidden)
-    return known_by_layer(module, "q k v").eval()
+    return set_weights_by_layer(module, "q k v").eval()
 
 
 def _x(*shape: int) -> Tensor:
@@ -19,19 +26,22 @@ def _x(*shape: int) -> Tensor:
 def example(names: Names) -> dict[str, Tensor]:
     """Two sequences of three tokens."""
     module = _made(names, 5, 4)
-    return {"output": steady(lambda: module(_x(2, 3, 5)))}
+    return {"output": deterministic_output(lambda: module(_x(2, 3, 5)))}
 
 
 def shapes(names: Names) -> dict[str, Tensor]:
     """A batch of one, and more tokens than features."""
     module = _made(names, 3, 2)
-    return {"one sequence": steady(lambda: module(_x(1, 7, 3))), "many": steady(lambda: module(_x(6, 5, 3)))}
+    return {
+        "one sequence": deterministic_output(lambda: module(_x(1, 7, 3))),
+        "many": deterministic_output(lambda: module(_x(6, 5, 3))),
+    }
 
 
 def square(names: Names) -> dict[str, Tensor]:
     """All sizes equal: what is mixed up gives numbers here, and no error."""
     module = _made(names, 4, 4)
-    return {"output": steady(lambda: module(_x(4, 4, 4)))}
+    return {"output": deterministic_output(lambda: module(_x(4, 4, 4)))}
 
 
 def gradient(names: Names) -> dict[str, Tensor]:
@@ -47,5 +57,5 @@ def returned(names: Names) -> dict[str, Tensor]:
     module = _made(names, 4, 4)
     x = _x(2, 8, 4)
     tensor = isinstance(module(x), Tensor)
-    settled = torch.allclose(first(module(x)), first(module.train()(x)), equal_nan=True)
+    settled = torch.allclose(first_output(module(x)), first_output(module.train()(x)), equal_nan=True)
     return {"one tensor": torch.tensor(tensor), "the same in training": torch.tensor(settled)}
