@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO, TextIO
 
 import typer
 
+from regard.decoding.options import DEFAULT_BEAM
 from regard.errors import RegardError
 from regard.formatting import visible_lines
 from regard.models import DEFAULT, SHIPPED, bundled, folder_of
@@ -29,7 +30,7 @@ def translate(
         Path | None, typer.Option("--input", "-i", help="A file, a text a line; .gz and .xz too.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the translations.")] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses kept side by side; 1 takes the best token each time.")] = 4,
+    beam: Annotated[int, typer.Option(help="Number of hypotheses kept; 1 is greedy decoding.")] = DEFAULT_BEAM,
     length_penalty: Annotated[float, typer.Option(help="The paper's alpha; 0 favours short translations.")] = 0.6,
     n_best: Annotated[int, typer.Option(help="So many translations for each line, its number before each.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="The log-probability before each translation.")] = False,

@@ -12,6 +12,7 @@ import typer
 
 from regard.cli.models import MODEL, Device
 from regard.cli.shared_options import Force
+from regard.decoding.options import DEFAULT_BEAM
 from regard.errors import RegardError
 
 SYSTEM = f"{MODEL[:-1]}; or a text file with a translator's outputs, a line each."
@@ -45,7 +46,7 @@ def evaluate(
     align: Annotated[Path | None, typer.Option(help="Gold links between words; found as --tags are.")] = None,
     out: Out = None,
     outputs: Annotated[Path | None, typer.Option(help="Write the translations, a line each.")] = None,
-    beam: Beam = 4,
+    beam: Beam = DEFAULT_BEAM,
     length_penalty: Penalty = 0.6,
     precision: Precision = "float32",
     documents: Annotated[
@@ -126,7 +127,7 @@ def compare(
         Path | None, typer.Option(help="A new or empty folder for all translations: a file each run.")
     ] = None,
     force: Force = False,
-    beam: Beam = 4,
+    beam: Beam = DEFAULT_BEAM,
     length_penalty: Penalty = 0.6,
     precision: Precision = "float32",
     limit: Limit = None,

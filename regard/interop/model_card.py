@@ -138,14 +138,9 @@ def _amount(trained: Trained) -> str:
 def _limits(stored: Model) -> list[str]:
     """What the model has not learned, as far as it is known."""
     longest = stored.about.get("longest")
-    if not isinstance(longest, int) or not translates(stored):
+    if not isinstance(longest, int) or not stored.can("translate"):
         return []
     return [f"No source that it learned from has more than {longest} tokens: Regard translates longer ones in parts."]
-
-
-def translates(stored: Model) -> bool:
-    """Whether a model is a translator."""
-    return stored.can("translate")
 
 
 def _beware(notes: dict[str, None]) -> str:
@@ -190,7 +185,7 @@ def _commands(stored: Model) -> list[str]:
     """What is typed where this card lies."""
     if stored.tokenizer is None or stored.config.kind == "encoder":
         return []
-    verb = "translate" if translates(stored) else "generate"
+    verb = "translate" if stored.can("translate") else "generate"
     return ["```sh", f"regard {verb} {_text(stored).partition(' = ')[2]} --model .", "```", ""]
 
 
@@ -199,7 +194,7 @@ def _regard(stored: Model) -> list[str]:
     config = stored.config
     if stored.tokenizer is None:
         return [*code, f"print(m.network)  # it takes ids {NO_TOKENIZER}"]
-    if translates(stored):
+    if stored.can("translate"):
         ask = "translate([text])"
     elif config.kind == "decoder":
         ask = f"generate(text, max_tokens={_room(config)})"

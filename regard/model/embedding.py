@@ -8,8 +8,7 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import ModelConfig
-from regard.errors import RegardError
+from regard.config import ModelConfig, check_token_count
 from regard.model.layers import Dropout, norm
 from regard.model.positions import sinusoids
 from regard.model.tensor_checks import check_range
@@ -38,10 +37,7 @@ class Embedding(nn.Module):
             x = x + sinusoids(positions, x.size(-1), x.dtype)
         if self.positions is not None:
             longest = self.positions.num_embeddings
-            if positions.size(-1) > longest:
-                raise RegardError(
-                    f"{positions.size(-1)} tokens, but learned positions for {longest} alone (max_length)"
-                )
-            check_range("position", positions, longest, "learned positions go no further (max_length)")
+            check_token_count("a row", positions.size(-1), longest)
+            check_range("position", positions, longest, "the model has no further positions (max_length)")
             x = x + self.positions(positions)
         return self.dropout(self.norm(x))

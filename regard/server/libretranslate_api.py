@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.decoding.options import Decoding
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.server import html_markup as markup
 from regard.server import limits as bounds
 from regard.server import request_body as body
@@ -27,7 +27,6 @@ NAMES = dict(
 )
 """in English, as LibreTranslate calls them"""
 AUTO = "auto"
-BEAM = 4
 
 Text = Annotated[str, Field(max_length=bounds.CHARACTERS)]
 Code = Annotated[str, Field(min_length=2, max_length=16)]
@@ -131,7 +130,7 @@ async def _translated(served: Served | None, texts: list[str], tagged: bool, alt
     """Each text's translations, as many as were asked for if the model has so many."""
     if served is None:
         return [[text] for text in texts]
-    options = Decoding(beam=max(BEAM, alternatives + 1), n_best=alternatives + 1)
+    options = Decoding(beam=max(DEFAULT_BEAM, alternatives + 1), n_best=alternatives + 1)
     try:
         pages = [markup.parts(text) if tagged else [markup.Part(text, True)] for text in texts]
     except ValueError as error:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.attention_maps import NOT_FINITE, Attention, readable
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.options import Decoding
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
 from regard.decoding.search_tree import Considered, considered
 from regard.errors import RegardError
@@ -22,9 +22,6 @@ from regard.server.client_disconnect import while_here
 from regard.server.http_errors import Refusal, described
 from regard.server.model_registry import Served, Shelf
 from regard.server.petit_gold import gold_links
-
-BEAM = 4
-"""of the tree that is shown: as `attend` translates"""
 
 
 class Strict(BaseModel):
@@ -42,8 +39,10 @@ class Translate(Strict):
 
     model: Name = None
     text: Annotated[str, Field(max_length=bounds.CHARACTERS)]
-    beam: Annotated[int, Field(ge=1, le=bounds.BEAM), *body.WHOLE] = 4
-    n_best: Annotated[int, Field(ge=1, le=bounds.BEAM, description="A wider beam if need be."), *body.WHOLE] = 4
+    beam: Annotated[int, Field(ge=1, le=bounds.BEAM), *body.WHOLE] = DEFAULT_BEAM
+    n_best: Annotated[int, Field(ge=1, le=bounds.BEAM, description="A wider beam if need be."), *body.WHOLE] = (
+        DEFAULT_BEAM
+    )
 
 
 class OneTranslation(BaseModel):
@@ -185,7 +184,7 @@ def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     written: list[int] | None = None
     if target is None and served.translates and model.config.outputs > 1:
-        found, nodes = model.search_tree(source, BEAM, room)
+        found, nodes = model.search_tree(source, max_tokens=room)
         written = [*found.ids, *(model.special.end[:1] if found.reason == "end" else ())]
         target = tokenizer.decode(found.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}

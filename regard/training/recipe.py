@@ -21,7 +21,7 @@ from regard.config import (
 from regard.data.corpus import Corpus, require_files
 from regard.data.tokenized_corpus import Documents
 from regard.data.tokenizer_training import MAX_VOCABULARY, TokenizerKind
-from regard.decoding.options import Decoding
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 from regard.petit import MAX_PAIRS
 from regard.training.corpus_folder import VALIDATION, find, languages_of
@@ -265,7 +265,7 @@ class Recipe(Strict):
     which only `dropout` and `attention_dropout` can be changed. What follows from the text (vocab_size, pad, classes)
     is filled in"""
     train: Train = field(default_factory=Train)
-    decode: Decoding = field(default_factory=lambda: Decoding(beam=4))
+    decode: Decoding = field(default_factory=lambda: Decoding(beam=DEFAULT_BEAM))
     """how the finished model is asked when it is scored"""
 
     def __post_init__(self) -> None:

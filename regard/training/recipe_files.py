@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from regard.config import ModelConfig, Strict, check_type, did_you_mean, shown
 from regard.data.corpus import Corpus
-from regard.decoding.options import Decoding
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 from regard.formatting import shorten, visible
 from regard.training.recipe import Data, Recipe, TokenizerSection, Train
@@ -198,7 +198,7 @@ def _made(table: Mapping[str, Any], name: str) -> Recipe:
     if "validation" in data:
         data["validation"] = _corpus(data["validation"], "data.validation")
     if "beam" not in decode and not decode.get("temperature"):
-        decode["beam"] = 4
+        decode["beam"] = DEFAULT_BEAM
     made = {key: _section(key, told) for key, told in sections.items() if key != "model"}
     return Recipe(**{"name": name} | dict(table) | made | {"model": _valued("model", sections["model"])})
 

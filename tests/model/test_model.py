@@ -274,7 +274,7 @@ def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> No
     [
         ((torch.tensor([[1, 31]]),), "token id 31 is outside 0 … 30: the vocabulary has no others"),
         ((torch.tensor([[1, -1]]),), "token id -1 is outside 0 … 30"),
-        ((torch.ones(1, 33, dtype=torch.long),), r"33 tokens, but learned positions for 32 alone \(max_length\)"),
+        ((torch.ones(1, 33, dtype=torch.long),), "a row has 33 tokens, but this model reads at most 32"),
         ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], and these are \[2\]"),
         ((torch.tensor([[1.0, 2.0]]),), r"token ids must be integers \(int64 or int32\), and here are torch.float32"),
         ((torch.tensor([[1, 2]]), torch.tensor([3])), "lengths 3 is outside 0 … 2: no row is longer"),
@@ -357,7 +357,7 @@ def test_learned_positions_end_where_they_end() -> None:
     model(ids(1, 6))
     cache = model.start(1, 8)
     model.step(ids(1, 1), torch.tensor([[5]]), cache)
-    with pytest.raises(ValueError, match="position 6 is outside 0 … 5: learned positions go no further"):
+    with pytest.raises(ValueError, match="position 6 is outside 0 … 5: the model has no further positions"):
         model.step(ids(1, 1), torch.tensor([[6]]), cache)
 
 
