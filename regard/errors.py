@@ -13,6 +13,13 @@ class RegardError(ValueError):
     """
 
 
+class ModelError(RegardError):
+    """An error caused by the model, not by the input: its weights are damaged. A server responds with status 500."""
+
+    def __init__(self, message: str = "the model produced non-finite values (NaN or infinity): check its weights"):
+        super().__init__(message)
+
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Error numbers that mean that nothing more can be written, whatever is being written."""
 ADVICE = {

@@ -54,9 +54,9 @@ def attend(
 
         _write(png, attention_png(attention, layer, head))
     if html:
-        from regard.page import page
+        from regard.page import attention_page
 
-        _write(html, page({**attention.to_json(), "open": {"layer": layer, "head": head}}).encode())
+        _write(html, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}).encode())
     if json:
         from json import dumps
 

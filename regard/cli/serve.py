@@ -1,4 +1,4 @@
-"""`regard serve`: the page and the HTTP APIs."""
+"""`regard serve`: the web page and the HTTP APIs."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -8,31 +8,39 @@ import typer
 from regard.cli.models import MODEL, Device
 from regard.errors import RegardError
 
-PORT = 7878
+DEFAULT_PORT = 7878
 
 
 def serve(
     models: Annotated[
-        list[str] | None, typer.Argument(help=f"{MODEL} NAME=FOLDER names one; the bundled if none.")
+        list[str] | None,
+        typer.Argument(help=f"{MODEL} NAME=PATH sets the name. Default: all bundled models."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = PORT,
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine only with a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = DEFAULT_PORT,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Any but a loopback address requires a token.")
+    ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(envvar="REGARD_TOKEN", show_envvar=True, help="What clients must know.")
+        str | None,
+        typer.Option(envvar="REGARD_TOKEN", show_envvar=True, help="Token that clients must send as Bearer token."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name of this server; may be given again.")
+        list[str] | None, typer.Option(help="Additional host name of this server, for the Host header. Repeatable.")
     ] = None,
     cors: Annotated[
-        list[str] | None, typer.Option(help="A page's origin that may ask, as https://example.org.")
+        list[str] | None,
+        typer.Option(help="Origin whose pages may send requests, such as https://example.org. Repeatable."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="auto, float32, bfloat16, int8: see regard translate.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="auto, float32, bfloat16 or int8; see regard translate --help.")
+    ] = "auto",
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Serve the page, and APIs that LibreTranslate's and OpenAI's clients speak, until Ctrl-C.
+    """Serve the web page and HTTP APIs compatible with LibreTranslate and OpenAI, until Ctrl-C.
 
-    Requests that arrive together are decoded together. /openapi.json describes all of it.
+    Concurrent requests are decoded in batches. /openapi.json describes the APIs. With REGARD_DEBUG=1 in the environment
+    the log contains the tracebacks of rejected requests.
 
     Example: regard serve --open
 
@@ -42,43 +50,54 @@ def serve(
 
     bound_kernel_caches()  # before torch is imported
     try:
-        from regard.server import guards
-        from regard.server import listen as run
+        from regard.server import guards, listen
     except ImportError as error:
-        raise RegardError(f"serving needs more packages ({error.name}): pip install 'regard[serve]'") from None
+        raise RegardError(f"the server needs the package {error.name}: pip install 'regard[serve]'") from None
     from regard.cli.models import load_model
     from regard.plots.console import console
     from regard.server.app import create_app
-    from regard.server.model_registry import named, shelf
+    from regard.server.model_registry import build_registry, parse_model_arguments
 
-    rules = guards.rules(host, allow_host or (), cors or (), token)
-    places = named(models or ())
-    listener = run.bind(host, port)  # a mistake does not wait for the models
-    shown = console()
-    with shown.status("loading"):
-        found = shelf({name: load_model(place, device) for name, place in places.items()}, precision)
-    app = create_app(found, rules)
-    run.serve(app, listener, lambda: _announce(shown, run.address(listener), found), found.end, open_)
-    shown.print("Ended.")
+    rules = guards.access_rules(host, allow_host or (), cors or (), token)
+    paths = parse_model_arguments(models or ())
+    listener = listen.bind(host, port)  # before the models are loaded, so that an error is reported at once
+    terminal = console()
+    with terminal.status("Loading the models"):
+        registry = build_registry({name: load_model(path, device) for name, path in paths.items()}, precision)
+    app = create_app(registry, rules)
+    listen.run_server(
+        app, listener, lambda: _print_banner(terminal, listen.page_url(listener), registry), registry.stop, open_
+    )
+    terminal.print("Stopped.")
 
 
-def _announce(console: Any, address: str, shelf: Any) -> None:
-    """Where to look, and what is served."""
+def _print_banner(terminal: Any, url: str, registry: Any) -> None:
+    """Print the URL and a table of the models."""
     from rich.markup import escape
     from rich.table import Table
 
-    console.print(f"\n[bold]Regard[/] listens on [bold cyan]{escape(address)}[/]\n")
+    terminal.print(f"\n[bold]Regard[/] is serving at [bold cyan]{escape(url)}[/]\n")
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("model", "does", "parameters"):
+    for column in ("model", "task", "parameters"):
         table.add_column(column, justify="right" if column == "parameters" else "left")
-    for served in shelf.by_name.values():
-        told = served.told()
-        languages = f" {told['source']} → {told['target']}" if served.languages else ""
-        does = [f"translates{languages}"] * told["translates"] + ["writes"] * told["writes"]
-        table.add_row(escape(served.name), escape(", ".join(does)), f"{told['parameters']:,}")
-    console.print(table)
-    console.print("\n[dim]LibreTranslate: /translate   OpenAI: /v1/completions   all: /openapi.json   Ctrl-C ends[/]")
-    console.file.flush()  # whoever reads this through a pipe wants it now
+    for served in registry.by_name.values():
+        table.add_row(escape(served.name), escape(_tasks(served)), f"{served.parameters:,}")
+    terminal.print(table)
+    terminal.print(
+        "\n[dim]LibreTranslate API: /translate   OpenAI API: /v1/completions   All APIs: /openapi.json[/]\n"
+        "[dim]Press Ctrl-C to stop.[/]"
+    )
+    terminal.file.flush()  # a reader at the other end of a pipe needs the URL now
+
+
+def _tasks(served: Any) -> str:
+    """What a model does, in words."""
+    tasks = []
+    if served.translates:
+        tasks.append(f"translates {' → '.join(served.languages)}" if served.languages else "translates")
+    if served.generates:
+        tasks.append("generates text")
+    return ", ".join(tasks)
 
 
 COMMANDS: list[Callable[..., None]] = [serve]

@@ -18,10 +18,10 @@ from regard.data.tokenizer import Tokenizer, check_text
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import search_translations
 from regard.decoding.options import make_translation_decoding
-from regard.errors import RegardError
+from regard.errors import ModelError, RegardError
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.model.watch import Seen, watch
-from regard.page import frame
+from regard.page import attention_frame
 
 Kind = Literal["encoder", "decoder", "cross"]
 """a text looks at itself, a text being written looks at itself so far, a target looks at its source"""
@@ -117,10 +117,7 @@ class Attention:
 
     def _repr_html_(self) -> str:
         """The page, for a notebook."""
-        return frame(self.to_json())
-
-
-NOT_FINITE = "the model computes numbers that are not finite (NaN or infinity): check its weights"
+        return attention_frame(self.to_json())
 
 
 @dataclass(frozen=True)
@@ -315,7 +312,7 @@ def _row(network: Network, ids: list[int]) -> Tensor:
 def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int]]]]:
     """The weights with three significant digits and at most `DECIMALS` places; a ValueError if one is not finite."""
     if not weights.isfinite().all():  # JSON has no number for them
-        raise RegardError(NOT_FINITE)
+        raise ModelError
     whole, short = 10**DECIMALS, _short_numbers()
     scaled = (weights.double() * whole).round().clamp(0, whole)  # [L, H, T, S]
     return [[[[short[n] for n in row] for row in head] for head in layer] for layer in scaled.long().tolist()]

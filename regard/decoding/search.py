@@ -24,7 +24,7 @@ from torch import Tensor
 from regard.config import SpecialIds
 from regard.decoding.options import Decoding
 from regard.decoding.sampling import forbid_repeated_ngrams, penalise_repetition
-from regard.errors import RegardError
+from regard.errors import ModelError, RegardError
 
 C = TypeVar("C")
 Step = Callable[[Tensor, C], Tensor]
@@ -126,7 +126,7 @@ class Rules:
     def impossible(self, sentence: int, score: float) -> ValueError:
         """The error to raise where the best there is has no probability."""
         if math.isnan(score):
-            return RegardError(f"the model's logits for input {sentence} are not numbers (NaN): are its weights sound?")
+            return ModelError(f"the model produced non-finite values (NaN) for input {sentence}: check its weights")
         return RegardError(
             f"input {sentence}: no id may be said, of {len(self.suppressed)} suppressed, no_repeat_ngram="
             f"{self.options.no_repeat_ngram}, min_tokens={self.options.min_tokens}"

@@ -11,7 +11,7 @@ from regard.decoding.text_model import Model
 from regard.demo.demo_scores import Tried
 from regard.demo.narrator import Teller
 from regard.evaluation.alignment import AlignmentScores
-from regard.page import page
+from regard.page import attention_page
 from regard.petit import words
 from regard.plots.attention_view import opened
 from regard.plots.heat_map import heat_map
@@ -47,7 +47,7 @@ def look(teller: Teller, model: Model, tried: Tried, out: Path) -> str:
     teller.say(f"In per cent, {opened(shown, layer, head)}. A row is the piece just read → the one it writes.")
     teller.gap()
     teller.show(heat_map(shown.open(layer, head), shown.rows, shown.keys, teller.width))
-    write_file(out / PAGE, page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
+    write_file(out / PAGE, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
     teller.whole(f"Every layer and head, to look around in with a browser: {out / PAGE}")
     return sentence
 

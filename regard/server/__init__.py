@@ -1,6 +1,5 @@
-"""`regard serve`: the page and the HTTP APIs, on loopback unless told otherwise.
+"""`regard serve`: the web page and the HTTP APIs, on loopback by default.
 
-A request goes through the guards (who may ask, how much, how slowly), is checked against its shape, and waits for its
-model's engine, one thread that decodes what has gathered together. FastAPI and uvicorn are imported here and nowhere
-else.
+A request passes the guards (host, origin, token, size, speed), is validated against its schema and queued for its
+model's engine, a thread that decodes queued requests in batches. FastAPI and uvicorn are imported only in this package.
 """

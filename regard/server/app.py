@@ -1,4 +1,4 @@
-"""The app: the page, the three APIs and /health, behind the guards."""
+"""The ASGI app: the page, the three APIs and /health, wrapped in the guards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,65 +9,66 @@ from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
 from regard import __version__
-from regard.server import http_errors as errors
-from regard.server import labs_api as labs
-from regard.server import libretranslate_api as libre
-from regard.server import openai_api as completions
-from regard.server import page_api as look
-from regard.server import page_files as pages
-from regard.server.engine import State
-from regard.server.guards import App, Rules, guarded
-from regard.server.model_registry import Shelf
+from regard.server import http_errors, labs_api, libretranslate_api, openai_api, page_api, page_files
+from regard.server.engine import EngineState
+from regard.server.guards import AccessRules, App, guard_app
+from regard.server.model_registry import ModelRegistry
 
 
 class Health(BaseModel):
-    """Whether every model can serve requests, and how much waits."""
+    """Whether every model can serve requests, and the number of queued texts."""
 
     status: Literal["ok", "failing"]
-    models: dict[str, State]
-    """each model and the state of its thread"""
+    models: dict[str, EngineState]
+    """The state of each model's thread."""
     queued: int
 
 
-def create_app(shelf: Shelf, rules: Rules) -> App:
-    """The whole server as an ASGI app; the models' threads begin and end with it."""
+def create_app(registry: ModelRegistry, rules: AccessRules) -> App:
+    """The server as an ASGI app. It starts and stops the models' threads."""
 
     @asynccontextmanager
-    async def alive(_: FastAPI) -> AsyncIterator[None]:
-        shelf.start()
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        registry.start()
         yield
-        shelf.end()
-        await asyncio.to_thread(shelf.join)
+        registry.stop()
+        await asyncio.to_thread(registry.join)
 
     app = FastAPI(
         title="Regard",
         version=__version__,
-        description="Translate, write, and see what every head looks at.",
-        docs_url=None,  # its scripts would come from elsewhere
+        description="Translate, generate text, and inspect the attention of every head.",
+        docs_url=None,  # FastAPI's documentation pages load their scripts from a CDN
         redoc_url=None,
-        lifespan=alive,
+        lifespan=lifespan,
         redirect_slashes=False,
     )
-    errors.install(app)
+    http_errors.install_handlers(app)
 
-    unhealthy = {**errors.described("/health"), 503: {"model": Health, "description": "A model cannot serve requests."}}
+    responses = {
+        **http_errors.error_responses("/health"),
+        503: {"model": Health, "description": "At least one model cannot serve requests."},
+    }
 
-    @app.get("/health", summary="Whether every model can serve requests", responses=unhealthy)
+    @app.get("/health", summary="Check whether every model can serve requests", responses=responses)
     async def health(response: Response) -> Health:
-        states = {name: served.engine.state for name, served in shelf.by_name.items()}
-        well = all(state == "ok" for state in states.values())
-        response.status_code = 200 if well else 503
-        waiting = sum(served.engine.queued for served in shelf.by_name.values())
-        return Health(status="ok" if well else "failing", models=states, queued=waiting)
+        engines = {name: served.engine for name, served in registry.by_name.items()}
+        states = {name: engine.state for name, engine in engines.items()}
+        healthy = all(state == "ok" for state in states.values())
+        response.status_code = 200 if healthy else 503
+        queued = sum(engine.queued for engine in engines.values())
+        return Health(status="ok" if healthy else "failing", models=states, queued=queued)
 
-    for router in (look.routes(shelf), libre.routes(shelf), completions.routes(shelf), labs.routes(), pages.routes()):
-        app.include_router(router)
-    _describe_truthfully(app)
-    return guarded(app, rules)
+    for routes in (page_api.routes, libretranslate_api.routes, openai_api.routes):
+        app.include_router(routes(registry))
+    app.include_router(labs_api.routes())
+    app.include_router(page_files.routes())
+    _remove_validation_errors(app)
+    return guard_app(app, rules)
 
 
-def _describe_truthfully(app: FastAPI) -> None:
-    """FastAPI tells of a 422 wherever a path has a parameter; here there is none."""
+def _remove_validation_errors(app: FastAPI) -> None:
+    """Remove the 422 responses that FastAPI documents for every path parameter: this server never sends one."""
     schema: dict[str, Any] = app.openapi()
     for path in schema["paths"].values():
         for operation in path.values():

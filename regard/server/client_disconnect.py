@@ -1,4 +1,4 @@
-"""Waiting for an answer only as long as someone is there to hear it."""
+"""Cancels a request's work when its client disconnects."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,25 +6,25 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from regard.server.http_errors import Refusal
+from regard.server.http_errors import HttpError
 
 T = TypeVar("T")
 
 
-async def while_here(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What the work gives; it is cancelled as soon as the client leaves."""
-    doing = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, which is cancelled as soon as the client disconnects."""
+    running = asyncio.ensure_future(work)
+    disconnected = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            return doing.result()
-        raise Refusal(503, "the client has left")  # which nobody will read
+        await asyncio.wait({running, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        raise HttpError(503, "the client has disconnected")  # nobody receives this
     finally:
-        for task in (doing, leaving):
+        for task in (running, disconnected):
             task.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

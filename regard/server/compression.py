@@ -1,6 +1,6 @@
-"""Answers as gzip, for clients that accept it.
+"""Compresses responses with gzip for clients that accept it.
 
-Only answers that are sent in one piece are compressed: a stream is read as it comes, and must not wait for more.
+Only responses that are sent in one piece are compressed. A stream is read as it arrives and must not be buffered.
 """
 
 import asyncio
@@ -8,61 +8,63 @@ import gzip
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from regard.server import limits as bounds
+from regard.server import limits
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
-TYPES = (b"text/", b"application/json", b"application/javascript", b"image/svg+xml")
-NOT_COMPRESSED = b"text/event-stream"
-LEVEL = 5
-INLINE = 20_000
-"""Bytes up to which the event loop compresses by itself: less than a millisecond."""
+COMPRESSIBLE_TYPES = (b"text/", b"application/json", b"application/javascript", b"image/svg+xml")
+STREAM_TYPE = b"text/event-stream"
+GZIP_LEVEL = 5
+MAX_INLINE_BYTES = 20_000
+"""Maximum size of a body that is compressed in the event loop: it takes less than a millisecond."""
 
 
-def compressed(app: App) -> App:
-    """The app whose answers are compressed where the client accepts that."""
+def compress_responses(app: App) -> App:
+    """Wrap the app so that its responses are compressed where the client accepts it."""
 
-    async def answering(scope: Any, receive: Any, send: Any) -> None:
+    async def compressing(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        start: Any = None  # of an answer that may be compressed, held back until its body is there
+        pending: Any = None  # the start of a response that may be compressed, held back until its body arrives
 
-        async def sending(message: Any) -> None:
-            nonlocal start
+        async def compress(message: Any) -> None:
+            nonlocal pending
             if message["type"] == "http.response.start" and _is_compressible(message):
-                start = message
+                pending = message
                 return
-            if start is not None:
-                begun, start = start, None
-                whole = not message.get("more_body", False)
-                if whole and len(message["body"]) >= bounds.COMPRESSED and accepts_gzip(scope["headers"]):
-                    message = {**message, "body": await _gzipped(message["body"])}
-                    begun = _encoded(begun, len(message["body"]))
-                await send({**begun, "headers": [*begun["headers"], (b"vary", b"accept-encoding")]})
+            if pending is not None:
+                start, pending = pending, None
+                is_complete = not message.get("more_body", False)
+                is_large = len(message["body"]) >= limits.MIN_COMPRESSED_BYTES
+                if is_complete and is_large and accepts_gzip(scope["headers"]):
+                    message = {**message, "body": await _gzip_body(message["body"])}
+                    start = _with_gzip_headers(start, len(message["body"]))
+                await send({**start, "headers": [*start["headers"], (b"vary", b"accept-encoding")]})
             await send(message)
 
-        await app(scope, receive, sending)
+        await app(scope, receive, compress)
 
-    return answering
+    return compressing
 
 
 def accepts_gzip(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a request's Accept-Encoding names gzip, or anything, with a weight above zero.
+    """Whether a request's Accept-Encoding lists gzip, or any encoding, with a weight above zero.
 
-    >>> [accepts_gzip([(b"accept-encoding", each)]) for each in (b"br, gzip", b"*", b"gzip;q=0, *", b"identity", b"")]
+    >>> values = (b"br, gzip", b"*", b"gzip;q=0, *", b"identity", b"")
+    >>> [accepts_gzip([(b"accept-encoding", value)]) for value in values]
     [True, True, False, False, False]
     """
     weights: dict[str, float] = {}
     for key, value in headers:
         if key == b"accept-encoding":
-            for part in value.decode("latin-1").lower().split(","):
-                name, _, parameter = part.partition(";")
+            for encoding in value.decode("latin-1").lower().split(","):
+                name, _, parameter = encoding.partition(";")
                 weights[name.strip()] = _weight(parameter.strip())
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 def _weight(parameter: str) -> float:
-    """The value of `q=…`: 1 if there is none, 0 if it cannot be read."""
+    """The value of `q=…`: 1 if it is missing, 0 if it is not a number."""
     if not parameter:
         return 1.0
     try:
@@ -73,23 +75,23 @@ def _weight(parameter: str) -> float:
 
 def _is_compressible(start: Any) -> bool:
     headers = dict(start["headers"])
-    kind = headers.get(b"content-type", b"").lower()
-    fits = kind.startswith(TYPES) and not kind.startswith(NOT_COMPRESSED)
-    return fits and start["status"] not in (204, 304) and b"content-encoding" not in headers
+    content_type = headers.get(b"content-type", b"").lower()
+    is_text = content_type.startswith(COMPRESSIBLE_TYPES) and not content_type.startswith(STREAM_TYPE)
+    return is_text and start["status"] not in (204, 304) and b"content-encoding" not in headers
 
 
-async def _gzipped(body: bytes) -> bytes:
-    if len(body) <= INLINE:
+async def _gzip_body(body: bytes) -> bytes:
+    if len(body) <= MAX_INLINE_BYTES:
         return _gzip(body)
     return await asyncio.to_thread(_gzip, body)
 
 
 def _gzip(body: bytes) -> bytes:
-    return gzip.compress(body, LEVEL, mtime=0)
+    return gzip.compress(body, GZIP_LEVEL, mtime=0)
 
 
-def _encoded(start: Any, length: int) -> Any:
-    """The start of an answer whose body is now gzip of this length."""
-    kept = [(key, value) for key, value in start["headers"] if key.lower() != b"content-length"]
-    more = [(b"content-encoding", b"gzip"), (b"content-length", str(length).encode())]
-    return {**start, "headers": [*kept, *more]}
+def _with_gzip_headers(start: Any, length: int) -> Any:
+    """The start of a response whose body is now gzip data of this length."""
+    headers = [(key, value) for key, value in start["headers"] if key.lower() != b"content-length"]
+    encoding = [(b"content-encoding", b"gzip"), (b"content-length", str(length).encode())]
+    return {**start, "headers": [*headers, *encoding]}

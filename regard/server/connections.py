@@ -1,7 +1,7 @@
-"""Connections that are slow, idle or too many: cut off before they cost others anything.
+"""Connections that are slow, idle or too many are closed before they cost other clients anything.
 
-uvicorn waits for a request's head as long as the client likes; here it must be whole in time, and what is sent must be
-read at a minimum rate. uvicorn's own refusals lack the headers that every answer has here, and so they are replaced.
+uvicorn waits indefinitely for a request's headers. Here they must arrive in time, and a response must be read at a
+minimum rate. uvicorn's own error responses lack the security headers, so they are replaced.
 """
 
 import asyncio
@@ -21,73 +21,73 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.server import limits as bounds
-from regard.server.http_errors import HEADERS, Refusal, answer
+from regard.server import limits
+from regard.server.http_errors import SECURITY_HEADERS, HttpError, error_response
 
 log = logging.getLogger("regard.serve")
 RESERVED_FILES = 64
-"""Files that are left for all but connections: models, the page, a browser."""
-ACCEPTED_AT_ONCE = 32
-"""Connections that are accepted before the event loop does something else."""
-REFUSED_AT_ONCE = 8
-"""Connections that are open for just as long as it takes to refuse them."""
-PAUSE = 0.5
-"""Seconds without accepting after the system has refused a connection."""
-QUIET = 60.0
-"""Seconds between two lines of the log that say so."""
+"""Number of open files kept free for anything but connections: models, the page, a browser."""
+MAX_ACCEPTS_PER_WAKEUP = 32
+"""Maximum number of connections accepted before the event loop runs other tasks."""
+MAX_REJECTING_CONNECTIONS = 8
+"""Maximum number of connections that are open only until their rejection is sent."""
+ACCEPT_PAUSE_SECONDS = 0.5
+"""Pause after the system failed to accept a connection."""
+ACCEPT_LOG_SECONDS = 60.0
+"""Minimum time between two log lines about connections that cannot be accepted."""
 
 
-class Patient(H11Protocol):
-    """uvicorn's protocol with timeouts."""
+class TimeoutProtocol(H11Protocol):
+    """uvicorn's HTTP protocol with timeouts and a limit on connections."""
 
-    slow: float = bounds.SLOW
-    rate: float = bounds.RATE
-    most: int = bounds.CONNECTIONS
-    """connections; beyond them requests are answered 503"""
-    spare: int = 200
-    """connections beyond these: their requests are not even read"""
+    progress_seconds: float = limits.PROGRESS_SECONDS
+    min_bytes_per_second: float = limits.MIN_BYTES_PER_SECOND
+    max_connections: int = limits.MAX_CONNECTIONS
+    """Number of connections beyond which requests are answered with 503."""
+    overflow_connections: int = 200
+    """Number of connections beyond `max_connections` whose requests are still read. Further ones are closed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.inner, self.app = self.app, self._unless_crowded
-        self.reading: asyncio.TimerHandle | None = None
-        self.writing: asyncio.TimerHandle | None = None
-        self.ended: Callable[[], None] | None = None
-        """called once when the connection is closed"""
+        self.inner_app, self.app = self.app, self._reject_when_crowded
+        self.read_timer: asyncio.TimerHandle | None = None
+        self.write_timer: asyncio.TimerHandle | None = None
+        self.on_close: Callable[[], None] | None = None
+        """Called once when the connection is closed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection if there is room for it."""
+        """Accept a connection, or reject it if there are too many."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # whatever the client has not read yet is watched
-        if len(self.connections) > self.most + self.spare:
-            self._refuse(503, "too many connections")
+        transport.set_write_buffer_limits(high=0)  # pause_writing is called for any byte that is not sent yet
+        if len(self.connections) > self.max_connections + self.overflow_connections:
+            self._reject(503, "too many connections")
             return
-        self._await_request()
+        self._start_read_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
-        self._stop_reading()
-        self._stop_writing()
+        """Stop all timers."""
+        self._stop_read_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
-        if self.ended is not None:
-            self.ended()
+        if self.on_close is not None:
+            self.on_close()
 
     def data_received(self, data: bytes) -> None:
-        """Take what comes; a head that has begun must come to its end, and so must a body that nobody reads."""
+        """Parse the data. The headers of a request must be complete in time, and so must a body that nobody reads."""
         before = self.conn.their_state
         super().data_received(data)
         if self.conn.their_state is not before:
-            self._stop_reading()
-        self._await_request()
+            self._stop_read_timer()
+        self._start_read_timer()
 
     def on_response_complete(self) -> None:
-        """Have the rest of a request that was refused before its end come in time, too."""
+        """Limit the time for the rest of a body whose request was answered before it ended."""
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
-            self._await_request()
+            self._start_read_timer()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that nothing is asked on any more, but not while its last answer is still being read."""
+        """Close an idle connection, but not while the client is still reading the last response."""
         if self.transport.get_write_buffer_size():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -95,126 +95,132 @@ class Patient(H11Protocol):
         else:
             super().timeout_keep_alive_handler()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words
-        """What is no HTTP is refused like anything else; an answer that has begun is cut short."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's message
+        """Reject data that is not HTTP. A response that has started is cut off."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._refuse(400, "this is no HTTP request")
+            self._reject(400, "this is not a valid HTTP request")
         else:
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The client has not read all of it yet: it must go on reading, or it is left."""
+        """Start to check that the client keeps reading the response."""
         super().pause_writing()
-        if self.writing is None:
-            self._watch_writing(self._unread())
+        if self.write_timer is None:
+            self._watch_writing(self._unread_bytes())
 
     def resume_writing(self) -> None:
-        """All that was sent is on its way."""
-        self._stop_writing()
+        """Stop checking: everything has been handed to the system."""
+        self._stop_write_timer()
         super().resume_writing()
 
-    async def _unless_crowded(self, scope: Any, receive: Any, send: Any) -> None:
-        """The app, or a refusal if there are too many connections."""
-        if len(self.connections) <= self.most:
-            await self.inner(scope, receive, send)
+    async def _reject_when_crowded(self, scope: Any, receive: Any, send: Any) -> None:
+        """Run the app, or respond with 503 if there are too many connections."""
+        if len(self.connections) <= self.max_connections:
+            await self.inner_app(scope, receive, send)
             return
-        response = answer(scope["path"], Refusal(503, "too many connections: try again later", retry_after=1))
+        error = HttpError(503, "too many connections: try again later", retry_after=1)
+        response = error_response(scope["path"], error)
         response.headers["connection"] = "close"
-        headers = [*response.raw_headers, *HEADERS]
+        headers = [*response.raw_headers, *SECURITY_HEADERS]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
-    def _await_request(self) -> None:
-        """Start the time for a request to arrive, if one is awaited and the time does not run yet."""
-        answered = self.cycle is not None and self.cycle.response_complete
-        unread = answered and self.conn.their_state is h11.SEND_BODY
-        if (self.conn.their_state is h11.IDLE or unread) and not self.transport.is_closing():
-            self.reading = self.reading or self.loop.call_later(self.slow, self._too_slow)
+    def _start_read_timer(self) -> None:
+        """Limit the time until a request arrives, unless a request is being processed or the timer is running."""
+        is_answered = self.cycle is not None and self.cycle.response_complete
+        has_unread_body = is_answered and self.conn.their_state is h11.SEND_BODY
+        if (self.conn.their_state is h11.IDLE or has_unread_body) and not self.transport.is_closing():
+            self.read_timer = self.read_timer or self.loop.call_later(self.progress_seconds, self._read_timed_out)
 
-    def _stop_reading(self) -> None:
-        if self.reading is not None:
-            self.reading.cancel()
-        self.reading = None
+    def _stop_read_timer(self) -> None:
+        if self.read_timer is not None:
+            self.read_timer.cancel()
+        self.read_timer = None
 
-    def _stop_writing(self) -> None:
-        if self.writing is not None:
-            self.writing.cancel()
-        self.writing = None
+    def _stop_write_timer(self) -> None:
+        if self.write_timer is not None:
+            self.write_timer.cancel()
+        self.write_timer = None
 
-    def _too_slow(self) -> None:
-        self.reading = None
+    def _read_timed_out(self) -> None:
+        self.read_timer = None
         if self.conn.their_state is h11.IDLE:
-            self._refuse(408, "the request's head did not come in time")
+            self._reject(408, "the request's headers did not arrive in time")
         else:
             self.transport.close()
 
     def _watch_writing(self, unread: int) -> None:
-        """Check after a while that the client has read enough of the bytes that it has not read now."""
+        """Check after a while that the client has read enough of the `unread` bytes."""
 
         def check() -> None:
-            left = self._unread()
-            if unread - left < self.rate * self.slow:
-                self._cut()
+            still_unread = self._unread_bytes()
+            if unread - still_unread < self.min_bytes_per_second * self.progress_seconds:
+                self._abort()
             else:
-                self._watch_writing(left)
+                self._watch_writing(still_unread)
 
-        self.writing = self.loop.call_later(self.slow, check)
+        self.write_timer = self.loop.call_later(self.progress_seconds, check)
 
-    def _cut(self) -> None:
-        """Close the connection, and have the system forget what the client has not read."""
+    def _abort(self) -> None:
+        """Close the connection and have the system discard what the client has not read."""
         with suppress(OSError, AttributeError):
             connection = self.transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
-    def _unread(self) -> int:
-        """Bytes that were written and that the client has not received: ours, and those the system still holds."""
-        held = 0
+    def _unread_bytes(self) -> int:
+        """Number of written bytes that the client has not received: those buffered here and in the system."""
+        in_system = 0
         with suppress(OSError, AttributeError):
             connection = self.transport.get_extra_info("socket")
-            (held,) = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0" * 4))
-        return self.transport.get_write_buffer_size() + held
+            (in_system,) = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0" * 4))
+        return self.transport.get_write_buffer_size() + in_system
 
-    def _refuse(self, status: int, text: str) -> None:
+    def _reject(self, status: int, message: str) -> None:
         if not self.transport.is_closing():
-            self.transport.write(plain(status, text))
+            self.transport.write(raw_error_response(status, message))
             self.transport.close()
 
 
-def plain(status: int, text: str) -> bytes:
-    """A refusal as bytes, with the headers of every answer, after which the connection is closed."""
-    body = json.dumps({"error": text}).encode()
-    own = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"connection", b"close"))
-    head = b"".join(b"%s: %s\r\n" % each for each in (*own, *HEADERS))
+def raw_error_response(status: int, message: str) -> bytes:
+    """The bytes of an error response with the security headers. The connection is closed after it."""
+    body = json.dumps({"error": message}).encode()
+    headers = (
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        *SECURITY_HEADERS,
+    )
+    head = b"".join(b"%s: %s\r\n" % header for header in headers)
     return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, HTTPStatus(status).phrase.encode(), head, body)
 
 
 class Acceptor:
-    """Accepts connections, and stops for a while when there are as many as there may be.
+    """Accepts connections, and pauses while the maximum number is open.
 
-    asyncio's own loop tries on when the process has no file descriptors left, and logs each of a thousand failures.
+    asyncio's own loop keeps retrying when the process has no file descriptors left, and logs every failure.
     """
 
-    def __init__(self, listener: socket.socket, protocol: Callable[[], Patient], most: int) -> None:
-        self.listener, self.protocol, self.most = listener, protocol, most
+    def __init__(self, listener: socket.socket, protocol: Callable[[], TimeoutProtocol], max_open: int) -> None:
+        self.listener, self.protocol, self.max_open = listener, protocol, max_open
         self.loop = asyncio.get_running_loop()
         self.opening: set[asyncio.Task[Any]] = set()
         self.open = 0
-        """connections that were accepted and are not closed yet"""
-        self.quiet_until = 0.0
-        """when a failure is logged again"""
+        """Number of accepted connections that are not closed yet."""
+        self.silent_until = 0.0
+        """Time until which further failures are not logged."""
         self.listening = False
         self.closed = False
         listener.setblocking(False)
         self._listen()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
         self.closed = True
         self._pause()
 
     def _listen(self) -> None:
-        if not self.closed and not self.listening and self.open < self.most:
+        if not self.closed and not self.listening and self.open < self.max_open:
             self.loop.add_reader(self.listener, self._accept)
             self.listening = True
 
@@ -224,74 +230,76 @@ class Acceptor:
         self.listening = False
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
-            if self.open >= self.most:
-                self._pause()  # until one is closed; the system has a queue for those who come
+        for _ in range(MAX_ACCEPTS_PER_WAKEUP):
+            if self.open >= self.max_open:
+                self._pause()  # until a connection closes; meanwhile the system queues new ones
                 return
             try:
                 connection, _ = self.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no file descriptors, no memory, no network
-                self._rest(error)
+                self._pause_after(error)
                 return
-            self._begin(connection)
+            self._start(connection)
 
-    def _rest(self, error: OSError) -> None:
-        """Accept nothing for a moment."""
-        if self.loop.time() >= self.quiet_until:
+    def _pause_after(self, error: OSError) -> None:
+        """Log the error unless one was logged recently, and accept nothing for a moment."""
+        if self.loop.time() >= self.silent_until:
             log.error("connections cannot be accepted at present: %s", error.strerror or error)
-            self.quiet_until = self.loop.time() + QUIET
+            self.silent_until = self.loop.time() + ACCEPT_LOG_SECONDS
         self._pause()
-        self.loop.call_later(PAUSE, self._listen)
+        self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen)
 
-    def _begin(self, connection: socket.socket) -> None:
+    def _start(self, connection: socket.socket) -> None:
         self.open += 1
         connection.setblocking(False)
-        task = self.loop.create_task(self.loop.connect_accepted_socket(self._counted, connection))
+        task = self.loop.create_task(self.loop.connect_accepted_socket(self._create_protocol, connection))
         self.opening.add(task)
-        task.add_done_callback(self._begun)
+        task.add_done_callback(self._started)
 
-    def _begun(self, task: "asyncio.Task[Any]") -> None:
+    def _started(self, task: "asyncio.Task[Any]") -> None:
         self.opening.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, OSError):  # which only says that the client has left already
+        if error is not None and not isinstance(error, OSError):  # an OSError means that the client has disconnected
             log.error("a connection could not be served", exc_info=error)
         if task.cancelled() or error is not None:
-            self._ended()
+            self._connection_closed()
 
-    def _counted(self) -> Patient:
+    def _create_protocol(self) -> TimeoutProtocol:
         protocol = self.protocol()
-        protocol.ended = self._ended
+        protocol.on_close = self._connection_closed
         return protocol
 
-    def _ended(self) -> None:
+    def _connection_closed(self) -> None:
         self.open -= 1
         self._listen()
 
 
-def room_for_connections() -> tuple[int, int]:
-    """How many connections are served at once, and how many more are refused politely: within the limit on open files,
-    which is raised if it may be."""
-    wanted = bounds.CONNECTIONS + Patient.spare + RESERVED_FILES + _open_files()
+def connection_limits() -> tuple[int, int]:
+    """How many connections to serve, and how many more to reject with a response, within the limit on open files.
+
+    The limit on open files is raised first if the system allows it.
+    """
+    wanted = limits.MAX_CONNECTIONS + TimeoutProtocol.overflow_connections + RESERVED_FILES + _open_files()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = wanted if soft == resource.RLIM_INFINITY else soft
-    return shared_room(room - RESERVED_FILES - _open_files())
+    max_files = wanted if soft == resource.RLIM_INFINITY else soft
+    return split_connections(max_files - RESERVED_FILES - _open_files())
 
 
-def shared_room(room: int) -> tuple[int, int]:
-    """This many files shared among connections that are served and those that are refused.
+def split_connections(files: int) -> tuple[int, int]:
+    """Divide this many files between connections that are served and those that are rejected with a response.
 
-    >>> shared_room(5_000), shared_room(600), shared_room(-3)
+    >>> split_connections(5_000), split_connections(600), split_connections(-3)
     ((1000, 200), (500, 100), (2, 1))
     """
-    spare = max(1, min(Patient.spare, room // 6))
-    return max(2, min(bounds.CONNECTIONS, room - spare)), spare
+    overflow = max(1, min(TimeoutProtocol.overflow_connections, files // 6))
+    return max(2, min(limits.MAX_CONNECTIONS, files - overflow)), overflow
 
 
 def _open_files() -> int:

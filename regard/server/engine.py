@@ -1,12 +1,12 @@
-"""One thread per model, which decodes what has gathered while it was at work.
+"""The engine: one thread per model that decodes queued requests in batches.
 
-Texts that are asked for in the same way are translated together, a few of each request in turn, so that one who sends
-many does not hold up one who sends one; nothing waits for company. What a language model writes comes token by token:
-all that is being written advances by one token in turn. Whoever has left is forgotten: at once while waiting, at the
-next token while decoding (see `regard.decoding.cancellation`).
+Texts with the same options are translated together, a few from each request, so that a large request does not delay
+small ones; a batch never waits to fill up. Generation is streamed: every running generation advances by one token per
+round. When a client disconnects, its queued work is dropped at once and its running work at the next token (see
+`regard.decoding.cancellation`).
 
-Nothing that a request does ends the thread: whatever it raises is that request's answer. If the thread ends all the
-same, the requests it was working on are refused and another thread takes its place.
+A request cannot end the thread: an exception becomes the request's error response. If the thread ends nevertheless,
+the requests it was working on fail and a new thread replaces it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -26,324 +26,336 @@ from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation, in_parts, joined
-from regard.server import limits as bounds
-from regard.server.http_errors import Refusal
-from regard.server.jobs import Answered, Batch, Call, Job, Texts, Waiting, Walk, Writing, gather, owners, walk
+from regard.server import limits
+from regard.server.http_errors import INTERNAL_ERROR, HttpError, to_http_error
+from regard.server.jobs import (
+    EngineJob,
+    FunctionJob,
+    GenerationBatch,
+    GenerationJob,
+    JobQueue,
+    ResultJob,
+    TranslationBatch,
+    TranslationJob,
+    jobs_in,
+    start_generation,
+    take_translation_batch,
+)
 from regard.server.memory_release import RELEASE_AFTER_IDLE, RELEASE_EVERY, release_freed_memory
-from regard.server.text_generation import Prompt, Written
+from regard.server.text_generation import GeneratedToken, GenerationPrompt
 
 log = logging.getLogger("regard.serve")
 T = TypeVar("T")
-State = Literal["ok", "stalled", "failed", "ending"]
-"""of a model's thread: it works; it is stuck in one step; it ended too often; the server is shutting down"""
-MAX_DEATHS = 3
-"""Number of times in a row that a model's thread may end before it is no longer replaced."""
+EngineState = Literal["ok", "stalled", "failed", "ending"]
+"""State of a model's thread: working, stuck in one step, failed too often, or shutting down."""
+MAX_THREAD_FAILURES = 3
+"""Maximum number of consecutive failures of a model's thread. After one more it is not replaced."""
+MAX_RETRY_SECONDS = 60
+"""Maximum value of a Retry-After header."""
 
 
 class Engine:
-    """A model's thread, and what waits for it. All methods but the thread's own are called in the event loop."""
+    """A model's thread and its queue. All methods except the thread's own are called in the event loop."""
 
-    def __init__(self, model: Model, threads: int = 0, deadline: float = bounds.DEADLINE) -> None:
-        self.model, self.threads, self.deadline = model, threads, deadline
-        self.pace = 1_000.0
-        """characters a second, as of late"""
-        self._ready = threading.Condition()
-        self._waiting: Waiting = Waiting()
-        self._walks: list[Walk] = []
-        self._open: set[Job] = set()
-        """all that someone waits for, at work or not"""
-        self._at_work: Sequence[Job] = ()
-        self._called = False
-        """whether the last thing done was a call"""
-        self._ending = False
-        self._deaths = 0
-        """threads that have ended in a row, without one request answered between them"""
-        self._progress = time.monotonic()
-        """when the thread last took a step"""
+    def __init__(self, model: Model, threads: int = 0, timeout_seconds: float = limits.REQUEST_TIMEOUT_SECONDS) -> None:
+        self.model, self.threads, self.timeout_seconds = model, threads, timeout_seconds
+        self.characters_per_second = 1_000.0
+        """Recent translation speed."""
+        self._wakeup = threading.Condition()
+        self._queue: JobQueue = JobQueue()
+        self._generations: list[GenerationBatch] = []
+        self._open_jobs: set[EngineJob] = set()
+        """Jobs that a client waits for, queued or running."""
+        self._running: Sequence[EngineJob] = ()
+        self._ran_function = False
+        """Whether the last job was a `FunctionJob`."""
+        self._stopping = False
+        self._failures = 0
+        """Number of consecutive thread failures without a successful request between them."""
+        self._last_progress = time.monotonic()
+        """When the thread last made a step."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = self._new_thread()
 
     @property
     def queued(self) -> int:
-        """Texts and prompts that wait."""
-        return sum(job.count for job in list(self._waiting))
+        """Number of queued texts and prompts."""
+        return sum(job.pending for job in list(self._queue))
 
     @property
-    def state(self) -> State:
+    def state(self) -> EngineState:
         """Whether the model can serve requests."""
-        if self._ending:
+        if self._stopping:
             return "ending"
-        if self._deaths > MAX_DEATHS or (self._loop is not None and not self._thread.is_alive()):
+        if self._failures > MAX_THREAD_FAILURES or (self._loop is not None and not self._thread.is_alive()):
             return "failed"
-        return "stalled" if self._busy and time.monotonic() - self._progress > self.deadline else "ok"
+        return "stalled" if self._busy and time.monotonic() - self._last_progress > self.timeout_seconds else "ok"
 
     @property
     def _busy(self) -> bool:
-        return bool(self._at_work or self._waiting or self._walks)
+        return bool(self._running or self._queue or self._generations)
 
     def start(self) -> None:
-        """Begin to work for the running event loop."""
+        """Start the thread. Must be called in the event loop that will await the results."""
         self._loop = asyncio.get_running_loop()
-        self._progress = time.monotonic()
+        self._last_progress = time.monotonic()
         self._thread.start()
 
-    def end(self) -> None:
-        """End at the next token; whoever waits is told at once."""
-        with self._ready:
-            self._ending = True
-            self._ready.notify()
-        for job in list(self._open):
-            job.refuse(_ending())
+    def stop(self) -> None:
+        """Stop the thread at the next token. All open jobs fail at once."""
+        with self._wakeup:
+            self._stopping = True
+            self._wakeup.notify()
+        for job in list(self._open_jobs):
+            job.fail(_shutting_down())
 
     def join(self) -> None:
-        """Wait for the thread that was told to end, for a moment: it may be in the middle of a long step."""
+        """Wait up to 2 s for the stopped thread, which may be in the middle of a long step."""
         self._thread.join(2)
 
     async def translate(self, texts: Sequence[str], options: Decoding) -> list[list[Translation]]:
-        """The best translations of each text; a Refusal if the texts are too long for so wide a beam."""
-        if (cost := sum(map(len, texts)) * options.beam) > bounds.SEARCHED:
-            raise Refusal(
+        """The best translations of each text. An HttpError if the texts are too long for this beam."""
+        characters = sum(map(len, texts))
+        if characters * options.beam > limits.MAX_BEAM_CHARACTERS:
+            raise HttpError(
                 400,
-                f"{cost // options.beam:,} characters with a beam of {options.beam} are too much work for one request; "
-                f"the maximum for this beam is {bounds.SEARCHED // options.beam:,}: send less, or ask for a narrower "
-                "beam or fewer alternatives",
+                f"{characters:,} characters with a beam of {options.beam} are too much work for one request; the "
+                f"maximum for this beam is {limits.MAX_BEAM_CHARACTERS // options.beam:,}: send less text, or request "
+                "a narrower beam or fewer alternatives",
             )
         language = self.model.source_language
-        parts = [in_parts(text, bounds.PART_CHARACTERS, language) for text in texts]
-        every = [part for each in parts for part in each]
-        job = Texts(sum(map(len, texts)), asyncio.get_running_loop().create_future(), every, options)
-        found: Iterator[list[Translation]] = iter(await self._answered(job) if texts else [])
-        return [joined(list(islice(found, len(each))), options.n_best) for each in parts]
+        parts_of_texts = [in_parts(text, limits.SPLIT_CHARACTERS, language) for text in texts]
+        parts = list(chain.from_iterable(parts_of_texts))
+        job = TranslationJob(characters, asyncio.get_running_loop().create_future(), parts, options)
+        translations: Iterator[list[Translation]] = iter(await self._result(job) if texts else [])
+        return [joined(list(islice(translations, len(parts))), options.n_best) for parts in parts_of_texts]
 
-    async def call(self, size: int, work: Callable[[], T]) -> T:
-        """What the work gives, done in the model's thread."""
-        answer: T = await self._answered(Call(size, asyncio.get_running_loop().create_future(), work))
-        return answer
+    async def call(self, size: int, function: Callable[[], T]) -> T:
+        """The result of the function, which runs in the model's thread. `size` is its weight in the queue."""
+        result: T = await self._result(FunctionJob(size, asyncio.get_running_loop().create_future(), function))
+        return result
 
-    async def write(self, size: int, prompts: Sequence[Prompt], options: Decoding) -> AsyncIterator[Written]:
-        """What a language model says behind each prompt, piece by piece; the last piece of each says why it ended."""
-        job = Writing(size, prompts, options, asyncio.Queue())
-        self._wait_in_line(job)
-        loop, left = asyncio.get_running_loop(), len(prompts)
-        until = loop.time() + self.deadline
+    async def generate(
+        self, size: int, prompts: Sequence[GenerationPrompt], options: Decoding
+    ) -> AsyncIterator[GeneratedToken]:
+        """The tokens generated for all prompts, in the order of generation."""
+        job = GenerationJob(size, prompts, options, asyncio.Queue())
+        self._enqueue(job)
+        loop, unfinished = asyncio.get_running_loop(), len(prompts)
+        deadline = loop.time() + self.timeout_seconds
         try:
-            while left:
-                async with asyncio.timeout_at(until):  # not around what is yielded: its reader has a time of its own
-                    piece = await job.told.get()
-                if isinstance(piece, Exception):
-                    raise piece
-                left -= piece.reason is not None
-                yield piece
+            while unfinished:
+                async with asyncio.timeout_at(deadline):  # not around `yield`: the consumer's time does not count
+                    token = await job.results.get()
+                if isinstance(token, Exception):
+                    raise token
+                if token.finish_reason is not None:
+                    unfinished -= 1
+                yield token
         except TimeoutError:
-            raise self._late() from None
+            raise self._timed_out() from None
         finally:
             self._forget(job)
 
-    async def _answered(self, job: "Texts | Call") -> Any:
-        self._wait_in_line(job)
+    async def _result(self, job: "TranslationJob | FunctionJob") -> Any:
+        self._enqueue(job)
         try:
-            async with asyncio.timeout(self.deadline):
-                return await job.answer
+            async with asyncio.timeout(self.timeout_seconds):
+                return await job.result
         except TimeoutError:
-            raise self._late() from None
+            raise self._timed_out() from None
         finally:
             self._forget(job)
 
-    def _late(self) -> Refusal:
-        return Refusal(503, f"this took longer than {self.deadline:g} s: ask for less, or later", self.patience())
+    def _timed_out(self) -> HttpError:
+        message = f"the request took longer than {self.timeout_seconds:g} s: send a smaller request, or try again later"
+        return HttpError(503, message, self.retry_seconds())
 
-    def patience(self) -> int:
-        """Seconds after which it may be worth asking again."""
-        return min(60, max(1, math.ceil(sum(job.size for job in list(self._waiting)) / self.pace)))
+    def retry_seconds(self) -> int:
+        """Number of seconds after which a rejected client should try again: the time to process the queue."""
+        seconds = math.ceil(sum(job.size for job in list(self._queue)) / self.characters_per_second)
+        return min(MAX_RETRY_SECONDS, max(1, seconds))
 
-    def _wait_in_line(self, job: "Texts | Call | Writing") -> None:
-        with self._ready:
-            if self._ending:
-                raise _ending()
+    def _enqueue(self, job: "TranslationJob | FunctionJob | GenerationJob") -> None:
+        with self._wakeup:
+            if self._stopping:
+                raise _shutting_down()
             if self.state != "ok":
-                raise Refusal(503, f"this model cannot serve requests: its thread has {self.state}", 60)
-            characters = sum(each.size for each in self._waiting)
-            full = self.queued + job.count > bounds.QUEUE or characters + job.size > bounds.QUEUE_CHARACTERS
-            if self._waiting and full:
-                raise Refusal(429, "too much is waiting for this model already: ask again later", self.patience())
+                raise HttpError(503, f"this model cannot serve requests: its thread has {self.state}", 60)
+            characters = sum(queued.size for queued in self._queue) + job.size
+            texts = self.queued + job.pending
+            is_full = texts > limits.MAX_QUEUED_TEXTS or characters > limits.MAX_QUEUED_CHARACTERS
+            if self._queue and is_full:
+                raise HttpError(429, "this model's queue is full: try again later", self.retry_seconds())
             if not self._busy:
-                self._progress = time.monotonic()
-            self._waiting.append(job)
-            self._open.add(job)
-            self._ready.notify()
+                self._last_progress = time.monotonic()
+            self._queue.append(job)
+            self._open_jobs.add(job)
+            self._wakeup.notify()
 
-    def _forget(self, job: "Texts | Call | Writing") -> None:
-        job.gone = True
-        self._open.discard(job)
-        with self._ready, suppress(ValueError):
-            self._waiting.remove(job)
+    def _forget(self, job: "TranslationJob | FunctionJob | GenerationJob") -> None:
+        job.abandoned = True
+        self._open_jobs.discard(job)
+        with self._wakeup, suppress(ValueError):
+            self._queue.remove(job)
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(target=self._main, name="regard-engine", daemon=True)
 
     def _replace_thread(self) -> None:
-        """Start another thread in place of one that has ended; refuse what was lost with it."""
-        if self._ending:
+        """Start a new thread after one has ended, and fail the jobs that it was working on."""
+        if self._stopping:
             return
-        with self._ready:
-            begun = {job for job in self._open if job not in self._waiting or (isinstance(job, Texts) and job.taken)}
-            self._deaths += 1
-            lost = self._open.copy() if self._deaths > MAX_DEATHS else begun
-            self._waiting = Waiting(job for job in self._waiting if job not in lost)
-            self._walks, self._at_work = [], ()
+        with self._wakeup:
+            self._failures += 1
+            is_final = self._failures > MAX_THREAD_FAILURES
+            lost = {job for job in self._open_jobs if is_final or self._has_started(job)}
+            self._queue = JobQueue(job for job in self._queue if job not in lost)
+            self._generations, self._running = [], ()
         for job in lost:
-            job.refuse(_our_fault())
-        if self._deaths > MAX_DEATHS:
-            log.critical("a model's thread has ended %d times in a row: it no longer serves requests", self._deaths)
+            job.fail(HttpError(500, INTERNAL_ERROR))
+        if is_final:
+            log.critical("a model's thread has failed %d times in a row: it no longer serves requests", self._failures)
             return
-        self._progress = time.monotonic()
+        self._last_progress = time.monotonic()
         self._thread = self._new_thread()
         self._thread.start()
 
-    # From here on, what the thread does.
+    def _has_started(self, job: EngineJob) -> bool:
+        return job not in self._queue or (isinstance(job, TranslationJob) and job.started > 0)
+
+    # The methods below run in the model's thread.
 
     def _main(self) -> None:
-        """The thread's whole life. Python ends a thread at the first exception that nobody catches."""
+        """The thread's main function. It catches everything, since an uncaught exception would end the thread."""
         try:
             if self.threads:
                 torch.set_num_threads(self.threads)
-            with cancellable(self._nobody_waits):
+            with cancellable(self._should_cancel):
                 self._run()
         except BaseException as error:
-            log.critical("a model's thread has ended", exc_info=error)
+            log.critical("a model's thread has failed", exc_info=error)
         finally:
-            if not self._ending:
-                self._soon(self._replace_thread)
+            if not self._stopping:
+                self._call_in_loop(self._replace_thread)
 
     def _run(self) -> None:
-        released, used = time.monotonic(), True  # when memory was last given back; whether there was work since
+        last_release, was_used = time.monotonic(), True
         while True:
-            with self._ready:
-                patience = RELEASE_AFTER_IDLE if used else None
-                woken = self._ready.wait_for(lambda: self._waiting or self._walks or self._ending, patience)
-                if self._ending:
+            with self._wakeup:
+                timeout = RELEASE_AFTER_IDLE if was_used else None
+                has_work = self._wakeup.wait_for(lambda: self._queue or self._generations or self._stopping, timeout)
+                if self._stopping:
                     return
-                self._progress = time.monotonic()
-                work = self._next() if woken else None
-            used = bool(woken)
-            if not woken or self._progress - released > RELEASE_EVERY:
+                self._last_progress = time.monotonic()
+                work = self._next_work() if has_work else None
+            was_used = bool(has_work)
+            if not has_work or self._last_progress - last_release > RELEASE_EVERY:
                 release_freed_memory()
-                released = time.monotonic()
-            if isinstance(work, Call):
-                self._call(work)
+                last_release = time.monotonic()
+            if isinstance(work, FunctionJob):
+                self._run_function(work)
             elif work is not None:
-                self._translate(work)
-            self._advance()
-            self._at_work = ()
+                self._translate_batch(work)
+            self._advance_generations()
+            self._running = ()
 
-    def _nobody_waits(self) -> bool:
-        """Whether the work at hand is to be given up; decoding asks before each step."""
-        self._progress = time.monotonic()
-        return self._ending or (bool(self._at_work) and all(job.gone for job in self._at_work))
+    def _should_cancel(self) -> bool:
+        """Whether the current work is no longer needed. Decoding checks this before each step."""
+        self._last_progress = time.monotonic()
+        return self._stopping or (bool(self._running) and all(job.abandoned for job in self._running))
 
-    def _next(self) -> "Call | Batch | None":
-        """What to do next: a call, or some texts of all jobs that ask in the same way as the first; in turn, where both
-        wait. Writing that there is room for begins."""
-        for job in [job for job in self._waiting if isinstance(job, Writing)]:
-            room = bounds.PLACES - sum(each.places for each in self._walks)
-            if job in self._waiting and (not self._walks or job.places <= room):  # not begun with another
-                self._waiting.remove(job)
-                self._walks.append(walk(self.model, job, self._waiting, room))
-        waiting = [job for job in self._waiting if not isinstance(job, Writing)]
-        others = (job for job in waiting if isinstance(job, Call) != self._called)
-        first = next(others, waiting[0] if waiting else None)
-        self._called = isinstance(first, Call)
-        if isinstance(first, Call):
-            self._waiting.remove(first)
-        return gather(first, self._waiting) if isinstance(first, Texts) else first
+    def _next_work(self) -> "FunctionJob | TranslationBatch | None":
+        """The next function or translation batch, alternating if both are queued. Generations that fit are started."""
+        for job in [job for job in self._queue if isinstance(job, GenerationJob)]:
+            room = limits.MAX_CACHE_TOKENS - sum(batch.cache_tokens for batch in self._generations)
+            fits = not self._generations or job.cache_tokens <= room
+            if job in self._queue and fits:  # it may have been started together with another
+                self._queue.remove(job)
+                self._generations.append(start_generation(self.model, job, self._queue, room))
+        candidates = [job for job in self._queue if not isinstance(job, GenerationJob)]
+        other_kind = (job for job in candidates if isinstance(job, FunctionJob) != self._ran_function)
+        first = next(other_kind, candidates[0] if candidates else None)
+        self._ran_function = isinstance(first, FunctionJob)
+        if isinstance(first, FunctionJob):
+            self._queue.remove(first)
+        return take_translation_batch(first, self._queue) if isinstance(first, TranslationJob) else first
 
-    def _call(self, job: Call) -> None:
-        self._at_work = [job]
+    def _run_function(self, job: FunctionJob) -> None:
+        self._running = [job]
         try:
-            self._settle([(job, job.work())])
+            self._succeed([(job, job.function())])
         except Cancelled:
             return
-        except BaseException as error:  # a panic of a Rust library is no Exception
-            self._refuse(job, error)
+        except BaseException as error:  # a panic in a Rust library is not an Exception
+            self._fail([job], error)
 
-    def _translate(self, batch: Batch) -> None:
-        """Give each job what it waits for; where one text is at fault, it alone is refused."""
-        begun = time.perf_counter()
-        self._at_work = jobs = owners(batch)
+    def _translate_batch(self, batch: TranslationBatch) -> None:
+        """Translate a batch. If it fails, each text is retried alone, so that only the one at fault gets an error."""
+        started = time.perf_counter()
+        self._running = jobs = jobs_in(batch)
         texts = [job.texts[i] for job, i in batch]
         try:
-            translator = self.model.translator(batch[0][0].options, bounds.BATCH_TOKENS)
-            for (job, i), found in zip(batch, translator.translate_all(texts), strict=True):
-                job.found[i] = found
+            translator = self.model.translator(batch[0][0].options, limits.MAX_BATCH_TOKENS)
+            for (job, i), translations in zip(batch, translator.translate_all(texts), strict=True):
+                job.translations[i] = translations
         except Cancelled:
             return
         except BaseException as error:
             if len(batch) > 1:
-                for one in batch:
-                    self._translate([one])
+                for item in batch:
+                    self._translate_batch([item])
             else:
-                self._refuse(batch[0][0], error)
+                self._fail(jobs, error)
             return
-        done = [job for job in jobs if len(job.found) == len(job.texts)]
-        self._settle([(job, [job.found[i] for i in range(len(job.texts))]) for job in done])
-        self.pace += 0.2 * (sum(map(len, texts)) / (time.perf_counter() - begun) - self.pace)
+        complete = [job for job in jobs if len(job.translations) == len(job.texts)]
+        self._succeed([(job, [job.translations[i] for i in range(len(job.texts))]) for job in complete])
+        speed = sum(map(len, texts)) / (time.perf_counter() - started)
+        self.characters_per_second += 0.2 * (speed - self.characters_per_second)
 
-    def _advance(self) -> None:
-        """One token further in all that is being written."""
-        for each in list(self._walks):
-            self._at_work = each.jobs
+    def _advance_generations(self) -> None:
+        """Generate one more token in every running generation."""
+        for batch in list(self._generations):
+            self._running = batch.jobs
             try:
-                told = next(each.steps, None)
+                tokens = next(batch.steps, None)
             except Cancelled:
-                told = None
+                tokens = None
             except BaseException as error:
-                told = None
-                for job in each.jobs:
-                    self._refuse(job, error)
-            if told is None:
-                self._walks.remove(each)
-            elif told:
-                self._deaths = 0
-                self._soon(partial(_tell, told))
+                tokens = None
+                self._fail(batch.jobs, error)
+            if tokens is None:
+                self._generations.remove(batch)
+            elif tokens:
+                self._failures = 0
+                self._call_in_loop(partial(_deliver, tokens))
 
-    def _refuse(self, job: Job, error: BaseException) -> None:
-        self._soon(partial(job.refuse, _as_refusal(error)))
+    def _fail(self, jobs: Sequence[EngineJob], error: BaseException) -> None:
+        http_error = to_http_error(error)
+        for job in jobs:
+            self._call_in_loop(partial(job.fail, http_error))
 
-    def _settle(self, answers: Sequence[tuple[Answered, Any]]) -> None:
-        self._deaths = 0
-        for job, value in answers:  # each by itself: between them the event loop hears others
-            self._soon(partial(_answer, job, value))
+    def _succeed(self, results: Sequence[tuple[ResultJob, Any]]) -> None:
+        self._failures = 0
+        for job, value in results:  # one call each, so that the event loop can do other work between them
+            self._call_in_loop(partial(_set_result, job, value))
 
-    def _soon(self, work: Callable[[], object]) -> None:
-        """Have the event loop do it, if there still is one."""
+    def _call_in_loop(self, function: Callable[[], object]) -> None:
+        """Have the event loop call the function, unless the loop is closed."""
         assert self._loop is not None
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(work)
+            self._loop.call_soon_threadsafe(function)
 
 
-def _tell(told: list[tuple[Writing, Written]]) -> None:
-    for job, piece in told:
-        job.told.put_nowait(piece)
+def _deliver(tokens: list[tuple[GenerationJob, GeneratedToken]]) -> None:
+    for job, token in tokens:
+        job.results.put_nowait(token)
 
 
-def _answer(job: Answered, value: Any) -> None:
-    if not job.answer.done():
-        job.answer.set_result(value)
+def _set_result(job: ResultJob, value: Any) -> None:
+    if not job.result.done():
+        job.result.set_result(value)
 
 
-def _ending() -> Refusal:
-    return Refusal(503, "the server is ending", 5)
-
-
-def _our_fault() -> Refusal:
-    return Refusal(500, "something went wrong here: the server's log has it")
-
-
-def _as_refusal(error: BaseException) -> Refusal:
-    """A model's refusal is the client's mistake; anything else is ours."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, ValueError):
-        return Refusal(400, str(error))
-    log.error("decoding went wrong", exc_info=error)
-    return _our_fault()
+def _shutting_down() -> HttpError:
+    return HttpError(503, "the server is shutting down", 5)

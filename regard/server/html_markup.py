@@ -1,7 +1,7 @@
-"""HTML in parts: what is said, and what is markup. Tags stay as they are, and where they are.
+"""Splits HTML into text and markup, so that only the text is translated.
 
-Between the tags of blocks (paragraphs, cells, items) text is translated by itself. A tag within a sentence would need a
-place in a sentence with another order of words: that is refused rather than done badly.
+The text between two block-level tags (of paragraphs, table cells, list items) is translated separately. A tag inside a
+sentence has no known position in the translation, so it is rejected.
 """
 
 import html
@@ -11,99 +11,102 @@ from dataclasses import dataclass
 
 from regard.errors import RegardError
 
-WHOLE = ("script", "style", "pre", "code", "textarea", "template")
-"""elements whose content is no prose"""
-RAW = ("script", "style", "textarea")
-"""those whose content lasts to the end of the page if they are not closed"""
-INLINE = re.compile(
+OPAQUE_ELEMENTS = ("script", "style", "pre", "code", "textarea", "template")
+"""Elements whose content is not translated."""
+RAW_TEXT_ELEMENTS = ("script", "style", "textarea")
+"""Elements whose content extends to the end of the page if they are not closed."""
+INLINE_ELEMENT = re.compile(
     "a|abbr|b|bdi|bdo|cite|code|data|dfn|em|font|i|img|input|kbd|label|mark|q|s|samp|small|span|strong|sub|sup|time|tt|u"
     "|var|wbr"
 )
-"""elements that stand within a sentence"""
-OPENING = re.compile(r"<!--|<(?=[a-zA-Z/!?])")
-"""where markup may begin: any other `<` is text"""
-TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*)")
+"""Names of elements that occur inside a sentence."""
+MARKUP_START = re.compile(r"<!--|<(?=[a-zA-Z/!?])")
+"""The start of markup. Any other `<` is text."""
+TAG_NAME = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*)")
 COMPLETE_TAG = re.compile(r"</?[a-zA-Z](?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>]){0,4096}+>")
-"""a tag, in whose quoted values a `>` may stand"""
-CLOSING = {name: re.compile(f"</{name}(?=[\\s/>]|$)", re.ASCII | re.IGNORECASE) for name in WHOLE}
+"""A complete tag. Its quoted attribute values may contain `>`."""
+CLOSING_TAG = {name: re.compile(f"</{name}(?=[\\s/>]|$)", re.ASCII | re.IGNORECASE) for name in OPAQUE_ELEMENTS}
 
 
 @dataclass(frozen=True)
-class Part:
-    """A stretch of a page."""
+class HtmlSegment:
+    """A part of a page: text or markup."""
 
     text: str
-    said: bool
-    """whether it is to be translated: then it is plain text, and without what surrounds it"""
+    translatable: bool
+    """Whether this is text to translate: unescaped, without the white space around it."""
 
 
-def parts(page: str) -> list[Part]:
-    """The page in parts; a ValueError if a tag stands within a sentence.
+def split_html(page: str) -> list[HtmlSegment]:
+    """Split a page into segments. A RegardError if there is a tag inside a sentence.
 
-    >>> [part.text for part in parts("<p>Le chat &amp; <br>moi.</p>") if part.said]
+    >>> [segment.text for segment in split_html("<p>Le chat &amp; <br>moi.</p>") if segment.translatable]
     ['Le chat &', 'moi.']
     """
-    found = list(_parts(page))
-    within: str | None = None
-    apart = True
-    for part in found:
-        if part.said:
-            if not apart and within is not None:
+    segments = list(_segments(page))
+    inline_tag: str | None = None  # the last tag since the previous text
+    separated = True  # whether a block-level tag followed the previous text
+    for segment in segments:
+        if segment.translatable:
+            if not separated and inline_tag is not None:
                 raise RegardError(
-                    f"<{within}> stands within a sentence, and where it belongs in the translation is not known: "
-                    "leave such tags out, or send plain text"
+                    f"the tag <{inline_tag}> is inside a sentence, and its position in the translation is unknown: "
+                    "remove such tags, or send plain text"
                 )
-            apart, within = False, None
-        elif tag := TAG.match(part.text):
+            separated, inline_tag = False, None
+        elif tag := TAG_NAME.match(segment.text):
             name = tag[1].lower()
-            apart, within = apart or not INLINE.fullmatch(name), name
-    return found
+            separated, inline_tag = separated or not INLINE_ELEMENT.fullmatch(name), name
+    return segments
 
 
 def escape(text: str) -> str:
-    """A text as it stands between tags."""
+    """Escape a text for use between tags."""
     return html.escape(text, quote=False)
 
 
-def _parts(page: str) -> Iterator[Part]:
-    """The page in parts, of which none is lost: every character is in one of them, those of entities as one."""
-    place, last = 0, page.rfind(">")
-    for opening in OPENING.finditer(page):
-        start = opening.start()
-        if start < place or (start > last and opening[0] != "<!--"):  # within what was taken, or never closed: text
+def _segments(page: str) -> Iterator[HtmlSegment]:
+    """The segments of a page. Joined, they are the page with its entities unescaped."""
+    position, last_bracket = 0, page.rfind(">")
+    for match in MARKUP_START.finditer(page):
+        start = match.start()
+        is_unclosed = start > last_bracket and match[0] != "<!--"  # then it is text
+        if start < position or is_unclosed:
             continue
-        yield from _said(page[place:start])
-        place = _end(page, start)
-        yield Part(page[start:place], False)
-    yield from _said(page[place:])
+        yield from _text_segments(page[position:start])
+        position = _markup_end(page, start)
+        yield HtmlSegment(page[start:position], False)
+    yield from _text_segments(page[position:])
 
 
-def _said(text: str) -> Iterator[Part]:
+def _text_segments(text: str) -> Iterator[HtmlSegment]:
+    """A text and the white space before and after it."""
     stripped = text.strip()
-    core = html.unescape(stripped)
-    if not core.strip():
-        yield Part(text, False)
+    unescaped = html.unescape(stripped)
+    if not unescaped.strip():
+        yield HtmlSegment(text, False)
         return
     before, _, after = text.partition(stripped)
-    yield from (Part(before, False), Part(core, True), Part(after, False))
+    yield from (HtmlSegment(before, False), HtmlSegment(unescaped, True), HtmlSegment(after, False))
 
 
-def _end(page: str, opening: int) -> int:
-    """Where the markup that begins here ends."""
-    if page.startswith("<!--", opening):
-        return _behind(page, "-->", opening)
-    tag = TAG.match(page, opening)
-    complete = COMPLETE_TAG.match(page, opening)
-    end = complete.end() if complete else _behind(page, ">", opening)
-    if tag and page[opening + 1] != "/" and (name := tag[1].lower()) in WHOLE:
-        # Found in the page itself: in lower case a text can be longer or shorter, as "İ" is.
-        closing = CLOSING[name].search(page, end)
+def _markup_end(page: str, start: int) -> int:
+    """The end of the markup that starts at this position."""
+    if page.startswith("<!--", start):
+        return _find_end(page, "-->", start)
+    tag = TAG_NAME.match(page, start)
+    complete = COMPLETE_TAG.match(page, start)
+    end = complete.end() if complete else _find_end(page, ">", start)
+    if tag and page[start + 1] != "/" and (name := tag[1].lower()) in OPAQUE_ELEMENTS:
+        # Search the page itself and not its lower-case copy, whose length may differ (as for "İ").
+        closing = CLOSING_TAG[name].search(page, end)
         if closing:
-            return _behind(page, ">", closing.start())
-        return len(page) if name in RAW else end
+            return _find_end(page, ">", closing.start())
+        return len(page) if name in RAW_TEXT_ELEMENTS else end
     return end
 
 
-def _behind(page: str, mark: str, start: int) -> int:
-    place = page.find(mark, start)
-    return len(page) if place < 0 else place + len(mark)
+def _find_end(page: str, mark: str, start: int) -> int:
+    """The position after the next occurrence of the mark, or the end of the page."""
+    position = page.find(mark, start)
+    return len(page) if position < 0 else position + len(mark)

@@ -1,6 +1,11 @@
-"""Refusals: every error is a status and a sentence, in the form that the API asked speaks."""
+"""HTTP errors: the status and the message of every failed request, in the format of the API that was called.
+
+A `RegardError` that a request causes becomes a 400. A `ModelError` and every other exception become a 500, with the
+traceback in the log and never in the response. With REGARD_DEBUG=1 the log has the tracebacks of 4xx errors too.
+"""
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -9,108 +14,129 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from regard.errors import ModelError, RegardError
+
 log = logging.getLogger("regard.serve")
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
+SECURITY_HEADERS = (
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Sent with every answer, whether the app gives it or a socket does."""
+"""Headers of every response, including those that are written before a request reaches the app."""
+INTERNAL_ERROR = "internal server error: see the server's log"
+"""Message of a 500 response. The log has the details."""
 
 
-class Refusal(Exception):  # noqa: N818  # an answer, as good as others
-    """What is answered instead of what was asked for."""
+class HttpError(Exception):
+    """A request that fails with this status and message. `code` is OpenAI's name for the error."""
 
-    def __init__(self, status: int, text: str, retry_after: int | None = None, code: str | None = None) -> None:
-        super().__init__(text)
-        self.status, self.text, self.retry_after, self.code = status, text, retry_after, code
+    def __init__(self, status: int, message: str, retry_after: int | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_after, self.code = status, message, retry_after, code
 
 
-def form(path: str, status: int, text: str, code: str | None = None) -> dict[str, Any]:
-    """An error in the form of the API at this path: OpenAI's under /v1, else LibreTranslate's, which is ours too.
+def to_http_error(error: BaseException) -> HttpError:
+    """The error to send to the client for an exception that a request raised. Server errors are logged."""
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, RegardError) and not isinstance(error, ModelError):
+        converted = HttpError(400, str(error))
+    else:
+        log.error("a request failed: %s", error or type(error).__name__, exc_info=error)
+        converted = HttpError(500, str(error) if isinstance(error, ModelError) else INTERNAL_ERROR)
+    converted.__cause__ = error
+    return converted
 
-    >>> form("/translate", 400, "q is missing")
+
+def error_body(path: str, status: int, message: str, code: str | None = None) -> dict[str, Any]:
+    """The JSON of an error: OpenAI's format under /v1, LibreTranslate's everywhere else.
+
+    >>> error_body("/translate", 400, "q is missing")
     {'error': 'q is missing'}
     """
     if not path.startswith("/v1/"):
-        return {"error": text}
+        return {"error": message}
     kind = "server_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
-    return {"error": {"message": text, "type": kind, "param": None, "code": code}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def answer(path: str, refusal: Refusal) -> JSONResponse:
-    """The refusal as a response."""
-    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
-    content = form(path, refusal.status, refusal.text, refusal.code)
-    return JSONResponse(content, refusal.status, headers=headers)
+def error_response(path: str, error: HttpError) -> JSONResponse:
+    """The response to a request that failed."""
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    content = error_body(path, error.status, error.message, error.code)
+    return JSONResponse(content, error.status, headers=headers)
 
 
-def install(app: FastAPI) -> None:
-    """Have the app answer refusals, wrong paths and methods, and its own mistakes."""
+def install_handlers(app: FastAPI) -> None:
+    """Have the app answer `HttpError`, `RegardError`, unknown paths and wrong methods in the API's error format."""
 
-    @app.exception_handler(Refusal)
-    async def refuse(request: Request, error: Refusal) -> JSONResponse:
-        return answer(request.url.path, error)
+    @app.exception_handler(HttpError)
+    @app.exception_handler(RegardError)
+    async def handle_error(request: Request, error: Exception) -> JSONResponse:
+        http_error = to_http_error(error)
+        if http_error.status < 500 and os.environ.get("REGARD_DEBUG"):
+            log.warning("%s %s: %d", request.method, request.url.path, http_error.status, exc_info=error)
+        return error_response(request.url.path, http_error)
 
     @app.exception_handler(HTTPException)
-    async def not_here(request: Request, error: HTTPException) -> JSONResponse:
-        phrase = {404: "there is nothing at this address", 405: "not by this method"}.get(error.status_code)
-        text = phrase or HTTPStatus(error.status_code).phrase
-        response = answer(request.url.path, Refusal(error.status_code, text))
+    async def handle_routing_error(request: Request, error: HTTPException) -> JSONResponse:
+        messages = {404: "there is nothing at this path", 405: "this path does not support this method"}
+        message = messages.get(error.status_code) or HTTPStatus(error.status_code).phrase
+        response = error_response(request.url.path, HttpError(error.status_code, message))
         response.headers.update(error.headers or {})
         if "GET" in response.headers.get("allow", "").split(", "):
             response.headers["allow"] += ", HEAD"
         return response
 
 
-def catch_all(app: Any) -> Callable[..., Awaitable[None]]:
-    """The app with a last resort: a mistake of ours is logged, and its answer tells nothing of the inside."""
+def catch_exceptions(app: Any) -> Callable[..., Awaitable[None]]:
+    """Wrap the app so that an unexpected exception is logged and answered with a 500 that reveals nothing."""
 
-    async def caught(scope: Any, receive: Any, send: Any) -> None:
+    async def catching(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        begun = False
+        started = False
 
-        async def sending(message: Any) -> None:
-            nonlocal begun
-            begun = True
+        async def record_start(message: Any) -> None:
+            nonlocal started
+            started = True
             await send(message)
 
         try:
-            await app(scope, receive, sending)
+            await app(scope, receive, record_start)
         except Exception:
-            log.exception("%s %s went wrong", scope.get("method"), scope.get("path"))
-            if begun:
+            log.exception("%s %s failed", scope.get("method"), scope.get("path"))
+            if started:
                 raise
-            refusal = Refusal(500, "something went wrong here: the server's log has it")
-            await answer(scope["path"], refusal)(scope, receive, send)
+            await error_response(scope["path"], HttpError(500, INTERNAL_ERROR))(scope, receive, send)
 
-    return caught
+    return catching
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"description": "The request is not as it should be."},
-    401: {"description": "A token is needed."},
-    403: {"description": "Asked from elsewhere, or by another name of this server."},
-    404: {"description": "There is no such thing, or no such model."},
-    405: {"description": "Not by this method."},
-    408: {"description": "The request came too slowly."},
-    413: {"description": "The body is too large."},
-    415: {"description": "The body is of another type."},
-    429: {"description": "Too much is waiting already: see Retry-After."},
-    503: {"description": "It took too long, or the server is ending."},
+ERROR_DESCRIPTIONS = {
+    400: "The request is invalid. The message says why.",
+    401: "A token is required.",
+    403: "The Host or Origin header is not allowed.",
+    404: "The path or the model does not exist.",
+    405: "The path does not support this method.",
+    408: "The request arrived too slowly.",
+    413: "The body is too large.",
+    415: "The Content-Type is not supported.",
+    429: "Too many requests are queued. Retry after the number of seconds in the Retry-After header.",
+    500: "The server failed: a bug, or a model with damaged weights. The server's log has the details.",
+    503: "The request timed out, the model is not available, or the server is shutting down.",
 }
-"""what any request may be answered, in OpenAPI's words"""
+"""Descriptions in the OpenAPI document of the errors that any request may get."""
 
-ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-OPENAI_ERROR = {
+ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+OPENAI_ERROR_SCHEMA = {
     "type": "object",
     "properties": {
         "error": {
@@ -128,7 +154,8 @@ OPENAI_ERROR = {
 }
 
 
-def described(path: str) -> dict[int | str, dict[str, Any]]:
-    """`RESPONSES` with the form of errors at this path."""
-    schema = OPENAI_ERROR if path.startswith("/v1/") else ERROR
-    return {status: {**told, "content": {"application/json": {"schema": schema}}} for status, told in RESPONSES.items()}
+def error_responses(path: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of all errors of the API at this path."""
+    schema = OPENAI_ERROR_SCHEMA if path.startswith("/v1/") else ERROR_SCHEMA
+    content = {"application/json": {"schema": schema}}
+    return {status: {"description": text, "content": content} for status, text in ERROR_DESCRIPTIONS.items()}

@@ -1,4 +1,4 @@
-"""What waits for a model, and what of it is done next."""
+"""The jobs in a model's queue, and how the next batch is chosen from them."""
 
 import asyncio
 from collections import deque
@@ -9,147 +9,150 @@ from typing import Any
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation
-from regard.server import limits as bounds
-from regard.server.http_errors import Refusal
-from regard.server.text_generation import Prompt, Written, write
+from regard.server import limits
+from regard.server.http_errors import HttpError
+from regard.server.text_generation import GeneratedToken, GenerationPrompt, generate_tokens
 
 
 @dataclass(eq=False)
-class Job:
-    """Work that someone waits for."""
+class EngineJob:
+    """Work for a model that a client waits for."""
 
     size: int
-    """characters"""
-    gone: bool = field(default=False, init=False)
-    """whether nobody waits any more; set in the event loop, read by the thread"""
+    """Number of characters."""
+    abandoned: bool = field(default=False, init=False)
+    """Whether nobody waits for the result any more. Set in the event loop, read by the model's thread."""
 
     @property
-    def count(self) -> int:
-        """How much of the line it takes: the texts that are left of it."""
+    def pending(self) -> int:
+        """Number of texts in the job that are still queued."""
         return 1
 
-    def refuse(self, refusal: Refusal) -> None:
-        """Tell whoever waits that nothing will come; called in the event loop."""
+    def fail(self, error: HttpError) -> None:
+        """Report the error to the client. Called in the event loop."""
         raise NotImplementedError
 
 
 @dataclass(eq=False)
-class Answered(Job):
-    """What has one answer."""
+class ResultJob(EngineJob):
+    """A job with a single result."""
 
-    answer: "asyncio.Future[Any]"
+    result: "asyncio.Future[Any]"
 
-    def refuse(self, refusal: Refusal) -> None:
-        """In place of the answer."""
-        if not self.answer.done():
-            self.answer.set_exception(refusal)
+    def fail(self, error: HttpError) -> None:
+        """Raise the error where the result is awaited."""
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
 @dataclass(eq=False)
-class Texts(Answered):
-    """Texts to be translated in one way."""
+class TranslationJob(ResultJob):
+    """Texts to translate with the same options."""
 
     texts: Sequence[str]
     options: Decoding
-    taken: int = 0
-    """how many of them have been given to the model"""
-    found: dict[int, list[Translation]] = field(default_factory=dict)
+    started: int = 0
+    """Number of texts that have been given to the model."""
+    translations: dict[int, list[Translation]] = field(default_factory=dict)
 
     @property
-    def count(self) -> int:
-        """Texts that have not been given to the model."""
-        return len(self.texts) - self.taken
+    def pending(self) -> int:
+        """Number of texts that have not been given to the model."""
+        return len(self.texts) - self.started
 
 
 @dataclass(eq=False)
-class Call(Answered):
-    """Anything else that needs the model, alone."""
+class FunctionJob(ResultJob):
+    """A function that needs exclusive use of the model."""
 
-    work: Callable[[], Any]
+    function: Callable[[], Any]
 
 
 @dataclass(eq=False)
-class Writing(Job):
-    """Prompts to be continued in one way."""
+class GenerationJob(EngineJob):
+    """Prompts to continue with the same options."""
 
-    prompts: Sequence[Prompt]
+    prompts: Sequence[GenerationPrompt]
     options: Decoding
-    told: "asyncio.Queue[Written | Exception]"
+    results: "asyncio.Queue[GeneratedToken | Exception]"
 
     @property
-    def count(self) -> int:
-        """Prompts."""
+    def pending(self) -> int:
+        """Number of prompts."""
         return len(self.prompts)
 
     @property
-    def places(self) -> int:
-        """Tokens that the cache must hold."""
-        return sum(len(prompt.ids) + prompt.limit for prompt in self.prompts)
+    def cache_tokens(self) -> int:
+        """Number of tokens that the cache must hold."""
+        return sum(len(prompt.ids) + prompt.max_tokens for prompt in self.prompts)
 
-    def refuse(self, refusal: Refusal) -> None:
-        """In place of the next piece."""
-        self.told.put_nowait(refusal)
-
-
-Waiting = deque[Texts | Call | Writing]
-Batch = list[tuple[Texts, int]]
-"""texts that are translated together: whose, and which of theirs"""
+    def fail(self, error: HttpError) -> None:
+        """Raise the error where the next token is awaited."""
+        self.results.put_nowait(error)
 
 
-def gather(first: Texts, waiting: Waiting) -> Batch:
-    """Some texts of all who wait and ask in the same way, in turn. Jobs of which texts are left go to the end."""
-    jobs = [job for job in waiting if isinstance(job, Texts) and job.options == first.options]
-    batch: Batch = []
+JobQueue = deque[TranslationJob | FunctionJob | GenerationJob]
+TranslationBatch = list[tuple[TranslationJob, int]]
+"""Texts that are translated together: the job and the index of the text in it."""
+
+
+def take_translation_batch(first: TranslationJob, queue: JobQueue) -> TranslationBatch:
+    """Take texts round-robin from all jobs with the same options as `first`. Unfinished jobs move to the end."""
+    jobs = [job for job in queue if isinstance(job, TranslationJob) and job.options == first.options]
+    batch: TranslationBatch = []
     characters = 0
-    while open_ := [job for job in jobs if job.count]:
-        for job in open_:
-            characters += len(job.texts[job.taken])
-            if batch and (characters > bounds.BATCH_CHARACTERS or len(batch) >= bounds.BATCH):
-                break
-            batch.append((job, job.taken))
-            job.taken += 1
-        else:
-            continue
-        break
-    for job in owners(batch):
-        waiting.remove(job)
-        if job.count:
-            waiting.append(job)
+    for job in _round_robin(jobs):
+        characters += len(job.texts[job.started])
+        if batch and (characters > limits.MAX_BATCH_CHARACTERS or len(batch) >= limits.MAX_TEXTS):
+            break
+        batch.append((job, job.started))
+        job.started += 1
+    for job in jobs_in(batch):
+        queue.remove(job)
+        if job.pending:
+            queue.append(job)
     return batch
 
 
-def owners(batch: Batch) -> list[Texts]:
-    """Whose texts these are, each once."""
-    return list({job: None for job, _ in batch})
+def _round_robin(jobs: list[TranslationJob]) -> Iterator[TranslationJob]:
+    """The jobs that have pending texts, one after the other, again and again until none has."""
+    while unfinished := [job for job in jobs if job.pending]:
+        yield from unfinished
+
+
+def jobs_in(batch: TranslationBatch) -> list[TranslationJob]:
+    """The jobs that the texts of a batch belong to, each once."""
+    return list(dict.fromkeys(job for job, _ in batch))
 
 
 @dataclass(eq=False)
-class Walk:
-    """Jobs that are written together, and the tokens that come of them."""
+class GenerationBatch:
+    """Jobs that are generated together, and the steps that generate them."""
 
-    jobs: list[Writing]
-    steps: Iterator[list[tuple[Writing, Written]]]
+    jobs: list[GenerationJob]
+    steps: Iterator[list[tuple[GenerationJob, GeneratedToken]]]
 
     @property
-    def places(self) -> int:
-        """Tokens that the cache holds."""
-        return sum(job.places for job in self.jobs)
+    def cache_tokens(self) -> int:
+        """Number of tokens that the cache holds."""
+        return sum(job.cache_tokens for job in self.jobs)
 
 
-def walk(model: Model, first: Writing, waiting: Waiting, room: int) -> Walk:
-    """Writing that begins with this job, and with all in the line that ask in the same way and have room."""
-    jobs, places = [first], first.places
-    for job in [each for each in waiting if isinstance(each, Writing) and each.options == first.options]:
-        if places + job.places <= room:
-            waiting.remove(job)
+def start_generation(model: Model, first: GenerationJob, queue: JobQueue, max_cache_tokens: int) -> GenerationBatch:
+    """Start `first` together with all queued jobs that have the same options and fit into the cache."""
+    jobs, cache_tokens = [first], first.cache_tokens
+    for job in [job for job in queue if isinstance(job, GenerationJob) and job.options == first.options]:
+        if cache_tokens + job.cache_tokens <= max_cache_tokens:
+            queue.remove(job)
             jobs.append(job)
-            places += job.places
-    return Walk(jobs, _steps(model, jobs))
+            cache_tokens += job.cache_tokens
+    return GenerationBatch(jobs, _generation_steps(model, jobs))
 
 
-def _steps(model: Model, jobs: list[Writing]) -> Iterator[list[tuple[Writing, Written]]]:
-    """What each step of writing these jobs together gives them."""
-    rows = [(job, row) for job in jobs for row in range(len(job.prompts))]
-    prompts = [job.prompts[row] for job, row in rows]
-    for pieces in write(model, prompts, jobs[0].options):
-        yield [(rows[piece.row][0], piece.of(rows[piece.row][1])) for piece in pieces]
+def _generation_steps(model: Model, jobs: list[GenerationJob]) -> Iterator[list[tuple[GenerationJob, GeneratedToken]]]:
+    """Generate for all jobs together. Each step yields its tokens with the job that each belongs to."""
+    rows = [(job, index) for job in jobs for index in range(len(job.prompts))]
+    prompts = [job.prompts[index] for job, index in rows]
+    for tokens in generate_tokens(model, prompts, jobs[0].options):
+        owners = [rows[token.prompt_index] for token in tokens]
+        yield [(job, token.for_prompt(index)) for (job, index), token in zip(owners, tokens, strict=True)]

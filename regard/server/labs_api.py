@@ -14,7 +14,7 @@ import regard
 from regard.labs.gallery_files import FULL
 from regard.labs.lab import NAMES
 from regard.labs.lab_terminal import FAILED, HELD, SIGNS
-from regard.server.http_errors import Refusal, described
+from regard.server.http_errors import HttpError, error_responses
 
 GALLERY = Path(regard.__file__).parent / "labs" / "gallery"
 LINE = re.compile(r"(?<!\\)\|")
@@ -51,7 +51,7 @@ class Lab(BaseModel):
 
 def routes(folder: Path = GALLERY) -> APIRouter:
     """The router of the gallery; without one there are no labs."""
-    router = APIRouter(tags=["Regard"], responses=described("/api"))
+    router = APIRouter(tags=["Regard"], responses=error_responses("/api"))
     gallery = folder if (folder / "README.md").is_file() else None
 
     @cache
@@ -71,7 +71,7 @@ def routes(folder: Path = GALLERY) -> APIRouter:
     )
     async def picture(name: str) -> Response:
         if name not in {lab.name for lab in all_of_them()} or gallery is None:
-            raise Refusal(404, "there is no lab of this name")
+            raise HttpError(404, "there is no lab of this name")
         return Response((gallery / f"{name}.png").read_bytes(), media_type="image/png")
 
     return router

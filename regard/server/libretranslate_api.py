@@ -1,6 +1,6 @@
-"""LibreTranslate's API, as its clients speak it: `POST /translate` and `GET /languages`.
+"""LibreTranslate's API: `POST /translate` and `GET /languages`.
 
-Language by language: which model translates is decided by `source` and `target`, and the first that was named wins.
+`source` and `target` select the model: the first on the command line that translates between these languages.
 """
 
 from typing import Annotated, Any, Literal
@@ -9,157 +9,160 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.decoding.options import DEFAULT_BEAM, Decoding
-from regard.server import html_markup as markup
-from regard.server import limits as bounds
-from regard.server import request_body as body
-from regard.server.client_disconnect import while_here
-from regard.server.http_errors import Refusal, described
-from regard.server.model_registry import Served, Shelf
+from regard.server import limits
+from regard.server.client_disconnect import cancel_on_disconnect
+from regard.server.html_markup import HtmlSegment, escape, split_html
+from regard.server.http_errors import HttpError, error_responses
+from regard.server.model_registry import ModelRegistry, ServedModel
+from regard.server.request_body import NOT_BOOLEAN, check_length, parse_request, request_schema
 
-NAMES = dict(
-    each.split("=")
-    for each in (  # noqa: SIM905  # one line each would be long
+LANGUAGE_NAMES = dict(
+    entry.split("=")
+    for entry in (  # noqa: SIM905  # one line per language would be long
         "ar=Arabic bg=Bulgarian cs=Czech da=Danish de=German el=Greek en=English es=Spanish et=Estonian "
         "fi=Finnish fr=French hi=Hindi hu=Hungarian it=Italian ja=Japanese ko=Korean lt=Lithuanian lv=Latvian "
         "nl=Dutch no=Norwegian pl=Polish pt=Portuguese ro=Romanian ru=Russian sk=Slovak sl=Slovenian "
         "sv=Swedish tr=Turkish uk=Ukrainian zh=Chinese"
     ).split()
 )
-"""in English, as LibreTranslate calls them"""
+"""English names of languages, as LibreTranslate spells them."""
 AUTO = "auto"
 
-Text = Annotated[str, Field(max_length=bounds.CHARACTERS)]
-Code = Annotated[str, Field(min_length=2, max_length=16)]
+Text = Annotated[str, Field(max_length=limits.MAX_REQUEST_CHARACTERS)]
+LanguageCode = Annotated[str, Field(min_length=2, max_length=16)]
 
 
-class Translate(BaseModel):
-    """What LibreTranslate takes; what it takes beyond this is ignored."""
+class LibreTranslateRequest(BaseModel):
+    """The parameters of LibreTranslate. Unknown ones are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
-    q: Annotated[Text | list[Text], Field(description="A text, or several.")]
-    source: Annotated[Code, Field(description="Its language; auto: the one that is translated from.")]
-    target: Code
-    format: Literal["text", "html"] = "text"
-    alternatives: Annotated[int, Field(ge=0, lt=bounds.BEAM), body.NUMBER] = 0
+    q: Annotated[Text | list[Text], Field(description="The text to translate, or a list of texts.")]
+    source: Annotated[
+        LanguageCode,
+        Field(description="Source language. `auto` selects the language of the first model for the target."),
+    ]
+    target: Annotated[LanguageCode, Field(description="Target language.")]
+    format: Annotated[Literal["text", "html"], Field(description="Format of the texts.")] = "text"
+    alternatives: Annotated[
+        int, Field(ge=0, lt=limits.MAX_BEAM, description="Number of alternative translations."), NOT_BOOLEAN
+    ] = 0
 
 
-class Detected(BaseModel):
-    """The language that `auto` stood for; nothing is detected, so that confidence is 0."""
+class DetectedLanguage(BaseModel):
+    """The language that `auto` selected. The text is not analysed, so the confidence is 0."""
 
     confidence: float
     language: str
 
 
-class Translated(BaseModel):
-    """A text for a text, a list for a list."""
+class LibreTranslateResponse(BaseModel):
+    """The translations: one value if `q` was a text, a list if it was a list."""
 
     translatedText: str | list[str]  # noqa: N815  # LibreTranslate's name
     alternatives: list[str] | list[list[str]] | None = None
-    detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
 
 
-class Language(BaseModel):
-    """A language, and those it is translated to."""
+class LanguageInfo(BaseModel):
+    """A language and the target languages that it can be translated to."""
 
     code: str
     name: str
     targets: list[str]
 
 
-def routes(shelf: Shelf) -> APIRouter:
-    """The router of these models."""
-    router = APIRouter(tags=["LibreTranslate"], responses=described("/"))
-    schema = _schema(shelf)
+def routes(registry: ModelRegistry) -> APIRouter:
+    """The router of LibreTranslate's API."""
+    router = APIRouter(tags=["LibreTranslate"], responses=error_responses("/"))
+    schema = _request_schema(registry)
 
     @router.post(
         "/translate",
-        summary="Translate",
+        summary="Translate texts",
         response_model_exclude_none=True,
-        openapi_extra=body.described(schema, _as_form(schema)),
+        openapi_extra=request_schema(schema, _form_schema(schema)),
     )
-    async def translate(request: Request) -> Translated:
-        asked = await body.read(request, Translate, forms=True)
-        texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        if len(texts) > bounds.BATCH:
-            raise Refusal(400, f"{len(texts)} texts are too many: {bounds.BATCH} are the most of one request")
-        body.check_length(texts)
-        source, served = choose(shelf, asked.source, asked.target)
-        found = await while_here(request, _translated(served, texts, asked.format == "html", asked.alternatives))
-        best, others = [each[0] for each in found], [each[1:] for each in found]
-        one = isinstance(asked.q, str)
-        detected = Detected(confidence=0.0, language=source)
-        return Translated(
-            translatedText=best[0] if one else best,
-            alternatives=(others[0] if one else others) if asked.alternatives else None,
-            detectedLanguage=None if asked.source != AUTO else detected if one else [detected] * len(texts),
+    async def translate(request: Request) -> LibreTranslateResponse:
+        params = await parse_request(request, LibreTranslateRequest, allow_forms=True)
+        texts = [params.q] if isinstance(params.q, str) else params.q
+        if len(texts) > limits.MAX_TEXTS:
+            raise HttpError(400, f"the request has {len(texts)} texts; the maximum is {limits.MAX_TEXTS}")
+        check_length(texts)
+        source, served = select_model(registry, params.source, params.target)
+        work = _translate(served, texts, params.format == "html", params.alternatives)
+        translations = await cancel_on_disconnect(request, work)
+        best, others = [ranked[0] for ranked in translations], [ranked[1:] for ranked in translations]
+        is_single = isinstance(params.q, str)
+        detected = DetectedLanguage(confidence=0.0, language=source)
+        detected_languages = detected if is_single else [detected] * len(texts)
+        return LibreTranslateResponse(
+            translatedText=best[0] if is_single else best,
+            alternatives=(others[0] if is_single else others) if params.alternatives else None,
+            detectedLanguage=detected_languages if params.source == AUTO else None,
         )
 
-    @router.get("/languages", summary="The languages")
-    async def languages() -> list[Language]:
-        pairs = shelf.pairs()
+    @router.get("/languages", summary="List the languages")
+    async def languages() -> list[LanguageInfo]:
+        pairs = registry.language_pairs()
         codes = dict.fromkeys(code for pair in pairs for code in pair)
+        targets = {code: [b for a, b in pairs if a == code and b != code] for code in codes}
         return [
-            Language(
-                code=code, name=NAMES.get(code, code), targets=[code, *(b for a, b in pairs if a == code and b != code)]
-            )
+            LanguageInfo(code=code, name=LANGUAGE_NAMES.get(code, code), targets=[code, *targets[code]])
             for code in codes
         ]
 
     return router
 
 
-def choose(shelf: Shelf, source: str, target: str) -> tuple[str, Served | None]:
-    """The source language and the model for it; no model where nothing is to be done."""
-    pairs = shelf.pairs()
-    known = {code for pair in pairs for code in pair}
+def select_model(registry: ModelRegistry, source: str, target: str) -> tuple[str, ServedModel | None]:
+    """The source language and the model for it, or None if source and target are the same language."""
+    pairs = registry.language_pairs()
+    available = {code for pair in pairs for code in pair}
     for name, code in (("source", source), ("target", target)):
-        if code not in known and (name, code) != ("source", AUTO):
-            raise Refusal(400, f"{code} is not a language that is spoken here: {', '.join(sorted(known)) or 'none is'}")
+        if code not in available and (name, code) != ("source", AUTO):
+            languages = ", ".join(sorted(available)) or "none"
+            raise HttpError(400, f"{name}: the language {code} is not available; available languages: {languages}")
     if source == AUTO:
         source = next((a for a, b in pairs if b == target), target)
     if source == target:
         return source, None
     if (source, target) not in pairs:
-        there = ", ".join(f"{a} to {b}" for a, b in pairs)
-        raise Refusal(400, f"{target} is not available as a target from {source}: here is {there}")
+        directions = ", ".join(f"{a} to {b}" for a, b in pairs)
+        raise HttpError(400, f"translation from {source} to {target} is not available; available: {directions}")
     return source, pairs[source, target]
 
 
-async def _translated(served: Served | None, texts: list[str], tagged: bool, alternatives: int) -> list[list[str]]:
-    """Each text's translations, as many as were asked for if the model has so many."""
+async def _translate(served: ServedModel | None, texts: list[str], is_html: bool, alternatives: int) -> list[list[str]]:
+    """The translations of each text, best first: 1 + `alternatives` of them if the model finds as many."""
     if served is None:
         return [[text] for text in texts]
     options = Decoding(beam=max(DEFAULT_BEAM, alternatives + 1), n_best=alternatives + 1)
-    try:
-        pages = [markup.parts(text) if tagged else [markup.Part(text, True)] for text in texts]
-    except ValueError as error:
-        raise Refusal(400, str(error)) from None
-    said = [part.text for page in pages for part in page if part.said]
-    found = iter(await served.engine.translate(said, options))
-    answers = []
+    pages = [split_html(text) if is_html else [HtmlSegment(text, True)] for text in texts]
+    sources = [segment.text for page in pages for segment in page if segment.translatable]
+    translations = iter(await served.engine.translate(sources, options))
+    responses = []
     for page in pages:
-        pieces = [[each.text for each in next(found)] if part.said else [part.text] for part in page]
-        count = max(map(len, pieces), default=1)
-        shown = [
-            [markup.escape(text) for text in piece] if tagged and part.said else piece
-            for piece, part in zip(pieces, page, strict=True)
-        ]
-        answers.append(["".join(piece[min(n, len(piece) - 1)] for piece in shown) for n in range(count)])
-    return answers
+        segments: list[list[str]] = []  # the translations of each segment; markup has one
+        for segment in page:
+            ranked = [translation.text for translation in next(translations)] if segment.translatable else []
+            segments.append([escape(text) if is_html else text for text in ranked] or [segment.text])
+        count = max(map(len, segments), default=1)
+        responses.append(["".join(ranked[min(n, len(ranked) - 1)] for ranked in segments) for n in range(count)])
+    return responses
 
 
-def _schema(shelf: Shelf) -> dict[str, Any]:
-    """The shape of a request, with the languages that there are."""
-    schema = Translate.model_json_schema()
-    pairs = shelf.pairs()
+def _request_schema(registry: ModelRegistry) -> dict[str, Any]:
+    """The schema of a request, with the available languages."""
+    schema = LibreTranslateRequest.model_json_schema()
+    pairs = registry.language_pairs()
     if pairs:
-        targets = sorted({target for _, target in pairs})
         schema["properties"]["source"]["enum"] = [AUTO, *sorted({source for source, _ in pairs})]
-        schema["properties"]["target"]["enum"] = targets
+        schema["properties"]["target"]["enum"] = sorted({target for _, target in pairs})
     return schema
 
 
-def _as_form(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same for a form, whose fields are texts: several are sent by giving `q` again."""
-    return {**schema, "properties": {**schema["properties"], "q": {"type": "string", "maxLength": bounds.CHARACTERS}}}
+def _form_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a form, whose fields are texts. Several texts are sent by repeating `q`."""
+    text = {"type": "string", "maxLength": limits.MAX_REQUEST_CHARACTERS}
+    return {**schema, "properties": {**schema["properties"], "q": text}}

@@ -1,51 +1,52 @@
-"""How much of anything one may ask for. Each bound has an answer that says so."""
+"""Limits on requests, queues and connections. A request beyond a limit gets an error that names the limit."""
 
-BODY = 1_000_000
-"""bytes of a request's body: 413"""
-LINGER = 2
-"""seconds, and times as many bytes, that more of such a body is taken, and thrown away, so that the answer is read"""
-CHARACTERS = 10_000
-"""of all texts of a request together"""
-BATCH = 64
-"""texts or prompts of a request, and of what is decoded at once"""
-BATCH_CHARACTERS = 2_000
-"""Characters that are decoded at once, while nobody else is heard: about a second on two cores."""
-BATCH_TOKENS = 8_000
-"""Positions of a batch that is decoded: hypotheses × the longest source."""
-PART_CHARACTERS = 500
-"""Characters from which a text is cut at its sentences, so that others take turns with its parts."""
-BEAM = 16
-"""width of a beam, and so alternatives too"""
-SEARCHED = 40_000
-"""characters of a request × the width of its beam: a wide beam takes as much longer"""
-LOOKED_AT = 300
-"""characters of a text whose attention is shown"""
-WEIGHTS = 1_000_000
-"""of attention in one answer: at most 8 bytes each"""
-LOOK_COST = 5
-"""How many times as much as a character to translate a character counts whose attention is shown."""
-NEW_TOKENS = 1_024
-"""that a language model adds"""
-PLACES = 16_384
-"""tokens, read and written, of all that a language model writes at a time: its cache holds them"""
-STOPS, STOP_CHARACTERS = 4, 64
-"""strings to stop at, and the length of each"""
-SHOWN = 200
-"""tokens of a distribution"""
-QUEUE, QUEUE_CHARACTERS = 256, 100_000
-"""texts that wait for a model, and their length in all: 429"""
-DEADLINE = 60.0
-"""seconds that a request may take: 503"""
-SLOW = 10.0
-"""Seconds in which a request's head must arrive, and after which the progress of a body or an answer is checked."""
-RATE = 5_000
-"""Bytes a second at which a request's body must arrive and an answer must be read, on average over `SLOW` seconds: 408,
-or the connection is closed."""
-CONNECTIONS = 1_000
-"""Sockets that are open at once: 503. Fewer where the process may open fewer files."""
-COMPRESSED = 1_000
-"""Bytes from which an answer is compressed, for clients that accept it."""
-PREFIX_BYTES = 128_000_000
-"""Bytes of keys and values that a model keeps of texts whose next token was asked for."""
-DRAIN = 15.0
-"""seconds that are left to requests when the server is told to end; it has ended 5 s later"""
+MAX_BODY_BYTES = 1_000_000
+"""Maximum size of a request's body in bytes. Beyond it the status is 413."""
+DISCARD_SECONDS = 2
+"""Seconds for which the rest of a body that is too large is read and discarded, so that the client reads the response.
+At most this many times `MAX_BODY_BYTES` are discarded."""
+MAX_REQUEST_CHARACTERS = 10_000
+"""Maximum total length of a request's texts, in characters."""
+MAX_TEXTS = 64
+"""Maximum number of texts or prompts in a request, and of texts that are decoded in one batch."""
+MAX_BATCH_CHARACTERS = 2_000
+"""Maximum number of characters decoded in one batch, while other requests wait: about a second on two cores."""
+MAX_BATCH_TOKENS = 8_000
+"""Maximum size of a decoded batch: number of hypotheses × length of the longest source, in tokens."""
+SPLIT_CHARACTERS = 500
+"""Length in characters above which a text is split into sentences, so that its parts alternate with other requests."""
+MAX_BEAM = 16
+"""Maximum beam width, and so maximum number of alternatives."""
+MAX_BEAM_CHARACTERS = 40_000
+"""Maximum of a request's characters × its beam width: decoding time grows with both."""
+MAX_ATTENTION_CHARACTERS = 300
+"""Maximum length in characters of a text whose attention is shown."""
+MAX_ATTENTION_WEIGHTS = 1_000_000
+"""Maximum number of attention weights in a response. Each takes at most 8 bytes."""
+ATTENTION_COST = 5
+"""Weight in the queue of a character whose attention is shown, relative to a character that is translated."""
+MAX_NEW_TOKENS = 1_024
+"""Maximum number of tokens that a language model generates for a prompt."""
+MAX_CACHE_TOKENS = 16_384
+"""Maximum number of tokens, read and generated, in a language model's cache, over all requests being generated."""
+MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 4, 64
+"""Maximum number of stop strings in a request, and the maximum length of each."""
+MAX_DISTRIBUTION_TOKENS = 200
+"""Maximum number of tokens in a distribution of next tokens."""
+MAX_QUEUED_TEXTS, MAX_QUEUED_CHARACTERS = 256, 100_000
+"""Maximum number of texts that wait for a model, and their maximum total length. Beyond either the status is 429."""
+REQUEST_TIMEOUT_SECONDS = 60.0
+"""Maximum duration of a request in seconds. Beyond it the status is 503."""
+PROGRESS_SECONDS = 10.0
+"""Seconds in which a request's headers must arrive, and after which the progress of a body or response is checked."""
+MIN_BYTES_PER_SECOND = 5_000
+"""Minimum rate at which a body must arrive and a response must be read, averaged over `PROGRESS_SECONDS`. Below it the
+status is 408, or the connection is closed."""
+MAX_CONNECTIONS = 1_000
+"""Maximum number of open connections; fewer if the process may open fewer files. Beyond it the status is 503."""
+MIN_COMPRESSED_BYTES = 1_000
+"""Size in bytes from which a response is compressed."""
+PREFIX_CACHE_BYTES = 128_000_000
+"""Maximum size in bytes of the keys and values that a model keeps for texts whose next token was requested."""
+SHUTDOWN_SECONDS = 15.0
+"""Seconds that running requests get to finish when the server is asked to stop. It exits at most 5 s later."""

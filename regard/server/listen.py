@@ -1,4 +1,4 @@
-"""Listening: a socket, uvicorn, and an end that lets requests finish."""
+"""Listening: the socket, uvicorn, and a shutdown that lets requests finish."""
 
 import asyncio
 import contextlib
@@ -14,79 +14,85 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from regard.errors import RegardError
-from regard.server import limits as bounds
-from regard.server.connections import REFUSED_AT_ONCE, Acceptor, Patient, room_for_connections
+from regard.server import limits
+from regard.server.connections import MAX_REJECTING_CONNECTIONS, Acceptor, TimeoutProtocol, connection_limits
 from regard.server.guards import App
 
-BACKLOG = 1_024
+SOCKET_BACKLOG = 1_024
+"""Number of connections that the system queues while none is accepted."""
 M_ARENA_MAX = -8
-"""by which glibc's mallopt knows the number of heaps"""
-ENDING = (signal.SIGTERM, signal.SIGINT)
-"""Signals that end the server."""
+"""Parameter of glibc's mallopt that limits the number of heaps."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that stop the server."""
 
 
-class Listening(uvicorn.Server):
-    """uvicorn's server, which tells when it answers, and when its patience with requests has come to an end."""
+class HttpServer(uvicorn.Server):
+    """uvicorn's server with two callbacks: when it accepts connections, and when running requests must be aborted."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], object], late: Callable[[], object]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], object], on_shutdown_timeout: Callable[[], object]
+    ) -> None:
         super().__init__(config)
-        self.ready, self.late = ready, late
+        self.on_ready, self.on_shutdown_timeout = on_ready, on_shutdown_timeout
         self.acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer; connections are accepted by `Acceptor` and not by asyncio."""
+        """Start to serve. `Acceptor` accepts the connections instead of asyncio."""
         await super().startup([])
         if self.started:
-            most = Patient.most + Patient.spare + REFUSED_AT_ONCE
-            self.acceptors = [Acceptor(each, self._protocol, most) for each in sockets or ()]
-            self.ready()
+            served = TimeoutProtocol.max_connections + TimeoutProtocol.overflow_connections
+            max_open = served + MAX_REJECTING_CONNECTIONS
+            self.acceptors = [Acceptor(listener, self._create_protocol, max_open) for listener in sockets or ()]
+            self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests finish; those that take too long are refused, which is an answer too."""
-        for each in self.acceptors:
-            each.close()
-        asyncio.get_running_loop().call_later(bounds.DRAIN, self.late)
+        """Let running requests finish. Those that take too long get an error response."""
+        for acceptor in self.acceptors:
+            acceptor.close()
+        asyncio.get_running_loop().call_later(limits.SHUTDOWN_SECONDS, self.on_shutdown_timeout)
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on SIGINT and SIGTERM, unless they were ignored when the process began, as a shell does for what it runs
-        in the background."""
+        """Stop on SIGINT and SIGTERM, unless they were ignored when the process started.
+
+        A shell ignores SIGINT for the commands that it runs in the background.
+        """
         ignored = ignored_signals()
         with super().capture_signals():
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
             yield
 
-    def _protocol(self) -> Patient:
-        return Patient(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+    def _create_protocol(self) -> TimeoutProtocol:
+        return TimeoutProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket to listen on; a ValueError if it is taken or no place of this machine."""
+    """A socket that listens on this address. A RegardError if the address is in use or not on this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=SOCKET_BACKLOG)
     except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RegardError(f"{host}:{port} cannot be listened on ({why}): --port 0 takes any that is free") from None
-    # Connections inherit it. Else an answer's body waits for the client to have acknowledged its head: 40 ms.
+        reason = getattr(error, "strerror", None) or error
+        raise RegardError(f"cannot listen on {host}:{port} ({reason}): --port 0 chooses a free port") from None
+    # Connections inherit this. Without it a response's body waits until the client acknowledges the headers: 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
-def address(listener: socket.socket) -> str:
-    """Where to point a browser."""
+def page_url(listener: socket.socket) -> str:
+    """The URL to open in a browser on this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def server(app: App, ready: Callable[[], object], late: Callable[[], object]) -> Listening:
-    """A server that is not running yet: what it calls when it answers, and when requests outlast its end."""
+def build_server(app: App, on_ready: Callable[[], object], on_shutdown_timeout: Callable[[], object]) -> HttpServer:
+    """A server that is not running yet."""
     config = uvicorn.Config(
         app,
-        http=Patient,
+        http=TimeoutProtocol,
         ws="none",
         loop="asyncio",
         log_config=None,
@@ -94,51 +100,51 @@ def server(app: App, ready: Callable[[], object], late: Callable[[], object]) ->
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=5,
-        timeout_graceful_shutdown=int(bounds.DRAIN) + 2,  # for answers to be sent
+        timeout_graceful_shutdown=int(limits.SHUTDOWN_SECONDS) + 2,  # 2 s to send the last responses
     )
-    return Listening(config, ready, late)
+    return HttpServer(config, on_ready, on_shutdown_timeout)
 
 
-def serve(
+def run_server(
     app: App,
     listener: socket.socket,
-    ready: Callable[[], object],
-    late: Callable[[], object],
-    browse: bool = False,
+    on_ready: Callable[[], object],
+    on_shutdown_timeout: Callable[[], object],
+    open_browser: bool = False,
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C, then finish what was asked, for some seconds at most."""
+    """Serve until SIGTERM or Ctrl-C, then let running requests finish within `SHUTDOWN_SECONDS`."""
 
-    def begun() -> None:
-        ready()
-        if browse:
-            webbrowser.open(address(listener))
+    def ready() -> None:
+        on_ready()
+        if open_browser:
+            webbrowser.open(page_url(listener))
 
-    Patient.most, Patient.spare = room_for_connections()
-    _one_heap()
+    TimeoutProtocol.max_connections, TimeoutProtocol.overflow_connections = connection_limits()
+    _share_one_heap()
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    sys.setswitchinterval(0.001)  # the event loop is not to wait long for a thread that computes
-    with _quiet_end():
-        server(app, begun, late).run(sockets=[listener])
+    sys.setswitchinterval(0.001)  # so that the event loop does not wait long for a thread that computes
+    with _ignore_repeated_signal():
+        build_server(app, ready, on_shutdown_timeout).run(sockets=[listener])
 
 
-def _one_heap() -> None:
-    """Have all threads share a heap, where the C library allows it: each one's own would keep the most it ever held."""
+def _share_one_heap() -> None:
+    """Have all threads share one heap where the C library supports it: a heap never shrinks below its peak."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def ignored_signals() -> list[int]:
-    """Which of the signals that end the server are ignored: they stay so."""
+    """The stop signals that the process ignores. They stay ignored."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    return [number for number in ENDING if signal.getsignal(number) == signal.SIG_IGN]
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
 
 
 @contextlib.contextmanager
-def _quiet_end() -> Iterator[None]:
-    """uvicorn raises a signal again when it has ended: by then it has done what it should."""
+def _ignore_repeated_signal() -> Iterator[None]:
+    """Ignore the signal that uvicorn raises again after it has shut down."""
     ignored = ignored_signals()
-    before = {number: signal.signal(number, lambda *_: None) for number in ENDING if number not in ignored}
+    before = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS if number not in ignored}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Which models are served, and by what name: those that the server was started with, and no others."""
+"""The models that the server was started with, by name."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,154 +13,152 @@ from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.models import SHIPPED, folder_of
 from regard.server.engine import Engine
-from regard.server.http_errors import Refusal
-from regard.server.prefix_cache import Prefixes
-from regard.storage.metadata import text_of, texts_of
+from regard.server.http_errors import HttpError
+from regard.server.prefix_cache import PrefixCache
+from regard.storage.metadata import tests_of, text_of, texts_of
 
-NAME = re.compile(r"[\w][\w.-]{0,63}", re.ASCII)
+MODEL_NAME = re.compile(r"[\w][\w.-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model under its name, with the thread that decodes."""
+class ServedModel:
+    """A model, its name and its engine."""
 
     name: str
     model: Model
-    """as it was loaded: what is looked into"""
+    """The model as it was loaded. Attention is read from this one."""
     engine: Engine
-    """works on a copy made for decoding"""
-    prefixes: Prefixes = field(default_factory=Prefixes)
-    """what was computed of texts whose next token was asked for"""
+    """The engine works on a copy that is optimized for decoding."""
+    prefix_cache: PrefixCache = field(default_factory=PrefixCache)
+    """Keys and values of texts whose next token was requested."""
 
     @property
-    def writes(self) -> bool:
-        """Whether it continues texts."""
+    def generates(self) -> bool:
+        """Whether the model is a language model."""
         return self.model.can("generate") and not self.model.config.prefix
 
     @property
     def translates(self) -> bool:
-        """Whether it turns a text into another."""
+        """Whether the model is a translator."""
         return self.model.can("translate")
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """From which to which it translates, if it tells."""
-        told = texts_of(self.model.about, "languages")
-        return (told[0], told[1]) if self.translates and len(told) == 2 else None
+        """The source and target language of a translator, if its metadata names them."""
+        languages = texts_of(self.model.about, "languages")
+        return (languages[0], languages[1]) if self.translates and len(languages) == 2 else None
 
-    def told(self) -> dict[str, Any]:
-        """What it is, for the page."""
-        source, target = self.languages or (None, None)
-        config = self.model.config
-        return {
-            "name": self.name,
-            "kind": config.kind,
-            "translates": self.translates,
-            "writes": self.writes,
-            "source": source,
-            "target": target,
-            "parameters": sum(each.numel() for each in self.model.network.parameters()),
-            "layers": config.layers,
-            "heads": config.heads,
-            "about": _about(self.model.about),
-        }
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return sum(parameter.numel() for parameter in self.model.network.parameters())
+
+    @property
+    def summary(self) -> str:
+        """The languages, the origin and the first score of the model, in one line."""
+        about = self.model.about
+        languages = " → ".join(texts_of(about, "languages"))
+        scores = [f"{test.figures[0].name} {test.figures[0].value:.1f} on {test.set}" for test in tests_of(about)[:1]]
+        return "; ".join(filter(None, [languages, text_of(about, "origin"), *scores]))
 
 
-class Shelf:
-    """The served models, in the order in which they were named: the first that can do what is asked does it."""
+class ModelRegistry:
+    """The served models, in the order of the command line. The first suitable one is the default of a request."""
 
-    def __init__(self, served: Iterable[Served]) -> None:
-        self.by_name: Mapping[str, Served] = {each.name: each for each in served}
+    def __init__(self, models: Iterable[ServedModel]) -> None:
+        self.by_name: Mapping[str, ServedModel] = {served.name: served for served in models}
 
     def start(self) -> None:
-        """Have all threads begin."""
-        for each in self.by_name.values():
-            each.engine.start()
+        """Start all engines."""
+        for served in self.by_name.values():
+            served.engine.start()
 
-    def end(self) -> None:
-        """Have all threads end at the next token; whoever waits for one is refused."""
-        for each in self.by_name.values():
-            each.engine.end()
+    def stop(self) -> None:
+        """Stop all engines at the next token. Open requests fail."""
+        for served in self.by_name.values():
+            served.engine.stop()
 
     def join(self) -> None:
-        """Wait for the threads' end, for a moment."""
-        for each in self.by_name.values():
-            each.engine.join()
+        """Wait briefly for all engines to end."""
+        for served in self.by_name.values():
+            served.engine.join()
 
-    def choose(self, name: str | None, able: Callable[[Served], bool], ability: str) -> Served:
-        """The model of this name or, without one, the first; a Refusal if it is not there or not able."""
-        if name is None:
-            found = next(filter(able, self.by_name.values()), None)
-            if found is None:
-                raise Refusal(404, f"no model that {ability} is served here", code="model_not_found")
-            return found
+    def find(self, name: str) -> ServedModel:
+        """The model of this name. An HttpError if there is none."""
         if name not in self.by_name:
-            raise Refusal(
-                404, f"no model of this name is served: {did_you_mean(name, self.by_name)}", code="model_not_found"
-            )
-        if not able(self.by_name[name]):
-            others = [each.name for each in self.by_name.values() if able(each)]
-            instead = f"{', '.join(others)} can" if others else f"no model that {ability} is served here"
-            kind = self.by_name[name].model.config.kind
-            raise Refusal(404, f"{name} is an {kind} and not a model that {ability}: {instead}", code="model_not_found")
+            raise _not_found(f"there is no model of this name: {did_you_mean(name, self.by_name)}")
         return self.by_name[name]
 
-    def translator(self, name: str | None) -> Served:
-        """The translator of this name, or the first."""
-        return self.choose(name, lambda each: each.translates, "translates")
+    def first(self, name: str | None) -> ServedModel:
+        """The model of this name, or the first model if no name is given."""
+        return self._choose(name, lambda _: True, "can be inspected")
 
-    def writer(self, name: str | None) -> Served:
-        """The language model of this name, or the first."""
-        return self.choose(name, lambda each: each.writes, "writes")
+    def translator(self, name: str | None) -> ServedModel:
+        """The translator of this name, or the first translator if no name is given."""
+        return self._choose(name, lambda served: served.translates, "translates")
 
-    def pairs(self) -> dict[tuple[str, str], Served]:
-        """The first translator for each pair of languages."""
-        found: dict[tuple[str, str], Served] = {}
-        for each in self.by_name.values():
-            if each.languages is not None:
-                found.setdefault(each.languages, each)
-        return found
+    def language_model(self, name: str | None) -> ServedModel:
+        """The language model of this name, or the first language model if no name is given."""
+        return self._choose(name, lambda served: served.generates, "generates text")
+
+    def _choose(self, name: str | None, is_suitable: Callable[[ServedModel], bool], ability: str) -> ServedModel:
+        suitable = [served for served in self.by_name.values() if is_suitable(served)]
+        if name is None and suitable:
+            return suitable[0]
+        if name is None:
+            raise _not_found(f"this server has no model that {ability}")
+        served = self.find(name)
+        if not is_suitable(served):
+            names = ", ".join(other.name for other in suitable)
+            advice = f"use {names}" if names else f"this server has no model that {ability}"
+            raise _not_found(f"{name} is an {served.model.config.kind}, not a model that {ability}: {advice}")
+        return served
+
+    def language_pairs(self) -> dict[tuple[str, str], ServedModel]:
+        """The first translator for each pair of source and target language."""
+        pairs: dict[tuple[str, str], ServedModel] = {}
+        for served in self.by_name.values():
+            if served.languages is not None:
+                pairs.setdefault(served.languages, served)
+        return pairs
 
 
-def named(given: Iterable[str]) -> dict[str, str]:
-    """Names and where their models lie, from arguments such as `runs/mine` or `NAME=FOLDER`; the bundled ones if none.
+def _not_found(message: str) -> HttpError:
+    return HttpError(404, message, code="model_not_found")
 
-    >>> named(["runs/mine", "shakespeare=runs/7"])
+
+def parse_model_arguments(arguments: Iterable[str]) -> dict[str, str]:
+    """Map names to paths from arguments such as `runs/mine` or `NAME=PATH`. Without any, the bundled models.
+
+    >>> parse_model_arguments(["runs/mine", "shakespeare=runs/7"])
     {'mine': 'runs/mine', 'shakespeare': 'runs/7'}
     """
-    found: dict[str, str] = {}
-    for each in given:
-        name, equals, place = each.partition("=")
+    paths: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
         if not equals:
-            name, place = Path(each).resolve().name.removesuffix(".gguf"), each
-        if not NAME.fullmatch(name):
-            raise RegardError(f"{name!r} is no name for a model: letters, digits, dots and dashes, as in NAME=FOLDER")
-        if name in found:
-            raise RegardError(f"two models are called {name}: give one another name, as in other={place}")
-        found[name] = place
-    return found or {name: str(folder_of(name)) for name in SHIPPED}
+            name, path = Path(argument).resolve().name.removesuffix(".gguf"), argument
+        if not MODEL_NAME.fullmatch(name):
+            raise RegardError(
+                f"{name!r} is not a valid model name: use letters, digits, dots and dashes, as in NAME={path}"
+            )
+        if name in paths:
+            raise RegardError(f"two models are called {name}: give one of them another name, as in other={path}")
+        paths[name] = path
+    return paths or {name: str(folder_of(name)) for name in SHIPPED}
 
 
-def shelf(models: Mapping[str, Model], precision: Any = "auto") -> Shelf:
-    """These models, each with its engine; a processor is left to the event loop, so that /health need not wait."""
+def build_registry(models: Mapping[str, Model], precision: Any = "auto") -> ModelRegistry:
+    """A registry of these models, each with an engine. One processor is left to the event loop."""
     threads = max(1, torch.get_num_threads() - 1)
-    return Shelf(Served(name, model, _engine(model, threads, precision)) for name, model in models.items())
+    return ModelRegistry(ServedModel(name, model, _engine(model, threads, precision)) for name, model in models.items())
 
 
 def _engine(model: Model, threads: int, precision: Any) -> Engine:
     if model.tokenizer is None:
-        raise RegardError("this model has no tokenizer, and cannot be served: nobody sends ids")
+        raise RegardError("this model has no tokenizer and cannot be served: the server receives text, not token ids")
     if not (model.can("translate") or model.can("generate")):
         raise RegardError(
-            f"this model is an {model.config.kind} that writes nothing: regard attend shows what it looks at"
+            f"this model is an {model.config.kind} and generates no text: use regard attend to see its attention"
         )
     return Engine(model.quick(precision), threads)
-
-
-def _about(told: Mapping[str, Any]) -> str:
-    """In a line: what it is, and its first score."""
-    from regard.storage.metadata import tests_of
-
-    languages = " → ".join(texts_of(told, "languages"))
-    scores = [f"{test.figures[0].name} {test.figures[0].value:.1f} on {test.set}" for test in tests_of(told)[:1]]
-    return "; ".join(filter(None, [languages, text_of(told, "origin"), *scores]))

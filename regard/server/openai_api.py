@@ -1,4 +1,4 @@
-"""OpenAI's completions, as its client speaks them: `POST /v1/completions`, streamed or whole, and `GET /v1/models`."""
+"""OpenAI's completions API: `POST /v1/completions`, streamed or not, and `GET /v1/models`."""
 
 import json
 import secrets
@@ -11,71 +11,80 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.decoding.options import Decoding
-from regard.server import limits as bounds
-from regard.server import request_body as body
-from regard.server.client_disconnect import while_here
-from regard.server.http_errors import Refusal, described, form
-from regard.server.model_registry import Served, Shelf
-from regard.server.text_generation import Prompt, Written
+from regard.server import limits
+from regard.server.client_disconnect import cancel_on_disconnect
+from regard.server.http_errors import HttpError, error_body, error_responses, to_http_error
+from regard.server.model_registry import ModelRegistry, ServedModel
+from regard.server.request_body import JSON_INTEGER, check_length, parse_request, request_schema
+from regard.server.text_generation import GeneratedToken, GenerationPrompt
 
-STARTED = int(time.time())
-Text = Annotated[str, Field(min_length=1, max_length=bounds.CHARACTERS)]
-Stop = Annotated[str, Field(min_length=1, max_length=bounds.STOP_CHARACTERS)]
+SERVER_START = int(time.time())
+"""Unix time reported as the creation time of every model."""
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's default for max_tokens."""
+SEED_BITS = 48
+"""Number of bits of a random seed."""
+Text = Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
+StopString = Annotated[str, Field(min_length=1, max_length=limits.MAX_STOP_CHARACTERS)]
+Unsupported = Field(description="Not supported: only the default value is accepted.")
 
 
 class StreamOptions(BaseModel):
-    """What a stream tells beside the text."""
+    """Options of a stream."""
 
     model_config = ConfigDict(extra="ignore")
     include_usage: bool = False
 
 
-class Complete(BaseModel):
-    """What OpenAI's completions take. What would change the text, and cannot be done here, is refused by its name."""
+class CompletionRequest(BaseModel):
+    """The parameters of OpenAI's completions. An unsupported parameter that would change the text is rejected."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     model: Annotated[str, Field(max_length=64)]
     prompt: Annotated[
-        Text | Annotated[list[Text], Field(min_length=1, max_length=bounds.BATCH)], Field(union_mode="smart")
+        Text | Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)], Field(union_mode="smart")
     ]
-    max_tokens: Annotated[int, Field(ge=1, le=bounds.NEW_TOKENS), *body.WHOLE] | None = 16
+    max_tokens: Annotated[int, Field(ge=1, le=limits.MAX_NEW_TOKENS), *JSON_INTEGER] | None = DEFAULT_MAX_TOKENS
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    n: Annotated[int, Field(ge=1, le=bounds.BATCH), *body.WHOLE] | None = 1
-    stop: Stop | Annotated[list[Stop], Field(max_length=bounds.STOPS)] | None = None
-    seed: Annotated[int, Field(ge=0, le=2**53), *body.WHOLE] | None = None
+    n: Annotated[int, Field(ge=1, le=limits.MAX_TEXTS), *JSON_INTEGER] | None = 1
+    stop: StopString | Annotated[list[StopString], Field(max_length=limits.MAX_STOP_STRINGS)] | None = None
+    seed: Annotated[int, Field(ge=0, le=2**53), *JSON_INTEGER] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     echo: bool | None = False
-    logprobs: Annotated[Literal[0] | None, Field(description="0: of the tokens that were said, and no others.")] = None
+    logprobs: Annotated[
+        Literal[0] | None,
+        Field(description="0 returns the log-probability of each generated token. Alternatives are not supported."),
+    ] = None
     user: Annotated[str, Field(max_length=256)] | None = None
-    best_of: Annotated[Literal[1] | None, Field(description="Not done here.")] = None
-    frequency_penalty: Annotated[Literal[0] | None, Field(description="Not done here.")] = None
-    presence_penalty: Annotated[Literal[0] | None, Field(description="Not done here.")] = None
+    best_of: Annotated[Literal[1] | None, Unsupported] = None
+    frequency_penalty: Annotated[Literal[0] | None, Unsupported] = None
+    presence_penalty: Annotated[Literal[0] | None, Unsupported] = None
 
-    def texts(self) -> list[str]:
-        """The prompts."""
+    def prompts(self) -> list[str]:
+        """The prompts as a list."""
         return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
     def decoding(self) -> Decoding:
-        """How tokens are chosen; seeds and lengths are each prompt's own, so that others can be decoded beside them."""
+        """The options shared by all prompts. Seeds and lengths differ per prompt, so that requests can be batched."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         temperature = 1.0 if self.temperature is None else self.temperature
         top_p = 1.0 if self.top_p is None or temperature == 0 else self.top_p
         return Decoding(temperature=temperature, top_p=top_p, stop=stop)
 
 
-class Usage(BaseModel):
-    """How many tokens."""
+class CompletionUsage(BaseModel):
+    """Numbers of tokens."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
 
 
-class LogProbs(BaseModel):
-    """Of each token that was said, beginning at these characters of the text."""
+class CompletionLogProbs(BaseModel):
+    """The generated tokens, their log-probabilities, and their offsets in the text."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     tokens: list[str]
@@ -84,185 +93,207 @@ class LogProbs(BaseModel):
     text_offset: list[int]
 
 
-class Choice(BaseModel):
-    """What was said behind a prompt."""
+class CompletionChoice(BaseModel):
+    """The text generated for a prompt."""
 
     index: int
     text: str
-    logprobs: LogProbs | None = None
+    logprobs: CompletionLogProbs | None = None
     finish_reason: Literal["stop", "length"] | None
 
 
-class Completion(BaseModel):
-    """All that was said or, of a stream, what has come."""
+class CompletionResponse(BaseModel):
+    """The complete response, or one event of a stream."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
-    choices: list[Choice]
-    usage: Usage | None = None
+    choices: list[CompletionChoice]
+    usage: CompletionUsage | None = None
 
 
-class Listed(BaseModel):
-    """A model."""
+class OpenAIModel(BaseModel):
+    """A served model in OpenAI's format."""
 
     id: str
     object: Literal["model"] = "model"
-    created: int = STARTED
+    created: int = SERVER_START
     owned_by: str = "regard"
 
 
-class Models(BaseModel):
-    """All models."""
+class OpenAIModelList(BaseModel):
+    """All served models in OpenAI's format."""
 
     object: Literal["list"] = "list"
-    data: list[Listed]
+    data: list[OpenAIModel]
 
 
-def routes(shelf: Shelf) -> APIRouter:
-    """The router of these models."""
-    router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=described("/v1/"))
+def routes(registry: ModelRegistry) -> APIRouter:
+    """The router of OpenAI's API."""
+    router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=error_responses("/v1/"))
 
-    @router.get("/models", summary="The served models")
-    async def models() -> Models:
-        return Models(data=[Listed(id=name) for name in shelf.by_name])
+    @router.get("/models", summary="List the models")
+    async def models() -> OpenAIModelList:
+        return OpenAIModelList(data=[OpenAIModel(id=name) for name in registry.by_name])
 
-    @router.get("/models/{name}", summary="One of them")
-    async def model(name: str) -> Listed:
-        return Listed(id=shelf.choose(name, lambda _: True, "is known").name)
+    @router.get("/models/{name}", summary="Get a model")
+    async def model(name: str) -> OpenAIModel:
+        return OpenAIModel(id=registry.find(name).name)
 
     @router.post(
         "/completions",
-        summary="Go on from a prompt",
-        response_model=Completion,
+        summary="Complete a prompt",
+        response_model=CompletionResponse,
         responses={200: {"content": {"text/event-stream": {}}}},
-        openapi_extra=body.described(_flat(Complete.model_json_schema())),
+        openapi_extra=request_schema(_inline_definitions(CompletionRequest.model_json_schema())),
     )
     async def complete(request: Request) -> Response:
-        asked = await body.read(request, Complete)
-        body.check_length(asked.texts())
-        served = shelf.writer(asked.model)
-        telling = Completing(served, asked)
-        if asked.stream:
-            # The first piece is waited for: a refusal is then a status, and not an event.
-            pieces = telling.pieces()
-            first = await while_here(request, _first(pieces))
-            return StreamingResponse(telling.events(first, pieces), media_type="text/event-stream")
-        return JSONResponse((await while_here(request, telling.whole())).model_dump())
+        params = await parse_request(request, CompletionRequest)
+        check_length(params.prompts())
+        run = CompletionRun(registry.language_model(params.model), params)
+        if params.stream:
+            # Wait for the first token, so that an error before it has a status of its own.
+            tokens = run.tokens()
+            first = await cancel_on_disconnect(request, _first(tokens))
+            return StreamingResponse(run.events(first, tokens), media_type="text/event-stream")
+        response = await cancel_on_disconnect(request, run.complete_response())
+        return JSONResponse(response.model_dump())
 
     return router
 
 
-class Completing:
-    """One request on its way: prompts to pieces, pieces to what the client reads."""
+class CompletionRun:
+    """The processing of one request: from prompts to tokens, and from tokens to the response."""
 
-    def __init__(self, served: Served, asked: Complete) -> None:
-        self.served, self.asked, self.options = served, asked, asked.decoding()
+    def __init__(self, served: ServedModel, params: CompletionRequest) -> None:
+        self.served, self.params, self.options = served, params, params.decoding()
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
-        self.copies = asked.n or 1
-        self.texts = [text for text in asked.texts() for _ in range(self.copies)]
-        if len(self.texts) > bounds.BATCH:
-            raise Refusal(400, f"n × prompts is {len(self.texts)}: {bounds.BATCH} are the most of one request")
-        self.said = [0] * len(self.texts)
-        """tokens of each choice so far"""
+        self.copies = params.n or 1
+        self.texts = [text for text in params.prompts() for _ in range(self.copies)]
+        """The prompt of each choice."""
+        if len(self.texts) > limits.MAX_TEXTS:
+            raise HttpError(400, f"n × prompts is {len(self.texts)}; the maximum is {limits.MAX_TEXTS}")
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
         self.offsets = [0] * len(self.texts)
-        """characters of each choice so far, its echoed prompt included"""
-        self.read = 0
+        """Number of characters of each choice so far, including an echoed prompt."""
 
-    async def pieces(self) -> AsyncIterator[Written]:
-        """What the engine writes; prompts become tokens in the engine's thread."""
-        engine, size = self.served.engine, sum(map(len, self.asked.texts()))
-        prompts = await engine.call(size, self.prompts)
-        self.read = sum(len(prompt.ids) for prompt in prompts[:: self.copies])
-        async for piece in engine.write(size, prompts, self.options):
-            self.said[piece.row] += 1
-            yield piece
+    async def tokens(self) -> AsyncIterator[GeneratedToken]:
+        """The generated tokens of all choices. Prompts are tokenized in the engine's thread."""
+        engine, size = self.served.engine, sum(map(len, self.params.prompts()))
+        prompts = await engine.call(size, self.encode_prompts)
+        self.prompt_tokens = sum(len(prompt.ids) for prompt in prompts[:: self.copies])
+        async for token in engine.generate(size, prompts, self.options):
+            self.completion_tokens += 1
+            yield token
 
-    def prompts(self) -> list[Prompt]:
-        """The tokens of each choice's prompt, with its seed."""
-        seed = secrets.randbits(48) if self.asked.seed is None else self.asked.seed
-        limit = 16 if self.asked.max_tokens is None else self.asked.max_tokens
-        encoded = {text: self.served.model.prompt_ids(text) for text in self.asked.texts()}
-        prompts = [Prompt(encoded[text], seed + i % self.copies, limit) for i, text in enumerate(self.texts)]
-        if (places := sum(len(each.ids) + limit for each in prompts)) > bounds.PLACES:
-            raise Refusal(400, f"{places:,} tokens, read and written, are too many: {bounds.PLACES:,} are the most")
+    def encode_prompts(self) -> list[GenerationPrompt]:
+        """The token ids and the seed of each choice's prompt."""
+        seed = secrets.randbits(SEED_BITS) if self.params.seed is None else self.params.seed
+        max_tokens = DEFAULT_MAX_TOKENS if self.params.max_tokens is None else self.params.max_tokens
+        ids = {text: self.served.model.prompt_ids(text) for text in self.params.prompts()}
+        prompts = [GenerationPrompt(ids[text], seed + i % self.copies, max_tokens) for i, text in enumerate(self.texts)]
+        count = sum(len(prompt.ids) + max_tokens for prompt in prompts)
+        if count > limits.MAX_CACHE_TOKENS:
+            raise HttpError(
+                400,
+                f"the request needs {count:,} tokens, read and generated; the maximum is {limits.MAX_CACHE_TOKENS:,}",
+            )
         return prompts
 
-    async def whole(self) -> Completion:
-        """All of it at once."""
-        rows: list[list[Written]] = [[] for _ in self.texts]
-        async for piece in self.pieces():
-            rows[piece.row].append(piece)
-        choices = [self._choice(i, row, first=True) for i, row in enumerate(rows)]
-        return self._completion(choices, self._usage())
+    async def complete_response(self) -> CompletionResponse:
+        """The response without streaming."""
+        rows: list[list[GeneratedToken]] = [[] for _ in self.texts]
+        async for token in self.tokens():
+            rows[token.prompt_index].append(token)
+        choices = [self._choice(i, row, is_first=True) for i, row in enumerate(rows)]
+        return self._response(choices, self._usage())
 
-    async def events(self, first: Written, pieces: AsyncIterator[Written]) -> AsyncIterator[str]:
-        """The same as server-sent events, as it comes."""
-        begun: set[int] = set()
+    async def events(self, first: GeneratedToken, rest: AsyncIterator[GeneratedToken]) -> AsyncIterator[str]:
+        """The response as server-sent events."""
+        started: set[int] = set()
 
-        def event(piece: Written) -> str:
-            choice = self._choice(piece.row, [piece], first=piece.row not in begun)
-            begun.add(piece.row)
-            return _event(self._completion([choice]).model_dump(exclude={"usage"}))
+        def token_event(token: GeneratedToken) -> str:
+            choice = self._choice(token.prompt_index, [token], is_first=token.prompt_index not in started)
+            started.add(token.prompt_index)
+            return _event(self._response([choice]).model_dump(exclude={"usage"}))
 
         try:
-            yield event(first)
-            async for piece in pieces:
-                if piece.text or piece.reason or self.asked.logprobs is not None:
-                    yield event(piece)
-        except Refusal as refusal:  # too late for a status
-            yield _event(form("/v1/", refusal.status, refusal.text))
+            yield token_event(first)
+            async for token in rest:
+                if token.text or token.finish_reason or self.params.logprobs is not None:
+                    yield token_event(token)
+        except Exception as error:  # the status has been sent, so the error is an event
+            http_error = to_http_error(error)
+            yield _event(error_body("/v1/", http_error.status, http_error.message))
             return
         finally:
-            await pieces.aclose()  # type: ignore[attr-defined]
-        if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
-            yield _event(self._completion([], self._usage()).model_dump())
+            await rest.aclose()  # type: ignore[attr-defined]
+        if self.params.stream_options is not None and self.params.stream_options.include_usage:
+            yield _event(self._response([], self._usage()).model_dump())
         yield "data: [DONE]\n\n"
 
-    def _choice(self, index: int, pieces: list[Written], first: bool) -> Choice:
-        before = self.texts[index] if self.asked.echo and first else ""
-        text = before + "".join(piece.text for piece in pieces)
-        reason = pieces[-1].reason
-        why: Literal["stop", "length"] | None = None if reason is None else "length" if reason == "length" else "stop"
-        told = None
-        if self.asked.logprobs is not None:
-            places = [self.offsets[index] + len(before)]
-            for piece in pieces:
-                places.append(places[-1] + len(piece.text))
-            told = LogProbs(
-                tokens=[piece.token for piece in pieces],
-                token_logprobs=[piece.log_prob for piece in pieces],
-                text_offset=places[:-1],
-            )
+    def _choice(self, index: int, tokens: list[GeneratedToken], is_first: bool) -> CompletionChoice:
+        """A choice from its next tokens. `is_first` says whether the choice begins with them."""
+        echoed = self.texts[index] if self.params.echo and is_first else ""
+        text = echoed + "".join(token.text for token in tokens)
+        log_probs = None
+        if self.params.logprobs is not None:
+            log_probs = _log_probs(tokens, self.offsets[index] + len(echoed))
         self.offsets[index] += len(text)
-        return Choice(index=index, text=text, logprobs=told, finish_reason=why)
+        reason = _finish_reason(tokens[-1])
+        return CompletionChoice(index=index, text=text, logprobs=log_probs, finish_reason=reason)
 
-    def _completion(self, choices: list[Choice], usage: Usage | None = None) -> Completion:
-        return Completion(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
+    def _response(self, choices: list[CompletionChoice], usage: CompletionUsage | None = None) -> CompletionResponse:
+        return CompletionResponse(
+            id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage
+        )
 
-    def _usage(self) -> Usage:
-        said = sum(self.said)
-        return Usage(prompt_tokens=self.read, completion_tokens=said, total_tokens=self.read + said)
-
-
-async def _first(pieces: AsyncIterator[Written]) -> Written:
-    return await anext(pieces)
-
-
-def _event(told: dict[str, Any]) -> str:
-    return f"data: {json.dumps(told, ensure_ascii=False, allow_nan=False)}\n\n"
+    def _usage(self) -> CompletionUsage:
+        return CompletionUsage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            total_tokens=self.prompt_tokens + self.completion_tokens,
+        )
 
 
-def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose definitions stand where they are used: OpenAPI would seek them elsewhere."""
+def _log_probs(tokens: list[GeneratedToken], offset: int) -> CompletionLogProbs:
+    """The log-probabilities of tokens whose text begins at this offset."""
+    offsets = []
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token.text)
+    return CompletionLogProbs(
+        tokens=[token.token for token in tokens],
+        token_logprobs=[token.log_prob for token in tokens],
+        text_offset=offsets,
+    )
+
+
+def _finish_reason(token: GeneratedToken) -> Literal["stop", "length"] | None:
+    if token.finish_reason is None:
+        return None
+    return "length" if token.finish_reason == "length" else "stop"
+
+
+async def _first(tokens: AsyncIterator[GeneratedToken]) -> GeneratedToken:
+    return await anext(tokens)
+
+
+def _event(content: dict[str, Any]) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+def _inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its definitions inlined: OpenAPI would look for them in the components."""
     definitions = schema.pop("$defs", {})
 
-    def put(value: Any) -> Any:
+    def inline(value: Any) -> Any:
         if isinstance(value, dict):
             name = str(value.get("$ref", "")).rpartition("/")[2]
-            return definitions[name] if name in definitions else {key: put(each) for key, each in value.items()}
-        return [put(each) for each in value] if isinstance(value, list) else value
+            return definitions[name] if name in definitions else {key: inline(item) for key, item in value.items()}
+        return [inline(item) for item in value] if isinstance(value, list) else value
 
-    flat: dict[str, Any] = put(schema)
-    return flat
+    inlined: dict[str, Any] = inline(schema)
+    return inlined

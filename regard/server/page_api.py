@@ -1,4 +1,4 @@
-"""The page's own API: translate, look into a model, and the distribution of the next token."""
+"""The page's API: translations with alternatives, attention maps, and the distribution of the next token."""
 
 import json
 from typing import Annotated, Any
@@ -6,288 +6,327 @@ from typing import Annotated, Any
 import torch
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import NOT_FINITE, Attention, readable
+from regard.decoding.attention_maps import Attention, readable
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
 from regard.decoding.search_tree import Considered, considered
-from regard.errors import RegardError
+from regard.errors import ModelError
 from regard.model.transformer import Decoder, EncoderDecoder
-from regard.server import limits as bounds
-from regard.server import request_body as body
-from regard.server.client_disconnect import while_here
-from regard.server.http_errors import Refusal, described
-from regard.server.model_registry import Served, Shelf
+from regard.server import limits
+from regard.server.client_disconnect import cancel_on_disconnect
+from regard.server.http_errors import HttpError, error_responses
+from regard.server.model_registry import ModelRegistry, ServedModel
 from regard.server.petit_gold import gold_links
+from regard.server.request_body import JSON_INTEGER, JSON_TYPE, parse_request, request_schema
 
 
-class Strict(BaseModel):
-    """Names that are not known are refused, and numbers are finite."""
+class PageRequest(BaseModel):
+    """Base class of requests: unknown fields and non-finite numbers are rejected."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-Name = Annotated[str | None, Field(max_length=64, description="A served model; the first that can, if not given.")]
-LookedAt = Annotated[str, Field(min_length=1, max_length=bounds.LOOKED_AT, pattern=r"\S")]
+ModelName = Annotated[
+    str | None, Field(max_length=64, description="Name of a served model. The default is the first suitable one.")
+]
+AttendedText = Annotated[str, Field(min_length=1, max_length=limits.MAX_ATTENTION_CHARACTERS, pattern=r"\S")]
 
 
-class Translate(Strict):
-    """A text to be translated."""
+class PageTranslateRequest(PageRequest):
+    """A text to translate."""
 
-    model: Name = None
-    text: Annotated[str, Field(max_length=bounds.CHARACTERS)]
-    beam: Annotated[int, Field(ge=1, le=bounds.BEAM), *body.WHOLE] = DEFAULT_BEAM
-    n_best: Annotated[int, Field(ge=1, le=bounds.BEAM, description="A wider beam if need be."), *body.WHOLE] = (
-        DEFAULT_BEAM
-    )
+    model: ModelName = None
+    text: Annotated[str, Field(max_length=limits.MAX_REQUEST_CHARACTERS)]
+    beam: Annotated[int, Field(ge=1, le=limits.MAX_BEAM, description="Beam width."), *JSON_INTEGER] = DEFAULT_BEAM
+    n_best: Annotated[
+        int,
+        Field(ge=1, le=limits.MAX_BEAM, description="Number of translations. The beam is widened to it if necessary."),
+        *JSON_INTEGER,
+    ] = DEFAULT_BEAM
 
 
-class OneTranslation(BaseModel):
-    """A translation, the sum of its tokens' log-probabilities, and that sum length-penalised: what ranks it."""
+class RankedTranslation(BaseModel):
+    """A translation with its score."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     text: str
-    score: float
-    penalised: float
+    score: Annotated[float, Field(description="Sum of the tokens' log-probabilities.")]
+    penalised: Annotated[float, Field(description="The score with the length penalty, by which translations rank.")]
 
 
-class Translations(BaseModel):
-    """Best first, each text once."""
+class PageTranslateResponse(BaseModel):
+    """Distinct translations, best first."""
 
     model: str
-    translations: list[OneTranslation]
+    translations: list[RankedTranslation]
 
 
-class Attend(Strict):
-    """A text to look at; a translator that is given no target translates first."""
+class AttendRequest(PageRequest):
+    """A text whose attention is shown. A translator without a target translates the source first."""
 
-    model: Name = None
-    source: LookedAt
-    target: LookedAt | None = None
+    model: ModelName = None
+    source: AttendedText
+    target: AttendedText | None = None
 
 
-class Next(Strict):
-    """A text, and how the token behind it would be drawn."""
+class NextTokenRequest(PageRequest):
+    """A text and the sampling options for the token after it."""
 
-    model: Name = None
-    text: Annotated[str, Field(min_length=1, max_length=bounds.CHARACTERS)]
+    model: ModelName = None
+    text: Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
     temperature: Annotated[float, Field(ge=0, le=100, strict=False)] = 1.0
-    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: all."), *body.WHOLE] = 0
+    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0 keeps all tokens."), *JSON_INTEGER] = 0
     top_p: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
-    show: Annotated[int, Field(ge=1, le=bounds.SHOWN), *body.WHOLE] = 40
+    show: Annotated[
+        int, Field(ge=1, le=limits.MAX_DISTRIBUTION_TOKENS, description="Number of tokens to return."), *JSON_INTEGER
+    ] = 40
 
 
-class Likely(BaseModel):
-    """A token, its probability, and what is left of it when unlikely ones are cut."""
+class TokenProbability(BaseModel):
+    """A token and its probability before and after the sampling options are applied."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     id: int
-    text: str
-    """what it adds to the text"""
-    token: str
-    """how it is shown"""
-    end: bool
-    """whether the model would end the text with it"""
-    p: float
-    kept_p: float
+    text: Annotated[str, Field(description="The text that the token adds.")]
+    token: Annotated[str, Field(description="The token as it is displayed.")]
+    end: Annotated[bool, Field(description="Whether the token ends the text.")]
+    p: Annotated[float, Field(description="The model's probability.")]
+    kept_p: Annotated[float, Field(description="The probability with temperature, top_k and top_p applied.")]
 
 
-class Distribution(BaseModel):
-    """The likeliest tokens behind a text, and the tokens of the text."""
+class NextTokenResponse(BaseModel):
+    """The most probable next tokens, and the tokens of the text."""
 
     model: str
-    tokens: list[Likely]
+    tokens: list[TokenProbability]
     text_tokens: list[str]
 
 
-class Told(BaseModel):
+class ModelDescription(BaseModel):
     """A served model."""
 
     name: str
     kind: str
     translates: bool
-    writes: bool
-    source: str | None
-    target: str | None
+    writes: Annotated[bool, Field(description="Whether it is a language model.")]
+    source: Annotated[str | None, Field(description="Source language of a translator.")]
+    target: Annotated[str | None, Field(description="Target language of a translator.")]
     parameters: int
-    layers: int
-    decoder_layers: int | None
-    """of an encoder–decoder, whose `layers` are its encoder's"""
+    layers: Annotated[int, Field(description="Number of layers; of an encoder-decoder, those of the encoder.")]
+    decoder_layers: Annotated[int | None, Field(description="Number of decoder layers of an encoder-decoder.")]
     heads: int
-    about: str
-    look_at_most: int = bounds.LOOKED_AT
-    """characters of a text whose attention is shown"""
+    about: Annotated[str, Field(description="Languages, origin and first score.")]
+    look_at_most: Annotated[
+        int, Field(description="Maximum length in characters of a text whose attention is shown.")
+    ] = limits.MAX_ATTENTION_CHARACTERS
 
 
-def routes(shelf: Shelf) -> APIRouter:
-    """The router of these models."""
-    router = APIRouter(prefix="/api", tags=["Regard"], responses=described("/api"))
+def routes(registry: ModelRegistry) -> APIRouter:
+    """The router of the page's API."""
+    router = APIRouter(prefix="/api", tags=["Regard"], responses=error_responses("/api"))
 
-    @router.get("/models", summary="The served models")
-    async def models() -> list[Told]:
-        return [Told(**each.told(), decoder_layers=_decoder_layers(each)) for each in shelf.by_name.values()]
+    @router.get("/models", summary="List the models")
+    async def models() -> list[ModelDescription]:
+        return [describe_model(served) for served in registry.by_name.values()]
 
-    @router.post("/translate", summary="Translate, with alternatives", openapi_extra=_body(Translate))
-    async def translate(request: Request) -> Translations:
-        asked = await body.read(request, Translate)
-        served = shelf.translator(asked.model)
-        options = Decoding(beam=_width(served, max(asked.beam, asked.n_best)), n_best=_width(served, asked.n_best))
-        (found,) = await while_here(request, served.engine.translate([asked.text], options))
-        told: dict[str, OneTranslation] = {}
-        for each in found:  # other tokens, or other pieces of a long text, may come to the same text
-            told.setdefault(each.text, OneTranslation(text=each.text, score=each.score, penalised=each.penalised))
-        return Translations(model=served.name, translations=list(told.values()))
+    @router.post("/translate", summary="Translate a text, with alternatives", openapi_extra=_body(PageTranslateRequest))
+    async def translate(request: Request) -> PageTranslateResponse:
+        params = await parse_request(request, PageTranslateRequest)
+        served = registry.translator(params.model)
+        beam, n_best = (min(n, served.model.config.outputs) for n in (max(params.beam, params.n_best), params.n_best))
+        work = served.engine.translate([params.text], Decoding(beam=beam, n_best=n_best))
+        (translations,) = await cancel_on_disconnect(request, work)
+        distinct: dict[str, RankedTranslation] = {}
+        for each in translations:  # different tokens may have the same text
+            ranked = RankedTranslation(text=each.text, score=each.score, penalised=each.penalised)
+            distinct.setdefault(each.text, ranked)
+        return PageTranslateResponse(model=served.name, translations=list(distinct.values()))
 
     @router.post(
         "/attend",
-        summary="What every head looks at",
+        summary="Get the attention of every head",
         response_model=dict[str, Any],
-        openapi_extra=_body(Attend),
+        openapi_extra=_body(AttendRequest),
     )
-    async def look(request: Request) -> Response:
-        asked = await body.read(request, Attend)
-        served = shelf.choose(asked.model, lambda _: True, "can be looked into")
-        size = bounds.LOOK_COST * (len(asked.source) + len(asked.target or ""))
-        told = served.engine.call(size, lambda: json_of(looked(served, asked.source, asked.target)).encode())
-        return Response(await while_here(request, told), media_type=body.JSON)
+    async def attend(request: Request) -> Response:
+        params = await parse_request(request, AttendRequest)
+        served = registry.first(params.model)
+        size = limits.ATTENTION_COST * (len(params.source) + len(params.target or ""))
+        work = served.engine.call(size, lambda: to_json(attention_data(served, params.source, params.target)).encode())
+        return Response(await cancel_on_disconnect(request, work), media_type=JSON_TYPE)
 
-    @router.post("/next", summary="The next token's distribution", openapi_extra=_body(Next))
-    async def following(request: Request) -> Distribution:
-        asked = await body.read(request, Next)
-        served = shelf.writer(asked.model)
-        return await while_here(request, served.engine.call(len(asked.text), lambda: distribution(served, asked)))
+    @router.post("/next", summary="Get the distribution of the next token", openapi_extra=_body(NextTokenRequest))
+    async def next_token(request: Request) -> NextTokenResponse:
+        params = await parse_request(request, NextTokenRequest)
+        served = registry.language_model(params.model)
+        work = served.engine.call(len(params.text), lambda: next_token_distribution(served, params))
+        return await cancel_on_disconnect(request, work)
 
     return router
 
 
-def _body(shape: type[BaseModel]) -> dict[str, Any]:
-    return body.described(shape.model_json_schema())
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    return request_schema(model.model_json_schema())
 
 
-def _width(served: Served, beam: int) -> int:
-    return min(beam, served.model.config.outputs)
+def describe_model(served: ServedModel) -> ModelDescription:
+    """The description of a model that the page displays."""
+    source, target = served.languages or (None, None)
+    config = served.model.config
+    return ModelDescription(
+        name=served.name,
+        kind=config.kind,
+        translates=served.translates,
+        writes=served.generates,
+        source=source,
+        target=target,
+        parameters=served.parameters,
+        layers=config.layers,
+        decoder_layers=_decoder_layers(served),
+        heads=config.heads,
+        about=served.summary,
+    )
 
 
-def _decoder_layers(served: Served) -> int | None:
+def _decoder_layers(served: ServedModel) -> int | None:
     if not isinstance(served.model.network, EncoderDecoder):
         return None
     return served.model.config.decoder_depth
 
 
-def looked(served: Served, source: str, target: str | None) -> dict[str, Any]:
-    """Attention as JSON, with what was considered at each step, the beam's tree, and Petit's gold links."""
+def attention_data(served: ServedModel, source: str, target: str | None) -> dict[str, Any]:
+    """Attention as JSON data, with the candidates of each step, the beam search tree and Petit's gold alignment."""
     model, tokenizer = served.model, served.model.require_tokenizer()
-    room = written_at_most(served, tokenizer, source, target)
+    max_target = max_target_tokens(served, tokenizer, source, target)
     tree: dict[str, Any] = {}
-    written: list[int] | None = None
+    target_ids: list[int] | None = None
     if target is None and served.translates and model.config.outputs > 1:
-        found, nodes = model.search_tree(source, max_tokens=room)
-        written = [*found.ids, *(model.special.end[:1] if found.reason == "end" else ())]
-        target = tokenizer.decode(found.ids)
+        best, nodes = model.search_tree(source, max_tokens=max_target)
+        target_ids = [*best.ids, *(model.special.end[:1] if best.reason == "end" else ())]
+        target = tokenizer.decode(best.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
-    seen = model.observe(source, target, written)
+    seen = model.observe(source, target, target_ids)
     steps = [] if seen.logits is None else considered(tokenizer, seen.logits, seen.written)
-    told = {**seen.attention.to_json(), "model": served.name, "steps": [_step(each) for each in steps], **tree}
+    data = {**seen.attention.to_json(), "model": served.name, "steps": [_step(step) for step in steps], **tree}
     links = _gold(tokenizer, seen.attention) if isinstance(model.network, EncoderDecoder) else None
-    return told if links is None else {**told, "gold": links}
+    return data if links is None else {**data, "gold": links}
 
 
-def json_of(told: Any) -> str:
-    """As `json.dumps`, without spaces and a little at a time: all at once, a million numbers would keep every other
-    thread waiting. It stops when nobody waits for the answer. The items of a list are of one kind.
+def to_json(data: Any) -> str:
+    """Compact JSON, as `json.dumps` writes it, but encoded piece by piece. All items of a list have the same type.
 
-    >>> json_of({"a": [[[1, 2], [3]]], "b": None})
+    Encoding a million numbers at once would block all other threads. It stops when the request is cancelled.
+
+    >>> to_json({"a": [[[1, 2], [3]]], "b": None})
     '{"a":[[[1,2],[3]]],"b":null}'
     """
-    if isinstance(told, dict):
-        return f"{{{','.join(f'{json.dumps(key)}:{json_of(value)}' for key, value in told.items())}}}"
-    if isinstance(told, list) and told and isinstance(told[0], list | dict):
+    if isinstance(data, dict):
+        return f"{{{','.join(f'{json.dumps(key)}:{to_json(value)}' for key, value in data.items())}}}"
+    if isinstance(data, list) and data and isinstance(data[0], list | dict):
         raise_if_cancelled()
-        return f"[{','.join(map(json_of, told))}]"
+        return f"[{','.join(map(to_json, data))}]"
     try:
-        return json.dumps(told, separators=(",", ":"), allow_nan=False)
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        raise RegardError(NOT_FINITE) from None
+        raise ModelError from None
 
 
-def _gold(tokenizer: Tokenizer, seen: Attention) -> list[list[int]] | None:
-    links = gold_links(tokenizer, seen.source, seen.target or "")
-    rows, columns = (len(side) for side in (seen.maps["cross"].queries, seen.maps["cross"].keys))
-    fits = links is not None and all(row < rows and column < columns for row, column in links)
-    return [list(link) for link in links] if links is not None and fits else None
+def _gold(tokenizer: Tokenizer, attention: Attention) -> list[list[int]] | None:
+    links = gold_links(tokenizer, attention.source, attention.target or "")
+    rows, columns = (len(side) for side in (attention.maps["cross"].queries, attention.maps["cross"].keys))
+    if links is None or any(row >= rows or column >= columns for row, column in links):
+        return None
+    return [list(link) for link in links]
 
 
-def written_at_most(served: Served, tokenizer: Tokenizer, source: str, target: str | None) -> int | None:
+def max_target_tokens(served: ServedModel, tokenizer: Tokenizer, source: str, target: str | None) -> int | None:
     """The maximum length of the translation whose attention can be shown, for a translator without a target.
 
-    A Refusal, before anything is computed, if the answer would hold more than `bounds.WEIGHTS` weights. A source is
-    refused only if a translation as long as itself could not be shown.
+    An HttpError, before anything is computed, if the response would exceed `MAX_ATTENTION_WEIGHTS`. A source is
+    rejected only if a translation of its own length could not be shown.
     """
+    limit = limits.MAX_ATTENTION_WEIGHTS
     s = len(tokenizer.encode_with_template(source))
     if target is None and served.translates:
-        longest = 2 * s + 10  # as long as a translation gets
-        room = max((t for t in range(s, longest + 1) if weights_shown(served, s, t) <= bounds.WEIGHTS), default=0)
-        if room:
-            return room
-        most = max((n for n in range(1, s) if weights_shown(served, n, n) <= bounds.WEIGHTS), default=0)
-        raise _too_many(f"the text has {s} tokens", f"about {most} tokens and as many of its translation")
+        longest = 2 * s + 10  # the maximum length of a translation
+        fitting = max((t for t in range(s, longest + 1) if count_weights(served, s, t) <= limit), default=0)
+        if fitting:
+            return fitting
+        shorter = max((n for n in range(1, s) if count_weights(served, n, n) <= limit), default=0)
+        raise _too_many_weights(f"{s} tokens", f"about {shorter} tokens and as many of its translation")
     t = 0 if target is None else len(tokenizer.encode_target(target)) + (1 if served.translates else 0)
-    if weights_shown(served, s, t) > bounds.WEIGHTS:
-        parts = f"{s} + {t} tokens" if t else f"{s} tokens"
-        shorter = ((n, weights_shown(served, n * s // (s + t), n * t // (s + t))) for n in range(1, s + t))
-        most = max((n for n, count in shorter if count <= bounds.WEIGHTS), default=0)
-        raise _too_many(f"the text has {parts}", f"about {most} tokens")
+    if count_weights(served, s, t) > limit:
+        total = s + t
+        counts = ((n, count_weights(served, n * s // total, n * t // total)) for n in range(1, total))
+        shorter = max((n for n, count in counts if count <= limit), default=0)
+        raise _too_many_weights(f"{s} + {t} tokens" if t else f"{s} tokens", f"about {shorter} tokens")
     return None
 
 
-def weights_shown(served: Served, s: int, t: int) -> int:
-    """The number of attention weights in an answer for `s` tokens of a source and `t` written ones."""
-    config, decoders = served.model.config, _decoder_layers(served)
-    count = config.layers * (s + t) ** 2 if decoders is None else config.layers * s * s + decoders * t * (t + s)
-    return count * config.heads
+def count_weights(served: ServedModel, s: int, t: int) -> int:
+    """The number of attention weights for `s` source tokens and `t` target tokens."""
+    config, decoder_layers = served.model.config, _decoder_layers(served)
+    if decoder_layers is None:
+        return config.heads * config.layers * (s + t) ** 2
+    return config.heads * (config.layers * s * s + decoder_layers * t * (t + s))
 
 
-def _too_many(what: str, most: str) -> Refusal:
-    return Refusal(
-        400, f"{what}, and an answer holds at most {bounds.WEIGHTS:,} weights, of this model {most}: shorten the text"
+def _too_many_weights(length: str, maximum: str) -> HttpError:
+    return HttpError(
+        400,
+        f"the text has {length}; a response contains at most {limits.MAX_ATTENTION_WEIGHTS:,} attention weights, which "
+        f"for this model is {maximum}: shorten the text",
     )
 
 
-def _step(considered: Considered) -> dict[str, Any]:
-    top = [{"token": token, "p": round(p, 6)} for token, p in considered.top]
-    return {"token": considered.token, "top": top}
+def _step(step: Considered) -> dict[str, Any]:
+    top = [{"token": token, "p": round(p, 6)} for token, p in step.top]
+    return {"token": step.token, "top": top}
 
 
-def distribution(served: Served, asked: Next) -> Distribution:
-    """The likeliest tokens behind a text, as they are and as they would be drawn."""
+def next_token_distribution(served: ServedModel, params: NextTokenRequest) -> NextTokenResponse:
+    """The most probable next tokens, with their probabilities before and after the sampling options are applied."""
     model, tokenizer = served.model, served.model.require_tokenizer()
-    ids = model.prompt_ids(asked.text)
-    if len(ids) > bounds.PLACES:
-        raise Refusal(400, f"{len(ids):,} tokens are too many: {bounds.PLACES:,} are the most")
+    ids = model.prompt_ids(params.text)
+    if len(ids) > limits.MAX_CACHE_TOKENS:
+        raise HttpError(400, f"the text has {len(ids):,} tokens; the maximum is {limits.MAX_CACHE_TOKENS:,}")
     assert isinstance(model.network, Decoder)
     with torch.inference_mode():
-        logits = served.prefixes.next_logits(model.network, ids)[None].double()  # [1, V]
+        logits = served.prefix_cache.next_logits(model.network, ids)[None].double()  # [1, V]
         if not torch.isfinite(logits.amax()):
-            raise RegardError(NOT_FINITE)
-        kept = logits if asked.temperature == 0 else (logits - logits.amax()) / asked.temperature  # [1, V]
-        kept = (
-            keep_top_k(kept, 1 if asked.temperature == 0 else asked.top_k)
-            if asked.top_k or not asked.temperature
-            else kept
-        )
-        kept = keep_top_p(kept, asked.top_p) if asked.top_p < 1 else kept
-        plain, drawn = logits.softmax(-1)[0], kept.softmax(-1)[0]
-        p, best = plain.topk(min(asked.show, len(plain)))
-    text, end = model.continuation_decoder(ids), model.special.end
-    pieces = tokenizer.pieces(best.tolist())
-    told = zip(best.tolist(), pieces, p.tolist(), drawn[best].tolist(), strict=True)
+            raise ModelError
+        probabilities, kept = logits.softmax(-1)[0], _apply_sampling(logits, params).softmax(-1)[0]  # [V]
+        top, top_ids = probabilities.topk(min(params.show, len(probabilities)))
+    text_after, end_ids = model.continuation_decoder(ids), model.special.end
+    pieces = tokenizer.pieces(top_ids.tolist())
+    rows = zip(top_ids.tolist(), pieces, top.tolist(), kept[top_ids].tolist(), strict=True)
     tokens = [
-        Likely(id=id_, text="" if id_ in end else text([id_]), token=piece, end=id_ in end, p=p, kept_p=kept_p)
-        for id_, piece, p, kept_p in told
+        TokenProbability(
+            id=id_,
+            text="" if id_ in end_ids else text_after([id_]),
+            token=piece,
+            end=id_ in end_ids,
+            p=p,
+            kept_p=kept_p,
+        )
+        for id_, piece, p, kept_p in rows
     ]
-    return Distribution(
-        model=served.name, tokens=tokens, text_tokens=[readable(each) for each in tokenizer.pieces(ids)]
-    )
+    text_tokens = [readable(piece) for piece in tokenizer.pieces(ids)]
+    return NextTokenResponse(model=served.name, tokens=tokens, text_tokens=text_tokens)
+
+
+def _apply_sampling(logits: Float[Tensor, "1 V"], params: NextTokenRequest) -> Float[Tensor, "1 V"]:
+    """The logits with temperature, top_k and top_p applied. Temperature 0 keeps only the best token."""
+    if params.temperature == 0:
+        kept, top_k = logits, 1
+    else:
+        kept, top_k = (logits - logits.amax()) / params.temperature, params.top_k
+    if top_k:
+        kept = keep_top_k(kept, top_k)
+    return keep_top_p(kept, params.top_p) if params.top_p < 1 else kept

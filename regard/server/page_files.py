@@ -1,4 +1,4 @@
-"""The page's files: a fixed list, read once; nothing is ever sought on the disk by what a client says."""
+"""The page's static files: a fixed set that is read at startup. A request never causes a file to be opened."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -7,11 +7,10 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-import regard.page
-from regard.server.http_errors import Refusal, described
+from regard.page import PAGE_FOLDER
+from regard.server.http_errors import HttpError, error_responses
 
-FOLDER = Path(regard.page.__file__).parent
-TYPES = {
+CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -20,55 +19,60 @@ TYPES = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-INDEX = "index.html"
-NO_PAGE = b"The page is not part of this copy of Regard. The APIs are here: /openapi.json describes them.\n"
+INDEX_NAME = "index.html"
+ICON_NAMES = ("favicon.ico", "favicon.svg", "icon.svg")
+NO_PAGE = b"This installation of Regard does not include the page. /openapi.json describes the APIs.\n"
 
 
 @dataclass(frozen=True)
-class File:
-    """A file as it is sent."""
+class StaticFile:
+    """A file of the page."""
 
     content: bytes
-    type: str
-    tag: str
-    """Weak, because the file is the same whether it is sent compressed or not."""
+    content_type: str
+    etag: str
+    """The ETag. It is weak because the file may be sent compressed or not."""
 
 
-def files(folder: Path = FOLDER) -> dict[str, File]:
-    """The files of the page by their names."""
-    found = {}
+def read_files(folder: Path = PAGE_FOLDER) -> dict[str, StaticFile]:
+    """The files of the page by name."""
+    files = {}
     for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix in TYPES:
+        if path.is_file() and path.suffix in CONTENT_TYPES:
             content = path.read_bytes()
-            found[path.name] = File(content, TYPES[path.suffix], f'W/"{sha256(content).hexdigest()[:32]}"')
-    return found
+            files[path.name] = StaticFile(
+                content, CONTENT_TYPES[path.suffix], f'W/"{sha256(content).hexdigest()[:32]}"'
+            )
+    return files
 
 
-def routes(folder: Path = FOLDER) -> APIRouter:
-    """The router of the page; it is no part of the APIs that OpenAPI describes."""
-    router = APIRouter(include_in_schema=False, responses=described("/"))
-    known = files(folder)
+def routes(folder: Path = PAGE_FOLDER) -> APIRouter:
+    """The router of the page's files. They are not part of the OpenAPI document."""
+    router = APIRouter(include_in_schema=False, responses=error_responses("/"))
+    files = read_files(folder)
 
     @router.get("/")
     async def index(request: Request) -> Response:
-        return _sent(known[INDEX], request) if INDEX in known else Response(NO_PAGE, media_type="text/plain")
+        if INDEX_NAME not in files:
+            return Response(NO_PAGE, media_type="text/plain")
+        return _file_response(files[INDEX_NAME], request)
 
     @router.get("/page/{name}")
-    async def file(name: str, request: Request) -> Response:
-        if name not in known:
-            raise Refusal(404, "the page has no such file")
-        return _sent(known[name], request)
+    async def page_file(name: str, request: Request) -> Response:
+        if name not in files:
+            raise HttpError(404, "the page has no such file")
+        return _file_response(files[name], request)
 
     @router.get("/favicon.ico")
     async def icon(request: Request) -> Response:
-        name = next((each for each in ("favicon.ico", "favicon.svg", "icon.svg") if each in known), None)
-        return Response(status_code=204) if name is None else _sent(known[name], request)
+        name = next((name for name in ICON_NAMES if name in files), None)
+        return Response(status_code=204) if name is None else _file_response(files[name], request)
 
     return router
 
 
-def _sent(file: File, request: Request) -> Response:
-    headers = {"etag": file.tag, "cache-control": "no-cache"}
-    if file.tag in map(str.strip, request.headers.get("if-none-match", "").split(",")):
+def _file_response(file: StaticFile, request: Request) -> Response:
+    headers = {"etag": file.etag, "cache-control": "no-cache"}
+    if file.etag in map(str.strip, request.headers.get("if-none-match", "").split(",")):
         return Response(status_code=304, headers=headers)
-    return Response(file.content, media_type=file.type, headers=headers)
+    return Response(file.content, media_type=file.content_type, headers=headers)

@@ -1,7 +1,8 @@
-"""Keys and values of texts whose next token was asked for: a text that grows by a token costs one token.
+"""The prefix cache: keys and values of texts whose next token was requested.
 
-The Write view asks for the next token after each one that was added. Texts are recognised by their ids, so that no
-client needs a session; the least recently used are forgotten when they take more memory than they may.
+The Write view requests the next token after each token that is added, so a longer text reuses the cache of the shorter
+one and only the new tokens are computed. Texts are matched by their token ids, so clients need no session. The least
+recently used texts are evicted when the cache exceeds its limit.
 
 Dimensions: V outputs.
 """
@@ -16,76 +17,87 @@ from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import PREFILL_TOKENS
 from regard.model.cache import Cache, Room
 from regard.model.transformer import Decoder
-from regard.server import limits as bounds
+from regard.server import limits
 
-GROWTH = 64
-"""A cache has room for up to this many tokens more than its text, so that it need not grow with every one."""
+EXTRA_CACHE_TOKENS = 64
+"""Number of tokens for which a new cache has room beyond its text, so that it is not reallocated for every token."""
 
 
-class Prefix:
-    """A text's ids, and the cache that holds their keys and values."""
+class CachedPrefix:
+    """The token ids of a text, and the cache with their keys and values."""
 
     def __init__(self, ids: Sequence[int], cache: Cache) -> None:
         self.ids, self.cache = list(ids), cache
 
     @property
-    def size(self) -> int:
-        """Bytes that it takes."""
-        return sum(each.nbytes for room in self.cache.own for each in room)
+    def nbytes(self) -> int:
+        """Size of the cache in bytes."""
+        return sum(tensor.nbytes for room in self.cache.own for tensor in room)
 
-    def shared(self, ids: Sequence[int]) -> int:
-        """How many of the first ids are the same."""
+    def common_length(self, ids: Sequence[int]) -> int:
+        """Length of the common prefix with these ids."""
         pairs = zip(self.ids, ids, strict=False)
         return next((i for i, (mine, other) in enumerate(pairs) if mine != other), min(len(self.ids), len(ids)))
 
 
-class Prefixes:
-    """The texts of one network. Used by its engine's thread only."""
+class PrefixCache:
+    """The cached texts of one network. Used only by the thread of the model's engine."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = bounds.PREFIX_BYTES if limit is None else limit
-        """Bytes that all texts may take together; the last one is kept whatever it takes."""
-        self.kept: list[Prefix] = []
-        """Most recently used last."""
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.max_bytes = limits.PREFIX_CACHE_BYTES if max_bytes is None else max_bytes
+        """Maximum size of all caches. The most recent one is kept even if it is larger."""
+        self.entries: list[CachedPrefix] = []
+        """Cached texts, the most recently used last."""
         self.tokens_read = 0
-        """Tokens that went through the network so far."""
+        """Number of tokens that the network has processed."""
 
     @torch.inference_mode()
     def next_logits(self, network: Decoder, ids: Sequence[int]) -> Float[Tensor, " V"]:
-        """Logits of the token after these ids. A request that is cancelled keeps what it has read so far."""
+        """The logits of the token after these ids. A cancelled request keeps the tokens it has processed."""
         device = network.device
-        prefix, known = self._prefix(network, ids)
+        entry, known = self._take_entry(network, ids)
         try:
             for begin in range(known, len(ids), PREFILL_TOKENS):
                 raise_if_cancelled()
                 end = min(begin + PREFILL_TOKENS, len(ids))
                 tokens = torch.tensor([ids[begin:end]], device=device)
                 positions = torch.arange(begin, end, device=device)[None]
-                hidden = network.extend(tokens, positions, prefix.cache.upto(end))
+                hidden = network.extend(tokens, positions, entry.cache.upto(end))
                 self.tokens_read += end - begin
                 known = end
         finally:
-            prefix.ids = list(ids[:known])
-            self.kept.append(prefix)
+            entry.ids = list(ids[:known])
+            self.entries.append(entry)
         return network.head(hidden[:, -1:])[0, -1]
 
-    def _prefix(self, network: Decoder, ids: Sequence[int]) -> tuple[Prefix, int]:
-        """A cache with room for these ids, and how many of them it holds; the last is always read again."""
-        shared = [(min(each.shared(ids), len(ids) - 1), -len(each.ids), i) for i, each in enumerate(self.kept)]
-        known, _, which = max(shared, default=(0, 0, None))  # of those that share as much, the shortest
-        best = None if which is None else self.kept[which]
-        if best is not None and 2 * known >= len(best.ids):  # the same text, longer or cut: the cache goes on with it
-            self.kept.remove(best)
+    def _take_entry(self, network: Decoder, ids: Sequence[int]) -> tuple[CachedPrefix, int]:
+        """An entry with room for these ids, and how many of them it holds. The last id is always processed again."""
+        best, known = self._longest_match(ids)
+        if best is not None and 2 * known >= len(best.ids):  # the same text, extended or cut: continue with its cache
+            self.entries.remove(best)
             if len(ids) <= best.cache.length:
                 return best, known
-        wanted = len(ids) + GROWTH
-        while self.kept and sum(each.size for each in self.kept) + _bytes_per_token(network) * wanted > self.limit:
-            self.kept.pop(0)
-        cache = network.start(1, wanted)
+        capacity = len(ids) + EXTRA_CACHE_TOKENS
+        self._evict(_bytes_per_token(network) * capacity)
+        cache = network.start(1, capacity)
         if best is not None:
             for old, new in zip(best.cache.own, cache.own, strict=True):
                 _copy(old, new, known)
-        return Prefix(ids, cache), known
+        return CachedPrefix(ids, cache), known
+
+    def _longest_match(self, ids: Sequence[int]) -> tuple[CachedPrefix | None, int]:
+        """The entry with the longest common prefix and its length. Among several, the shortest text."""
+        lengths = [
+            (min(entry.common_length(ids), len(ids) - 1), -len(entry.ids), index)
+            for index, entry in enumerate(self.entries)
+        ]
+        known, _, index = max(lengths, default=(0, 0, None))
+        return (None if index is None else self.entries[index]), known
+
+    def _evict(self, needed_bytes: int) -> None:
+        """Drop the least recently used entries until there is room for this many bytes."""
+        while self.entries and sum(entry.nbytes for entry in self.entries) + needed_bytes > self.max_bytes:
+            self.entries.pop(0)
 
 
 def _bytes_per_token(network: Decoder) -> int:

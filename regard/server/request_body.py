@@ -1,4 +1,4 @@
-"""Bodies to requests: JSON or a form, with suspicion, and held against a shape that bounds everything."""
+"""Parses request bodies, JSON or forms, and validates them against a schema."""
 
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -11,112 +11,117 @@ from pydantic import BaseModel, BeforeValidator, Strict, ValidationError
 
 from regard.errors import RegardError
 from regard.formatting import shorten
-from regard.server.http_errors import Refusal
-from regard.server.limits import CHARACTERS
+from regard.server.http_errors import HttpError
+from regard.server.limits import MAX_REQUEST_CHARACTERS
 from regard.untrusted_files import parse_json
 
-Shape = TypeVar("Shape", bound=BaseModel)
-JSON, FORM, PARTS = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-FIELDS = 100
-"""of a form"""
+RequestModel = TypeVar("RequestModel", bound=BaseModel)
+JSON_TYPE = "application/json"
+URLENCODED_TYPE = "application/x-www-form-urlencoded"
+MULTIPART_TYPE = "multipart/form-data"
+MAX_FORM_FIELDS = 100
+"""Maximum number of fields in a form."""
+MAX_REPORTED_ERRORS = 3
+"""Maximum number of validation errors in an error message."""
 
 
-def _no_truth(value: object) -> object:
+def _reject_boolean(value: object) -> object:
     if isinstance(value, bool):
-        raise RegardError("a number is wanted, and this is true or false")
+        raise RegardError("expected a number, not true or false")
     return value
 
 
-NUMBER = BeforeValidator(_no_truth)
-"""what is meant as a number, be it in a form's text; true is none"""
+NOT_BOOLEAN = BeforeValidator(_reject_boolean)
+"""Annotation of a number that may also be the text of a form field. Booleans are rejected."""
 
 
-def _whole(value: object) -> object:
+def _integral_float_to_int(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WHOLE = Strict(), BeforeValidator(_whole)
-"""an integer as JSON means it: 5.0 is one, "5" and true are not; to stand behind a field's bounds, or the schema would
-not tell them"""
+JSON_INTEGER = Strict(), BeforeValidator(_integral_float_to_int)
+"""Annotations of a JSON integer: 5.0 is one, "5" and true are not. They must follow a field's bounds, or the bounds
+would be missing from the schema."""
 
 
-async def read(request: Request, shape: type[Shape], forms: bool = False) -> Shape:
-    """The body as this shape; a Refusal that says what is wrong with it."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+async def parse_request(request: Request, model: type[RequestModel], allow_forms: bool = False) -> RequestModel:
+    """The validated body. An HttpError that says what is wrong if it is invalid."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
-    if kind == JSON:
-        told = _json(body)
-    elif forms and kind == FORM:
-        told = _form(body)
-    elif forms and kind == PARTS:
-        told = _parts(request.headers["content-type"], body)
+    if content_type == JSON_TYPE:
+        fields = _parse_json(body)
+    elif allow_forms and content_type == URLENCODED_TYPE:
+        fields = _parse_urlencoded(body)
+    elif allow_forms and content_type == MULTIPART_TYPE:
+        fields = _parse_multipart(request.headers["content-type"], body)
     else:
-        wanted = f"{JSON}, or a form" if forms else JSON
-        raise Refusal(415, f"the body must be {wanted}, and its Content-Type says {shorten(kind, 100) or 'nothing'}")
-    return checked(shape, told)
+        supported = f"{JSON_TYPE} or a form" if allow_forms else JSON_TYPE
+        actual = f"not {shorten(content_type, 100)}" if content_type else "and it is missing"
+        raise HttpError(415, f"the Content-Type must be {supported}, {actual}")
+    return _validate(model, fields)
 
 
-def checked(shape: type[Shape], told: dict[str, Any]) -> Shape:
-    """These names and values as a shape."""
+def _validate(model: type[RequestModel], fields: dict[str, Any]) -> RequestModel:
     try:
-        return shape.model_validate(told)
+        return model.model_validate(fields)
     except ValidationError as error:
-        raise Refusal(400, "; ".join(_sentence(each) for each in error.errors(include_url=False)[:3])) from None
+        errors = error.errors(include_url=False)[:MAX_REPORTED_ERRORS]
+        raise HttpError(400, "; ".join(map(_describe_error, errors))) from None
 
 
-def _sentence(error: Any) -> str:
-    """Where and what; never the value itself, which is a stranger's."""
-    place = ".".join(str(part) for part in error["loc"][:3])
-    return shorten(f"{place}: {error['msg']}" if place else str(error["msg"]))
+def _describe_error(error: Any) -> str:
+    """The field and the problem, without the value, which is untrusted."""
+    field = ".".join(str(part) for part in error["loc"][:3])
+    return shorten(f"{field}: {error['msg']}" if field else str(error["msg"]))
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _parse_json(body: bytes) -> dict[str, Any]:
     try:
         return parse_json(body, Path("the body"))
-    except ValueError as error:
-        raise Refusal(400, shorten(str(error))) from None
+    except RegardError as error:
+        raise HttpError(400, shorten(str(error))) from None
 
 
-def _form(body: bytes) -> dict[str, Any]:
+def _parse_urlencoded(body: bytes) -> dict[str, Any]:
     try:
-        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS)
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
     except ValueError:
-        raise Refusal(400, "the form is not as forms are: at most 100 fields, escaped UTF-8") from None
-    return _gathered(pairs)
+        raise HttpError(400, f"the form is invalid: send at most {MAX_FORM_FIELDS} fields in UTF-8") from None
+    return _collect_fields(pairs)
 
 
-def _parts(content_type: str, body: bytes) -> dict[str, Any]:
-    """The fields of a multipart form."""
+def _parse_multipart(content_type: str, body: bytes) -> dict[str, Any]:
     head = f"content-type: {content_type}\r\n\r\n".encode("latin-1", "replace")
     try:
         parts = list(BytesParser(policy=HTTP).parsebytes(head + body).iter_parts())
-        if len(parts) > FIELDS:
+        if len(parts) > MAX_FORM_FIELDS:
             raise ValueError
-        named = [
+        fields = [
             (part.get_param("name", header="content-disposition"), part.get_payload(decode=True)) for part in parts
         ]
-        return _gathered([(str(name), content.decode()) for name, content in named])  # type: ignore[union-attr]
-    except Exception:  # the library raises all kinds of them
-        raise Refusal(400, "the form's parts cannot be told from each other: at most 100, in UTF-8") from None
+        return _collect_fields([(str(name), content.decode()) for name, content in fields])  # type: ignore[union-attr]
+    except Exception:  # the email library raises many kinds of exceptions for malformed input
+        raise HttpError(400, f"the multipart form is invalid: send at most {MAX_FORM_FIELDS} parts in UTF-8") from None
 
 
-def _gathered(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Each name's value, or all of them where it comes more than once."""
-    found: dict[str, Any] = {}
+def _collect_fields(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Each field's value, or the list of its values if it occurs more than once."""
+    values: dict[str, list[str]] = {}
     for name, value in pairs:
-        found[name] = (
-            value if name not in found else [*([found[name]] if isinstance(found[name], str) else found[name]), value]
-        )
-    return found
+        values.setdefault(name, []).append(value)
+    return {name: several[0] if len(several) == 1 else several for name, several in values.items()}
 
 
 def check_length(texts: list[str]) -> None:
-    """A Refusal if the texts have too many characters in all."""
-    if (count := sum(map(len, texts))) > CHARACTERS:
-        raise Refusal(400, f"{count:,} characters are too many: {CHARACTERS:,} are the most of one request")
+    """An HttpError if the texts are too long in total."""
+    if (count := sum(map(len, texts))) > MAX_REQUEST_CHARACTERS:
+        raise HttpError(400, f"the request has {count:,} characters; the maximum is {MAX_REQUEST_CHARACTERS:,}")
 
 
-def described(schema: dict[str, Any], as_form: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A body of this schema in OpenAPI's words; and of another, if it may be a form."""
-    kinds = {JSON: schema} | ({} if as_form is None else {FORM: as_form, PARTS: as_form})
-    return {"requestBody": {"required": True, "content": {kind: {"schema": each} for kind, each in kinds.items()}}}
+def request_schema(schema: dict[str, Any], form_schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The OpenAPI description of a JSON body, and of a form if the API accepts one."""
+    schemas = {JSON_TYPE: schema}
+    if form_schema is not None:
+        schemas |= {URLENCODED_TYPE: form_schema, MULTIPART_TYPE: form_schema}
+    content = {content_type: {"schema": schema} for content_type, schema in schemas.items()}
+    return {"requestBody": {"required": True, "content": content}}

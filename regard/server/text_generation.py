@@ -1,4 +1,4 @@
-"""Prompts to text, token by token, many at once."""
+"""Token-by-token generation for several prompts at once."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,48 +11,53 @@ from regard.decoding.text_model import Model
 from regard.decoding.text_stream import Telling
 from regard.model.transformer import Decoder
 
+MIN_LOG_PROB = -9999.0
+"""Log-probability reported for a token of probability zero: JSON has no infinity."""
+
 
 @dataclass(frozen=True)
-class Prompt:
-    """What to go on from, the seed that draws, and the most tokens to be said."""
+class GenerationPrompt:
+    """A prompt's token ids, its sampling seed, and the maximum number of tokens to generate."""
 
     ids: Sequence[int]
     seed: int
-    limit: int
+    max_tokens: int
 
 
 @dataclass(frozen=True)
-class Written:
-    """One more token of a prompt's continuation."""
+class GeneratedToken:
+    """The next token generated for a prompt."""
 
-    row: int
-    """which of the prompts"""
+    prompt_index: int
     text: str
-    """what has become certain with it: none, or more than its own"""
+    """Text that became certain with this token: possibly none, or text of earlier tokens as well."""
     token: str
     log_prob: float
-    reason: Reason | None
-    """why it is the last one, if it is"""
+    finish_reason: Reason | None
+    """Why this is the prompt's last token, or None if it is not."""
 
-    def of(self, row: int) -> "Written":
-        """The same of another row."""
-        return replace(self, row=row)
+    def for_prompt(self, index: int) -> "GeneratedToken":
+        """The same token with another prompt index."""
+        return replace(self, prompt_index=index)
 
 
-def write(model: Model, prompts: Sequence[Prompt], options: Decoding) -> Iterator[list[Written]]:
-    """One more token of each prompt's continuation at a time."""
+def generate_tokens(
+    model: Model, prompts: Sequence[GenerationPrompt], options: Decoding
+) -> Iterator[list[GeneratedToken]]:
+    """Generate for all prompts together. Each step yields one token for every prompt that is not finished."""
     assert isinstance(model.network, Decoder)
     tokenizer = model.require_tokenizer()
-    tellings = [Telling(model.continuation_decoder(prompt.ids), options.stop) for prompt in prompts]
+    texts = [Telling(model.continuation_decoder(prompt.ids), options.stop) for prompt in prompts]
     rows = [list(prompt.ids) for prompt in prompts]
-    seeds, limits = [prompt.seed for prompt in prompts], [prompt.limit for prompt in prompts]
-    for said in stream_all(model.network, model.special, rows, options, seeds, limits, tokenizer.decode):
-        pieces = []
-        for each in said:
-            telling = tellings[each.sentence]
-            text = "" if each.reason == "end" else telling.add(each.token)
-            text += "" if each.reason is None or telling.stopped else telling.end()
-            token = "" if each.reason == "end" else tokenizer.pieces([each.token])[0]
-            log_prob = each.log_prob if math.isfinite(each.log_prob) else -9999.0
-            pieces.append(Written(each.sentence, text, token, log_prob, each.reason))
-        yield pieces
+    seeds, limits = [prompt.seed for prompt in prompts], [prompt.max_tokens for prompt in prompts]
+    for step in stream_all(model.network, model.special, rows, options, seeds, limits, tokenizer.decode):
+        generated = []
+        for sampled in step:
+            text_so_far = texts[sampled.sentence]
+            is_end = sampled.reason == "end"
+            text = "" if is_end else text_so_far.add(sampled.token)
+            text += "" if sampled.reason is None or text_so_far.stopped else text_so_far.end()
+            token = "" if is_end else tokenizer.pieces([sampled.token])[0]
+            log_prob = sampled.log_prob if math.isfinite(sampled.log_prob) else MIN_LOG_PROB
+            generated.append(GeneratedToken(sampled.sentence, text, token, log_prob, sampled.reason))
+        yield generated

@@ -33,7 +33,7 @@ from regard.decoding.text_model import Model
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.model.watch import watch
-from regard.page import frame, page
+from regard.page import attention_frame, attention_page
 from regard.plots.attention_view import WHAT, show_attention
 from regard.plots.figures import attention_figure, attention_png
 from regard.plots.heat_map import colour, heat_map
@@ -445,8 +445,8 @@ def test_what_cannot_be_seen_is_refused() -> None:
     with pytest.raises(ValueError, match="2 × 500 tokens are too many"):
         attention_png(Attention("m", "s", None, {"encoder": many}))
     told = {"model": "m", "source": "s", "maps": [{"weights": [[[[0.1] * 3000] * 2000]]}]}
-    with pytest.raises(ValueError, match="6,000,000 weights are too many"):
-        page(told)
+    with pytest.raises(ValueError, match="6,000,000 weights; the maximum for a page is"):
+        attention_page(told)
 
 
 # The command.
@@ -561,7 +561,7 @@ class Look:
 @pytest.fixture
 def look(browser: Any, looked: Attention, tmp_path: Path) -> Iterator[Look]:
     path = tmp_path / "look.html"
-    path.write_text(page(looked.to_json()), encoding="utf-8")
+    path.write_text(attention_page(looked.to_json()), encoding="utf-8")
     opened = Look(browser, path)
     yield opened
     opened.close()
@@ -698,7 +698,7 @@ def test_it_fits_phone_and_projector_by_day_and_night(
     browser: Any, tmp_path: Path, scheme: str, width: int, tokens: int
 ) -> None:
     path = tmp_path / "look.html"
-    path.write_text(page(made([f"unbreakably{i}" for i in range(tokens)], 3, 8).to_json()), encoding="utf-8")
+    path.write_text(attention_page(made([f"unbreakably{i}" for i in range(tokens)], 3, 8).to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": width, "height": 800}, color_scheme=scheme)
     for index in (0, 1):
         opened.page.locator(".look-queries button").nth(index).click()
@@ -714,7 +714,7 @@ def test_it_fits_phone_and_projector_by_day_and_night(
 def test_short_sentences_have_whole_labels_and_numbers(browser: Any, tmp_path: Path, width: int) -> None:
     path = tmp_path / "look.html"
     words = ["<pad>", "The", "cat", "is", "sleeping", "</s>"]
-    path.write_text(page(made(words, 3, 4).to_json()), encoding="utf-8")
+    path.write_text(attention_page(made(words, 3, 4).to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": width, "height": 800})
     cut = "[...document.querySelectorAll('.look-token')].filter(e => e.scrollWidth > e.clientWidth).length"
     assert opened.page.evaluate(cut) == 0
@@ -749,7 +749,7 @@ def test_it_follows_a_change_of_theme(look: Look) -> None:
 @needs_browser
 def test_a_finger_is_enough(browser: Any, looked: Attention, tmp_path: Path) -> None:
     path = tmp_path / "look.html"
-    path.write_text(page(looked.to_json()), encoding="utf-8")
+    path.write_text(attention_page(looked.to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": 360, "height": 700}, has_touch=True, is_mobile=True)
     opened.page.get_by_role("button", name="layer 0, head 1", exact=True).tap()
     token = opened.page.locator(".look-queries button").nth(2)
@@ -764,7 +764,9 @@ def test_a_finger_is_enough(browser: Any, looked: Attention, tmp_path: Path) -> 
 @needs_browser
 def test_it_opens_what_it_is_told_to(browser: Any, looked: Attention, tmp_path: Path) -> None:
     path = tmp_path / "look.html"
-    path.write_text(page({**looked.only("decoder").to_json(), "open": {"layer": 0, "head": None}}), encoding="utf-8")
+    path.write_text(
+        attention_page({**looked.only("decoder").to_json(), "open": {"layer": 0, "head": None}}), encoding="utf-8"
+    )
     opened = Look(browser, path)
     assert opened.page.locator("h2").nth(1).text_content() == "Layer 0, mean of its heads"
     assert opened.page.locator("input").count() == 0  # one kind: nothing to choose
@@ -788,7 +790,7 @@ def test_a_notebook_shows_the_same_in_a_frame(browser: Any, looked: Attention, t
 
 
 def test_the_frame_is_one_element_and_shut_in() -> None:
-    framed = frame(made(HOSTILE).to_json())
+    framed = attention_frame(made(HOSTILE).to_json())
     assert framed.count("<") == 2  # it, and its end
     assert 'sandbox="allow-scripts"' in framed
     inner = re.search(r'srcdoc="([^"]*)"', framed)
@@ -797,7 +799,7 @@ def test_the_frame_is_one_element_and_shut_in() -> None:
 
 
 def test_the_page_fetches_nothing() -> None:
-    text = page(made(["a", "b"]).to_json())
+    text = attention_page(made(["a", "b"]).to_json())
     assert not re.findall(r"https?://|@import|url\(|fetch\(|XMLHttp", text)
     assert "innerHTML" not in text
     assert re.search(r"default-src 'none'", text)

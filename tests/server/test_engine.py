@@ -25,12 +25,11 @@ from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation, Translator
 from regard.evaluation.sliding_window import score_texts
-from regard.server import limits as bounds
-from regard.server import memory_release as memory
-from regard.server.engine import MAX_DEATHS, Engine
-from regard.server.http_errors import Refusal
-from regard.server.model_registry import Served, shelf
-from regard.server.page_api import json_of, looked
+from regard.server import limits, memory_release
+from regard.server.engine import MAX_THREAD_FAILURES, Engine
+from regard.server.http_errors import HttpError
+from regard.server.model_registry import ServedModel, build_registry
+from regard.server.page_api import attention_data, to_json
 from tests.support.serving import language_model, running
 
 
@@ -128,7 +127,7 @@ def story(told: Callable[[Engine], Awaitable[None]], model: Model, **options: An
         try:
             await told(engine)
         finally:
-            engine.end()
+            engine.stop()
             await asyncio.to_thread(engine.join)
             assert not engine._thread.is_alive()
 
@@ -150,13 +149,13 @@ def test_leaving_and_the_deadline_stop_the_work(recorded: bool) -> None:
 
     async def told(engine: Engine) -> None:
         asked = asyncio.create_task(engine.translate(["Le chat dort."], Decoding(beam=2, max_tokens=100_000)))
-        await until(lambda: bool(engine._at_work))
+        await until(lambda: bool(engine._running))
         asked.cancel()
-        await until(lambda: not engine._at_work)
-        engine.deadline = 0.2
-        with pytest.raises(Refusal, match="took longer"):
+        await until(lambda: not engine._running)
+        engine.timeout_seconds = 0.2
+        with pytest.raises(HttpError, match="took longer"):
             await engine.translate(["Le chat dort."], Decoding(beam=2, max_tokens=100_000))
-        await until(lambda: not engine._at_work)
+        await until(lambda: not engine._running)
 
     story(told, model)
 
@@ -172,7 +171,7 @@ def panicking(model: Model) -> Model:
 def test_a_panic_of_the_tokenizer_is_one_requests_refusal(capfd: pytest.CaptureFixture[str]) -> None:
     bad = "x" * 30
     models = {"translator": panicking(endless()), "writer": panicking(language_model())}
-    with running(shelf(models, "float32")) as server:
+    with running(build_registry(models, "float32")) as server:
         for path, asked in {
             "/api/translate": {"text": bad},
             "/api/attend": {"source": bad, "model": "translator"},
@@ -200,7 +199,7 @@ def test_what_a_request_raises_ends_no_thread(petit: Model) -> None:
     async def told(engine: Engine) -> None:
         thread = engine._thread
         for error in (Panic("a panic"), SystemExit(1), KeyboardInterrupt(), MemoryError(), RecursionError()):
-            with pytest.raises(Refusal, match="something went wrong") as refused:
+            with pytest.raises(HttpError, match="internal server error") as refused:
                 await engine.call(1, partial(_raise, error))
             assert refused.value.status == 500
         (found,) = await engine.translate(["Le chat dort."], Decoding())
@@ -213,7 +212,7 @@ def test_what_a_request_raises_ends_no_thread(petit: Model) -> None:
 
 def test_a_thread_that_ends_is_replaced(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     async def told(engine: Engine) -> None:
-        first, whole, dying = engine._thread, engine._call, 1
+        first, whole, dying = engine._thread, engine._run_function, 1
 
         def call(job: Any) -> None:
             nonlocal dying
@@ -222,19 +221,19 @@ def test_a_thread_that_ends_is_replaced(petit: Model, monkeypatch: pytest.Monkey
                 raise Panic("outside of what is caught")
             whole(job)
 
-        monkeypatch.setattr(engine, "_call", call)
+        monkeypatch.setattr(engine, "_run_function", call)
         waiting = [asyncio.create_task(engine.call(1, lambda: "answered")) for _ in range(2)]
-        with pytest.raises(Refusal, match="something went wrong"):
+        with pytest.raises(HttpError, match="internal server error"):
             await waiting[0]
         assert await waiting[1] == "answered"  # it had not begun
         assert engine._thread is not first
         assert engine.state == "ok"
-        dying = MAX_DEATHS + 1
+        dying = MAX_THREAD_FAILURES + 1
         for _ in range(dying):
-            with pytest.raises(Refusal, match="something went wrong"):
+            with pytest.raises(HttpError, match="internal server error"):
                 await engine.call(1, lambda: "answered")
         assert str(engine.state) == "failed"
-        with pytest.raises(Refusal, match="cannot serve requests: its thread has failed") as refused:  # and at once
+        with pytest.raises(HttpError, match="cannot serve requests: its thread has failed") as refused:  # and at once
             await engine.call(1, lambda: "answered")
         assert refused.value.status == 503
 
@@ -243,11 +242,11 @@ def test_a_thread_that_ends_is_replaced(petit: Model, monkeypatch: pytest.Monkey
 
 def test_health_tells_of_a_thread_that_is_stuck() -> None:
     model, go_on = language_model(), threading.Event()
-    with running(shelf({"noise": model}, "float32")) as server:
-        engine = server.shelf.by_name["noise"].engine
-        engine.deadline = 0.3
+    with running(build_registry({"noise": model}, "float32")) as server:
+        engine = server.registry.by_name["noise"].engine
+        engine.timeout_seconds = 0.3
         stuck = asyncio.run_coroutine_threadsafe(engine.call(1, partial(go_on.wait, 20)), engine._loop)  # type: ignore[arg-type]
-        with pytest.raises(Refusal, match="took longer"):
+        with pytest.raises(HttpError, match="took longer"):
             stuck.result(20)
         time.sleep(0.1)
         told = {"status": "failing", "models": {"noise": "stalled"}, "queued": 0}
@@ -268,8 +267,8 @@ def test_looking_into_a_model_asks_too() -> None:
                 model.attend("Le chat dort.", "Le chat.")
 
 
-def served(model: Model) -> Served:
-    return shelf({"it": model}, "float32").by_name["it"]
+def served(model: Model) -> ServedModel:
+    return build_registry({"it": model}, "float32").by_name["it"]
 
 
 def passes(model: Model) -> list[int]:
@@ -285,8 +284,8 @@ def test_too_much_to_show_is_refused_before_any_work() -> None:
     fr_en = regard.load("fr-en")
     counted, it = passes(fr_en), served(fr_en)
     for source, target in (("1234567890" * 24, None), ("1" * 200, "2" * 200)):
-        with pytest.raises(Refusal, match=r"tokens, and an answer holds at most 1,000,000 weights.*shorten") as refused:
-            looked(it, source, target)
+        with pytest.raises(HttpError, match=r"tokens; .* at most 1,000,000 attention weights.*shorten") as refused:
+            attention_data(it, source, target)
         assert refused.value.status == 400
     assert counted == []
 
@@ -294,36 +293,36 @@ def test_too_much_to_show_is_refused_before_any_work() -> None:
 def test_a_translation_is_no_longer_than_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound holds by the length of what is decoded: a source is not refused for what it might become."""
     model = endless()
-    monkeypatch.setattr(bounds, "WEIGHTS", 10_000)
-    found = looked(served(model), "7" * 39, None)
+    monkeypatch.setattr(limits, "MAX_ATTENTION_WEIGHTS", 10_000)
+    found = attention_data(served(model), "7" * 39, None)
     (source,) = {len(each["keys"]) for each in found["maps"] if each["kind"] == "encoder"}
     assert source == 39
     assert source <= len(found["steps"]) < 2 * source + 10  # cut short
     numbers = sum(len(row) for each in found["maps"] for layer in each["weights"] for head in layer for row in head)
     assert 9_000 < numbers <= 10_000
-    with pytest.raises(Refusal, match=r"the text has 60 tokens.* about 40 tokens and as many of its translation"):
-        looked(served(model), "7" * 60, None)
+    with pytest.raises(HttpError, match=r"the text has 60 tokens.* about 40 tokens and as many of its translation"):
+        attention_data(served(model), "7" * 60, None)
 
 
 def test_a_language_models_sentence_is_counted_as_it_is() -> None:
     """54 tokens in 30 layers of 9 heads, as SmolLM2 has: 787,320 weights."""
     model = endless("decoder", layers=30, heads=9, d_model=36, d_ff=8)
     it = served(model)
-    found = looked(it, "7" * 54, None)
+    found = attention_data(it, "7" * 54, None)
     assert len(found["maps"][0]["queries"]) == 54
-    assert len(json_of(found)) < 8 * bounds.WEIGHTS
-    with pytest.raises(Refusal, match=r"the text has 50 \+ 20 tokens.* about 61 tokens"):
-        looked(it, "7" * 50, "7" * 20)
+    assert len(to_json(found)) < 8 * limits.MAX_ATTENTION_WEIGHTS
+    with pytest.raises(HttpError, match=r"the text has 50 \+ 20 tokens.* about 61 tokens"):
+        attention_data(it, "7" * 50, "7" * 20)
 
 
 def test_a_text_is_decoded_once(petit: Model) -> None:
     counted = passes(petit)
-    found = looked(served(petit), "Il ne mange jamais de pommes.", None)
+    found = attention_data(served(petit), "Il ne mange jamais de pommes.", None)
     assert found["target"] == "He never eats apples."
     assert len(counted) == 2  # to translate, and to watch
     model = endless("decoder")
     counted = passes(model)
-    looked(served(model), "Le petit chat", None)
+    attention_data(served(model), "Le petit chat", None)
     assert len(counted) == 1
 
 
@@ -332,11 +331,11 @@ def test_looking_stops_when_nobody_waits(petit: Model) -> None:
     it = served(petit)
     count = Asked(1_000_000)
     with cancellable(count):
-        json_of(looked(it, "Le chat dort.", None))
+        to_json(attention_data(it, "Le chat dort.", None))
     assert count.times > 50
     for most in range(1, count.times, 7):
         with cancellable(Asked(most)), pytest.raises(Cancelled):
-            json_of(looked(it, "Le chat dort.", None))
+            to_json(attention_data(it, "Le chat dort.", None))
 
 
 def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +434,7 @@ print(megabytes() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux")
 def test_ever_new_shapes_take_no_more_memory() -> None:
     """Without a bound, kernels for 500 numbers of rows take 330 MB; with it 40."""
-    environment = {name: value for name, value in os.environ.items() if name not in memory.CACHES}
+    environment = {name: value for name, value in os.environ.items() if name not in memory_release.CACHES}
     command = [sys.executable, "-c", VARIED_SHAPES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2_000:]
@@ -456,12 +455,12 @@ def test_freed_memory_is_given_back(petit: Model, monkeypatch: pytest.MonkeyPatc
         assert engine.state == "ok"
 
     story(told, petit.quick("float32"))
-    memory.release_freed_memory()
+    memory_release.release_freed_memory()
 
 
 def test_a_wide_beam_is_for_shorter_texts(petit: Model) -> None:
     async def told(engine: Engine) -> None:
-        with pytest.raises(Refusal, match=r"10,000 characters with a beam of 16.* is 2,500") as refused:
+        with pytest.raises(HttpError, match=r"10,000 characters with a beam of 16.* is 2,500") as refused:
             await engine.translate(["0" * 5_000] * 2, Decoding(beam=16))
         assert refused.value.status == 400
         assert not engine._busy

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ import pytest
 
 import regard
 from regard.decoding.options import Decoding
-from regard.server import limits as bounds
-from regard.server.connections import Patient
+from regard.errors import ModelError, RegardError
+from regard.server import limits
+from regard.server.connections import TimeoutProtocol
 from regard.server.engine import Engine
-from regard.server.guards import rules
-from regard.server.http_errors import POLICY, Refusal
-from regard.server.model_registry import Shelf, named, shelf
+from regard.server.guards import access_rules
+from regard.server.http_errors import CONTENT_SECURITY_POLICY, HttpError
+from regard.server.model_registry import ModelRegistry, build_registry, parse_model_arguments
 from tests.support.fuzz import requests as fuzzed
 from tests.support.serving import Running, language_model, running
 
@@ -34,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model()}
-    with running(shelf(models, "float32")) as found:
+    with running(build_registry(models, "float32")) as found:
         yield found
 
 
@@ -64,15 +66,15 @@ def test_not_for_pages_from_elsewhere(server: Running) -> None:
 def test_headers_of_every_answer(server: Running) -> None:
     for path in ("/", "/health", "/nothing", "/page/look.js", "/openapi.json"):
         headers = server.whole("GET", path)[2]
-        assert headers["content-security-policy"] == POLICY
+        assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
         assert headers["x-content-type-options"] == "nosniff"
         assert "server" not in headers
-    assert "unsafe" not in POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
 def test_a_token_and_a_page_that_may_ask() -> None:
-    guards = rules("0.0.0.0", ["box.example"], ["https://friend.example"], "sesame")
-    with running(shelf({"noise": language_model()}, "float32"), guards) as server:
+    guards = access_rules("0.0.0.0", ["box.example"], ["https://friend.example"], "sesame")
+    with running(build_registry({"noise": language_model()}, "float32"), guards) as server:
         assert server.whole("GET", "/health")[0] == 200
         assert server.whole("GET", "/health", host="box.example")[0] == 200
         assert server.whole("GET", "/health", host="192.168.1.2:7878")[0] == 200
@@ -91,19 +93,19 @@ def test_a_token_and_a_page_that_may_ask() -> None:
 
 
 def test_what_cannot_be_bound_or_named() -> None:
-    with pytest.raises(ValueError, match="give a token"):
-        rules("0.0.0.0", (), (), None)
+    with pytest.raises(ValueError, match="set a token"):
+        access_rules("0.0.0.0", (), (), None)
     with pytest.raises(ValueError, match="is not a valid origin"):
-        rules("127.0.0.1", (), ["https://a.example/path"], None)
+        access_rules("127.0.0.1", (), ["https://a.example/path"], None)
     with pytest.raises(ValueError, match="two models are called"):
-        named(["a/x", "b/x"])
-    with pytest.raises(ValueError, match="is no name"):
-        named(["<script>=a"])
+        parse_model_arguments(["a/x", "b/x"])
+    with pytest.raises(ValueError, match="is not a valid model name"):
+        parse_model_arguments(["<script>=a"])
 
 
 def test_large_bodies(server: Running) -> None:
     head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    answer = server.raw(head + b"Content-Length: %d\r\n\r\n" % (bounds.BODY + 1))
+    answer = server.raw(head + b"Content-Length: %d\r\n\r\n" % (limits.MAX_BODY_BYTES + 1))
     assert answer.split()[1] == b"413"
     assert b"connection: close" in answer
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
@@ -111,13 +113,13 @@ def test_large_bodies(server: Running) -> None:
         answer = server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * chunks + b"0\r\n\r\n")
         assert answer.split()[1] == b"413"
         assert b"1,000,000 bytes" in answer
-    assert server.whole("POST", "/translate", b" " * 2 * bounds.BODY)[0] == 413
+    assert server.whole("POST", "/translate", b" " * 2 * limits.MAX_BODY_BYTES)[0] == 413
     assert server.ask("GET", "/health")[0] == 200
 
 
 def test_slow_heads_and_bodies_are_cut_off(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "SLOW", 0.5)
-    monkeypatch.setattr(Patient, "slow", 0.5)
+    monkeypatch.setattr(limits, "PROGRESS_SECONDS", 0.5)
+    monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.5)
     begun = time.monotonic()
     assert b" 408 " in server.raw(b"")
     assert b" 408 " in server.raw(b"GET /health HTTP/1.1\r\nHost: loc")
@@ -143,7 +145,7 @@ def test_slow_heads_and_bodies_are_cut_off(server: Running, monkeypatch: pytest.
 
 
 def test_connections_are_bounded(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Patient, "most", 20)
+    monkeypatch.setattr(TimeoutProtocol, "max_connections", 20)
     time.sleep(0.1)
     held = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(20)]
     time.sleep(0.2)
@@ -158,7 +160,7 @@ LONG = "Le petit chat noir dort dans la maison. " * 250
 
 
 def test_a_full_queue_says_when_to_come_again(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "QUEUE_CHARACTERS", 5_000)
+    monkeypatch.setattr(limits, "MAX_QUEUED_CHARACTERS", 5_000)
     found: list[tuple[int, dict[str, str]]] = []
 
     def ask() -> None:
@@ -185,14 +187,14 @@ def test_whoever_leaves_is_forgotten(server: Running) -> None:
     body = b'{"model": "noise", "prompt": "Once", "max_tokens": 1024, "temperature": 0}'
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     request = head + b"Content-Length: %d\r\n\r\n%s"
-    engine = server.shelf.by_name["noise"].engine
+    engine = server.registry.by_name["noise"].engine
     streamed = body[:-1] + b', "stream": true}'
     for sent in (body, streamed):
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
             connection.sendall(request % (len(sent), sent))
-            _until(lambda: bool(engine._walks))
-        _until(lambda: not engine._walks)
-    translator = server.shelf.by_name["petit-fr-en"].engine
+            _until(lambda: bool(engine._generations))
+        _until(lambda: not engine._generations)
+    translator = server.registry.by_name["petit-fr-en"].engine
     sent = b'{"text": "%s", "beam": 4}' % LONG.encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(request.replace(b"/v1/completions", b"/api/translate") % (len(sent), sent))
@@ -212,12 +214,12 @@ def _until(true: Any) -> None:
 
 def test_a_deadline_and_fair_turns() -> None:
     async def story() -> None:
-        hurried = Engine(regard.load("petit-fr-en").quick("float32"), deadline=0.05)
+        hurried = Engine(regard.load("petit-fr-en").quick("float32"), timeout_seconds=0.05)
         hurried.start()
-        with pytest.raises(Refusal, match="took longer"):
+        with pytest.raises(HttpError, match="took longer"):
             await hurried.translate([LONG], Decoding(beam=4))
         assert hurried.queued == 0
-        hurried.end()
+        hurried.stop()
         engine = Engine(regard.load("petit-fr-en").quick("float32"))
         engine.start()
         order: list[str] = []
@@ -230,17 +232,40 @@ def test_a_deadline_and_fair_turns() -> None:
         await asyncio.sleep(0.01)
         await asyncio.gather(many, one("same way", ["Le chat dort."], 4), one("another way", ["Le chat dort."], 1))
         assert order[-1] == "many"
-        with pytest.raises(Refusal, match="NaN"):
-            await engine.call(1, _not_a_number)
-        engine.end()
-        with pytest.raises(Refusal, match="is ending"):
+        for error, status, message in (
+            (RegardError("the text is too long"), 400, "the text is too long"),
+            (ModelError(), 500, "non-finite values"),
+            (ValueError("secret"), 500, "internal server error"),
+            (KeyError("secret"), 500, "internal server error"),
+        ):
+            with pytest.raises(HttpError, match=message) as raised:
+                await engine.call(1, partial(_raise, error))
+            assert raised.value.status == status
+            assert "secret" not in raised.value.message
+        engine.stop()
+        with pytest.raises(HttpError, match="is shutting down"):
             await engine.translate(["a"], Decoding())
 
     asyncio.run(story())
 
 
-def _not_a_number() -> None:
-    raise ValueError("NaN")
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_tracebacks_of_rejected_requests_are_logged_only_for_debugging(
+    server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = {"q": "Le <b>chat</b> dort.", "source": "fr", "target": "en", "format": "html"}
+    assert server.ask("POST", "/translate", wrong)[0] == 400
+    assert caplog.records == []
+    monkeypatch.setenv("REGARD_DEBUG", "1")
+    status, content, _ = server.whole("POST", "/translate", wrong)
+    assert status == 400
+    (record,) = caplog.records
+    assert record.getMessage() == "POST /translate: 400"
+    assert record.exc_info is not None
+    assert b"Traceback" not in content
 
 
 NONSENSE: list[tuple[bytes, int]] = [
@@ -320,7 +345,7 @@ def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
             if "Ctrl-C" in line:
                 break
         assert port is not None
-        server = Running(port, Shelf([]))
+        server = Running(port, ModelRegistry([]))
         found: list[int] = []
         asked = {"text": LONG[:4000], "beam": 8, "n_best": 1}
         thread = threading.Thread(target=lambda: found.append(server.ask("POST", "/api/translate", asked)[0]))

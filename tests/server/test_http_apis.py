@@ -26,15 +26,15 @@ import regard
 from regard.cli import app
 from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.generate import PREFILL_TOKENS
+from regard.errors import ModelError
 from regard.model.transformer import Decoder
-from regard.page import page
-from regard.server import connections as sockets
-from regard.server import limits as bounds
-from regard.server.connections import Acceptor, Patient
-from regard.server.guards import rules
-from regard.server.http_errors import HEADERS, POLICY
-from regard.server.model_registry import shelf
-from regard.server.prefix_cache import GROWTH, Prefixes
+from regard.page import attention_page
+from regard.server import connections, limits
+from regard.server.connections import Acceptor, TimeoutProtocol
+from regard.server.guards import access_rules
+from regard.server.http_errors import CONTENT_SECURITY_POLICY, SECURITY_HEADERS
+from regard.server.model_registry import build_registry
+from regard.server.prefix_cache import EXTRA_CACHE_TOKENS, PrefixCache
 from tests.support.serving import Running, language_model, running
 from tests.support.signals import ignoring
 
@@ -44,7 +44,8 @@ GZIP = {"accept_encoding": "gzip, deflate"}
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model()}
-    with running(shelf(models, "float32"), rules("127.0.0.1", (), ["https://friend.example"], None)) as found:
+    rules = access_rules("127.0.0.1", (), ["https://friend.example"], None)
+    with running(build_registry(models, "float32"), rules) as found:
         yield found
 
 
@@ -59,7 +60,7 @@ def headers_of(answer: bytes) -> dict[bytes, bytes]:
 
 def has_security_headers(answer: bytes) -> bool:
     found = headers_of(answer)
-    return all(found.get(name) == value for name, value in HEADERS)
+    return all(found.get(name) == value for name, value in SECURITY_HEADERS)
 
 
 # Who asks
@@ -143,8 +144,8 @@ def test_whatever_stands_in_headers_there_is_no_500(
 
 
 def test_a_token_beyond_ascii_is_sent_as_utf_8() -> None:
-    guards = rules("127.0.0.1", (), (), "sésame-開け")
-    with running(shelf({"noise": language_model()}, "float32"), guards) as server:
+    guards = access_rules("127.0.0.1", (), (), "sésame-開け")
+    with running(build_registry({"noise": language_model()}, "float32"), guards) as server:
         host = b"host: localhost"
         for value in ("Bearer sésame-開け".encode(), "bearer  sésame-開け ".encode()):
             assert status_of(ask_with(server, host, b"authorization: " + value)) == 200
@@ -152,10 +153,10 @@ def test_a_token_beyond_ascii_is_sent_as_utf_8() -> None:
             assert status_of(ask_with(server, host, b"authorization: " + value)) == 401
     for wrong in (" a", "a\nb", "a\udcff"):
         with pytest.raises(ValueError, match="token"):
-            rules("127.0.0.1", (), (), wrong)
+            access_rules("127.0.0.1", (), (), wrong)
     for wrong in ("https://box.example", "box.example:80", "a@b"):
         with pytest.raises(ValueError, match="is not a valid host"):
-            rules("127.0.0.1", [wrong], (), None)
+            access_rules("127.0.0.1", [wrong], (), None)
 
 
 # Methods and encodings
@@ -204,20 +205,20 @@ def test_streams_are_not_compressed(server: Running) -> None:
 def test_what_sockets_refuse_has_the_headers_of_every_answer(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     not_http = server.raw(b"\x16\x03\x01\x00\xa5\r\n\r\n")
     assert status_of(not_http) == 400
-    monkeypatch.setattr(Patient, "slow", 0.2)
+    monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.2)
     late = server.raw(b"GET /health HTTP/1.1\r\nHost: loc")
     assert status_of(late) == 408
-    monkeypatch.setattr(Patient, "most", 0)
+    monkeypatch.setattr(TimeoutProtocol, "max_connections", 0)
     crowded = server.raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert status_of(crowded) == 503
     assert json.loads(crowded.partition(b"\r\n\r\n")[2])["error"]["type"] == "server_error"
-    monkeypatch.setattr(Patient, "spare", 0)
+    monkeypatch.setattr(TimeoutProtocol, "overflow_connections", 0)
     full = server.raw(b"")
     assert status_of(full) == 503
     for answer in (not_http, late, crowded, full):
         assert has_security_headers(answer), answer
         assert headers_of(answer)[b"connection"] == b"close"
-        assert "unsafe" not in POLICY
+        assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
 def test_a_request_that_turns_into_nonsense_while_it_is_answered(server: Running) -> None:
@@ -236,8 +237,8 @@ def test_a_request_that_turns_into_nonsense_while_it_is_answered(server: Running
 
 
 def test_a_body_that_comes_steadily_may_take_its_time(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "SLOW", 0.4)
-    monkeypatch.setattr(bounds, "RATE", 20_000)
+    monkeypatch.setattr(limits, "PROGRESS_SECONDS", 0.4)
+    monkeypatch.setattr(limits, "MIN_BYTES_PER_SECOND", 20_000)
     body = json.dumps({"text": "Le chat dort.", "n_best": 1}).encode() + b" " * 60_000
     head = b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
 
@@ -256,7 +257,7 @@ def test_a_body_that_comes_steadily_may_take_its_time(server: Running, monkeypat
 
     begun = time.monotonic()
     assert status_of(send(6_000, 0.1)) == 200
-    assert time.monotonic() - begun > 2 * bounds.SLOW  # which was too long when all of it had to come in that time
+    assert time.monotonic() - begun > 2 * limits.PROGRESS_SECONDS  # the timeout does not limit the total
     assert status_of(send(10, 0.05)) == 408  # a trickle is cut off all the same
 
 
@@ -283,22 +284,22 @@ def slow_reader(port: int, rate: float, limit: float) -> int:
 def test_an_answer_that_is_read_steadily_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut by the total time, as it was, the first would end after 0.4 s."""
     size = 8_000_000
-    monkeypatch.setattr(Patient, "slow", 0.4)
-    monkeypatch.setattr(Patient, "rate", 500_000)
-    usual = Patient._unless_crowded
+    monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.4)
+    monkeypatch.setattr(TimeoutProtocol, "min_bytes_per_second", 500_000)
+    usual = TimeoutProtocol._reject_when_crowded
 
-    async def large(self: Patient, scope: Any, receive: Any, send: Any) -> None:
+    async def large(self: TimeoutProtocol, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] != "/large":
             await usual(self, scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
         await send({"type": "http.response.body", "body": bytes(size)})
 
-    monkeypatch.setattr(Patient, "_unless_crowded", large)
-    with running(shelf({"noise": language_model()}, "float32")) as server:
+    monkeypatch.setattr(TimeoutProtocol, "_reject_when_crowded", large)
+    with running(build_registry({"noise": language_model()}, "float32")) as server:
         begun = time.monotonic()
         assert slow_reader(server.port, 4_000_000, 30) > size
-        assert time.monotonic() - begun > 3 * Patient.slow
+        assert time.monotonic() - begun > 3 * TimeoutProtocol.progress_seconds
         begun = time.monotonic()
         assert slow_reader(server.port, 100_000, 30) < size / 2
         assert time.monotonic() - begun < 25
@@ -306,7 +307,7 @@ def test_an_answer_that_is_read_steadily_may_take_its_time(monkeypatch: pytest.M
 
 def test_a_refused_request_cannot_be_dragged_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was answered already, and what is left of its body came byte by byte: that stopped every clock."""
-    monkeypatch.setattr(Patient, "slow", 0.5)
+    monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.5)
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(b"POST /api/models HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000\r\n\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 403")
@@ -334,7 +335,7 @@ class Refusing(socket.socket):
 
 
 def test_without_file_descriptors_it_rests_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    def nobody() -> Patient:
+    def nobody() -> TimeoutProtocol:
         raise AssertionError("nothing was accepted")
 
     async def story() -> int:
@@ -343,7 +344,7 @@ def test_without_file_descriptors_it_rests_and_says_so_once(caplog: pytest.LogCa
             listener.listen()
             acceptor = Acceptor(listener, nobody, 10)
             with socket.create_connection(listener.getsockname()):
-                await asyncio.sleep(3 * sockets.PAUSE)
+                await asyncio.sleep(3 * connections.ACCEPT_PAUSE_SECONDS)
             acceptor.close()
             return listener.tries
 
@@ -355,13 +356,13 @@ def test_without_file_descriptors_it_rests_and_says_so_once(caplog: pytest.LogCa
 
 def test_connections_stay_below_the_limit_on_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most, spare = sockets.room_for_connections()
+    most, spare = connections.connection_limits()
     now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert most + spare + sockets.REFUSED_AT_ONCE < now
-    assert most <= bounds.CONNECTIONS
+    assert most + spare + connections.MAX_REJECTING_CONNECTIONS < now
+    assert most <= limits.MAX_CONNECTIONS
     for room in (100, 300, 1024, 10_000):
-        most, spare = sockets.shared_room(room)
+        most, spare = connections.split_connections(room)
         assert most + spare <= room
 
 
@@ -434,7 +435,7 @@ def broken(model: Any) -> Any:
     return model
 
 
-def test_weights_that_are_not_numbers_are_told_everywhere() -> None:
+def test_a_model_with_nan_weights_is_a_logged_server_error(caplog: pytest.LogCaptureFixture) -> None:
     models = {"noise": broken(language_model()), "petit-fr-en": broken(regard.load("petit-fr-en"))}
     text, prompt = "Le chat dort.", {"model": "noise", "prompt": "Once"}
     asked: list[tuple[str, dict[str, Any]]] = [
@@ -451,22 +452,29 @@ def test_weights_that_are_not_numbers_are_told_everywhere() -> None:
         ("/v1/completions", {**prompt, "temperature": 0, "logprobs": 0}),
         ("/v1/completions", {**prompt, "stream": True, "logprobs": 0}),
     ]
-    with running(shelf(models, "float32")) as server:
+    with running(build_registry(models, "float32")) as server:
         for path, body in asked:
             status, content, _ = server.whole("POST", path, body)
             told = json.loads(content, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-            assert status >= 400, (path, body)
-            assert "NaN" in json.dumps(told["error"]), (path, told)
+            assert status == 500, (path, body, told)
+            assert "the model produced non-finite values" in json.dumps(told["error"]), (path, told)
+            assert "Traceback" not in content.decode()
+            record = caplog.records[-1]
+            assert (record.levelname, record.exc_info is not None) == ("ERROR", True), (path, record)
+            assert isinstance(record.exc_info[1], ModelError)  # type: ignore[index]
+            caplog.clear()
     told = {"model": "m", "source": "s", "maps": [{"weights": [[[[float("nan")]]]]}]}
     with pytest.raises(ValueError, match="not JSON compliant"):
-        page(told)
+        attention_page(told)
 
 
 def test_files_of_attention_hold_no_nan_either(tmp_path: Path) -> None:
     broken(language_model()).save(tmp_path / "noise")
     for option in ("--json", "--html"):
         asked = ["attend", "Once", "--model", str(tmp_path / "noise"), option, str(tmp_path / "out")]
-        assert "not finite" in str(CliRunner().invoke(app, asked).exception)
+        error = CliRunner().invoke(app, asked).exception
+        assert isinstance(error, ModelError)  # the command prints it without a traceback
+        assert "non-finite values" in str(error)
         assert not (tmp_path / "out").exists()
 
 
@@ -504,21 +512,21 @@ def test_offsets_of_a_stream_go_on(server: Running, echo: bool) -> None:
 
 
 def test_each_token_that_is_added_costs_one_token(server: Running) -> None:
-    served = server.shelf.by_name["noise"]
+    served = server.registry.by_name["noise"]
     text, tokens, read = "Once upon a time there was a cat, and it slept. " * 8, [], []
     for _ in range(12):
-        before = served.prefixes.tokens_read
+        before = served.prefix_cache.tokens_read
         status, found = server.ask("POST", "/api/next", {"text": text, "temperature": 0, "show": 60})
         assert status == 200
-        read.append(served.prefixes.tokens_read - before)
+        read.append(served.prefix_cache.tokens_read - before)
         tokens.append(len(found["text_tokens"]))
         text += next(each["text"] for each in found["tokens"] if each["text"].isascii() and not each["end"])
     assert read[0] == tokens[0] > 50
     assert sum(read[1:]) <= 3 * (tokens[-1] - tokens[0] + 11)  # the end of a text may be cut into other tokens
-    before = served.prefixes.tokens_read
+    before = served.prefix_cache.tokens_read
     server.ask("POST", "/api/next", {"text": text, "temperature": 0.5})
     server.ask("POST", "/api/next", {"text": text, "temperature": 0.7})
-    assert served.prefixes.tokens_read - before <= 5  # a slider that is moved
+    assert served.prefix_cache.tokens_read - before <= 5  # a slider that is moved
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), min_size=1, max_size=12))
@@ -528,36 +536,36 @@ def test_what_is_kept_changes_no_probability(asked: list[tuple[int, int]]) -> No
     texts = [
         model.prompt_ids(each * 3) for each in ("Once upon a time", "Once upon the cat", "Le petit chat noir dort")
     ]
-    prefixes = Prefixes(limit=150_000)
+    prefixes = PrefixCache(max_bytes=150_000)
     for which, length in asked:
         ids = texts[which][:length]
         with torch.inference_mode():
             direct = model.network(torch.tensor([ids]))[0, -1]
         torch.testing.assert_close(prefixes.next_logits(model.network, ids), direct)
-        assert sum(each.size for each in prefixes.kept) <= prefixes.limit
+        assert sum(each.nbytes for each in prefixes.entries) <= prefixes.max_bytes
 
 
 def test_a_text_longer_than_the_limit_is_kept_alone() -> None:
     """So that a long text, too, costs one token for each that is added."""
     model = language_model()
     assert isinstance(model.network, Decoder)
-    prefixes = Prefixes(limit=1_000 * GROWTH)
+    prefixes = PrefixCache(max_bytes=1_000 * EXTRA_CACHE_TOKENS)
     ids = model.prompt_ids("Once upon a time there was a cat. " * 20)
     prefixes.next_logits(model.network, ids[:20])
     for more in range(3):
         prefixes.next_logits(model.network, [*ids, *ids[:more]])
     assert prefixes.tokens_read == len(ids) + 2
-    assert len(prefixes.kept) == 1
-    assert prefixes.kept[0].size > prefixes.limit
+    assert len(prefixes.entries) == 1
+    assert prefixes.entries[0].nbytes > prefixes.max_bytes
 
 
 def test_a_cancelled_request_keeps_what_it_has_read() -> None:
     model = language_model()
     assert isinstance(model.network, Decoder)
     ids = (model.prompt_ids("Once upon a time there was a cat. ") * 200)[: 3 * PREFILL_TOKENS]
-    prefixes, chunks = Prefixes(), count()
+    prefixes, chunks = PrefixCache(), count()
     with pytest.raises(Cancelled), cancellable(lambda: next(chunks) == 2):
         prefixes.next_logits(model.network, ids)
     assert prefixes.tokens_read == 2 * PREFILL_TOKENS
-    torch.testing.assert_close(prefixes.next_logits(model.network, ids), Prefixes().next_logits(model.network, ids))
+    torch.testing.assert_close(prefixes.next_logits(model.network, ids), PrefixCache().next_logits(model.network, ids))
     assert prefixes.tokens_read == 3 * PREFILL_TOKENS

@@ -13,7 +13,7 @@ from libretranslatepy import LibreTranslateAPI  # type: ignore[import-untyped]
 
 import regard
 from regard.labs.lab import NAMES
-from regard.page import HERE
+from regard.page import PAGE_FOLDER
 from regard.petit import find, pairs
 from tests.support.serving import Running, all_models, running
 
@@ -107,7 +107,7 @@ def test_libretranslate_in_all_its_forms(server: Running, petit: regard.Model) -
         "POST", "/translate", {"q": "Le <b>chat</b> dort.", "source": "fr", "target": "en", "format": "html"}
     )
     assert status == 400
-    assert "<b> stands within a sentence" in found["error"]
+    assert "<b> is inside a sentence" in found["error"]
     for wrong, word in (({"target": "xx"}, "xx"), ({"source": "en", "target": "fr"}, "not available"), ({"q": 3}, "q")):
         status, found = server.ask("POST", "/translate", {"q": "a", "source": "fr", "target": "en", **wrong})
         assert status == 400
@@ -151,7 +151,7 @@ def test_the_next_token(server: Running) -> None:
     assert (status, plain["model"], len(plain["tokens"])) == (200, "noise", 200)
     assert "".join(plain["text_tokens"]).startswith("Once")
     assert all(each["p"] == pytest.approx(each["kept_p"]) for each in plain["tokens"])
-    tokenizer = server.shelf.by_name["noise"].model.tokenizer
+    tokenizer = server.registry.by_name["noise"].model.tokenizer
     assert tokenizer is not None
     ids = tokenizer.encode("Once upon")
     for each in plain["tokens"]:
@@ -170,7 +170,7 @@ def test_the_next_token(server: Running) -> None:
 def test_the_openai_client(server: Running) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     assert [each.id for each in client.models.list()] == ["petit-fr-en", "fr-en", "noise"]
-    model = server.shelf.by_name["noise"].model
+    model = server.registry.by_name["noise"].model
     direct = model.generate("Once upon", max_tokens=12)[len("Once upon") :]
     whole = client.completions.create(model="noise", prompt="Once upon", max_tokens=12, temperature=0)
     assert whole.choices[0].text == direct
@@ -202,14 +202,14 @@ def test_the_openai_client(server: Running) -> None:
     assert told.choices[0].text.startswith("Once")
     assert told.choices[0].logprobs is not None
     assert len(told.choices[0].logprobs.token_logprobs or []) == 3
-    with pytest.raises(openai.NotFoundError, match="not a model that writes"):
+    with pytest.raises(openai.NotFoundError, match="not a model that generates text"):
         client.completions.create(model="fr-en", prompt="Once")
     with pytest.raises(openai.BadRequestError, match="max_tokens"):
         client.completions.create(model="noise", prompt="Once", max_tokens=100_000)
 
 
 def test_a_stop_string_ends_a_stream(server: Running) -> None:
-    model = server.shelf.by_name["noise"].model
+    model = server.registry.by_name["noise"].model
     whole = model.generate("Once", max_tokens=40)[len("Once") :]
     stop = whole[5:8]
     asked = {"model": "noise", "prompt": "Once", "max_tokens": 40, "temperature": 0, "stop": [stop], "stream": True}
@@ -271,7 +271,7 @@ def test_labs_are_the_gallery(server: Running) -> None:
 
 def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
     status, content, headers = server.whole("GET", "/page/look.js")
-    assert (status, content) == (200, (HERE / "look.js").read_bytes())
+    assert (status, content) == (200, (PAGE_FOLDER / "look.js").read_bytes())
     assert headers["content-type"].startswith("text/javascript")
     assert server.whole("GET", "/page/look.js", if_none_match=headers["etag"])[0] == 304
     assert server.whole("GET", "/")[0] == 200

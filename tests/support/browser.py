@@ -35,7 +35,7 @@ def serving(models: Sequence[str] = ()) -> Iterator[str]:
         said = []
         for line in ran.stdout:
             said.append(line)
-            if found := re.search(r"listens on (http://\S+)", line):
+            if found := re.search(r"is serving at (http://\S+)", line):
                 break
         else:
             raise AssertionError(f"the server did not start: {''.join(said)}")

@@ -15,9 +15,9 @@ import regard
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
 from regard.server.app import create_app
-from regard.server.guards import Rules, rules
-from regard.server.listen import bind, server
-from regard.server.model_registry import Shelf, shelf
+from regard.server.guards import AccessRules, access_rules
+from regard.server.listen import bind, build_server
+from regard.server.model_registry import ModelRegistry, build_registry
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Running:
     """A server that listens."""
 
     port: int
-    shelf: Shelf
+    registry: ModelRegistry
 
     @property
     def url(self) -> str:
@@ -59,12 +59,12 @@ class Running:
 
 
 @contextmanager
-def running(models: Shelf, guards: Rules | None = None) -> Iterator[Running]:
+def running(models: ModelRegistry, guards: AccessRules | None = None) -> Iterator[Running]:
     """A server in a thread; engines cannot be started twice, and so each needs models of its own."""
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
-    app = create_app(models, guards or rules("127.0.0.1", (), (), None))
-    uvicorn = server(app, ready.set, models.end)
+    app = create_app(models, guards or access_rules("127.0.0.1", (), (), None))
+    uvicorn = build_server(app, ready.set, models.stop)
     thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -89,7 +89,7 @@ def language_model(seed: int = 0) -> Model:
     return Model(regard.build(config).eval(), tokenizer, regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,)))
 
 
-def all_models() -> Shelf:
+def all_models() -> ModelRegistry:
     """Both bundled translators, and a language model."""
     models = {name: regard.load(name) for name in ("petit-fr-en", "fr-en")}
-    return shelf({**models, "noise": language_model()}, "float32")
+    return build_registry({**models, "noise": language_model()}, "float32")
