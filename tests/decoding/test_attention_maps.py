@@ -235,7 +235,7 @@ def test_json_has_three_digits() -> None:
     looked.weights["cross"][0, 0, 0] = torch.tensor([0.0, 0.99999, 0.999951])
     assert looked.to_json()["maps"][2]["weights"][0][0][0] == [0, 1, 1]
     looked.weights["cross"][0, 0, 0, 0] = torch.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         looked.to_json()
 
 
