@@ -280,7 +280,7 @@ def test_what_cannot_be_decoded() -> None:
     with torch.no_grad():
         network.embedding.tokens.weight.fill_(torch.nan)
     for beam in (1, 2):
-        with pytest.raises(ValueError, match=r"not numbers \(NaN\): are its weights sound"):
+        with pytest.raises(ValueError, match=r"non-finite values \(NaN\)"):
             generate(network, SPECIAL, [[3]], Decoding(beam=beam))
 
 

@@ -238,7 +238,7 @@ def test_drawing_where_nothing_may_be_said_is_told() -> None:
         generate(network, special, INPUTS, Decoding(temperature=1.0))
     with torch.no_grad():
         network.embedding.tokens.weight.fill_(torch.nan)
-    with pytest.raises(ValueError, match="are not numbers"):
+    with pytest.raises(ValueError, match="non-finite values"):
         generate(network, SPECIAL, INPUTS, Decoding(temperature=1.0))
 
 
