@@ -1,1 +1,1 @@
-"""Weights to and from other engines: Hugging Face folders, GGUF, CTranslate2."""
+"""Conversion of weights from and to other engines: Hugging Face folders, GGUF files and CTranslate2."""

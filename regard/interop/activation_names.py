@@ -1,4 +1,4 @@
-"""What the libraries call the same non-linearity."""
+"""Activation functions by the names that other libraries give them."""
 
 from typing import Any
 
@@ -13,18 +13,23 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+"""Regard's name of each activation, by its name in Hugging Face."""
 
 
-def activation_in(theirs: str, where: str) -> Any:
-    """Our name of their activation."""
-    if theirs not in ACTIVATIONS:
-        raise RegardError(f"{where}: the activation {theirs!r} is not Regard's: {did_you_mean(theirs, ACTIVATIONS)}")
-    return ACTIVATIONS[theirs]
+def regard_activation(name: str, where: str) -> Any:
+    """Return Regard's name of a Hugging Face activation; `where` is the path for the error message."""
+    if name not in ACTIVATIONS:
+        raise RegardError(
+            f"{where}: Regard does not support the activation {name!r}: {did_you_mean(name, ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[name]
 
 
-def activation_out(config: ModelConfig, what: str) -> str:
-    """Their name of the model's activation."""
-    for theirs, ours in ACTIVATIONS.items():
-        if ours == config.activation:
-            return theirs
-    raise RegardError(f"this model cannot be written as {what}: its feed-forward networks are {config.activation}")
+def huggingface_activation(config: ModelConfig, architecture: str) -> str:
+    """Return the Hugging Face name of a model's activation."""
+    for name, regard_name in ACTIVATIONS.items():
+        if regard_name == config.activation:
+            return name
+    raise RegardError(
+        f"this model cannot be exported as {architecture}, which has no {config.activation} feed-forward networks"
+    )

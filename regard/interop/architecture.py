@@ -1,4 +1,4 @@
-"""What Regard must know of another library's architecture to read its folders and to write them."""
+"""The description of another library's architecture: everything needed to read and write its folders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,74 +8,77 @@ from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds
 from regard.errors import RegardError
-from regard.interop.weight_rules import Rule, State
+from regard.interop.weight_rules import StateDict, WeightRule
 from regard.storage.weights import Entry, Weights
 
 
 @dataclass(frozen=True)
-class Held:
-    """The tensors of a folder by their full names, however the folder spells them."""
+class FolderTensors:
+    """The tensors of a Hugging Face folder, found by their full names even where the folder abbreviates them."""
 
     weights: Weights
-    base: str
-    """what a folder may leave out before a name"""
+    prefix: str
+    """Prefix that a folder may omit from the names of its tensors."""
 
-    def spelled(self, name: str) -> str | None:
-        """The name under which the folder holds it: the full one, one without the base's name, or an older one."""
-        older = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-        options = (name, name.removeprefix(self.base), older, older.removeprefix(self.base))
-        return next((option for option in options if option in self.weights.entries), None)
+    def stored_name(self, name: str) -> str | None:
+        """Return the name the folder uses for a tensor: the full one, one without the prefix, or a legacy one."""
+        legacy = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        candidates = (name, name.removeprefix(self.prefix), legacy, legacy.removeprefix(self.prefix))
+        return next((candidate for candidate in candidates if candidate in self.weights.entries), None)
 
     def entry(self, name: str) -> Entry | None:
-        """Its type and shape, if it is there."""
-        spelled = self.spelled(name)
-        return None if spelled is None else self.weights.entries[spelled]
+        """Return the type and shape of a tensor, or None if the folder does not contain it."""
+        stored_name = self.stored_name(name)
+        return None if stored_name is None else self.weights.entries[stored_name]
 
     def read(self, name: str) -> Tensor:
-        """The tensor, which must be there."""
-        spelled = self.spelled(name)
-        if spelled is None:
-            raise RegardError(f"{self.weights.where} has no tensor {name}, which its config asks for")
-        return self.weights.read(spelled)
+        """Read a tensor; raise RegardError if the folder does not contain it."""
+        stored_name = self.stored_name(name)
+        if stored_name is None:
+            raise RegardError(f"{self.weights.where} has no tensor {name}, which its config requires")
+        return self.weights.read(stored_name)
 
 
-def _as_it_is(state: State, *_: object) -> State:
+def _unchanged(state: StateDict, *_: object) -> StateDict:
     return state
 
 
-def _nothing(*_: object) -> None:
+def _none(*_: object) -> None:
     return None
 
 
-def _no_more(*_: object) -> dict[str, Any]:
+def _empty(*_: object) -> dict[str, Any]:
     return {}
 
 
 @dataclass(frozen=True)
-class Shape:
-    """An architecture of theirs."""
+class Architecture:
+    """How Regard reads and writes the folders of one Hugging Face architecture.
 
-    base: str
-    """what the names of most tensors begin with"""
-    ignored: tuple[str, ...]
-    """patterns of names that a folder may hold and Regard need not read"""
+    "Ours" refers to Regard's configs and tensors, "theirs" to those of the other library.
+    """
+
+    prefix: str
+    """Prefix of most tensor names, which a folder may omit."""
+    ignored_patterns: tuple[str, ...]
+    """Regular expressions for the names of tensors that a folder may contain but Regard does not read."""
     read_config: Callable[[dict[str, Any], str], ModelConfig]
-    """our config, from what their `config.json` tells; its path is for messages"""
+    """Translate their `config.json` into a ModelConfig. The second argument is its path, for error messages."""
     write_config: Callable[[ModelConfig], dict[str, Any]]
-    """their `config.json`; a ValueError says what they have not"""
-    adapt: Callable[[ModelConfig, State], tuple[ModelConfig, State]]
-    """the same model in their terms, ready for the rules"""
-    rules: Callable[[ModelConfig], list[Rule]]
-    """which tensor is which"""
-    copies: Callable[[ModelConfig], dict[str, str]]
-    """their tensors that must be the same as another of theirs, where a folder holds both"""
-    check: Callable[[Held, ModelConfig], None] = _nothing
-    """a ValueError if a tensor that is not read says that this is another model"""
-    arrange: Callable[[State, ModelConfig], State] = _as_it_is
-    """what rules cannot do on the way in"""
-    more: Callable[[ModelConfig, State], State] = _no_more
-    """tensors to be written beside those of the rules"""
-    about: Callable[[dict[str, Any], ModelConfig, Held], dict[str, Any]] = _no_more
-    """what a user should know of a loaded model, by the names of `Model.about`"""
-    trap: Callable[[ModelConfig, SpecialIds, State], str | None] = _nothing
-    """what another engine would get wrong about this model of ours"""
+    """Translate a ModelConfig into their `config.json`, or raise RegardError if they cannot represent it."""
+    adapt: Callable[[ModelConfig, StateDict], tuple[ModelConfig, StateDict]]
+    """Rewrite a model into an equivalent one that the rules can convert."""
+    rules: Callable[[ModelConfig], list[WeightRule]]
+    """The rules that map our tensors to theirs."""
+    tied_copies: Callable[[ModelConfig], dict[str, str]]
+    """Names of tensors that must equal another of theirs if a folder contains both, with the name of the other."""
+    check_tensors: Callable[[FolderTensors, ModelConfig], None] = _none
+    """Raise RegardError if a tensor that is not read shows that this is a different kind of model."""
+    reorder: Callable[[StateDict, ModelConfig], StateDict] = _unchanged
+    """Reorder our tensors after the rules have been applied to a folder."""
+    extra_tensors: Callable[[ModelConfig, StateDict], StateDict] = _empty
+    """Tensors to write in addition to those of the rules."""
+    about: Callable[[dict[str, Any], ModelConfig, FolderTensors], dict[str, Any]] = _empty
+    """Metadata of a loaded model, under the keys of the `about` dictionary of a model."""
+    converter_warning: Callable[[ModelConfig, SpecialIds, StateDict], str | None] = _none
+    """A warning if another engine's converter would silently misread this model when it is exported."""

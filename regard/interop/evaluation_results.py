@@ -1,4 +1,4 @@
-"""What `regard evaluate --out` wrote of a model, in short: for the model's folder and its card."""
+"""Reading the files that `regard evaluate --out` writes, for the metadata and card of an exported model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,113 +12,115 @@ from regard.storage.metadata import MOST, Figure, Scored, is_number
 from regard.storage.weights import weights_digest
 from regard.untrusted_files import read_json
 
-PERCENT = 100.001
-"""the most of a score that ends with 100, with room for rounding"""
-SPREAD = (-PERCENT, 2 * PERCENT)
-"""between which its interval lies: half the spread of resamples on either side of their mean may lead beyond"""
+MAX_PERCENT = 100.001
+"""Maximum of a score that ends at 100, with room for rounding."""
+INTERVAL_BOUNDS = (-MAX_PERCENT, 2 * MAX_PERCENT)
+"""Bounds of such a score's confidence interval, which may extend below 0 and above 100."""
 
 
 @dataclass(frozen=True)
-class Result:
-    """A model's scores on a test set, and which model that was."""
+class EvaluationResult:
+    """A model's scores on a test set, with the identity of the model."""
 
     path: Path
     scored: Scored
     parameters: int | float
     weights: str
-    """their digest"""
+    """Digest of the model's weights."""
 
 
-def read_result(path: Path) -> Result:
-    """A file of `regard evaluate --out`; a ValueError says what is wrong with another."""
-    told = read_json(path)
+def read_result(path: Path) -> EvaluationResult:
+    """Read a file that `regard evaluate --out` wrote; raise RegardError for any other file."""
+    report = read_json(path)
     try:
-        system, scored = told["system"], Scored(_set(told), _asked(told["system"]), tuple(_figures(told)))
+        system = report["system"]
+        scored = Scored(_test_set(report), _decoding(system), tuple(_figures(report)))
         parameters, weights = system["parameters"], system.get("weights")
         if parameters is not None:
             _number(parameters)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise RegardError(
-            f"{path} is not what regard evaluate --out writes ({type(error).__name__}: {error}): name such a file"
+            f"{path} was not written by regard evaluate --out ({type(error).__name__}: {error})"
         ) from None
     if parameters is None:
-        raise RegardError(f"{path} holds the scores of outputs that were made elsewhere: name those of this model")
+        raise RegardError(f"{path} contains the scores of outputs from another system: pass the scores of this model")
     if not isinstance(weights, str):
         raise RegardError(
-            f"{path} does not tell which weights were scored, as an older Regard wrote it: "
-            "regard evaluate MODEL ... --out writes it anew"
+            f"{path} was written by an older version and does not say which weights were scored: "
+            "run regard evaluate MODEL ... --out again"
         )
-    return Result(path, scored, parameters, weights)
+    return EvaluationResult(path, scored, parameters, weights)
 
 
-def check_results(results: Sequence[Result], model: Model) -> None:
-    """A ValueError for scores of another model."""
+def check_results(results: Sequence[EvaluationResult], model: Model) -> None:
+    """Raise RegardError if any of the scores are those of another model."""
     weights = weights_digest(model.network.state_dict()) if results else ""
     count = sum(parameter.numel() for parameter in model.network.parameters())
     for result in results:
         if result.weights != weights:
-            same = "other weights of as many" if result.parameters == count else f"a model of {result.parameters:,}"
+            scored = "other weights with" if result.parameters == count else "a model with"
             raise RegardError(
-                f"{result.path} holds the scores of {same} parameters, and this model has {count:,}: score this one "
-                "with regard evaluate --out"
+                f"{result.path} contains the scores of {scored} {result.parameters:,} parameters, and this model has "
+                f"{count:,}: score this model with regard evaluate --out"
             )
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise RegardError(f"{quoted(value)} should be a text")
+        raise RegardError(f"{quoted(value)} should be a string")
     return value
 
 
-def _number(value: object, least: int | float = 0, most: int | float = MOST) -> int | float:
-    if not is_number(value, least, most):
-        raise RegardError(f"{quoted(value)} should be a number from {least:.3g} to {most:.3g}")
+def _number(value: object, minimum: int | float = 0, maximum: int | float = MOST) -> int | float:
+    if not is_number(value, minimum, maximum):
+        raise RegardError(f"{quoted(value)} should be a number from {minimum:.3g} to {maximum:.3g}")
     return value
 
 
-def _set(told: dict[str, Any]) -> str:
-    """The test set by the name that it is known by, or its last file, with the folder that tells files apart."""
-    note = told["scores"].get("note", {}) if "scores" in told else {}
+def _test_set(report: dict[str, Any]) -> str:
+    """Return the name of a standard test set, or the last file of another one with its folder."""
+    note = report["scores"].get("note", {}) if "scores" in report else {}
     if note.get("standard"):
         return _text(note["test_set"]).partition(":")[0]
-    name = "/".join(Path(_text(told["files"][-1])).parts[-2:])
-    return f"{name}, {_number(told['scores']['sentences']):,} lines" if note else name
+    name = "/".join(Path(_text(report["files"][-1])).parts[-2:])
+    return f"{name}, {_number(report['scores']['sentences']):,} lines" if note else name
 
 
-def _asked(system: dict[str, Any]) -> str:
-    """How a translator was asked."""
-    asked = {name: value for name, value in (system["decoding"] or {}).items() if isinstance(value, str | int | float)}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in asked.items())
+def _decoding(system: dict[str, Any]) -> str:
+    """Return the decoding options of a translator as text."""
+    decoding = system["decoding"] or {}
+    options = {name: value for name, value in decoding.items() if isinstance(value, str | int | float)}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
 
 
-def _figures(told: dict[str, Any]) -> Iterator[Figure]:
-    if told["kind"] == "translation":
-        yield from (_within(told["scores"][name]) for name in ("bleu", "bleu_lowercase", "chrf"))
-        if told["petit"] is not None:
-            yield _share("exactly right, %", told["petit"]["overall"])
-        if told["alignment"] is not None:
-            links = told["alignment"]["writing"]
-            layer, head = (int(_number(each)) for each in links["best"])
-            error = 100 * _number(links["heads"][layer][head]["error_rate"], most=1)
+def _figures(report: dict[str, Any]) -> Iterator[Figure]:
+    if report["kind"] == "translation":
+        yield from (_sacrebleu_figure(report["scores"][name]) for name in ("bleu", "bleu_lowercase", "chrf"))
+        if report["petit"] is not None:
+            yield _percentage("exactly right, %", report["petit"]["overall"])
+        if report["alignment"] is not None:
+            links = report["alignment"]["writing"]
+            layer, head = (int(_number(index)) for index in links["best"])
+            error = 100 * _number(links["heads"][layer][head]["error_rate"], maximum=1)
             yield Figure(f"alignment error rate of layer {layer}, head {head}, the best, %", error)
-    elif told["kind"] == "language":
+    elif report["kind"] == "language":
         names = {"loss": "loss, nats per token", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
-        known = {name: told["score"][name] for name in names}
-        known |= {"perplexity": MOST} if known["perplexity"] is None else {}  # e to the loss, which may overflow
-        yield from (Figure(told_as, _number(known[name])) for name, told_as in names.items())
-    elif told["kind"] == "classes":
-        yield _share("accuracy, %", told["scores"]["accuracy"])
+        values = {name: report["score"][name] for name in names}
+        values |= {"perplexity": MOST} if values["perplexity"] is None else {}  # exp(loss) may overflow
+        yield from (Figure(label, _number(values[name])) for name, label in names.items())
+    elif report["kind"] == "classes":
+        yield _percentage("accuracy, %", report["scores"]["accuracy"])
     else:
-        raise RegardError(f"kind {quoted(told['kind'])}")
+        raise RegardError(f"unknown kind {quoted(report['kind'])}")
 
 
-def _within(told: dict[str, Any]) -> Figure:
-    """A score of sacreBLEU's."""
-    value, low = _number(told["score"], most=PERCENT), _number(told["low"], *SPREAD)
-    high = _number(told["high"], low, SPREAD[1])
-    return Figure(_text(told["name"]), value, low, high, _text(told["signature"]))
+def _sacrebleu_figure(report: dict[str, Any]) -> Figure:
+    """Return a sacreBLEU score with its interval."""
+    value, low = _number(report["score"], maximum=MAX_PERCENT), _number(report["low"], *INTERVAL_BOUNDS)
+    high = _number(report["high"], low, INTERVAL_BOUNDS[1])
+    return Figure(_text(report["name"]), value, low, high, _text(report["signature"]))
 
 
-def _share(name: str, told: dict[str, Any]) -> Figure:
-    low, value, high = (100 * _number(told[key], most=PERCENT / 100) for key in ("low", "value", "high"))
-    return Figure(name, value, _number(low, most=high), high)
+def _percentage(name: str, report: dict[str, Any]) -> Figure:
+    low, value, high = (100 * _number(report[key], maximum=MAX_PERCENT / 100) for key in ("low", "value", "high"))
+    return Figure(name, value, _number(low, maximum=high), high)

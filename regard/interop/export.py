@@ -1,4 +1,4 @@
-"""`regard export`: a model's folder for Regard or another engine, there whole or not at all."""
+"""Exporting a model folder for Regard or another engine, atomically."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,62 +8,61 @@ from regard.atomic_files import new_folder
 from regard.config import check_type, did_you_mean
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
-from regard.interop.ctranslate2_export import DTYPES, export_ctranslate2
+from regard.interop.ctranslate2_export import CTRANSLATE2_DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
 from regard.interop.model_card import write_card
 from regard.storage.model_folder import RECIPE, about_rounded, check_writable, model_files, write_manifest
 from regard.storage.weights import FLOATS
 
-Engine = Literal["huggingface", "ctranslate2", "regard"]
-SHORT = {
+ExportTarget = Literal["huggingface", "ctranslate2", "regard"]
+DTYPE_ALIASES = {
     **dict.fromkeys(("fp32", "f32", "float"), "float32"),
     **dict.fromkeys(("fp16", "f16", "half"), "float16"),
     **dict.fromkeys(("bf16", "bfloat"), "bfloat16"),
 }
-"""what others call the types"""
+"""Other common names of the types, for suggestions."""
 
 
 def export(
-    m: Model,
+    model: Model,
     folder: Path | str,
-    to: Engine = "huggingface",
+    to: ExportTarget = "huggingface",
     dtype: str = "float32",
     recipe: str | None = None,
     force: bool = False,
 ) -> None:
-    """Write the model `m` with its card for Hugging Face's `transformers` (and what reads its folders), for
-    CTranslate2, or for Regard.
+    """Write a model and its model card for Hugging Face's `transformers`, for CTranslate2, or for Regard.
 
-    `dtype` is float32, float16 or bfloat16, and for CTranslate2 also one of its quantisations, such as int8. `recipe`
-    is the text of a recipe to lie beside it. The folder must be new or empty; with `force` a model that is there is
-    replaced, and files of other names stay.
+    `dtype` is float32, float16 or bfloat16; CTranslate2 also accepts its quantised types, such as int8. `recipe` is
+    the text of the recipe to include. The folder must be new or empty. With `force`, an existing model is replaced and
+    other files in the folder are kept.
     """
-    check_type("to", to, Engine)
+    check_type("to", to, ExportTarget)
     check_dtype(dtype, to)
     folder = Path(folder)
-    m.network.check_whole("save or export")
-    check_writable(folder, m.config, m.special, force)
-    m = replace(m, about=about_rounded(m.about, m.network, dtype))
+    model.network.check_whole("save or export")
+    check_writable(folder, model.config, model.special, force)
+    model = replace(model, about=about_rounded(model.about, model.network, dtype))
     with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
         if recipe is not None:
             (temporary / RECIPE).write_text(recipe, encoding="utf-8")
         if to == "huggingface":
-            written = export_huggingface(m, temporary, dtype)
-            write_card(m, temporary, written.shape, dtype, written.architecture, written.notes)
+            exported = export_huggingface(model, temporary, dtype)
+            write_card(model, temporary, exported.model_type, dtype, exported.architecture, exported.notes)
         elif to == "ctranslate2":
-            export_ctranslate2(m, temporary, dtype)
-            write_card(m, temporary, "ctranslate2", dtype)
+            export_ctranslate2(model, temporary, dtype)
+            write_card(model, temporary, "ctranslate2", dtype)
         else:
-            m.write_files(temporary, dtype)
-            write_card(m, temporary, "regard", dtype)
+            model.write_files(temporary, dtype)
+            write_card(model, temporary, "regard", dtype)
             write_manifest(temporary)
 
 
-def check_dtype(dtype: str, to: Engine) -> None:
-    """A ValueError that names the type that was meant, or the engine that has it."""
-    known = DTYPES if to == "ctranslate2" else tuple(FLOATS)
+def check_dtype(dtype: str, to: ExportTarget) -> None:
+    """Raise RegardError, with a suggestion, if the target does not support this type."""
+    known = CTRANSLATE2_DTYPES if to == "ctranslate2" else tuple(FLOATS)
     if dtype in known:
         return
-    if dtype in DTYPES:
-        raise RegardError(f"dtype={dtype!r} is for CTranslate2 (--to ctranslate2): for {to} it is {', '.join(known)}")
-    raise RegardError(f"dtype={dtype!r} is not a choice: {did_you_mean(SHORT.get(dtype, dtype), known)}")
+    if dtype in CTRANSLATE2_DTYPES:
+        raise RegardError(f"dtype={dtype!r} requires CTranslate2 (--to ctranslate2); {to} supports {', '.join(known)}")
+    raise RegardError(f"unknown dtype {dtype!r}: {did_you_mean(DTYPE_ALIASES.get(dtype, dtype), known)}")

@@ -1,64 +1,67 @@
-"""The shape of GPT-2: pre-norm decoder, LayerNorm, learned positions, matrices kept the other way round."""
+"""GPT-2: a pre-norm decoder with LayerNorm and learned positions, whose weight matrices are stored transposed."""
 
 from typing import Any
 
 from regard.config import ModelConfig
-from regard.interop.activation_names import activation_in, activation_out
-from regard.interop.architecture import Shape
+from regard.interop.activation_names import huggingface_activation, regard_activation
+from regard.interop.architecture import Architecture
 from regard.interop.weight_rules import (
-    Rule,
-    State,
-    plain,
-    refuse,
-    require,
-    same,
-    transposed,
-    uneven_heads,
-    unscaled,
-    with_table,
-    without_pad,
+    StateDict,
+    WeightRule,
+    drop_pad_row,
+    expand_biases_and_heads,
+    fold_embedding_scale,
+    refuse_export,
+    renamed,
+    require_settings,
+    transposed_linears,
+    uneven_heads_reason,
+    with_position_table,
 )
 
 
-def read_config(told: dict[str, Any], where: str) -> ModelConfig:
-    """What its `config.json` tells."""
-    require(told, where, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    require(told, where, architectures=["GPT2LMHeadModel"])
-    width = told["n_embd"]
+def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
+    """Return the ModelConfig of a GPT-2 `config.json`."""
+    require_settings(
+        settings, where, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False
+    )
+    require_settings(settings, where, architectures=["GPT2LMHeadModel"])
+    width = settings["n_embd"]
     return ModelConfig(
         kind="decoder",
-        vocab_size=told["vocab_size"],
+        vocab_size=settings["vocab_size"],
         pad=None,
         d_model=width,
-        heads=told["n_head"],
-        layers=told["n_layer"],
-        d_ff=told.get("n_inner") or 4 * width,
-        activation=activation_in(told.get("activation_function", "gelu_new"), where),
+        heads=settings["n_head"],
+        layers=settings["n_layer"],
+        d_ff=settings.get("n_inner") or 4 * width,
+        activation=regard_activation(settings.get("activation_function", "gelu_new"), where),
         norm="pre",
-        norm_eps=told.get("layer_norm_epsilon", 1e-5),
+        norm_eps=settings.get("layer_norm_epsilon", 1e-5),
         positions="learned",
-        max_length=told.get("n_positions", 1024),
+        max_length=settings.get("n_positions", 1024),
         scale_embeddings=False,
-        tied=told.get("tie_word_embeddings", True),
-        dropout=told.get("resid_pdrop", 0.1),
-        attention_dropout=told.get("attn_pdrop", 0.1),
+        tied=settings.get("tie_word_embeddings", True),
+        dropout=settings.get("resid_pdrop", 0.1),
+        attention_dropout=settings.get("attn_pdrop", 0.1),
     )
 
 
-def adapt(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
-    """The same model in the terms of this shape."""
-    return without_pad(*with_table(*unscaled(*plain(config, state))))
+def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Rewrite a model into an equivalent one that GPT-2 can represent."""
+    return drop_pad_row(*with_position_table(*fold_embedding_scale(*expand_biases_and_heads(config, state))))
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    """Its `config.json`."""
-    refuse(
+    """Return the GPT-2 `config.json` of a model."""
+    refuse_export(
         "GPT-2",
-        uneven_heads(config)
+        uneven_heads_reason(config)
         | {
             "its norms are not LayerNorm before each sub-layer": config.norm != "pre" or config.norm_kind != "layer",
             "it normalises its embeddings": config.embedding_norm,
-            "it has rotary positions, which of decoders those of Llama's shape have": config.positions == "rotary",
+            'it has rotary positions, which only decoders exported as Llama have (norm_kind = "rms")': config.positions
+            == "rotary",
         },
     )
     return {
@@ -70,7 +73,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "n_layer": config.layers,
         "n_inner": config.d_ff,
         "n_positions": config.max_length,
-        "activation_function": activation_out(config, "GPT-2"),
+        "activation_function": huggingface_activation(config, "GPT-2"),
         "layer_norm_epsilon": config.norm_eps,
         "tie_word_embeddings": config.tied,
         "resid_pdrop": config.dropout,
@@ -79,26 +82,30 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def rules(config: ModelConfig) -> list[Rule]:
-    """Which tensor is which."""
-    found = same("embedding.tokens", "transformer.wte", ["weight"])
-    found += same("embedding.positions", "transformer.wpe", ["weight"]) + same("decoder.norm", "transformer.ln_f")
+def rules(config: ModelConfig) -> list[WeightRule]:
+    """Return the rules that map Regard's tensors to those of GPT-2."""
+    weight_rules = renamed("embedding.tokens", "transformer.wte", ["weight"])
+    weight_rules += renamed("embedding.positions", "transformer.wpe", ["weight"]) + renamed(
+        "decoder.norm", "transformer.ln_f"
+    )
     for i in range(config.layers):
         ours, theirs = f"decoder.layers.{i}", f"transformer.h.{i}"
-        found += transposed([f"{ours}.attention.{part}" for part in "qkv"], f"{theirs}.attn.c_attn")
-        found += transposed([f"{ours}.attention.out"], f"{theirs}.attn.c_proj")
-        found += transposed([f"{ours}.feed_forward.up"], f"{theirs}.mlp.c_fc")
-        found += transposed([f"{ours}.feed_forward.down"], f"{theirs}.mlp.c_proj")
-        found += same(f"{ours}.attention_norm", f"{theirs}.ln_1") + same(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
-    return found if config.tied else found + same("output", "lm_head", ["weight"])
+        weight_rules += transposed_linears([f"{ours}.attention.{part}" for part in "qkv"], f"{theirs}.attn.c_attn")
+        weight_rules += transposed_linears([f"{ours}.attention.out"], f"{theirs}.attn.c_proj")
+        weight_rules += transposed_linears([f"{ours}.feed_forward.up"], f"{theirs}.mlp.c_fc")
+        weight_rules += transposed_linears([f"{ours}.feed_forward.down"], f"{theirs}.mlp.c_proj")
+        weight_rules += renamed(f"{ours}.attention_norm", f"{theirs}.ln_1") + renamed(
+            f"{ours}.feed_forward_norm", f"{theirs}.ln_2"
+        )
+    return weight_rules if config.tied else weight_rules + renamed("output", "lm_head", ["weight"])
 
 
-SHAPE = Shape(
-    base="transformer.",
-    ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),  # masks that early versions saved
+ARCHITECTURE = Architecture(
+    prefix="transformer.",
+    ignored_patterns=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),  # masks saved by early versions
     read_config=read_config,
     write_config=write_config,
     adapt=adapt,
     rules=rules,
-    copies=lambda config: {"lm_head.weight": "transformer.wte.weight"} if config.tied else {},
+    tied_copies=lambda config: {"lm_head.weight": "transformer.wte.weight"} if config.tied else {},
 )

@@ -1,4 +1,6 @@
-"""How another library's tensors become ours and ours become theirs: one rule for both ways.
+"""Rules that convert another library's tensors to Regard's and back; each rule describes both directions.
+
+"Ours" refers to Regard's tensors, "theirs" to those of the other library.
 
 Dimensions: C model width.
 """
@@ -16,77 +18,85 @@ from regard.errors import RegardError
 from regard.model.positions import sinusoids
 from regard.model.transformer import Network
 
-State = dict[str, Tensor]
-Change = Callable[..., tuple[Tensor, ...]]
+StateDict = dict[str, Tensor]
+TensorMap = Callable[..., tuple[Tensor, ...]]
 
-NEVER = -1e4
-"""the bias of an id that is never to be said: its probability is 0 even in float32, and float16 can hold it"""
+SUPPRESSED_BIAS = -1e4
+"""Output bias of an id that must never be generated: its probability is 0 even in float32, and float16 can store it."""
 
 
-def _as_it_is(*tensors: Tensor) -> tuple[Tensor, ...]:
+def _unchanged(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tensors
 
 
 @dataclass(frozen=True)
-class Rule:
-    """These tensors of ours are those of theirs, changed on the way in by `read` and on the way out by `write`."""
+class WeightRule:
+    """Maps tensors of ours to tensors of theirs: `read` converts theirs to ours, `write` converts ours to theirs."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
-    read: Change = _as_it_is
-    write: Change = _as_it_is
+    read: TensorMap = _unchanged
+    write: TensorMap = _unchanged
     default: Callable[[], Tensor] | None = None
-    """what stands for their tensor in a folder that lacks it"""
+    """Makes the value of their tensor for a folder that does not contain it; None if it is required."""
 
 
-def same(ours: str, theirs: str, parts: Iterable[str] = ("weight", "bias")) -> list[Rule]:
-    """One module is the other, part by part."""
-    return [Rule((f"{ours}.{part}",), (f"{theirs}.{part}",)) for part in parts]
+def renamed(ours: str, theirs: str, parts: Iterable[str] = ("weight", "bias")) -> list[WeightRule]:
+    """Return the rules for a module that differs only in name."""
+    return [WeightRule((f"{ours}.{part}",), (f"{theirs}.{part}",)) for part in parts]
 
 
-def transposed(ours: Sequence[str], theirs: str) -> list[Rule]:
-    """Theirs keeps its matrix the other way round, and several of ours side by side."""
+def transposed_linears(ours: Sequence[str], theirs: str) -> list[WeightRule]:
+    """Return the rules for a module of theirs that stores one or several of our linear layers, transposed."""
 
     def read(tensor: Tensor) -> tuple[Tensor, ...]:
-        return tuple(each.t().contiguous() for each in tensor.chunk(len(ours), dim=1))  # .T would turn 3 axes, too
+        # .t() fails on a tensor with 3 dimensions; .T would transpose it.
+        return tuple(part.t().contiguous() for part in tensor.chunk(len(ours), dim=1))
 
     def split(tensor: Tensor) -> tuple[Tensor, ...]:
         return tuple(tensor.chunk(len(ours)))
 
     weights, biases = (tuple(f"{name}.{part}" for name in ours) for part in ("weight", "bias"))
     return [
-        Rule(weights, (f"{theirs}.weight",), read, lambda *each: (torch.cat(each).T.contiguous(),)),
-        Rule(biases, (f"{theirs}.bias",), split, lambda *each: (torch.cat(each),)),
+        WeightRule(weights, (f"{theirs}.weight",), read, lambda *parts: (torch.cat(parts).T.contiguous(),)),
+        WeightRule(biases, (f"{theirs}.bias",), split, lambda *parts: (torch.cat(parts),)),
     ]
 
 
-def with_pad_row(rule: Rule) -> Rule:
-    """Theirs has one row more than our output layer, for <pad>: cut on the way in, never said on the way out."""
-    fill = NEVER if rule.ours == ("output_bias",) else 0.0
+def with_pad_row(rule: WeightRule) -> WeightRule:
+    """Extend the rule of an output layer whose counterpart has an extra row for <pad>.
+
+    The row is dropped when reading. When writing, a weight gets zeros and a bias a value that suppresses <pad>.
+    """
+    fill = SUPPRESSED_BIAS if rule.ours == ("output_bias",) else 0.0
 
     def write(tensor: Tensor) -> tuple[Tensor, ...]:
         return rule.write(torch.cat([tensor, tensor.new_full((1, *tensor.shape[1:]), fill)]))
 
-    return replace(rule, read=lambda tensor: tuple(each[:-1] for each in rule.read(tensor)), write=write)
+    return replace(rule, read=lambda tensor: tuple(part[:-1] for part in rule.read(tensor)), write=write)
 
 
-def to_theirs(rules: Sequence[Rule], state: State) -> State:
-    """Their tensors, from ours."""
-    theirs: State = {}
+def apply_rules(rules: Sequence[WeightRule], state: StateDict) -> StateDict:
+    """Convert our tensors to theirs."""
+    theirs: StateDict = {}
     for rule in rules:
         theirs.update(zip(rule.theirs, rule.write(*(state[name] for name in rule.ours)), strict=True))
     return theirs
 
 
-def state_of(network: Network) -> State:
-    """A model's weights, in float32 on the CPU."""
+def float32_state(network: Network) -> StateDict:
+    """Return a network's weights in float32 on the CPU."""
     return {name: tensor.detach().float().cpu() for name, tensor in network.state_dict().items()}
 
 
-def plain(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
-    """The same model for engines with fewer choices: biases everywhere, a key/value head for each query head."""
+LINEAR_MODULES = {"q", "k", "v", "out", "up", "gate", "down"}
+"""Names of the linear layers whose bias depends on the config."""
+
+
+def expand_biases_and_heads(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Rewrite a model for engines with fewer options: every linear layer has a bias, every query head its own keys."""
     state = dict(state)
-    for name in [name for name in state if name.endswith(".weight") and name.split(".")[-2] in LINEARS]:
+    for name in [name for name in state if name.endswith(".weight") and name.split(".")[-2] in LINEAR_MODULES]:
         state.setdefault(f"{name.removesuffix('.weight')}.bias", torch.zeros(len(state[name])))
     d_k, d_v, groups = config.widths
     if groups != config.heads:
@@ -96,8 +106,8 @@ def plain(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
     return replace(config, bias=True, attention_bias=None, kv_heads=None), state
 
 
-def unscaled(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
-    """The same model without the factor √d_model: it goes into the embeddings, and the output layer keeps its own."""
+def fold_embedding_scale(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Multiply the embeddings by √d_model so that the model does not scale them; the output layer is untied."""
     if not config.scale_embeddings:
         return config, state
     tokens = state["embedding.tokens.weight"]
@@ -107,8 +117,8 @@ def unscaled(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
     return replace(config, scale_embeddings=False, tied=config.tied and bool(config.classes)), state
 
 
-def with_table(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
-    """The same model with its positions in a table as long as its longest sequence."""
+def with_position_table(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Store sinusoidal positions, or zeros for a model without positions, as a learned table of max_length rows."""
     if config.positions == "sinusoidal":
         table = sinusoids(torch.arange(config.max_length), config.d_model, torch.float32)
     elif config.positions == "none":
@@ -118,38 +128,34 @@ def with_table(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
     return replace(config, positions="learned"), state | {"embedding.positions.weight": table}
 
 
-def without_pad(config: ModelConfig, state: State) -> tuple[ModelConfig, State]:
-    """The same decoder without a last <pad>, which it neither reads nor says."""
+def drop_pad_row(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Remove a trailing <pad>, which a decoder neither reads nor generates, from its vocabulary."""
     if not config.pad_is_last:
         return config, state
     tokens = state["embedding.tokens.weight"][:-1]
     return replace(config, vocab_size=config.outputs, pad=None), state | {"embedding.tokens.weight": tokens}
 
 
-LINEARS = {"q", "k", "v", "out", "up", "gate", "down"}
-"""modules whose bias is a choice of the config"""
+def sinusoids_in_halves(state: StateDict, width: int) -> StateDict:
+    """Reorder the model width so that all sines come before all cosines, as in Marian and Pegasus.
 
-
-def in_halves(state: State, width: int) -> State:
-    """The same model with the paper's sinusoids in halves, all sines before all cosines, as Marian and Pegasus do.
-
-    No layer minds the order of the model's width, so that each tensor that has it may be permuted alike.
+    No layer depends on the order of the model width, so every tensor with that dimension can be permuted alike.
     """
     return _permuted(state, torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)]))
 
 
-def interleaved(state: State, width: int) -> State:
-    """The inverse of `in_halves`."""
+def sinusoids_interleaved(state: StateDict, width: int) -> StateDict:
+    """Undo `sinusoids_in_halves`."""
     return _permuted(state, torch.arange(width).view(2, width // 2).T.flatten())
 
 
-def _permuted(state: State, order: Tensor) -> State:
+def _permuted(state: StateDict, order: Tensor) -> StateDict:
     axes = {name: _width_axis(name) for name in state}
     return {name: x if (axis := axes[name]) is None else x.index_select(axis, order) for name, x in state.items()}
 
 
 def _width_axis(name: str) -> int | None:
-    """Which axis of a tensor is the model's width."""
+    """Return the axis of a tensor that is the model width, or None if it has none."""
     module, part = name.split(".")[-2:] if "." in name else (name, "")
     if module in {"q", "k", "v", "up", "gate"}:
         return 1 if part == "weight" else None
@@ -158,21 +164,21 @@ def _width_axis(name: str) -> int | None:
     return None if module == "output_bias" else 0  # out, down, norms
 
 
-def require(told: dict[str, Any], where: str, **wanted: Any) -> None:
-    """A ValueError for a setting that is told (null tells nothing) and is not what Regard's model of this shape has."""
-    for key, value in wanted.items():
-        if told.get(key) is not None and told[key] != value:
-            raise RegardError(f"{where}: {key}={told[key]!r}, and Regard reads {value!r} alone")
+def require_settings(settings: dict[str, Any], where: str, **required: Any) -> None:
+    """Raise RegardError if a setting has another value than Regard supports; missing and null settings pass."""
+    for key, value in required.items():
+        if settings.get(key) is not None and settings[key] != value:
+            raise RegardError(f"{where}: {key}={settings[key]!r} is not supported; Regard reads only {value!r}")
 
 
-def uneven_heads(config: ModelConfig) -> dict[str, bool]:
-    """The reason against shapes whose heads share the model's width evenly, for `refuse`."""
-    wide = config.d_model // config.heads
-    return {"its heads are not d_model ÷ heads wide": config.widths != (wide, wide, config.heads)}
+def uneven_heads_reason(config: ModelConfig) -> dict[str, bool]:
+    """Return the entry of `refuse_export` for architectures whose heads divide the model width evenly."""
+    width = config.d_model // config.heads
+    return {"its heads are not d_model ÷ heads wide": config.widths != (width, width, config.heads)}
 
 
-def refuse(what: str, reasons: dict[str, bool]) -> None:
-    """A ValueError with the first reason that holds why `what` cannot be written."""
+def refuse_export(target: str, reasons: dict[str, bool]) -> None:
+    """Raise RegardError with the first reason that holds, if any."""
     for reason, holds in reasons.items():
         if holds:
-            raise RegardError(f"this model cannot be written as {what}: {reason}")
+            raise RegardError(f"this model cannot be exported as {target}: {reason}")

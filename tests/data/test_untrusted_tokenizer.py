@@ -14,11 +14,11 @@ from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer_training import MAX_VOCABULARY, train_tokenizer
 from regard.data.untrusted_pattern import check_pattern
 from regard.data.untrusted_tokenizer import MAX_PIECE, check_tokenizer
-from regard.interop.gguf_tokenizer import CUTS
+from regard.interop.gguf_tokenizer import SPLIT_PATTERNS
 from tests.storage.test_hostile_files import added, replacing, splitting, template
 
 IN_USE = [
-    *(pattern for patterns in CUTS.values() for pattern in patterns),
+    *(pattern for patterns in SPLIT_PATTERNS.values() for pattern in patterns),
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r" {2,}",

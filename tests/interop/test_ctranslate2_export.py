@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from regard.config import ModelConfig, SpecialIds
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
-from regard.interop.ctranslate2_export import DTYPES, export_ctranslate2
+from regard.interop.ctranslate2_export import CTRANSLATE2_DTYPES, export_ctranslate2
 from regard.interop.export import export as to_hugging_face
 from regard.model.transformer import Encoder, EncoderDecoder, Network, build
 from tests.support.oracles import randomise, small
@@ -273,7 +273,7 @@ def test_far_positions(tmp_path: Path) -> None:
         assert np.allclose(theirs.log_probs, mine, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", CTRANSLATE2_DTYPES)
 def test_every_type_loads_and_says_nearly_the_same(dtype: str, tmp_path: Path) -> None:
     """The bounds are about twice the largest difference seen with other seeds, of log-probabilities around -6."""
     bound = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 0.025}.get(dtype, 0.12)
@@ -404,7 +404,7 @@ def test_the_program_of_a_card_can_be_pasted(
             states = network.hidden(torch.tensor([source]))
         assert np.allclose(names["states"], states, atol=TOLERANCE)
     elif with_tokenizer:
-        said = names.get("ids") or [tokenizer.engine.token_to_id(token) for token in names["said"]]
+        said = names.get("ids") or [tokenizer.engine.token_to_id(token) for token in names["output"]]
         assert (said[: len(source)] == source) == (case == "decoder")
         assert printed == tokenizer.decode(said) + "\n"
         assert said
@@ -462,8 +462,8 @@ def test_an_encoder_is_exported_without_its_head(tmp_path: Path) -> None:
         ({"kind": "decoder", "classes": 3}, 0, "classes=3"),
         ({"kind": "decoder", "prefix": True}, 0, "prefix=True"),
         ({"output_transform": True}, 0, "output_transform=True"),
-        ({}, None, "special.end names no id"),
-        ({"kind": "decoder"}, 30, "special.end names no id"),
+        ({}, None, "special.end contains no id"),
+        ({"kind": "decoder"}, 30, "special.end contains no id"),
     ],
 )
 def test_what_ctranslate2_cannot_do_is_refused(
@@ -477,13 +477,13 @@ def test_what_ctranslate2_cannot_do_is_refused(
 
 def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = stored_translator()
-    with pytest.raises(ValueError, match=r"dtype='int4' .* float32, float16, bfloat16, int8"):
+    with pytest.raises(ValueError, match=r"no dtype 'int4'; .* float32, float16, bfloat16, int8"):
         export_ctranslate2(stored, tmp_path, "int4")
     with pytest.raises(ValueError, match="needs an id that its targets start with"):
         export_ctranslate2(Model(stored.network, None, SpecialIds(end=(0,))), tmp_path)
     tokenizer = train_tokenizer(["a b c"], vocab_size=320)
     monkeypatch.setattr(tokenizer, "token", lambda id_: str(id_ // 2))
-    with pytest.raises(ValueError, match="spells two ids '0'"):
+    with pytest.raises(ValueError, match="several ids for '0'"):
         export_ctranslate2(Model(stored.network, tokenizer, stored.special), tmp_path)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ValueError, match=r"pip install 'regard\[interop\]'"):
@@ -492,7 +492,7 @@ def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_list_of_types_is_theirs() -> None:
-    assert set(DTYPES) == set(ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES)
+    assert set(CTRANSLATE2_DTYPES) == set(ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

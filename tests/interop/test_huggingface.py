@@ -441,13 +441,13 @@ def test_a_card_says_what_is_known(tokenizer: Tokenizer, tmp_path: Path) -> None
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "prefix": ({"kind": "decoder", "prefix": True}, "sees itself whole"),
+    "prefix": ({"kind": "decoder", "prefix": True}, "its source tokens attend to later ones"),
     "classes": ({"kind": "decoder", "classes": 3}, "decoder with classes"),
     "post-norm decoder": ({"kind": "decoder"}, "GPT-2: its norms are not LayerNorm before"),
     "rotary": ({"positions": "rotary"}, "Marian: its positions are rotary"),
     "widths": ({"d_k": 8, "d_v": 8}, "not d_model ÷ heads wide"),
     "eps": ({"norm_eps": 1e-3, "norm": "pre"}, "Pegasus: its norm_eps is 0.001"),
-    "gate": ({"activation": "swiglu"}, "Marian: its feed-forward networks are swiglu"),
+    "gate": ({"activation": "swiglu"}, "Marian, which has no swiglu feed-forward networks"),
     "embedding norm": ({"kind": "encoder"}, "BERT: its embeddings are not normalised"),
     "llama": ({"kind": "decoder", "norm": "pre", "norm_kind": "rms"}, "Llama: its activation is not swiglu"),
 }
@@ -464,15 +464,15 @@ def test_what_no_other_engine_has_is_refused_and_nothing_left(case: str, tmp_pat
 
 UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
     "llama": [
-        ({"model_type": "mamba"}, "no model of the type 'mamba'"),
-        ({"hidden_act": "gelu"}, "hidden_act='gelu', and Regard reads 'silu' alone"),
+        ({"model_type": "mamba"}, "does not support model_type 'mamba'"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Regard reads only 'silu'"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type='llama3'"),
         ({"rope_parameters": {"type": "yarn", "rope_theta": 1e4}}, "type='yarn'"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type='linear'"),
         ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type='linear'"),
-        ({"rope_theta": 500.0}, r"several values of rope_theta: \[500.0, 10000.0\]"),
+        ({"rope_theta": 500.0}, r"rope_theta has several values: \[500.0, 10000.0\]"),
         ({"num_key_value_heads": 3}, "kv_heads=3 does not divide"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
     ],
@@ -481,7 +481,7 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ({"add_cross_attention": True}, "add_cross_attention=True"),
         ({"architectures": ["GPT2DoubleHeadsModel"]}, "GPT2DoubleHeadsModel"),
-        ({"activation_function": "mish"}, "the activation 'mish' is not Regard's"),
+        ({"activation_function": "mish"}, "does not support the activation 'mish'"),
     ],
     "marian": [
         ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings=False"),
@@ -498,9 +498,9 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"is_decoder": True}, "is_decoder=True"),
         ({"add_cross_attention": True}, "add_cross_attention=True"),
-        ({"architectures": ["BertForQuestionAnswering"]}, "and not BertForQuestionAnswering's"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "does not support BertForQuestionAnswering"),
     ],
-    "bert-sequence": [({"id2label": {"0": "a", "2": "b"}}, "must name each class by its number")],
+    "bert-sequence": [({"id2label": {"0": "a", "2": "b"}}, "id2label must number the classes from 0")],
 }
 
 
@@ -561,7 +561,7 @@ def test_a_tensor_held_twice_must_be_the_same(shape: str, tmp_path: Path) -> Non
     tensors(tmp_path, lambda held: held.update({second: held[first].clone()}))
     load_huggingface(tmp_path)
     tensors(tmp_path, lambda held: held.update({second: held[first] + 0.01}))
-    with pytest.raises(ValueError, match=rf"{second} is another tensor than {first}"):
+    with pytest.raises(ValueError, match=rf"{second} differs from {first}"):
         load_huggingface(tmp_path)
 
 
@@ -572,7 +572,7 @@ def test_an_untied_pair_with_two_embeddings_is_refused(shape: str, tmp_path: Pat
     config.tie_word_embeddings = False
     theirs = CLASSES[shape](config).eval()
     theirs.save_pretrained(tmp_path / "several")
-    with pytest.raises(ValueError, match=r"model\.encoder\.embed_tokens\.weight is another tensor than model\.shared"):
+    with pytest.raises(ValueError, match=r"model\.encoder\.embed_tokens\.weight differs from model\.shared"):
         load_huggingface(tmp_path / "several")
     with torch.no_grad():
         for side in (theirs.model.encoder, theirs.model.decoder):
@@ -598,7 +598,7 @@ def test_other_positions_than_sinusoids_are_noticed(base: str, tmp_path: Path) -
     tensors(tmp_path, shift(0.0))
     load_huggingface(tmp_path)
     tensors(tmp_path, shift(0.002))
-    with pytest.raises(ValueError, match=r"embed_positions\.weight holds other positions"):
+    with pytest.raises(ValueError, match=r"embed_positions\.weight contains positions other"):
         load_huggingface(tmp_path)
 
 
@@ -860,7 +860,7 @@ def test_rotary_positions_that_are_stretched_are_refused(tmp_path: Path) -> None
     published("TinyLlama", tmp_path / "llama")
     stretch = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"}
     changed(tmp_path / "llama", rope_theta=500000.0, rope_scaling=stretch, eos_token_id=[2, 3, 4])
-    with pytest.raises(ValueError, match="rope_type='llama3', and Regard reads 'default' alone"):
+    with pytest.raises(ValueError, match="rope_type='llama3' is not supported; Regard reads only 'default'"):
         load_huggingface(tmp_path / "llama")
 
 
@@ -890,12 +890,12 @@ def test_generation_config_wins_over_config(tmp_path: Path) -> None:
 
 
 UNFOLLOWED: dict[str, tuple[Any, str]] = {
-    "forced_bos_token_id": (7, "forced_bos_token_id=7 changes what the model says"),
+    "forced_bos_token_id": (7, "forced_bos_token_id=7 changes the text"),
     "begin_suppress_tokens": ([9], "begin_suppress_tokens"),
     "diversity_penalty": (0.5, "diversity_penalty"),
     "bad_words_ids": ([[30], [3, 4]], r"forbids \[3, 4\], several ids in a row"),
-    "num_beams": ("many", "num_beams='many' is no number"),
-    "pad_token_id": (0.5, "pad_token_id=0.5 is no number"),
+    "num_beams": ("many", "num_beams='many' is not a valid number"),
+    "pad_token_id": (0.5, "pad_token_id=0.5 is not a valid number"),
 }
 
 
@@ -916,7 +916,7 @@ def test_dropout_may_be_changed_as_a_model_is_loaded(tmp_path: Path) -> None:
     assert load_huggingface(tmp_path / "gpt2").config.attention_dropout == 0.1
     changed_config = load_huggingface(tmp_path / "gpt2", attention_dropout=0.0, dropout=0.3).config
     assert (changed_config.attention_dropout, changed_config.dropout) == (0.0, 0.3)
-    with pytest.raises(ValueError, match="heads cannot be changed as a model is loaded"):
+    with pytest.raises(ValueError, match="heads cannot be overridden when a model is loaded"):
         load_huggingface(tmp_path / "gpt2", heads=4)
 
 
@@ -989,10 +989,10 @@ def test_a_start_that_misleads_others_is_refused_or_told(kind: str, tokenizer: T
     assert list(tmp_path.iterdir()) == []
     wrong.tokenizer = None  # as of a model from elsewhere
     export(wrong, tmp_path / "out")
-    assert "would be silently wrong about it" in (tmp_path / "out/README.md").read_text()
-    assert "silently wrong" in load_huggingface(tmp_path / "out").about["notes"][0]
+    assert "would silently misread it" in (tmp_path / "out/README.md").read_text()
+    assert "silently misread" in load_huggingface(tmp_path / "out").about["notes"][0]
     export(stored, tmp_path / "right")
-    assert "What to know" not in (tmp_path / "right/README.md").read_text()
+    assert "## Notes" not in (tmp_path / "right/README.md").read_text()
     assert "notes" not in load_huggingface(tmp_path / "right").about
 
 
@@ -1035,7 +1035,7 @@ def test_names_of_classes_come_and_go(tmp_path: Path) -> None:
     assert told.id2label == config.id2label
     assert told.label2id == {"five": 0, "four": 1, "three": 2, "two": 3, "one": 4}
     stored.about["classes"] = ["a", "b", "a", "c", "d"]
-    with pytest.raises(ValueError, match="2 classes are called 'a'"):
+    with pytest.raises(ValueError, match="2 classes are named 'a'"):
         export(stored, tmp_path / "twice")
 
 
@@ -1179,7 +1179,7 @@ def test_the_card_of_an_opus_model(
         names = paste(tmp_path / "fast", monkeypatch)
         source = stored.tokenizer.encode_with_template(names["text"])
         assert names["tokens"] == [stored.tokenizer.token(id_) for id_ in source]
-        assert capsys.readouterr().out == names["target"].decode(names["said"]) + "\n"
+        assert capsys.readouterr().out == names["target"].decode(names["output"]) + "\n"
 
 
 def test_a_pooler_that_nothing_reads_is_told_of_and_not_made_up(
@@ -1190,7 +1190,7 @@ def test_a_pooler_that_nothing_reads_is_told_of_and_not_made_up(
     stored = load_huggingface(tmp_path / "theirs")
     assert any("pooler" in note for note in stored.about["notes"])
     export(stored, tmp_path / "ours")
-    assert "- Its folder held a pooler" in (tmp_path / "ours/README.md").read_text()
+    assert "- The pooler of the original folder" in (tmp_path / "ours/README.md").read_text()
     names = paste(tmp_path / "ours", monkeypatch)
     assert names["model"].pooler is None
     with torch.no_grad():
@@ -1215,7 +1215,7 @@ def test_the_card_of_a_masked_model_masks(
     [
         ("fp16", "huggingface", "did you mean 'float16'"),
         ("bf16", "ctranslate2", "did you mean 'bfloat16'"),
-        ("int8", "huggingface", "is for CTranslate2"),
+        ("int8", "huggingface", "requires CTranslate2"),
         ("int4", "huggingface", "known are float32, float16, bfloat16"),
     ],
 )

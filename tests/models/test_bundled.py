@@ -125,9 +125,9 @@ def test_what_is_exported_again_is_the_same(shipped: Path, tmp_path: Path) -> No
 
 
 def test_a_type_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="dtype='bf16' is not a choice: did you mean 'bfloat16'"):
+    with pytest.raises(ValueError, match="unknown dtype 'bf16': did you mean 'bfloat16'"):
         export(float_model(), tmp_path / "a", "regard", "bf16")
-    with pytest.raises(ValueError, match=r"int8' is for CTranslate2 .* for regard it is float32, float16, bfloat16"):
+    with pytest.raises(ValueError, match=r"int8' requires CTranslate2 .*; regard supports float32, float16, bfloat16"):
         export(float_model(), tmp_path / "a", "regard", "int8")
     with pytest.raises(ValueError, match="dtype='int8' is not a choice"):
         float_model().save(tmp_path / "a", "int8")
@@ -160,9 +160,9 @@ def test_the_card_says_what_is_known(shipped: Path, folder: Path) -> None:
     for part in (
         "library_name: regard\n",
         "# fr-en\n",
-        "Written by Regard, as bfloat16.",
-        "**petit/test.en, 20 lines** (beam 2, length penalty 0.6, precision float32). The scores were measured before "
-        "it was written as bfloat16.\n",
+        "Written by Regard in bfloat16.",
+        "**petit/test.en, 20 lines** (beam 2, length penalty 0.6, precision float32). Measured before "
+        "the weights were converted to bfloat16.\n",
         f"| BLEU | {bleu['score']:.1f} | {bleu['low']:.1f} – {bleu['high']:.1f} | `{signature}` |",
         "| exactly right, % | 0.0 |",
         "| alignment error rate of layer ",
@@ -172,7 +172,7 @@ def test_the_card_says_what_is_known(shipped: Path, folder: Path) -> None:
         "- validation: step 7, loss 1.235, BLEU 40.25",
         "Petit, by Regard (Apache-2.0).",
         "## Limits\n\nIt knows nothing.",
-        "- No source that it learned from has more than 29 tokens",
+        "- The longest source in its training data has 29 tokens",
         'regard translate "Le petit chat dort." --model .',
     ):
         assert part in card
@@ -182,14 +182,14 @@ def test_scores_go_along_to_other_engines_with_their_origin(shipped: Path, tmp_p
     pytest.importorskip("ctranslate2")
     run("export", str(shipped), str(tmp_path / "out"), "--to", "ctranslate2")
     card = (tmp_path / "out/README.md").read_text()
-    assert "## Scores\n\nOf the model in Regard, before it was written for another engine.\n\n**petit/test.en" in card
+    assert "## Scores\n\nThese scores were measured in Regard, before the export.\n\n**petit/test.en" in card
     assert (tmp_path / "out/recipe.toml").read_bytes() == (shipped / "recipe.toml").read_bytes()
-    assert "for another engine" not in (shipped / "README.md").read_text()
+    assert "before the export" not in (shipped / "README.md").read_text()
 
 
 def test_scores_say_whether_weights_were_rounded_since(folder: Path, shipped: Path, tmp_path: Path) -> None:
     """Measured on what is written, they are its own; and what was once rounded stays so in folders made from it."""
-    scores, measured = ("--scores", str(folder / "scores.json")), "The scores were measured before it was written as "
+    scores, measured = ("--scores", str(folder / "scores.json")), "Measured before the weights were converted to "
     told = {}
     for dtype in ("float32", "float16"):
         run("export", str(folder / "run"), str(tmp_path / dtype), "--to", "regard", "--dtype", dtype, *scores)
@@ -216,7 +216,7 @@ CALLS = {
     "language": "generate(",
     "classes": "classify(",
     "masked": "attend(",
-    "ids": "print(m.network)",
+    "ids": "print(model.network)",
 }
 
 
@@ -242,16 +242,16 @@ def test_scores_of_another_model_are_refused(folder: Path, tmp_path: Path) -> No
     other = tmp_path / "other"
     float_model(layers=1).save(other)
     scores = str(folder / "scores.json")
-    with pytest.raises(ValueError, match=r"scores\.json holds the scores of a model of [\d,]+ parameters, and this"):
+    with pytest.raises(ValueError, match=r"scores\.json contains the scores of a model with [\d,]+ parameters"):
         run("export", str(other), str(tmp_path / "out"), "--to", "regard", "--scores", scores)
     twin = float_model()
     with torch.no_grad():
         twin.network.embedding.tokens.weight[0, 0] += 1e-3
     twin.save(tmp_path / "twin")
-    with pytest.raises(ValueError, match=r"scores\.json holds the scores of other weights of as many parameters"):
+    with pytest.raises(ValueError, match=r"scores\.json contains the scores of other weights with [\d,]+ parameters"):
         run("export", str(tmp_path / "twin"), str(tmp_path / "out"), "--to", "regard", "--scores", scores)
     (tmp_path / "a.json").write_text('{"system": 3}')
-    with pytest.raises(ValueError, match=r"a\.json is not what regard evaluate --out writes"):
+    with pytest.raises(ValueError, match=r"a\.json was not written by regard evaluate --out"):
         run("export", str(other), str(tmp_path / "out"), "--to", "regard", "--scores", str(tmp_path / "a.json"))
     assert not (tmp_path / "out").exists()
 
@@ -315,7 +315,7 @@ def test_odd_score_files_are_refused(folder: Path, tmp_path: Path) -> None:
     odd += [((name,), without(right, (name,))) for name in ("system", "scores", "files", "kind")]
     for place, told in odd:
         (tmp_path / "odd.json").write_text(json.dumps(told))
-        with pytest.raises(ValueError, match=r"--scores: .*odd\.json is not what regard evaluate --out writes"):
+        with pytest.raises(ValueError, match=r"--scores: .*odd\.json was not written by regard evaluate --out"):
             run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--scores", str(tmp_path / "odd.json"))
         assert not (tmp_path / "out").exists(), place
 
@@ -323,10 +323,10 @@ def test_odd_score_files_are_refused(folder: Path, tmp_path: Path) -> None:
 def test_scores_that_name_no_weights_are_refused(folder: Path, tmp_path: Path) -> None:
     right = json.loads((folder / "scores.json").read_text())
     (tmp_path / "old.json").write_text(json.dumps(without(right, ("system", "weights"))))
-    with pytest.raises(ValueError, match=r"--scores: .*old\.json does not tell which weights .* --out writes it anew"):
+    with pytest.raises(ValueError, match=r"--scores: .*old\.json was written by an older version"):
         run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "old.json"))
     (tmp_path / "made.json").write_text(json.dumps(changed(right, ("system", "parameters"), None)))
-    with pytest.raises(ValueError, match=r"--scores: .*made\.json holds the scores of outputs that were made"):
+    with pytest.raises(ValueError, match=r"--scores: .*made\.json contains the scores of outputs from another system"):
         run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "made.json"))
 
 
@@ -336,7 +336,7 @@ def test_a_card_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> No
     (tmp_path / "huge.md").write_bytes(b"a" * 1_000_001)
     (tmp_path / "folder.md").mkdir()
     for name, what in {"no": "is missing", "latin": "is not UTF-8", "huge": "bytes", "folder": "no ordinary"}.items():
-        with pytest.raises(ValueError, match=rf"--card: .*{name}\.md.*{what}.*; name a file of Markdown"):
+        with pytest.raises(ValueError, match=rf"--card: .*{name}\.md.*{what}.*; it must be a Markdown file"):
             run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--card", str(tmp_path / f"{name}.md"))
 
 
@@ -585,7 +585,7 @@ def test_nothing_tells_where_it_was_made(name: str) -> None:
 
 def test_its_card_has_its_parts(name: str, model: regard.Model) -> None:
     card = (models.folder_of(name) / "README.md").read_text()
-    for part in ("## Scores", "## How it came about", "- trained: ", "## Training data", "## Limits", *DATA[name]):
+    for part in ("## Scores", "## Training\n", "- trained: ", "## Training data", "## Limits", *DATA[name]):
         assert part in card, f"the card of {name} lacks {part}"
     signature = r"nrefs:1\|bs:1000\|seed:12345\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:2"
     assert signature in card

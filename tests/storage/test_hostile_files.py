@@ -395,7 +395,7 @@ def rewritten(change: Callable[[dict[str, torch.Tensor]], object]) -> Craft:
 
 WTE, FC = "transformer.wte.weight", "transformer.h.0.mlp.c_fc.weight"
 SWAPPED: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
-    "a tensor missing": (lambda held: held.pop(FC), f"has no tensor {FC}, which its config asks for"),
+    "a tensor missing": (lambda held: held.pop(FC), f"has no tensor {FC}, which its config requires"),
     "a tensor too many": (lambda held: held.update(evil=torch.zeros(1)), "has a tensor 'evil' that a model"),
     "a tensor with a long name": (
         lambda held: held.update({"x" * 10_000: torch.zeros(1)}),
