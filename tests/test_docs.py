@@ -14,7 +14,8 @@ import torch
 
 from regard.config import PRESETS, ModelConfig, preset
 from regard.labs import ablation
-from regard.labs.lab import NAMES, lab
+from regard.labs.lab import NAMES, load_lab
+from regard.labs.lab_record import read_record
 from regard.model.attention import MultiHeadAttention, attention, combine_heads, split_heads
 from regard.model.layers import Layer
 from regard.model.transformer import build
@@ -209,10 +210,7 @@ def test_what_part_of_a_layer_the_feed_forward_network_is() -> None:
 
 
 def ablation_rows() -> dict[str, list[str]]:
-    text = (GALLERY / "ablation-full.md").read_text(encoding="utf-8").replace("\\", "")
-    table = text.partition("| parameters |")[2].partition("\n\n")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    return {name: cells for name, *cells in rows}
+    return {name: cells for name, *cells in read_record(GALLERY / "ablation-full.json").tables[0].rows}
 
 
 def test_which_choices_matter_is_what_the_ablation_found() -> None:
@@ -225,25 +223,26 @@ def test_which_choices_matter_is_what_the_ablation_found() -> None:
 
 
 def test_the_models_of_the_ablation_have_as_many_parameters_as_it_says() -> None:
-    chosen = lab("ablation")
-    sizes = chosen.sized(chosen.full.split()).sizes
+    chosen = load_lab("ablation")
+    sizes = chosen.with_sizes(chosen.full_sizes.split()).sizes
     base = [f"model.d_model={sizes.width}", f"model.d_ff={4 * sizes.width}", f"model.layers={sizes.layers}"]
     base += [f"model.heads={sizes.heads}"]
-    ids = math.ceil(ablation.VOCABULARY / 64) * 64 + 1
+    ids = math.ceil(ablation.VOCABULARY_SIZE / 64) * 64 + 1
     told = {name: int(cells[0].replace(",", "")) for name, cells in ablation_rows().items()}
     assert told == {
         name: parameters(read_recipe("petit-fr-en", [*base, *changed]).config(ids))
-        for name, changed in ablation.changes(sizes).items()
+        for name, changed in ablation.row_changes(sizes).items()
     }
 
 
 def test_two_heads_are_as_steady_as_the_lab_found() -> None:
-    text, found = flat(page("questions.md")), (GALLERY / "two-heads.md").read_text(encoding="utf-8")
+    text, record = flat(page("questions.md")), read_record(GALLERY / "two-heads.json")
+    claims = "\n".join(claim.text for claim in record.claims)
     near, one, missed = re.findall(r"([\d.]+) % of the samples then come .+? manages ([\d.]+) %; in ([\d.]+) %", text)[
         0
     ]
-    assert f"{near}% of the samples come close to the average, not {one}%" in found
-    assert f"in {missed}% k\\_a is so short" in found
+    assert f"With two heads {near}% of the samples come close to the average, with one head {one}%" in claims
+    assert f"In {missed}% of the samples k_a is so short" in claims
 
 
 def test_the_readme_compares_training_with_every_peer() -> None:

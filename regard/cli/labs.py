@@ -1,4 +1,4 @@
-"""`regard lab`: questions answered by measurement."""
+"""`regard lab`: experiments that answer questions about attention by measurement."""
 
 import shlex
 from collections.abc import Callable
@@ -13,27 +13,35 @@ from regard.errors import RegardError
 if TYPE_CHECKING:
     from regard.labs.lab import Lab
 
-GALLERY = Path("labs")
+DEFAULT_GALLERY = Path("labs")
+"""Folder that `regard lab all` writes to, unless --out names another. The bundled gallery is regard/labs/gallery."""
 
 
 def lab(
-    name: Annotated[str, typer.Argument(help="Which; all of them by all; without a name, they are listed.")] = "",
+    name: Annotated[str, typer.Argument(help="The lab to run, or all. Without a name, the labs are listed.")] = "",
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="size=value, to make it larger or smaller; as often as needed.")
+        list[str] | None, typer.Option("--set", help="Change a size of the experiment: size=value. Repeatable.")
     ] = None,
-    sizes: Annotated[bool, typer.Option("--sizes", help="Tell its sizes and what they mean; run nothing.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The long form of a lab that has one: ablation.")] = False,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Show the lab's sizes and their meanings; run nothing.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Run the full form of a lab that has one: ablation.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help=f"A new or empty folder for tables, picture and page; of all, {GALLERY} if not given."),
+        typer.Option(
+            help=f"New or empty folder for the results: JSON, Markdown, CSV, PNG and HTML. With all: {DEFAULT_GALLERY}."
+        ),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Ask a question about attention, and have it answered by measurement: figures, a picture, conclusions.
+    """Answer a question about attention by measurement, with tables, a figure and conclusions.
 
-    A conclusion that this measurement does not bear out is said to be so, and the exit status is 1. With all, the
-    folder becomes a gallery: a picture and a page of Markdown for each lab, and an index. To add to a gallery, or to
-    write it again, use --force.
+    Conclusions that the measurement does not confirm are listed separately, and the exit status is 1.
+
+    With all, every lab runs, and the folder becomes a gallery: JSON, Markdown
+    and a figure for each lab, and an index. Use --force to write to an
+    existing gallery. The bundled one, which regard serve shows, is written by
+    regard lab all --out regard/labs/gallery --force.
 
     Example: regard lab scaling --set length=128 --out labs
     """
@@ -42,15 +50,15 @@ def lab(
         return
     if name == "all":
         if changes or sizes or full:
-            raise RegardError("all labs have their usual sizes: --set, --sizes and --full are for one")
-        _all(out or GALLERY, force)
+            raise RegardError("--set, --sizes and --full apply to a single lab, not to all")
+        _run_all(out or DEFAULT_GALLERY, force)
         return
-    from regard.labs.lab import lab as find
+    from regard.labs.lab import load_lab
 
-    found = find(name)
-    if full and not found.full:
-        raise RegardError(f"the lab {name} has no long form: leave out --full")
-    chosen = found.sized([*(found.full.split() if full else ()), *(changes or [])])
+    chosen = load_lab(name)
+    if full and not chosen.full_sizes:
+        raise RegardError(f"the lab {name} has no full form: omit --full")
+    chosen = chosen.with_sizes([*(chosen.full_sizes.split() if full else ()), *(changes or [])])
     if sizes:
         from regard.labs.lab_terminal import show_sizes
         from regard.plots.console import console
@@ -59,11 +67,11 @@ def lab(
         return
     options = [part for change in changes or [] for part in ("--set", change)]
     command = shlex.join(["regard", "lab", name, *options, *(["--full"] if full else [])])
-    _one(chosen, command, out, force)
+    _run_one(chosen, command, out, force)
 
 
 def _list() -> None:
-    """All the labs: nothing of them is imported, so that it takes no time."""
+    """Print the names and questions of all labs, without importing them."""
     from rich.table import Table
     from rich.text import Text
 
@@ -74,55 +82,55 @@ def _list() -> None:
     for name, question in questions().items():
         table.add_row(Text(name, "bold"), Text(question))
     console().print(table)
-    typer.echo("\nOne is run by its name, as in regard lab scaling; regard lab --help says more.")
+    typer.echo("\nRun a lab by its name, for example: regard lab scaling. See also: regard lab --help")
 
 
-def _one(chosen: "Lab", command: str, out: Path | None, force: bool) -> None:
-    folder = None if out is None else _folder(out, force)
-    from regard.labs.gallery_files import keep, run
+def _run_one(chosen: "Lab", command: str, out: Path | None, force: bool) -> None:
+    folder = None if out is None else _make_folder(out, force)
+    from regard.labs.lab_files import run_lab, write_lab_files
     from regard.labs.lab_terminal import show
     from regard.plots.console import console
 
     screen = console()
     with screen.status("measuring ..."):
-        done = run(chosen, command)
-    show(screen, done)
+        run = run_lab(chosen, command)
+    show(screen, run.record)
     if folder is not None:
-        for path in keep(done, folder):
+        for path in write_lab_files(run, folder):
             typer.echo(str(path))
-    if not done.result.holds:
+    if not run.record.holds:
         raise typer.Exit(1)
 
 
-def _all(out: Path, force: bool) -> None:
+def _run_all(out: Path, force: bool) -> None:
     from regard.formatting import duration
-    from regard.labs.gallery_files import hang, run, write_index
-    from regard.labs.lab import NAMES
-    from regard.labs.lab import lab as find
-    from regard.labs.lab_terminal import held
+    from regard.labs.lab import NAMES, load_lab
+    from regard.labs.lab_files import run_lab, write_gallery_page, write_index
     from regard.plots.console import console
 
-    folder, screen, labs = _folder(out, force), console(), []
+    folder, screen, records = _make_folder(out, force), console(), []
     for name in NAMES:
         with screen.status(name):
-            labs.append(run(find(name), f"regard lab {name}"))
-        hang(labs[-1], folder)
-        sign = "✓" if labs[-1].result.holds else "✗"
-        screen.print(f"{sign} {name:<12} {held(labs[-1].result)}; {duration(labs[-1].seconds)}")
-    typer.echo(str(write_index(labs, folder, shlex.join(["regard", "lab", "all", "--out", str(out)]))))
-    if not all(done.result.holds for done in labs):
+            run = run_lab(load_lab(name), f"regard lab {name}")
+        write_gallery_page(run, folder)
+        records.append(run.record)
+        sign = "✓" if run.record.holds else "✗"
+        screen.print(f"{sign} {name:<12} {run.record.confirmed}; {duration(run.record.seconds)}")
+    command = ["regard", "lab", "all", "--out", str(out), *(["--force"] if force else [])]
+    typer.echo(str(write_index(records, folder, shlex.join(command))))
+    if not all(record.holds for record in records):
         raise typer.Exit(1)
 
 
-def _folder(out: Path, force: bool) -> Path:
-    """The folder, made before anything is measured, so that a mistake is reported at once."""
+def _make_folder(out: Path, force: bool) -> Path:
+    """Create the folder before anything is measured, so that a mistake is reported at once."""
     from regard.atomic_files import check_new_folder
 
     check_new_folder(out, force)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RegardError(f"--out {out} cannot be a folder: {error.strerror}") from None
+        raise RegardError(f"--out {out} cannot be created: {error.strerror}") from None
     return out
 
 

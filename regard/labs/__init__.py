@@ -1,1 +1,1 @@
-"""Questions about attention, answered by measurement."""
+"""Experiments that answer questions about attention by measurement."""

@@ -1,13 +1,14 @@
-"""Can one query take the average of two values, ½(v_a + v_b)?
+"""Can one query return the average of two values, ½(v_a + v_b)?
 
-The query is β(k_a + k_b). Where keys are orthonormal, its score is β with k_a and with k_b, and 0 with the rest.
-Attention in Regard divides scores by √D, so the query is made √D times longer beforehand. Beside it, to see what the
-average rests on: keys of length 1 in random directions, and orthogonal keys of which k_a is a little longer.
+The query is β(k_a + k_b). If the keys are orthonormal, its scores are β for k_a and k_b and 0 for all other keys.
+Regard's attention divides scores by √D, so the query is multiplied by √D beforehand. Two other kinds of keys show what
+the average depends on: keys of length 1 in random directions, and orthogonal keys of which k_a is slightly longer.
 
 Dimensions: N draws, S keys, D width.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +17,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.labs.copy import distance, share
-from regard.labs.lab import Claim, Result, Table
+from regard.labs.copy import format_error, relative_distance
+from regard.labs.lab import Claim, LabResult, ResultTable
 from regard.labs.lab_figures import BLUE, GREEN, GREY, ORANGE, legend, panel
 from regard.model.attention import attention
 
@@ -27,73 +28,72 @@ COLOUR = {ORTHONORMAL: BLUE, RANDOM: GREEN, LONGER: ORANGE}
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is drawn."""
+    """Sizes of the random keys and values."""
 
     betas: tuple[float, ...] = tuple(float(beta) for beta in range(0, 17, 2))
-    """β, the length of the query's two parts, from small to large"""
+    """Values of β, the factor of the query, in increasing order."""
     keys: int = 16
-    """S, of which two are meant"""
+    """Number S of keys, two of which the query asks for."""
     width: int = 64
-    """D, of keys and values, not less than S"""
+    """Width D of keys and values, at least S."""
     longer: float = 0.1
-    """by how much k_a is longer where keys are not of one length"""
+    """Amount by which k_a is longer than the other keys, as a share of their length."""
     draws: int = 200
-    """that the figures are the mean of"""
+    """Number of draws to average over."""
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What one β gives."""
+class MixtureAtBeta:
+    """The output and the weights for one value of β."""
 
     error: float
-    """distance of the output from ½(v_a + v_b), in lengths of the latter"""
-    to_a: float
-    """the weight of v_a"""
-    to_b: float
+    """Distance of the output from ½(v_a + v_b), relative to the length of ½(v_a + v_b)."""
+    weight_a: float
+    weight_b: float
 
 
-def run(sizes: Sizes) -> Result:
-    """Each β with each kind of keys."""
+def run(sizes: Sizes) -> LabResult:
+    """Measure each β with each kind of keys."""
     torch.manual_seed(sizes.seed)
-    kinds = keys_of_each_kind(sizes)
+    kinds = keys_by_kind(sizes)
     values = torch.randn_like(kinds[ORTHONORMAL])  # [N, S, D]
-    seen = {kind: [measure(keys, values, beta) for beta in sizes.betas] for kind, keys in kinds.items()}
-    straight, longer = seen[ORTHONORMAL], seen[LONGER]
-    apart = max(abs(each.to_a - each.to_b) for kind in (ORTHONORMAL, RANDOM) for each in seen[kind])
-    factor = (straight[-2].error / straight[-1].error) ** (1 / (sizes.betas[-1] - sizes.betas[-2]))
-    best = min(longer, key=lambda each: each.error)
+    mixtures = {kind: [measure(keys, values, beta) for beta in sizes.betas] for kind, keys in kinds.items()}
+    orthonormal, longer = mixtures[ORTHONORMAL], mixtures[LONGER]
+    imbalance = max(abs(mix.weight_a - mix.weight_b) for kind in (ORTHONORMAL, RANDOM) for mix in mixtures[kind])
+    factor = (orthonormal[-2].error / orthonormal[-1].error) ** (1 / (sizes.betas[-1] - sizes.betas[-2]))
+    best = min(longer, key=lambda mix: mix.error)
     claims = (
         Claim(
-            f"Yes: with orthonormal keys and β = {sizes.betas[-1]:g} the output is ½(v_a + v_b) but for "
-            f"{straight[-1].error:.1e}; with β = {sizes.betas[0]:g} it is off by {straight[0].error:.0%}",
-            straight[-1].error < 1e-3 < 0.5 < straight[0].error,
+            f"Yes: with orthonormal keys and β = {sizes.betas[-1]:g} the output is ½(v_a + v_b) with an error of "
+            f"{orthonormal[-1].error:.1e}; with β = {sizes.betas[0]:g} the error is {orthonormal[0].error:.0%}",
+            orthonormal[-1].error < 1e-3 < 0.5 < orthonormal[0].error,
         ),
-        Claim(f"Each further 1 of β divides the error by {factor:.2f}: by e", abs(factor - math.e) < 0.05),
+        Claim(f"Increasing β by 1 divides the error by {factor:.2f}, which is e", abs(factor - math.e) < 0.05),
         Claim(
-            f"Keys need not be quite orthogonal, but of one length: in random directions too v_a and v_b have "
-            f"equal weights (but for {apart:.0e}), and the error falls to {seen[RANDOM][-1].error:.1e}",
-            apart < 1e-9 and seen[RANDOM][-1].error < 0.05,
+            f"Keys need to have the same length, but not to be exactly orthogonal: in random directions, too, v_a and "
+            f"v_b have equal weights (up to {imbalance:.0e}), and the error falls to {mixtures[RANDOM][-1].error:.1e}",
+            imbalance < 1e-9 and mixtures[RANDOM][-1].error < 0.05,
         ),
         Claim(
-            f"With k_a {sizes.longer:.0%} longer there is no good β: the error is {best.error:.0%} at best, and at "
-            f"β = {sizes.betas[-1]:g} v_a alone has {longer[-1].to_a:.0%} of the weight",
-            best.error > 0.1 and longer[-1].to_a > 0.9,
+            f"If k_a is {sizes.longer:.0%} longer, no β works: the smallest error is {best.error:.0%}, and at "
+            f"β = {sizes.betas[-1]:g} v_a has {longer[-1].weight_a:.0%} of the weight",
+            best.error > 0.1 and longer[-1].weight_a > 0.9,
         ),
     )
-    errors = [(f"{beta:g}", *(share(seen[kind][at].error) for kind in seen)) for at, beta in enumerate(sizes.betas)]
-    halves = [(f"{beta:g}", *(weights(seen[kind][at]) for kind in seen)) for at, beta in enumerate(sizes.betas)]
     tables = (
-        Table(("β", *seen), tuple(errors), f"Error against ½(v_a + v_b), of {sizes.keys} keys"),
-        Table(("β", *seen), tuple(halves), "Weights of v_a and v_b"),
+        by_beta(
+            sizes, mixtures, lambda mix: format_error(mix.error), f"Error against ½(v_a + v_b) with {sizes.keys} keys"
+        ),
+        by_beta(sizes, mixtures, lambda mix: f"{mix.weight_a:.1%}, {mix.weight_b:.1%}", "Weights of v_a and v_b"),
     )
-    return Result(tables, claims, lambda figure: draw(figure, sizes.betas, seen), (10.0, 3.8))
+    return LabResult(tables, claims, lambda figure: draw(figure, sizes.betas, mixtures), (10.0, 3.8))
 
 
-def keys_of_each_kind(sizes: Sizes) -> dict[str, Float[Tensor, "N S D"]]:
-    """Keys to try, of which the first is k_a, the second k_b."""
+def keys_by_kind(sizes: Sizes) -> dict[str, Float[Tensor, "N S D"]]:
+    """Draw keys of each kind; the first key is k_a, the second k_b."""
     if sizes.keys > sizes.width:
-        raise RegardError(f"keys={sizes.keys} cannot be orthogonal in width={sizes.width}: make the width larger")
+        raise RegardError(f"keys={sizes.keys} cannot be orthogonal in width={sizes.width}: increase the width")
     drawn = torch.randn(sizes.draws, sizes.width, sizes.keys, dtype=torch.float64)  # [N, D, S]
     orthonormal = torch.linalg.qr(drawn).Q.mT  # [N, S, D]
     longer = orthonormal.clone()
@@ -101,29 +101,32 @@ def keys_of_each_kind(sizes: Sizes) -> dict[str, Float[Tensor, "N S D"]]:
     return {ORTHONORMAL: orthonormal, RANDOM: torch.nn.functional.normalize(drawn, dim=1).mT, LONGER: longer}
 
 
-def measure(keys: Float[Tensor, "N S D"], values: Float[Tensor, "N S D"], beta: float) -> Seen:
-    """Attention of β(k_a + k_b)."""
+def measure(keys: Float[Tensor, "N S D"], values: Float[Tensor, "N S D"], beta: float) -> MixtureAtBeta:
+    """Attend with the query β(k_a + k_b)."""
     query = math.sqrt(keys.size(-1)) * beta * keys[:, :2].sum(1, keepdim=True)  # [N, 1, D]
     output, weights = attention(query, keys, values)  # [N, 1, D], [N, 1, S]
-    to_a, to_b = weights[:, 0, :2].mean(0).tolist()
-    return Seen(distance(output[:, 0], values[:, :2].mean(1)), to_a, to_b)
+    weight_a, weight_b = weights[:, 0, :2].mean(0).tolist()
+    return MixtureAtBeta(relative_distance(output[:, 0], values[:, :2].mean(1)), weight_a, weight_b)
 
 
-def weights(seen: Seen) -> str:
-    """Both weights for the table."""
-    return f"{seen.to_a:.1%}, {seen.to_b:.1%}"
+def by_beta(
+    sizes: Sizes, mixtures: dict[str, list[MixtureAtBeta]], cell: Callable[[MixtureAtBeta], str], title: str
+) -> ResultTable:
+    """Return a table with a row for each β and a column for each kind of keys."""
+    rows = [(f"{beta:g}", *(cell(mixes[at]) for mixes in mixtures.values())) for at, beta in enumerate(sizes.betas)]
+    return ResultTable(("β", *mixtures), tuple(rows), title)
 
 
-def draw(figure: Figure, betas: tuple[float, ...], seen: dict[str, list[Seen]]) -> None:
-    """The error and the weight of v_a over β."""
+def draw(figure: Figure, betas: tuple[float, ...], mixtures: dict[str, list[MixtureAtBeta]]) -> None:
+    """Draw the error and the weights of v_a and v_b against β."""
     left = panel(figure, 2, 1, "error of the output against ½(v_a + v_b)", "β")
     left.set_yscale("log")
     right = panel(figure, 2, 2, "weight of v_a (solid) and of v_b (dashed)", "β")
     right.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
-    for kind, found in seen.items():
-        left.plot(betas, [each.error for each in found], "o-", color=COLOUR[kind], label=kind, markersize=4)
-        right.plot(betas, [each.to_a for each in found], "-", color=COLOUR[kind], label=kind)
-        right.plot(betas, [each.to_b for each in found], "--", color=COLOUR[kind])
+    for kind, mixes in mixtures.items():
+        left.plot(betas, [mix.error for mix in mixes], "o-", color=COLOUR[kind], label=kind, markersize=4)
+        right.plot(betas, [mix.weight_a for mix in mixes], "-", color=COLOUR[kind], label=kind)
+        right.plot(betas, [mix.weight_b for mix in mixes], "--", color=COLOUR[kind])
     right.set_ylim(0, 1)
     legend(left)
     legend(right)

@@ -1,10 +1,12 @@
-"""What a lab is: a question, a measurement, a picture, and claims that the measurement bears out or not.
+"""The definition of a lab: a question, a measurement, a figure, and claims that the measurement confirms or refutes.
 
-A lab is a module of this package with the name of its file. It has
+A lab is a module of this package, named after the lab. It has:
 
-- a docstring: the question in its first line, below it what is set up;
-- `Sizes`, a frozen dataclass: what can be made larger or smaller, each field with its meaning below it;
-- `run(sizes) -> Result`: the measurement.
+- a docstring: the question on the first line, followed by a description of the experiment;
+- `Sizes`: a frozen dataclass with the experiment's parameters, each with a docstring below it;
+- `run(sizes) -> LabResult`: the measurement.
+
+A lab may also have `FULL_SIZES`, the sizes of a longer form of the experiment that `--full` selects.
 """
 
 import ast
@@ -25,108 +27,116 @@ NAMES = (
     *("scaling", "copy", "average", "one-head", "two-heads", "nonlinear", "mask", "heads", "positions"),
     *("residual", "complexity", "rnn", "kv-cache", "align", "prune", "smoothing", "schedule", "ablation"),
 )
-"""in the order in which a course asks"""
+"""Names of all labs, in the order in which a course asks their questions."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A conclusion, with the figures it rests on, and whether they bear it out this time."""
+    """A conclusion with the figures it is based on, and whether the measurement confirms it."""
 
-    says: str
+    text: str
     holds: bool
 
 
 @dataclass(frozen=True)
-class Table:
-    """What was measured, in words and numbers for people."""
+class ResultTable:
+    """A table of measurements, formatted for people."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise RegardError(f"a table of {len(self.columns)} columns has a row of another length")
+
 
 @dataclass(frozen=True)
-class Result:
-    """What a lab found."""
+class LabResult:
+    """The outcome of a lab: tables, claims, and a function that draws the figure."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[ResultTable, ...]
     claims: tuple[Claim, ...]
     draw: "Callable[[Figure], None]"
-    """draws the picture on an empty figure"""
-    size: tuple[float, float] = (9.0, 4.0)
-    """of the picture, in inches"""
+    """Function that draws the results on an empty figure."""
+    figure_size: tuple[float, float] = (9.0, 4.0)
+    """Width and height of the figure in inches."""
     notes: tuple[str, ...] = ()
-    """what should be known of the figures: where they were measured, what they do not say"""
+    """Remarks on how the results were obtained and what they do not show."""
 
     @property
     def holds(self) -> bool:
-        """Whether every claim is borne out."""
+        """Whether the measurement confirms every claim."""
         return all(claim.holds for claim in self.claims)
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab, ready to be run."""
+    """A lab, ready to run."""
 
     name: str
     question: str
-    set_up: str
+    about: str
+    """Description of the experiment: the lab's docstring without the question."""
     sizes: Any
-    """an instance of its `Sizes`"""
-    run: Callable[[Any], Result]
-    full: str = ""
-    """the sizes of its long form, if it has one, each as name=value"""
+    """Instance of the lab's `Sizes`."""
+    run: Callable[[Any], LabResult]
+    full_sizes: str = ""
+    """Sizes of the lab's full form as name=value, separated by spaces; empty if it has none."""
 
-    def sized(self, changes: Sequence[str]) -> "Lab":
-        """The same lab in other sizes, each given as name=value."""
+    def with_sizes(self, changes: Sequence[str]) -> "Lab":
+        """Return the same lab with some sizes changed, each given as name=value."""
         sizes = self.sizes
-        known = {field.name: getattr(sizes, field.name) for field in fields(sizes)}
+        defaults = {field.name: getattr(sizes, field.name) for field in fields(sizes)}
         for change in changes:
             name, equals, value = change.partition("=")
-            if name not in known:
-                raise RegardError(f"the lab {self.name} has no size {name!r}: {did_you_mean(name, known)}")
+            if name not in defaults:
+                raise RegardError(f"the lab {self.name} has no size {name!r}: {did_you_mean(name, defaults)}")
             if not equals:
-                raise RegardError(f"{change!r}: a size is given as {name}=VALUE")
-            sizes = replace(sizes, **{name: _possible(_like(known[name], value, name), name)})
+                raise RegardError(f"{change!r} has no value: write {name}=VALUE")
+            parsed = _parse_size(name, value, defaults[name])
+            _check_range(name, parsed)
+            sizes = replace(sizes, **{name: parsed})
         return replace(self, sizes=sizes)
 
 
 def questions() -> dict[str, str]:
-    """What each lab asks, read without running any of it."""
-    asked = {name: ast.get_docstring(ast.parse(_file(name).read_text(encoding="utf-8"))) for name in NAMES}
-    return {name: (text or "").partition("\n")[0] for name, text in asked.items()}
+    """Return each lab's question by name, without importing the labs."""
+    docstrings = {name: ast.get_docstring(ast.parse(_file(name).read_text(encoding="utf-8"))) for name in NAMES}
+    return {name: (text or "").partition("\n")[0] for name, text in docstrings.items()}
 
 
-def lab(name: str) -> Lab:
-    """The lab of this name, in its usual sizes."""
+def load_lab(name: str) -> Lab:
+    """Import the lab of this name, with its default sizes."""
     if name not in NAMES:
         raise RegardError(f"there is no lab {name!r}: {did_you_mean(name, NAMES)}")
     module = import_module(f"regard.labs.{_file(name).stem}")
-    question, _, set_up = (module.__doc__ or "").strip().partition("\n")
-    return Lab(name, question, set_up.strip(), module.Sizes(), module.run, getattr(module, "FULL", ""))
+    question, _, about = (module.__doc__ or "").strip().partition("\n")
+    return Lab(name, question, about.strip(), module.Sizes(), module.run, getattr(module, "FULL_SIZES", ""))
 
 
 def _file(name: str) -> Path:
     return Path(__file__).with_name(f"{name.replace('-', '_')}.py")
 
 
-def _like(usual: Any, value: str, name: str) -> Any:
-    """A value of the kind that the size usually is: a number, several of them, a text, true or false."""
+def _parse_size(name: str, value: str, default: Any) -> Any:
+    """Parse a size as the type of its default: a number, several numbers, a string, or true/false."""
     try:
-        if isinstance(usual, bool):
+        if isinstance(default, bool):
             return {"true": True, "false": False}[value.lower()]
-        if isinstance(usual, tuple):
-            return tuple(type(usual[0])(each) for each in value.split(","))
-        return type(usual)(value)
+        if isinstance(default, tuple):
+            return tuple(type(default[0])(item) for item in value.split(","))
+        return type(default)(value)
     except (KeyError, ValueError):
-        what = "numbers parted by commas" if isinstance(usual, tuple) else f"such as {usual}"
-        raise RegardError(f"{name}={value}: it must be {what}") from None
+        expected = "numbers separated by commas" if isinstance(default, tuple) else f"a value like {default}"
+        raise RegardError(f"{name}={value}: expected {expected}") from None
 
 
-def _possible(given: Any, name: str) -> Any:
-    """The same, if there can be so many: whole numbers begin with 1, all others and the seed with 0."""
-    for number in given if isinstance(given, tuple) else (given,):
-        least = int(isinstance(number, int) and name != "seed")
-        if isinstance(number, int | float) and not isinstance(number, bool) and not least <= number < math.inf:
-            raise RegardError(f"{name}={number:g}: it must be a number from {least} on")
-    return given
+def _check_range(name: str, value: Any) -> None:
+    """Raise an error unless integers are at least 1, and the seed and all other numbers are finite and at least 0."""
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        minimum = 1 if isinstance(number, int) and name != "seed" else 0
+        if not minimum <= number < math.inf:
+            raise RegardError(f"{name}={number:g}: expected a number of at least {minimum}")

@@ -1,4 +1,4 @@
-"""How labs draw: one style, in colours that the colour-blind can tell apart (Okabe and Ito)."""
+"""Drawing functions that labs share, with colours that colour-blind people can distinguish (Okabe and Ito)."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY)
 
 
 def panel(figure: "Figure", columns: int, number: int, title: str, x: str = "", y: str = "", rows: int = 1) -> "Axes":
-    """The next picture within a figure: `number` counts from 1, row by row."""
+    """Add a panel to a figure with a grid of panels; `number` counts from 1, row by row."""
     axes = figure.add_subplot(rows, columns, number)
     axes.set_title(title, fontsize=10, loc="left", color="#222222")
     axes.set_xlabel(x, fontsize=9)
@@ -26,12 +26,12 @@ def panel(figure: "Figure", columns: int, number: int, title: str, x: str = "", 
 
 
 def legend(axes: "Axes") -> None:
-    """Names of the lines, without a frame."""
+    """Add a legend without a frame."""
     axes.legend(frameon=False, fontsize=8)
 
 
-def tiles(axes: "Axes", values: "Tensor", low: float = 0.0, high: float = 1.0, digits: int | None = None) -> None:
-    """A matrix as squares, its first row on top, the darker the higher; -∞ is grey. With `digits`, the numbers too."""
+def heatmap(axes: "Axes", values: "Tensor", low: float = 0.0, high: float = 1.0, digits: int | None = None) -> None:
+    """Draw a matrix with its first row on top and higher values darker; -∞ is grey. With `digits`, print the values."""
     import matplotlib as mpl
 
     colours = mpl.colormaps["Blues"].with_extremes(bad="#d9d9d9")

@@ -1,4 +1,4 @@
-"""Translators of Petit, for labs: sentences to ask them, small ones trained on the spot, and how good they are.
+"""Translators of Petit for labs: test sentences, training of small models, and measures of quality.
 
 Dimensions: N target tokens, V outputs.
 """
@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from statistics import mean, stdev
 
 import torch
 from jaxtyping import Float, Int
@@ -26,57 +25,57 @@ from regard.training.preparation import cache_folder, make_task
 from regard.training.recipe import Recipe
 from regard.training.schedule import learning_rate
 
-T_95 = 4.303
-"""Student's t for three seeds: the standard errors on either side of their mean that hold 95 %"""
-
 
 @dataclass(frozen=True)
-class Translated:
-    """How good translations are, made greedily."""
+class TranslationQuality:
+    """Quality of greedy translations."""
 
     bleu: float
     exact: PetitScore
-    """the share that is right to the letter, altogether and by phenomenon"""
+    """Share of translations that match exactly, overall and by phenomenon."""
 
 
 @dataclass(frozen=True)
-class Foretold:
-    """How well a model foretells each token of translations that it is shown: means over all of them."""
+class PredictionQuality:
+    """Quality of the predictions of each token of reference translations, as means over all tokens."""
 
     nats: float
-    """-log p of the token"""
+    """Mean of -log p of the correct token."""
     confidence: float
-    """p of the likeliest token"""
+    """Mean probability of the most likely token."""
     accuracy: float
-    """how often that is the right one"""
+    """Share of tokens for which the most likely token is correct."""
 
     @property
     def perplexity(self) -> float:
-        """e to the nats: among how many tokens, equally likely, it would waver as much."""
+        """e to the power of the mean negative log-likelihood."""
         return math.exp(self.nats)
 
 
-def sentences(amount: int, seed: int = 0, split: str = "test") -> list[Pair]:
-    """So many sentences of Petit that no training text holds."""
+def held_out_pairs(amount: int, seed: int = 0, split: str = "test") -> list[Pair]:
+    """Return pairs of Petit that no training text contains."""
     return list(pairs(amount, seed, split))
 
 
-def as_examples(found: Sequence[Pair]) -> Examples:
-    """The same as a test set."""
-    lines = list(range(1, len(found) + 1))
-    return Examples(("French", "English"), [p.french for p in found], [[p.english for p in found]], lines, len(lines))
+def as_examples(sentence_pairs: Sequence[Pair]) -> Examples:
+    """Convert pairs to a test set."""
+    lines = list(range(1, len(sentence_pairs) + 1))
+    sources, references = [pair.french for pair in sentence_pairs], [pair.english for pair in sentence_pairs]
+    return Examples(("French", "English"), sources, [references], lines, len(lines))
 
 
 @one_thread()
-def translated(model: Model, found: Sequence[Pair]) -> Translated:
-    """Have sentences translated, and compare with what is right."""
-    outputs, wanted = model.translate([p.french for p in found], beam=1), [p.english for p in found]
-    return Translated(bleu(outputs, wanted).score, petit_score(outputs, wanted, [p.tags for p in found]))
+def translation_quality(model: Model, test_pairs: Sequence[Pair]) -> TranslationQuality:
+    """Translate the French sentences greedily and compare the results with the English ones."""
+    outputs = model.translate([pair.french for pair in test_pairs], beam=1)
+    references = [pair.english for pair in test_pairs]
+    exact = petit_score(outputs, references, [pair.tags for pair in test_pairs])
+    return TranslationQuality(bleu(outputs, references).score, exact)
 
 
 @one_thread()
-def trained(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
-    """The model that a recipe makes at its last step, and the held-out text as batches; nothing of it is saved."""
+def train_model(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
+    """Train a recipe to its last step, without saving anything; return the model and the held-out batches."""
     task, train = make_task(recipe, cache_folder(), packed=False), recipe.train
     network = task.network.to(device)
     objective, batches = Objective(network, train.label_smoothing), endless(task.batches)
@@ -86,51 +85,35 @@ def trained(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
         total: Tensor = objective(batch)
         return total / batch.targets
 
-    torch.manual_seed(train.seed)  # of what dropout drops
+    torch.manual_seed(train.seed)  # for dropout
     fit(network, loss, train.steps, lambda step: learning_rate(step, train, network.config.d_model))
-    assert task.validation is not None  # Petit has its own
+    assert task.validation is not None  # Petit has its own validation text
     return task.stored(), task.validation
 
 
 def endless(batches: Batches) -> Iterator[Batch]:
-    """Epoch after epoch."""
+    """Yield the batches of one epoch after another."""
     for epoch in count():
         yield from batches.epoch(epoch)
 
 
 @one_thread()
 @torch.inference_mode()
-def foretold(model: Model, batches: Batches) -> Foretold:
-    """How well held-out translations are foretold, each token from the source and the tokens before it."""
+def prediction_quality(model: Model, batches: Batches) -> PredictionQuality:
+    """Measure how well a model predicts each target token from the source and the preceding target tokens."""
     device = model.network.device
     sums, tokens = torch.zeros(3, dtype=torch.float64), 0
     for batch in batches.epoch(0):
         logits = model.network(*inputs(model.network, batch.to(device)))  # [B, T, V]
         counted = batch.labels != IGNORE
-        sums += one_by_one(logits.cpu()[counted], batch.labels[counted]).sum(0)
+        sums += token_measures(logits.cpu()[counted], batch.labels[counted]).sum(0)
         tokens += batch.targets
-    return Foretold(*(sums / tokens).tolist())
+    return PredictionQuality(*(sums / tokens).tolist())
 
 
-def one_by_one(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float[Tensor, "N 3"]:
-    """Nats, confidence, and whether it is right, of each token."""
+def token_measures(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float[Tensor, "N 3"]:
+    """Return for each token its nats, the confidence, and whether the prediction is correct."""
     log_probs = logits.double().log_softmax(-1)
     best = log_probs.max(-1)  # [N]
     nats = -log_probs.gather(1, labels[:, None])[:, 0]
     return torch.stack([nats, best.values.exp(), (best.indices == labels).double()], -1)
-
-
-def told(figures: tuple[float, ...], digits: int) -> str:
-    """A mean and, of several, its interval."""
-    reach = f" ± {half_width(figures):.{digits}f}" if len(figures) > 1 else ""
-    return f"{mean(figures):.{digits}f}{reach}"
-
-
-def half_width(figures: tuple[float, ...]) -> float:
-    """Of the 95 % interval of the mean of three figures; none of one."""
-    return T_95 * stdev(figures) / len(figures) ** 0.5 if len(figures) > 1 else 0.0
-
-
-def apart(more: tuple[float, ...], less: tuple[float, ...]) -> bool:
-    """Whether the mean of the first is above that of the second, and their intervals do not meet."""
-    return mean(more) - half_width(more) > mean(less) + half_width(less)

@@ -1,149 +1,255 @@
-"""How do sinusoids tell a model where its words stand?
+"""How do sinusoids encode the positions of words?
 
-Attention sees a set: what comes in another order goes out in another order, and nothing else changes. So each position
-has a vector, of sines and cosines whose frequencies fall along it, which is added to the word's. They are drawn beside
-what they resemble, counting in binary. What do two of them say of their distance? Is a step of k positions always the
-same linear map? What is lost by adding instead of concatenating? And small models are to tell which of two words
-comes first, with positions and without.
+Attention treats its input as a set: if the words come in another order, so do the outputs, and nothing else changes. So
+a vector for the position is added to each word's embedding: sines and cosines whose frequencies decrease along the
+vector. The lab draws them next to binary numbers, which they resemble, and asks: What does the product of two of them
+say about their distance? Is a shift by k positions always the same linear map? What is lost by adding the position to
+the word instead of concatenating the two? Finally, small models are trained to say which of two words comes first, with
+positions and without.
 """
+
+# Dimensions: N vectors, C width, T positions, K known vectors, B sentences.
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.config import preset
-from regard.labs.lab import Claim, Result, Table
+from regard.config import ModelConfig, preset
+from regard.labs.lab import Claim, LabResult, ResultTable
 from regard.labs.lab_figures import COLOURS, legend, panel
-from regard.labs.linear_probe import concatenated, linear_miss, read_sums
-from regard.labs.toy_tasks import Ordered, put_in_order
+from regard.labs.small_training import fit
 from regard.model.positions import sinusoids
+from regard.model.transformer import build
 
-MODELS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("encoder, no positions", {"kind": "encoder", "positions": "none"}),
-    ("encoder, sinusoids", {"kind": "encoder", "positions": "sinusoidal"}),
-    ("decoder, no positions", {"kind": "decoder", "positions": "none"}),
-)
-SMALL: dict[str, Any] = {"vocab_size": 9, "pad": None, "classes": 2, "d_model": 32, "norm": "pre", "dropout": 0.0}
+MODELS: dict[str, dict[str, Any]] = {
+    "encoder, no positions": {"kind": "encoder", "positions": "none"},
+    "encoder, sinusoids": {"kind": "encoder", "positions": "sinusoidal"},
+    "decoder, no positions": {"kind": "decoder", "positions": "none"},
+}
+MODEL_SHAPE: dict[str, Any] = {
+    "vocab_size": 9,
+    "pad": None,
+    "classes": 2,
+    "d_model": 32,
+    "norm": "pre",
+    "dropout": 0.0,
+}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is drawn and trained."""
+    """Sizes of the position vectors, and of the training."""
 
     positions: int = 50
-    """that are drawn"""
+    """Number of positions."""
     width: int = 130
-    """of their vectors"""
+    """Width of the position vectors."""
     step: int = 7
-    """k, how far the linear map goes"""
+    """Number k of positions that the linear map shifts by."""
     words: tuple[int, ...] = (100, 1000)
-    """numbers of different words that positions are added to"""
+    """Numbers of different words that positions are added to."""
     steps: int = 150
-    """of training"""
+    """Training steps."""
     seed: int = 0
 
 
-def run(sizes: Sizes) -> Result:
-    """The vectors by themselves, then models with them and without."""
+@dataclass(frozen=True)
+class OrderResult:
+    """The results of a model that was trained to say which of two words comes first."""
+
+    losses: list[float]
+    correct: float
+    """Share of correct answers, over sentences and their reversals."""
+    difference: float
+    """Largest difference between the logits for a sentence and those for its reversal."""
+
+
+def run(sizes: Sizes) -> LabResult:
+    """Examine the vectors, then train models with and without them."""
     torch.manual_seed(sizes.seed)
-    places = torch.arange(sizes.positions)
-    table = sinusoids(places, sizes.width, torch.float64)  # [positions, width]
-    bits = places[:, None] >> torch.arange(sizes.positions.bit_length()) & 1  # the quickest first, as in the table
-    waves = 2 * math.pi / torch.atan2(table[1, 0::2], table[1, 1::2])  # [width / 2], from the angles at position 1
-    read = {words: read_sums(table, words) for words in sizes.words}
-    order = {name: put_in_order(preset("tiny", **each, **SMALL), sizes.steps, sizes.seed) for name, each in MODELS}
-    blind, seeing, causal = order.values()
+    positions = torch.arange(sizes.positions)
+    table = sinusoids(positions, sizes.width, torch.float64)  # [positions, width]
+    bits = positions[:, None] >> torch.arange(sizes.positions.bit_length()) & 1  # the fastest first, as in the table
+    wavelengths = 2 * math.pi / torch.atan2(table[1, 0::2], table[1, 1::2])  # [width / 2], by the angles at position 1
+    recovered = {words: recovered_from_sums(table, words) for words in sizes.words}
+    models = {
+        name: train_order(preset("tiny", **kind, **MODEL_SHAPE), sizes.steps, sizes.seed)
+        for name, kind in MODELS.items()
+    }
+    unordered, sinusoidal, causal = models.values()
     claims = (
-        *claims_of_vectors(table, bits, waves),
-        *claims_of_linearity(table, sizes.step, read),
+        *vector_claims(table, bits, wavelengths),
+        *linearity_claims(table, sizes.step, recovered),
         Claim(
-            f"Without positions two orders of the same words are one to an encoder (its logits differ by "
-            f"{blind.difference:.0e}), and it guesses: {blind.right:.0%} right; with sinusoids {seeing.right:.0%}",
-            blind.difference < 1e-4 and 0.45 < blind.right < 0.55 and seeing.right > 0.9,
+            f"Without positions an encoder cannot distinguish two orders of the same words (its logits differ by "
+            f"{unordered.difference:.0e}), and guesses: {unordered.correct:.0%} correct; with sinusoids "
+            f"{sinusoidal.correct:.0%}",
+            unordered.difference < 1e-4 and 0.45 < unordered.correct < 0.55 and sinusoidal.correct > 0.9,
         ),
     )
-    sums = [(f"{words:,}", f"{place:.0%}", f"{word:.0%}") for words, (place, word) in read.items()]
-    rows = [(name, f"{m.difference:.1g}", f"{m.losses[-1]:.3f}", f"{m.right:.0%}") for name, m in order.items()]
+    sum_rows = [(f"{words:,}", f"{position:.0%}", f"{word:.0%}") for words, (position, word) in recovered.items()]
+    model_rows = [
+        (name, f"{model.difference:.1g}", f"{model.losses[-1]:.3f}", f"{model.correct:.0%}")
+        for name, model in models.items()
+    ]
+    model_columns = ("model", "change when reversed", "loss", "correct")
     tables = (
-        Table(("words", "of places", "of words"), tuple(sums), "What linear maps find again in word + position"),
-        Table(("model", "change when read backwards", "loss", "right"), tuple(rows), "Which of two words comes first?"),
+        ResultTable(
+            ("number of words", "positions recovered", "words recovered"),
+            tuple(sum_rows),
+            "Recovered from word + position by linear maps",
+        ),
+        ResultTable(model_columns, tuple(model_rows), "Which of two words comes first?"),
     )
     note = (
-        f"A decoder knows the order without positions, too ({causal.right:.0%} right): its mask tells who came before."
+        f"A decoder knows the order without positions, too ({causal.correct:.0%} correct), because its mask hides "
+        "later words."
     )
-    return Result(tables, claims, lambda figure: draw(figure, table, bits, waves, order), (11.0, 6.5), (note,))
+    return LabResult(
+        tables, claims, lambda figure: draw(figure, table, bits, wavelengths, models), (11.0, 6.5), (note,)
+    )
 
 
-def claims_of_vectors(
-    table: Float[Tensor, "T C"], bits: Int[Tensor, "T bits"], waves: Float[Tensor, " C//2"]
+def vector_claims(
+    table: Float[Tensor, "T C"], bits: Int[Tensor, "T bits"], wavelengths: Float[Tensor, " C//2"]
 ) -> tuple[Claim, ...]:
-    """Frequencies, binary digits, distances."""
+    """Return the claims on frequencies, binary digits and distances."""
     moves, flips = table.diff(dim=0).norm(dim=1), bits.diff(dim=0).abs().sum(1)
     products = table @ table.T
     spread = max(float(products.diagonal(k).std(correction=0)) for k in range(len(table)))
-    itself, near, far = products[0, [0, 1, away := len(table) // 5]].tolist()
+    itself, near, far = products[0, [0, 1, distance := len(table) // 5]].tolist()
     return (
         Claim(
-            f"Frequencies fall along the vector: a wave takes {waves[0]:.1f} positions in front, {waves[-1]:,.0f} at "
-            f"the end, and each {waves[1] / waves[0]:.3f} times as many as the one before",
-            bool((waves.diff() > 0).all()),
+            f"Frequencies decrease along the vector: the wavelength is {wavelengths[0]:.1f} positions at the start and "
+            f"{wavelengths[-1]:,.0f} at the end, and each is {wavelengths[1] / wavelengths[0]:.3f} times the previous "
+            f"one",
+            bool((wavelengths.diff() > 0).all()),
         ),
         Claim(
-            f"Like binary digits, but in even steps: from each position to the next {flips.min()} to {flips.max()} "
-            f"bits change, and the sinusoids move by {moves.min():.2f} to {moves.max():.2f}",
+            f"Sinusoids resemble binary digits, but change evenly: from one position to the next, {flips.min()} to "
+            f"{flips.max()} bits change, and the sinusoids move by {moves.min():.2f} to {moves.max():.2f}",
             bool(flips.max() > flips.min()) and float(moves.max() - moves.min()) < 1e-9,
         ),
         Claim(
-            f"The product of two positions tells their distance, wherever they are (to {spread:.0e}): {itself:.0f} at "
-            f"0, {near:.0f} at 1, {far:.0f} at {away}",
+            f"The product of two position vectors depends only on their distance (up to {spread:.0e}): it is "
+            f"{itself:.0f} at distance 0, {near:.0f} at 1, {far:.0f} at {distance}",
             spread < 1e-9 and itself > near > far,
         ),
     )
 
 
-def claims_of_linearity(
-    table: Float[Tensor, "T C"], step: int, read: dict[int, tuple[float, float]]
+def linearity_claims(
+    table: Float[Tensor, "T C"], step: int, recovered: dict[int, tuple[float, float]]
 ) -> tuple[Claim, ...]:
-    """A step as a linear map; adding and concatenating."""
+    """Return the claims on shifts as linear maps, and on adding and concatenating."""
     width = table.size(1)
-    anywhere = torch.randperm(60_000)[: 8 * width]  # as far apart as the slowest waves are long
-    here, there = (sinusoids(at, width, torch.float64) for at in (anywhere, anywhere + step))
-    missed, by_chance = linear_miss(here, there), linear_miss(torch.randn_like(here), torch.randn_like(here))
-    apart, (read_place, read_word) = concatenated(table), read[min(read)]
+    sampled = torch.randperm(60_000)[: 8 * width]  # positions as far apart as the longest wavelengths
+    vectors, shifted = (sinusoids(at, width, torch.float64) for at in (sampled, sampled + step))
+    error, random_error = (
+        linear_map_error(vectors, shifted),
+        linear_map_error(torch.randn_like(vectors), torch.randn_like(vectors)),
+    )
+    difference, (positions_found, words_found) = concatenation_difference(table), recovered[min(recovered)]
     return (
         Claim(
-            f"{step} positions on is one linear map: fitted at some, it misses others by {missed:.0e} of their length; "
-            f"for random vectors by {by_chance:.1f}",
-            missed < 1e-4 and by_chance > 0.5,
+            f"A shift by {step} positions is one linear map: fitted at some positions, it has an error of {error:.0e} "
+            f"at others; for random vectors the error is {random_error:.1f}",
+            error < 1e-4 and random_error > 0.5,
         ),
         Claim(
-            f"To concatenate and project is to project and add (to {apart:.0e}), and a sum can be taken apart: of "
-            f"{min(read)} words, linear maps find {read_word:.0%} again, and {read_place:.0%} of their places",
-            apart < 1e-9 and min(read_place, read_word) > 0.95,
+            f"Concatenating and projecting equals projecting and adding (up to {difference:.0e}), and the summands can "
+            f"be recovered: linear maps find {words_found:.0%} of {min(recovered)} words and {positions_found:.0%} of "
+            f"the positions",
+            difference < 1e-9 and min(positions_found, words_found) > 0.95,
         ),
     )
 
 
-def draw(figure: Figure, table: Tensor, bits: Tensor, waves: Tensor, order: dict[str, Ordered]) -> None:
-    """The vectors, their wavelengths, binary digits; products by distance; how the models learn."""
-    axes = panel(figure, 3, 1, "the sinusoids", "dimension", "position", rows=2)
+def map_second_half(inputs: Float[Tensor, "N C"], outputs: Float[Tensor, "N C"]) -> Float[Tensor, "N-N//2 C"]:
+    """Fit a linear map from inputs to outputs on the first half of the vectors, and apply it to the second half."""
+    half = len(inputs) // 2
+    a, b = inputs[:half], outputs[:half]
+    ridge = 1e-9 * torch.eye(a.size(1), dtype=a.dtype)  # position vectors may span fewer dimensions than there are
+    fitted: Tensor = torch.linalg.solve(a.T @ a + ridge, a.T @ b)  # [C, C]
+    return inputs[half:] @ fitted
+
+
+def linear_map_error(inputs: Float[Tensor, "N C"], outputs: Float[Tensor, "N C"]) -> float:
+    """Return the relative error of a fitted linear map on vectors that it was not fitted to."""
+    target = outputs[len(outputs) // 2 :]
+    return float((map_second_half(inputs, outputs) - target).norm() / target.norm())
+
+
+def concatenation_difference(table: Float[Tensor, "T C"]) -> float:
+    """Return the largest difference between projecting [word, position], and projecting each and adding the results."""
+    word, above, below = torch.randn_like(table), *torch.randn(2, table.size(1), table.size(1), dtype=table.dtype)
+    concatenated = torch.cat([word, table], 1) @ torch.cat([above, below])  # [T, C]
+    return float((concatenated - (word @ above + table @ below)).abs().max())
+
+
+def recovered_from_sums(table: Float[Tensor, "T C"], words: int) -> tuple[float, float]:
+    """Return the shares of positions and of words that linear maps recover from the sums of both.
+
+    The maps are fitted to half of all pairs of a word and a position, and tested on the other half.
+    """
+    vectors = torch.randn(words, table.size(1), dtype=table.dtype)  # as long as the embeddings of a model
+    both = torch.cartesian_prod(torch.arange(len(table)), torch.arange(words))
+    position, word = both[torch.randperm(len(both))].T
+    sums = table[position] + vectors[word]  # [T · words, C]
+
+    def recovered(known: Float[Tensor, "K C"], correct: Int[Tensor, " N"]) -> float:
+        nearest = torch.cdist(map_second_half(sums, known[correct]), known).argmin(1)
+        return float((nearest == correct[len(sums) // 2 :]).double().mean())
+
+    return recovered(table, position), recovered(vectors, word)
+
+
+def train_order(config: ModelConfig, steps: int, seed: int) -> OrderResult:
+    """Train a model to say whether word 0 comes before word 1 in a sentence that has each word once.
+
+    The last id of the config marks the beginning and the end; the classification head reads it.
+    """
+    torch.manual_seed(seed)
+    model, words = build(config), config.vocab_size - 1
+
+    def draw_batch(rows: int) -> tuple[Int[Tensor, "B N"], Int[Tensor, " B"]]:
+        order = torch.rand(rows, words).argsort(1)  # [B, N - 2]
+        first = (order == 0).int().argmax(1) < (order == 1).int().argmax(1)  # [B]
+        return F.pad(order, (1, 1), value=words), first.long()
+
+    def loss() -> Float[Tensor, ""]:
+        sentences, first = draw_batch(64)
+        return F.cross_entropy(model(sentences), first)
+
+    losses = fit(model, loss, steps, lr=3e-3)
+    with torch.no_grad():
+        sentences, first = draw_batch(500)
+        forward, backward = model(sentences), model(sentences.flip(1))  # [B, 2] each
+    correct = torch.cat([forward.argmax(1) == first, backward.argmax(1) == 1 - first])
+    return OrderResult(losses, float(correct.double().mean()), float((forward - backward).abs().max()))
+
+
+def draw(figure: Figure, table: Tensor, bits: Tensor, wavelengths: Tensor, models: dict[str, OrderResult]) -> None:
+    """Draw the vectors, binary digits, wavelengths, products by distance, and the losses of the models."""
+    axes = panel(figure, 3, 1, "sinusoids", "dimension", "position", rows=2)
     axes.imshow(table.numpy(), cmap="RdBu", aspect="auto", interpolation="nearest")
-    axes = panel(figure, 3, 2, "counting in binary", "bit, the quickest first", "position", rows=2)
+    axes = panel(figure, 3, 2, "binary digits", "bit, fastest first", "position", rows=2)
     axes.imshow(2 * bits.numpy() - 1, cmap="RdBu", aspect="auto", interpolation="nearest", vmin=-1.2, vmax=1.2)
-    axes = panel(figure, 3, 3, "positions that a wave takes", "pair of dimensions", rows=2)
-    axes.semilogy(waves.numpy(), color=COLOURS[0])
+    axes = panel(figure, 3, 3, "wavelength in positions", "pair of dimensions", rows=2)
+    axes.semilogy(wavelengths.numpy(), color=COLOURS[0])
     axes, products = panel(figure, 3, 4, "product of two positions", "distance", rows=2), (table @ table.T).numpy()
     for colour, at in zip(COLOURS, (0, len(table) // 2, len(table) - 1), strict=False):
         axes.plot([k - at for k in range(len(table))], products[at], color=colour, label=f"from position {at}")
     legend(axes)
-    axes = panel(figure, 3, 5, "each with each", "position", "position", rows=2)
+    axes = panel(figure, 3, 5, "products of all positions", "position", "position", rows=2)
     axes.imshow(products, cmap="Blues", aspect="auto")
     axes = panel(figure, 3, 6, "loss: which word comes first?", "step", rows=2)
-    for colour, (name, each) in zip(COLOURS, order.items(), strict=False):
-        axes.plot(each.losses, color=colour, label=name)
+    for colour, (name, model) in zip(COLOURS, models.items(), strict=False):
+        axes.plot(model.losses, color=colour, label=name)
     legend(axes)

@@ -1,9 +1,9 @@
 """Which heads matter?
 
-A translator of Petit translates sentences that no training text holds, with one of its heads silenced: the columns of
-`out` that this head feeds are zero, so that nothing of what it found goes on. Then with another, until each head of
-each attention was silent once, and at last all heads of an attention together. Measured each time: BLEU, how many
-translations are right to the letter, and the same among the sentences that show a phenomenon of grammar.
+A translator of Petit translates sentences that are in no training text while one of its heads is disabled: the columns
+of `out` that read the head's output are set to zero. This is repeated for each head of each attention layer, and then
+for all heads of an attention layer together. The lab measures BLEU, the share of translations that are exactly right,
+and the same share among the sentences that show a given grammatical phenomenon.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,134 +17,145 @@ from matplotlib.figure import Figure
 
 from regard.decoding.text_model import Model
 from regard.interop.load import load
-from regard.labs.lab import Claim, Result, Table
-from regard.labs.lab_figures import BLUE, GREY, ORANGE, panel, tiles
-from regard.labs.petit_translators import Translated, sentences, translated
+from regard.labs.lab import Claim, LabResult, ResultTable
+from regard.labs.lab_figures import BLUE, GREY, ORANGE, heatmap, panel
+from regard.labs.petit_translators import TranslationQuality, held_out_pairs, translation_quality
 from regard.model.attention import MultiHeadAttention
 
-Lost = dict[str, dict[str, float]]
-"""by a head's name and a phenomenon's: the share of sentences that are wrong without the head, and were not with it"""
-SPARED = 2.0
-"""points of BLEU: a head that costs less is hardly missed"""
+PhenomenonLosses = dict[str, dict[str, float]]
+"""By head and phenomenon: the share of sentences that are right with the head and wrong without it."""
+SMALL_BLEU_LOSS = 2.0
+"""Loss in BLEU below which a head is hardly missed."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Who is asked, and how much."""
+    """The model, and the number of sentences."""
 
     model: str = "petit-fr-en"
-    """the translator: a bundled one, or the folder of a run that was trained on Petit's French → English"""
+    """The translator: a bundled model, or the folder of a run that was trained on Petit's French → English."""
     sentences: int = 300
-    """that are translated each time"""
+    """Number of sentences that are translated each time."""
     shown: int = 15
-    """a phenomenon that fewer sentences show is left out"""
+    """Minimum number of sentences that must show a phenomenon for it to be reported."""
     seed: int = 0
-    """of the sentences"""
+    """Seed of the sentences."""
 
 
-def run(sizes: Sizes) -> Result:
-    """Silence heads one by one, then whole attentions."""
-    model, tested = load(sizes.model), sentences(sizes.sentences, sizes.seed)
-    whole = translated(model, tested)
-    found, together = {}, {}
-    for name, attention in attentions(model).items():
+def run(sizes: Sizes) -> LabResult:
+    """Disable heads one by one, then complete attention layers."""
+    model, test_pairs = load(sizes.model), held_out_pairs(sizes.sentences, sizes.seed)
+    complete = translation_quality(model, test_pairs)
+    without_head, without_layer = {}, {}
+    for name, attention in attention_layers(model).items():
         for head in range(attention.heads):
-            with silenced(attention, [head]):
-                found[f"{name} head {head}"] = translated(model, tested)
-        with silenced(attention, range(attention.heads)):
-            together[name] = translated(model, tested)
-    costs = {head: whole.bleu - each.bleu for head, each in found.items()}
-    lost = {head: phenomena_lost(whole, each, sizes.shown) for head, each in found.items()}
-    tables = (by_attention(whole, found, together), by_phenomenon(lost, whole))
-    at_once = {name: whole.bleu - each.bleu for name, each in together.items()}
-    note = "Of some phenomena there are few sentences: a share of them proves little. sentences=2000 has enough."
-    return Result(tables, conclusions(costs, at_once), partial(draw, costs=costs, lost=lost), (11.0, 6.4), (note,))
+            with disabled(attention, [head]):
+                without_head[f"{name} head {head}"] = translation_quality(model, test_pairs)
+        with disabled(attention, range(attention.heads)):
+            without_layer[name] = translation_quality(model, test_pairs)
+    costs = {head: complete.bleu - quality.bleu for head, quality in without_head.items()}
+    losses = {head: phenomenon_losses(complete, quality, sizes.shown) for head, quality in without_head.items()}
+    tables = (bleu_table(complete, without_head, without_layer), phenomena_table(losses, complete))
+    layer_costs = {name: complete.bleu - quality.bleu for name, quality in without_layer.items()}
+    note = (
+        "Few sentences show some of the phenomena, so their shares are uncertain. Use sentences=2000 for reliable ones."
+    )
+    picture = partial(draw, costs=costs, losses=losses)
+    return LabResult(tables, conclusions(costs, layer_costs), picture, (11.0, 6.4), (note,))
 
 
-def attentions(model: Model) -> dict[str, MultiHeadAttention]:
-    """Every attention of a model by a short name: decoder.layers.1.cross_attention is cross 1."""
-    found = {}
+def attention_layers(model: Model) -> dict[str, MultiHeadAttention]:
+    """Return every attention layer by a short name: decoder.layers.1.cross_attention is cross 1."""
+    layers = {}
     for name, module in model.network.named_modules():
         if isinstance(module, MultiHeadAttention):
             stack, _, number, kind = name.split(".")
-            found[f"{'cross' if kind == 'cross_attention' else stack} {number}"] = module
-    return found
+            layers[f"{'cross' if kind == 'cross_attention' else stack} {number}"] = module
+    return layers
 
 
 @contextmanager
-def silenced(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
-    """Nothing of what these heads find goes on; afterwards, all is as it was."""
+def disabled(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
+    """Remove the output of these heads within the context, and restore the weights afterwards."""
     weight = attention.out.weight.data  # [d_model, heads · d_v]
-    kept = weight.clone()
+    original = weight.clone()
     try:
         for columns in (weight.chunk(attention.heads, 1)[head] for head in heads):
             columns.zero_()
         yield
     finally:
-        weight.copy_(kept)
+        weight.copy_(original)
 
 
-def phenomena_lost(whole: Translated, without: Translated, shown: int) -> dict[str, float]:
-    """How many more are wrong among the sentences that show a phenomenon, for all that enough of them show."""
-    given = {name: share for name, share in sorted(whole.exact.phenomena.items()) if share.total >= shown}
-    return {name: share.value - without.exact.phenomena[name].value for name, share in given.items()}
+def phenomenon_losses(
+    complete: TranslationQuality, without: TranslationQuality, min_sentences: int
+) -> dict[str, float]:
+    """Return the loss in exact translations for each phenomenon that at least `min_sentences` sentences show."""
+    shares = {name: share for name, share in sorted(complete.exact.phenomena.items()) if share.total >= min_sentences}
+    return {name: share.value - without.exact.phenomena[name].value for name, share in shares.items()}
 
 
-def conclusions(costs: dict[str, float], at_once: dict[str, float]) -> tuple[Claim, ...]:
-    """From the BLEU that each head costs, and all heads of each attention at once."""
-    spared, usual = sum(cost < SPARED for cost in costs.values()), median(costs.values())
-    head = max(costs, key=lambda each: costs[each])
-    added = {name: sum(cost for head, cost in costs.items() if head.startswith(f"{name} ")) for name in at_once}
-    name = max(at_once, key=lambda each: at_once[each] - added[each])
-    least, most = (choose(at_once, key=lambda each: at_once[each]) for choose in (min, max))
+def conclusions(costs: dict[str, float], layer_costs: dict[str, float]) -> tuple[Claim, ...]:
+    """Return the claims, given the BLEU that each head costs, and all heads of each layer together."""
+    cheap, typical = sum(cost < SMALL_BLEU_LOSS for cost in costs.values()), median(costs.values())
+    head = max(costs, key=lambda name: costs[name])
+    sums = {name: sum(cost for head, cost in costs.items() if head.startswith(f"{name} ")) for name in layer_costs}
+    name = max(layer_costs, key=lambda layer: layer_costs[layer] - sums[layer])
+    least, most = (choose(layer_costs, key=lambda layer: layer_costs[layer]) for choose in (min, max))
     return (
         Claim(
-            f"Most heads are hardly missed: {spared} of {len(costs)} cost less than {SPARED:g} points of BLEU, the "
-            f"median {usual:.1f}; the one that matters most, {head}, costs {costs[head]:.1f}",
-            spared > 2 / 3 * len(costs) and costs[head] > 2 * usual,
+            f"Most heads are hardly missed: {cheap} of {len(costs)} cost less than {SMALL_BLEU_LOSS:g} BLEU, and the "
+            f"median is {typical:.1f}; the most important one, {head}, costs {costs[head]:.1f}",
+            cheap > 2 / 3 * len(costs) and costs[head] > 2 * typical,
         ),
         Claim(
-            f"Heads stand in for each other: those of {name} cost {added[name]:.1f} points one by one, all added up, "
-            f"and {at_once[name]:.1f} when silenced together",
-            at_once[name] > 2 * added[name] + 10,
+            f"Heads compensate for each other: disabled one at a time, the heads of {name} cost {sums[name]:.1f} BLEU "
+            f"in total; disabled together, {layer_costs[name]:.1f}",
+            layer_costs[name] > 2 * sums[name] + 10,
         ),
         Claim(
-            f"Attentions differ: {most} as a whole is worth {at_once[most]:.1f} points, {least} {at_once[least]:.1f}",
-            at_once[most] > 5 * at_once[least] + 10,
+            f"Attention layers differ: all of {most} is worth {layer_costs[most]:.1f} BLEU, all of {least} "
+            f"{layer_costs[least]:.1f}",
+            layer_costs[most] > 5 * layer_costs[least] + 10,
         ),
     )
 
 
-def by_attention(whole: Translated, found: dict[str, Translated], together: dict[str, Translated]) -> Table:
-    """BLEU without each head, and without all of an attention."""
-    heads = range(len(found) // len(together))
+def bleu_table(
+    complete: TranslationQuality,
+    without_head: dict[str, TranslationQuality],
+    without_layer: dict[str, TranslationQuality],
+) -> ResultTable:
+    """Return BLEU without each head, and without all heads of a layer."""
+    heads = range(len(without_head) // len(without_layer))
     rows = [
-        (name, *(f"{found[f'{name} head {head}'].bleu:.1f}" for head in heads), f"{each.bleu:.1f}")
-        for name, each in together.items()
+        (name, *(f"{without_head[f'{name} head {head}'].bleu:.1f}" for head in heads), f"{quality.bleu:.1f}")
+        for name, quality in without_layer.items()
     ]
-    columns = ("silenced", *(f"head {head}" for head in heads), "all of them")
-    return Table(columns, tuple(rows), f"BLEU without a head; with all heads {whole.bleu:.1f}")
+    columns = ("disabled", *(f"head {head}" for head in heads), "all heads")
+    return ResultTable(columns, tuple(rows), f"BLEU without a head; with all heads {complete.bleu:.1f}")
 
 
-def by_phenomenon(lost: Lost, whole: Translated) -> Table:
-    """For each phenomenon the head that it misses most, the greatest loss first."""
-    worst = {name: max(lost, key=lambda head: lost[head][name]) for name in next(iter(lost.values()))}
+def phenomena_table(losses: PhenomenonLosses, complete: TranslationQuality) -> ResultTable:
+    """Return for each phenomenon the head that it needs most, the greatest loss first."""
+    needed = {name: max(losses, key=lambda head: losses[head][name]) for name in next(iter(losses.values()))}
     rows = [
-        (name, str(whole.exact.phenomena[name].total), f"{lost[worst[name]][name]:.0%}", worst[name])
-        for name in sorted(worst, key=lambda name: -lost[worst[name]][name])
+        (name, str(complete.exact.phenomena[name].total), f"{losses[needed[name]][name]:.0%}", needed[name])
+        for name in sorted(needed, key=lambda name: -losses[needed[name]][name])
     ]
-    columns = ("phenomenon", "sentences", "more are wrong", "without")
-    return Table(columns, tuple(rows), "What each phenomenon misses most")
+    columns = ("phenomenon", "sentences", "additional errors", "without")
+    return ResultTable(columns, tuple(rows), "The head that each phenomenon needs most")
 
 
-def draw(figure: Figure, costs: dict[str, float], lost: Lost) -> None:
-    """What each head costs, and which grammar."""
-    names, phenomena = list(costs), list(next(iter(lost.values())))
-    axes = panel(figure, 2, 1, "BLEU lost without the head", "points")
-    axes.barh(names, list(costs.values()), color=[ORANGE if cost >= SPARED else BLUE for cost in costs.values()])
-    axes.axvline(SPARED, color=GREY, linestyle=":")
+def draw(figure: Figure, costs: dict[str, float], losses: PhenomenonLosses) -> None:
+    """Draw the BLEU that each head costs, and the phenomena that it costs."""
+    names, phenomena = list(costs), list(next(iter(losses.values())))
+    axes = panel(figure, 2, 1, "BLEU lost without the head", "BLEU")
+    colours = [ORANGE if cost >= SMALL_BLEU_LOSS else BLUE for cost in costs.values()]
+    axes.barh(names, list(costs.values()), color=colours)
+    axes.axvline(SMALL_BLEU_LOSS, color=GREY, linestyle=":")
     axes.invert_yaxis()
-    axes = panel(figure, 2, 2, "right translations lost, by phenomenon (darkest: 40 %)")
-    tiles(axes, torch.tensor([list(each.values()) for each in lost.values()]), 0.0, 0.4)
+    axes = panel(figure, 2, 2, "exact translations lost, by phenomenon (darkest: 40 %)")
+    heatmap(axes, torch.tensor([list(by_phenomenon.values()) for by_phenomenon in losses.values()]), 0.0, 0.4)
     axes.set_yticks(range(len(names)), names)
     axes.set_xticks(range(len(phenomena)), phenomena, rotation=60, ha="right", rotation_mode="anchor")

@@ -1,9 +1,9 @@
 """Why does the learning rate warm up, and what happens without it?
 
-An encoder as deep as the paper's learns the easiest of translations, a cipher: each letter becomes the one behind it
-in the alphabet. The rate is the paper's, with its warm-up and without: from the first step it is what it would have
-been after the warm-up. Layers normalise after each sum, as in the paper (post-norm), or before each sub-layer
-(pre-norm). Who does not look at the letters has a loss of log(letters).
+An encoder as deep as the paper's learns a simple cipher: each letter is replaced by the next one in the alphabet. The
+learning rate follows the paper's schedule, with its warm-up and without: without, it starts at the value that it would
+have after the warm-up. Layers normalise after each residual sum, as in the paper (post-norm), or before each sub-layer
+(pre-norm). A model that ignores its input has a loss of log(letters).
 """
 
 import math
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.config import preset
-from regard.labs.lab import Claim, Result, Table
+from regard.labs.lab import Claim, LabResult, ResultTable
 from regard.labs.lab_figures import BLUE, GREEN, GREY, ORANGE, RED, SKY, legend, panel
 from regard.labs.small_training import fit
 from regard.model.transformer import build
@@ -25,123 +25,129 @@ from regard.threads import one_thread
 from regard.training.recipe import Train
 from regard.training.schedule import learning_rate
 
-LOWER = 0.1
-"""the share of the rate at which post-norm does without a warm-up"""
+REDUCED_RATE = 0.1
+"""Share of the learning rate at which post-norm learns without a warm-up."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is trained."""
+    """Sizes of the encoder, and of the training."""
 
     layers: int = 6
-    """of the encoder"""
+    """Number of layers of the encoder."""
     width: int = 32
-    """of its vectors; the highest rate is the paper's, (width × warmup)^-0.5"""
+    """Width of the encoder; the maximum learning rate is the paper's, (width × warmup)^-0.5."""
     letters: int = 16
-    """of the alphabet"""
+    """Number of letters in the alphabet."""
     warmup: int = 100
-    """steps over which the rate rises"""
+    """Number of steps over which the learning rate rises."""
     steps: int = 150
-    """of training"""
+    """Training steps."""
     rows: int = 16
-    """sequences of a batch, of eight letters each"""
+    """Number of sequences in a batch, of eight letters each."""
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to train."""
+class WarmupVariant:
+    """A way to train the encoder."""
 
     name: str
     norm: Literal["post", "pre"]
-    warm: bool
+    warmup: bool
     colour: str
-    share: float = 1.0
-    """of the paper's rate"""
+    rate_share: float = 1.0
+    """Factor on the paper's learning rate."""
 
     def rate(self, step: int, sizes: Sizes) -> float:
-        """The paper's; without its warm-up, the highest until that would have been over."""
-        step = step if self.warm else max(step, sizes.warmup)
-        return self.share * learning_rate(step, Train(steps=sizes.steps, warmup=sizes.warmup), sizes.width)
+        """Return the learning rate at a step; without a warm-up, it is constant until the warm-up would have ended."""
+        step = step if self.warmup else max(step, sizes.warmup)
+        return self.rate_share * learning_rate(step, Train(steps=sizes.steps, warmup=sizes.warmup), sizes.width)
 
 
-class Learned(NamedTuple):
-    """What came of it."""
+class CipherResult(NamedTuple):
+    """The results of one training run."""
 
     losses: list[float]
-    loss: float  # the mean of the last ten
-    right: float  # of letters, in new sequences
+    final_loss: float
+    """Mean loss of the last ten steps."""
+    accuracy: float
+    """Share of correct letters in new sequences."""
 
 
-def run(sizes: Sizes) -> Result:
-    """Post- and pre-norm, with and without; then post-norm without, more slowly."""
-    warm, cold, pre_warm, pre_cold, slow = ways = (
-        Way("post-norm, warm-up", "post", True, BLUE),
-        Way("post-norm, none", "post", False, RED),
-        Way("pre-norm, warm-up", "pre", True, SKY),
-        Way("pre-norm, none", "pre", False, ORANGE),
-        Way(f"post-norm, none, rate × {LOWER:g}", "post", False, GREEN, LOWER),
+def run(sizes: Sizes) -> LabResult:
+    """Train post-norm and pre-norm with and without a warm-up, then post-norm without one at a lower rate."""
+    warm, cold, pre_warm, pre_cold, slow = variants = (
+        WarmupVariant("post-norm, warm-up", "post", True, BLUE),
+        WarmupVariant("post-norm, no warm-up", "post", False, RED),
+        WarmupVariant("pre-norm, warm-up", "pre", True, SKY),
+        WarmupVariant("pre-norm, no warm-up", "pre", False, ORANGE),
+        WarmupVariant(f"post-norm, no warm-up, rate × {REDUCED_RATE:g}", "post", False, GREEN, REDUCED_RATE),
     )
     with one_thread():
-        found = {way: learn(way, sizes) for way in ways}
-    blind = math.log(sizes.letters)
-    rows = [
-        (way.name, *(f"{way.rate(at, sizes):.4f}" for at in (1, sizes.warmup)), f"{each.loss:.3f}", f"{each.right:.0%}")
-        for way, each in found.items()
-    ]
+        results = {variant: train_cipher(variant, sizes) for variant in variants}
+    ignorant = math.log(sizes.letters)
     claims = (
         Claim(
-            f"Post-norm learns with the warm-up: loss {found[warm].loss:.3f}, {found[warm].right:.0%} of letters right",
-            found[warm].loss < 0.2 * blind and found[warm].right > 0.9,
+            f"With the warm-up post-norm learns: its loss is {results[warm].final_loss:.3f}, and "
+            f"{results[warm].accuracy:.0%} of letters are correct",
+            results[warm].final_loss < 0.2 * ignorant and results[warm].accuracy > 0.9,
         ),
         Claim(
-            f"and without it nothing: loss {found[cold].loss:.2f}, where not to look at the letters costs {blind:.2f}; "
-            f"{found[cold].right:.0%} right",
-            found[cold].loss > 0.7 * blind and found[cold].right < 0.5,
+            f"Without it, post-norm learns nothing: its loss is {results[cold].final_loss:.2f}, where a model that "
+            f"ignores its input has {ignorant:.2f}; {results[cold].accuracy:.0%} are correct",
+            results[cold].final_loss > 0.7 * ignorant and results[cold].accuracy < 0.5,
         ),
         Claim(
-            f"Pre-norm learns with it and without: loss {found[pre_warm].loss:.3f} and {found[pre_cold].loss:.3f}",
-            max(found[pre_warm].loss, found[pre_cold].loss) < 0.2 * blind,
+            f"Pre-norm learns with a warm-up and without: its loss is {results[pre_warm].final_loss:.3f} and "
+            f"{results[pre_cold].final_loss:.3f}",
+            max(results[pre_warm].final_loss, results[pre_cold].final_loss) < 0.2 * ignorant,
         ),
         Claim(
-            f"The harm is done by a high rate at the start: at {LOWER:g} of it, post-norm learns without a warm-up: "
-            f"loss {found[slow].loss:.3f}",
-            found[slow].loss < 0.4 * blind,
+            f"The cause is a high learning rate at the start: at {REDUCED_RATE:g} times the rate, post-norm learns "
+            f"without a warm-up, to a loss of {results[slow].final_loss:.3f}",
+            results[slow].final_loss < 0.4 * ignorant,
         ),
     )
-    table = Table(
-        ("layers, warm-up", "rate at first", f"at step {sizes.warmup}", "loss at the end", "right"), tuple(rows)
-    )
-    return Result((table,), claims, lambda figure: draw(figure, found, sizes), (10.0, 3.6))
+    rows = [
+        (
+            *(variant.name, *(f"{variant.rate(step, sizes):.4f}" for step in (1, sizes.warmup))),
+            *(f"{result.final_loss:.3f}", f"{result.accuracy:.0%}"),
+        )
+        for variant, result in results.items()
+    ]
+    columns = ("training", "rate at step 1", f"rate at step {sizes.warmup}", "final loss", "correct")
+    table = ResultTable(columns, tuple(rows))
+    return LabResult((table,), claims, lambda figure: draw(figure, results, sizes), (10.0, 3.6))
 
 
-def learn(way: Way, sizes: Sizes) -> Learned:
-    """Train one encoder."""
+def train_cipher(variant: WarmupVariant, sizes: Sizes) -> CipherResult:
+    """Train one encoder and test it."""
     torch.manual_seed(sizes.seed)  # the same weights and letters for all
     shape = {"vocab_size": sizes.letters + 1, "d_model": sizes.width, "d_ff": 2 * sizes.width, "layers": sizes.layers}
-    model = build(preset("tiny", kind="encoder", norm=way.norm, dropout=0.0, **shape))
+    model = build(preset("tiny", kind="encoder", norm=variant.norm, dropout=0.0, **shape))
 
     def loss() -> Float[Tensor, ""]:
         text = torch.randint(sizes.letters, (sizes.rows, 8))
         return F.cross_entropy(model(text).flatten(0, 1), (text.flatten() + 1) % sizes.letters)
 
-    losses = fit(model, loss, sizes.steps, lambda step: way.rate(step, sizes))
+    losses = fit(model, loss, sizes.steps, lambda step: variant.rate(step, sizes))
     with torch.no_grad():
         text = torch.randint(sizes.letters, (256, 8))
-        right = (model(text).argmax(-1) == (text + 1) % sizes.letters).double().mean()
-    return Learned(losses, sum(losses[-10:]) / 10, float(right))
+        accuracy = (model(text).argmax(-1) == (text + 1) % sizes.letters).double().mean()
+    return CipherResult(losses, sum(losses[-10:]) / 10, float(accuracy))
 
 
-def draw(figure: Figure, found: dict[Way, Learned], sizes: Sizes) -> None:
-    """The rates, and the losses on the way."""
+def draw(figure: Figure, results: dict[WarmupVariant, CipherResult], sizes: Sizes) -> None:
+    """Draw the learning rates and the losses."""
     rates = panel(figure, 2, 1, "learning rate", "step")
     losses = panel(figure, 2, 2, "loss", "step")
     steps = range(1, sizes.steps + 1)
-    for way, each in found.items():
-        losses.plot(steps, each.losses, color=way.colour, label=way.name, linewidth=1.4)
-        if way.norm == "post":
-            name = way.name.removeprefix("post-norm, ").replace("none", "no warm-up", 1)
-            rates.plot(steps, [way.rate(step, sizes) for step in steps], color=way.colour, label=name)
-    losses.axhline(math.log(sizes.letters), color=GREY, linestyle=":", linewidth=1, label="who does not look")
+    for variant, result in results.items():
+        losses.plot(steps, result.losses, color=variant.colour, label=variant.name, linewidth=1.4)
+        if variant.norm == "post":
+            label = variant.name.removeprefix("post-norm, ")
+            rates.plot(steps, [variant.rate(step, sizes) for step in steps], color=variant.colour, label=label)
+    losses.axhline(math.log(sizes.letters), color=GREY, linestyle=":", linewidth=1, label="input ignored")
     legend(rates)
     legend(losses)

@@ -1,11 +1,11 @@
 """What does label smoothing do to perplexity, confidence, accuracy and BLEU?
 
-With label smoothing ε a label is no longer certain: 1 - ε goes to the right token, and ε is spread evenly over all V
-tokens, the right one among them. To train translators from nothing would take too long here, so one that is trained
-already learns on, a little, once with each ε: from the same weights, on the same batches in the same order. Then each
-copy foretells held-out translations token by token. Perplexity and confidence are of the probabilities as they are,
-without smoothing. One who is always right and believes the labels gives 1 - ε + ε/V to the right token; the perplexity
-is then 1 ÷ that.
+With label smoothing ε, a label gives the probability 1 - ε to the correct token and spreads ε evenly over all V tokens,
+including the correct one. Training translators from scratch would take too long here, so a trained one is fine-tuned
+for a few steps, once with each ε: from the same weights, on the same batches in the same order. Each copy then predicts
+held-out translations token by token. Perplexity and confidence are computed from its probabilities, without smoothing.
+A model that is always right and matches its labels gives 1 - ε + ε/V to the correct token, and its perplexity is the
+inverse of that.
 """
 
 from collections.abc import Callable
@@ -14,94 +14,94 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from regard.labs.lab import Claim, Result, Table
+from regard.labs.lab import Claim, LabResult, ResultTable
 from regard.labs.lab_figures import BLUE, GREY, legend, panel
-from regard.labs.petit_translators import Foretold, Translated, foretold, sentences, trained, translated
+from regard.labs.petit_translators import (
+    PredictionQuality,
+    TranslationQuality,
+    held_out_pairs,
+    prediction_quality,
+    train_model,
+    translation_quality,
+)
 from regard.training.recipe import Data, Recipe, Train
 
-CLOSE = 0.03
-"""how near confidence comes to what the labels ask for"""
+CONFIDENCE_TOLERANCE = 0.03
+"""Maximum difference at which a confidence counts as equal to another share."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is learned, and asked."""
+    """Sizes of the fine-tuning and of the test."""
 
     smoothings: tuple[float, ...] = (0.0, 0.1, 0.2)
-    """ε, from none to much"""
+    """Values of ε, in increasing order."""
     start: str = "petit-fr-en"
-    """the translator that learns on: a bundled one, or the folder of a run"""
+    """The translator that is fine-tuned: a bundled model, or the folder of a run."""
     pairs: int = 5_000
-    """of Petit, to learn from"""
+    """Number of training pairs of Petit."""
     steps: int = 30
-    """that each copy learns on"""
+    """Fine-tuning steps of each copy."""
     batch_tokens: int = 1_000
-    """of a step"""
+    """Number of tokens in a batch."""
     lr: float = 1e-3
-    """the highest learning rate"""
+    """Maximum learning rate."""
     sentences: int = 200
-    """of the test text that are translated"""
+    """Number of test sentences that are translated."""
     seed: int = 0
-    """of the order of the batches, and of the sentences"""
+    """Seed of the order of the batches, and of the test sentences."""
 
 
 @dataclass(frozen=True)
-class Pupil:
-    """What came of one ε."""
+class SmoothedModel:
+    """The results of a copy that was fine-tuned with one ε."""
 
-    asked: float
-    """1 - ε + ε/V, the probability that the labels give to what is right"""
-    foretold: Foretold
-    translated: Translated
+    target: float
+    """Probability 1 - ε + ε/V that the labels give to the correct token."""
+    predictions: PredictionQuality
+    translations: TranslationQuality
 
 
-def run(sizes: Sizes) -> Result:
-    """The same lessons under each ε."""
-    found = {smoothing: pupil(sizes, smoothing) for smoothing in sizes.smoothings}
-    least, most = found[min(found)], found[max(found)]
-    rising = [found[smoothing].foretold.perplexity for smoothing in sorted(found)]
-    wide = max(found)
+def run(sizes: Sizes) -> LabResult:
+    """Fine-tune a copy with each ε on the same batches, and test it."""
+    models = {smoothing: fine_tune(sizes, smoothing) for smoothing in sizes.smoothings}
+    smallest, largest = min(models), max(models)
+    certain, smoothed = models[smallest].predictions, models[largest].predictions
+    perplexities = [models[smoothing].predictions.perplexity for smoothing in sorted(models)]
     claims = (
         Claim(
-            f"Label smoothing makes perplexity worse: {least.foretold.perplexity:.3f} with ε = {min(found):g}, "
-            f"{most.foretold.perplexity:.3f} with ε = {wide:g}, and the more the greater ε",
-            rising == sorted(rising) and rising[-1] > 1.03 * rising[0],
+            f"Label smoothing increases perplexity: it is {certain.perplexity:.3f} with ε = {smallest:g} and "
+            f"{smoothed.perplexity:.3f} with ε = {largest:g}, and grows with ε",
+            perplexities == sorted(perplexities) and perplexities[-1] > 1.03 * perplexities[0],
         ),
         Claim(
-            f"It makes a model as unsure as its labels: with ε = {wide:g} they ask for {most.asked:.1%}, and its "
-            f"confidence is {most.foretold.confidence:.1%}, though it is right in {most.foretold.accuracy:.1%}",
-            abs(most.foretold.confidence - most.asked) < CLOSE < most.foretold.accuracy - most.foretold.confidence,
+            f"A model becomes as uncertain as its labels: with ε = {largest:g} they give {models[largest].target:.1%} "
+            f"to the correct token, and its confidence is {smoothed.confidence:.1%}, although {smoothed.accuracy:.1%} "
+            f"of its predictions are correct",
+            abs(smoothed.confidence - models[largest].target)
+            < CONFIDENCE_TOLERANCE
+            < smoothed.accuracy - smoothed.confidence,
         ),
         Claim(
-            f"Without, it is about as sure as it is right: {least.foretold.confidence:.1%} and "
-            f"{least.foretold.accuracy:.1%}",
-            abs(least.foretold.confidence - least.foretold.accuracy) < CLOSE,
+            f"With ε = {smallest:g}, confidence and accuracy are about equal: {certain.confidence:.1%} and "
+            f"{certain.accuracy:.1%}",
+            abs(certain.confidence - certain.accuracy) < CONFIDENCE_TOLERANCE,
         ),
     )
-    rows = [
-        (
-            f"{smoothing:g}",
-            f"{each.foretold.perplexity:.3f}",
-            f"{1 / each.asked:.3f}",
-            *(f"{share:.1%}" for share in (each.foretold.confidence, each.asked, each.foretold.accuracy)),
-            f"{each.translated.bleu:.1f}",
-            f"{each.translated.exact.overall.value:.1%}",
-        )
-        for smoothing, each in found.items()
-    ]
-    columns = ("ε", "perplexity", "1 ÷ asked", "confidence", "asked", "tokens right", "BLEU", "sentences right")
     notes = (
-        f"Each copy learned on for {sizes.steps} steps from {sizes.start}; bundled translators had learned with "
-        "ε = 0.1. What is seen is how far a few steps take them from it; the lab ablation in full starts from nothing.",
-        f"Tokens are of Petit's dev text, 1,000 sentences; {sizes.sentences} of its test text were translated.",
-        "The paper (5.4) found better BLEU with ε = 0.1. Petit has one right answer to each sentence, where there is "
-        "little to gain: BLEU is told here, and nothing is concluded from it.",
+        f"Each copy was fine-tuned for {sizes.steps} steps from {sizes.start}; bundled translators were trained with "
+        "ε = 0.1. The results show how far a few steps move a model; the full form of the lab ablation trains from "
+        "scratch.",
+        f"Tokens are those of Petit's dev text of 1,000 sentences; {sizes.sentences} sentences of its test text were "
+        "translated.",
+        "The paper (5.4) found a higher BLEU with ε = 0.1. Each sentence of Petit has exactly one correct translation, "
+        "so there is little to gain: BLEU is reported here, but no conclusion is drawn from it.",
     )
-    return Result((Table(columns, tuple(rows)),), claims, partial(draw, found=found), (10.0, 3.4), notes)
+    return LabResult((table(models),), claims, partial(draw, models=models), (10.0, 3.4), notes)
 
 
-def pupil(sizes: Sizes, smoothing: float) -> Pupil:
-    """A copy that learns on with this ε, and what it then knows."""
+def fine_tune(sizes: Sizes, smoothing: float) -> SmoothedModel:
+    """Fine-tune a copy with this ε, and test it."""
     recipe = Recipe(
         name="smoothing",
         data=Data(petit=sizes.pairs, languages=("fr", "en")),
@@ -117,24 +117,44 @@ def pupil(sizes: Sizes, smoothing: float) -> Pupil:
             seed=sizes.seed,
         ),
     )
-    model, held_out = trained(recipe)
-    asked = 1 - smoothing + smoothing / model.config.outputs
-    return Pupil(asked, foretold(model, held_out), translated(model, sentences(sizes.sentences, sizes.seed)))
+    model, held_out = train_model(recipe)
+    target = 1 - smoothing + smoothing / model.config.outputs
+    translations = translation_quality(model, held_out_pairs(sizes.sentences, sizes.seed))
+    return SmoothedModel(target, prediction_quality(model, held_out), translations)
 
 
-def draw(figure: Figure, found: dict[float, Pupil]) -> None:
-    """Each measure over ε, with what the labels ask for."""
-    pictures: tuple[tuple[str, Callable[[Pupil], float], Callable[[Pupil], float] | None], ...] = (
-        ("perplexity", lambda each: each.foretold.perplexity, lambda each: 1 / each.asked),
-        ("confidence, per cent", lambda each: 100 * each.foretold.confidence, lambda each: 100 * each.asked),
-        ("tokens right, per cent", lambda each: 100 * each.foretold.accuracy, None),
-        ("BLEU", lambda each: each.translated.bleu, None),
+def table(models: dict[float, SmoothedModel]) -> ResultTable:
+    """Return the results for each ε."""
+    rows = [
+        (
+            f"{smoothing:g}",
+            f"{model.predictions.perplexity:.3f}",
+            f"{1 / model.target:.3f}",
+            f"{model.predictions.confidence:.1%}",
+            f"{model.target:.1%}",
+            f"{model.predictions.accuracy:.1%}",
+            f"{model.translations.bleu:.1f}",
+            f"{model.translations.exact.overall.value:.1%}",
+        )
+        for smoothing, model in models.items()
+    ]
+    labels = ("ε", "perplexity", "perplexity of the labels", "confidence", "confidence of the labels")
+    return ResultTable((*labels, "tokens correct", "BLEU", "sentences correct"), tuple(rows))
+
+
+def draw(figure: Figure, models: dict[float, SmoothedModel]) -> None:
+    """Draw each measure against ε, with the value that matches the labels."""
+    panels: tuple[tuple[str, Callable[[SmoothedModel], float], Callable[[SmoothedModel], float] | None], ...] = (
+        ("perplexity", lambda model: model.predictions.perplexity, lambda model: 1 / model.target),
+        ("confidence, per cent", lambda model: 100 * model.predictions.confidence, lambda model: 100 * model.target),
+        ("tokens correct, per cent", lambda model: 100 * model.predictions.accuracy, None),
+        ("BLEU", lambda model: model.translations.bleu, None),
     )
-    for number, (title, of, asked) in enumerate(pictures, start=1):
-        axes = panel(figure, len(pictures), number, title, "label smoothing ε")
-        axes.plot(list(found), [of(each) for each in found.values()], "o-", color=BLUE, label="measured")
-        if asked is None:
+    for number, (title, measure, target) in enumerate(panels, start=1):
+        axes = panel(figure, len(panels), number, title, "label smoothing ε")
+        axes.plot(list(models), [measure(model) for model in models.values()], "o-", color=BLUE, label="model")
+        if target is None:
             axes.set_ylim(80, 101)
             continue
-        axes.plot(list(found), [asked(each) for each in found.values()], ":", color=GREY, label="asked by the labels")
+        axes.plot(list(models), [target(model) for model in models.values()], ":", color=GREY, label="labels")
         legend(axes)

@@ -1,9 +1,9 @@
 """What can two heads do that one cannot?
 
-The very samples of the lab one-head, in which the length of k_a varies; those in which k_a is reversed are counted
-apart. One head asks for both values at once, q = β(μ_a + μ_b). Two heads ask for one each, q₁ = βμ_a and q₂ = βμ_b, and
-their outputs are averaged. Measured is how much the output varies from sample to sample; 1 is a coin that falls on v_a
-or on v_b.
+The samples are those of the lab one-head in which the length of k_a varies; samples in which k_a is reversed are
+counted separately. One head asks for both values at once with q = β(μ_a + μ_b). Two heads ask for one value each, with
+q₁ = βμ_a and q₂ = βμ_b, and their outputs are averaged. The lab measures how much the output varies between samples. A
+variance of 1 is that of a coin toss between v_a and v_b.
 
 Dimensions: N samples, H heads, S keys, D width.
 """
@@ -17,110 +17,116 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.labs.lab import Claim, Result, Table
+from regard.labs.lab import Claim, LabResult, ResultTable
 from regard.labs.lab_figures import BLUE, GREY, ORANGE, legend, panel
-from regard.labs.one_head import LIMITS, SPREAD, Samples, Sizes, attend, histogram, sample, share
+from regard.labs.one_head import AVERAGE, LENGTH_VARIANCE, KeySamples, Sizes, attend, draw_samples, histogram, share
 
-ONE, TWO = "one head", "two heads"
+ONE_HEAD, TWO_HEADS = "one head", "two heads"
 MISSED = (0.0, 0.25)
-"""the mean weight of v_a where its own head gives it less than half"""
-COLOUR = {ONE: ORANGE, TWO: BLUE}
+"""Range of the mean weight of v_a in which its own head gives it less than half of the weight."""
+COLOUR = {ONE_HEAD: ORANGE, TWO_HEADS: BLUE}
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What one β gives in all samples."""
+class HeadsAtBeta:
+    """Measurements of one or two heads at one β, over all samples."""
 
-    weight: Float[Tensor, " N"]
-    """of v_a, the mean of the heads"""
-    least: float
-    """weight that v_b has in any sample"""
+    weight_a: Float[Tensor, " N"]
+    """Weight of v_a in each sample, averaged over the heads."""
+    min_weight_b: float
+    """Smallest weight of v_b in any sample."""
     variance: float
-    """of the output, as a share of a coin's"""
+    """Variance of the output, as a share of the variance of a coin toss."""
 
 
-def run(sizes: Sizes) -> Result:
-    """Each β, with one head and with two."""
-    drawn = sample(sizes, SPREAD)
-    turned = drawn.lengths < 0  # [N]
-    seen = drawn.where(~turned)
-    a, b = seen.means[0], seen.means[1]
-    asked = {ONE: (a + b)[None], TWO: torch.stack((a, b))}  # [H, D]
-    found = {(how, beta): measure(beta * queries, seen) for beta in sizes.betas for how, queries in asked.items()}
-    middle = {at: share(each.weight, *LIMITS[1]) for at, each in found.items()}
+def run(sizes: Sizes) -> LabResult:
+    """Measure each β with one head and with two heads."""
+    drawn = draw_samples(sizes, LENGTH_VARIANCE)
+    is_reversed = drawn.lengths < 0  # [N]
+    kept = drawn.where(~is_reversed)
+    a, b = kept.means[0], kept.means[1]
+    queries = {ONE_HEAD: (a + b)[None], TWO_HEADS: torch.stack((a, b))}  # [H, D]
+    measures = {(heads, beta): measure(beta * q, kept) for beta in sizes.betas for heads, q in queries.items()}
+    average = {case: share(heads.weight_a, *AVERAGE) for case, heads in measures.items()}
     small, large = sizes.betas[0], sizes.betas[-1]
-    one, two = found[ONE, large], found[TWO, large]
-    calmer = max(found[TWO, beta].variance / found[ONE, beta].variance for beta in sizes.betas)
-    missed, predicted = share(two.weight, *MISSED), misses(large, sizes)
-    reversed_share, without_a = float(turned.double().mean()), measure(large * asked[TWO], drawn.where(turned))
-    all_missed = reversed_share * share(without_a.weight, *MISSED) + (1 - reversed_share) * missed
-    because_reversed = reversed_share * share(without_a.weight, *MISSED) / all_missed
+    one, two = measures[ONE_HEAD, large], measures[TWO_HEADS, large]
+    variance_ratio = max(measures[TWO_HEADS, beta].variance / measures[ONE_HEAD, beta].variance for beta in sizes.betas)
+    missed, predicted = share(two.weight_a, *MISSED), predicted_misses(large, sizes)
+    reversed_share = float(is_reversed.double().mean())
+    reversed_missed = share(measure(large * queries[TWO_HEADS], drawn.where(is_reversed)).weight_a, *MISSED)
+    all_missed = reversed_share * reversed_missed + (1 - reversed_share) * missed
+    missed_because_reversed = reversed_share * reversed_missed / all_missed
     claims = (
         Claim(
-            f"Two heads are steady where one swings: at β = {large:g} the output varies by {two.variance:.2f} of a "
-            f"coin's variance, not {one.variance:.2f}; at any β by {calmer:.0%} of one head's or less",
-            calmer < 0.3,
+            f"The output of two heads varies far less: at β = {large:g} its variance is {two.variance:.2f} of that of "
+            f"a coin toss, compared with {one.variance:.2f} for one head; at every β it is at most "
+            f"{variance_ratio:.0%} of that of one head",
+            variance_ratio < 0.3,
         ),
         Claim(
-            f"{middle[TWO, large]:.1%} of the samples come close to the average, not {middle[ONE, large]:.1%}; "
-            f"v_b, whose key hardly varies, never has less than {two.least:.2f}",
-            middle[TWO, large] > 0.9 and middle[ONE, large] < 0.1 and two.least > 0.49,
+            f"With two heads {average[TWO_HEADS, large]:.1%} of the samples come close to the average, with one head "
+            f"{average[ONE_HEAD, large]:.1%}; v_b, whose key hardly varies, always has a weight of at least "
+            f"{two.min_weight_b:.2f}",
+            average[TWO_HEADS, large] > 0.9 and average[ONE_HEAD, large] < 0.1 and two.min_weight_b > 0.49,
         ),
         Claim(
-            f"What is left: in {missed:.1%} k_a is so short that its own head misses it (predicted: {predicted:.1%})",
+            f"In {missed:.1%} of the samples k_a is so short that its own head misses it (predicted: {predicted:.1%})",
             abs(missed - predicted) < 0.01 and 0 < missed < 0.05,
         ),
         Claim(
-            f"Apart from these, k_a is reversed in {reversed_share:.1%} of all samples, and its head always misses it: "
-            f"that is {because_reversed:.0%} of all misses",
-            share(without_a.weight, *MISSED) == 1 and 0.6 < because_reversed < 0.95,
+            f"In addition, k_a is reversed in {reversed_share:.1%} of all samples, and its head always misses it: "
+            f"that is {missed_because_reversed:.0%} of all misses",
+            reversed_missed == 1 and 0.6 < missed_because_reversed < 0.95,
         ),
         Claim(
-            f"A longer query now helps: from β = {small:g} to {large:g} samples close to the average become more with "
-            f"two heads ({middle[TWO, small]:.0%} → {middle[TWO, large]:.0%}), fewer with one "
-            f"({middle[ONE, small]:.0%} → {middle[ONE, large]:.0%})",
-            middle[TWO, large] > middle[TWO, small] + 0.1 and middle[ONE, large] < middle[ONE, small] - 0.03,
+            f"A longer query now helps: from β = {small:g} to β = {large:g} the share of samples close to the average "
+            f"rises with two heads ({average[TWO_HEADS, small]:.0%} → {average[TWO_HEADS, large]:.0%}) and falls with "
+            f"one ({average[ONE_HEAD, small]:.0%} → {average[ONE_HEAD, large]:.0%})",
+            average[TWO_HEADS, large] > average[TWO_HEADS, small] + 0.1
+            and average[ONE_HEAD, large] < average[ONE_HEAD, small] - 0.03,
         ),
     )
     rows = tuple(
         (
-            *(f"{beta:g}", how, f"{each.weight.mean():.3f} ± {each.weight.std():.3f}"),
-            *(f"{middle[how, beta]:.0%}", f"{each.least:.2f}", f"{each.variance:.3f}"),
+            *(f"{beta:g}", heads, f"{measured.weight_a.mean():.3f} ± {measured.weight_a.std():.3f}"),
+            *(f"{average[heads, beta]:.0%}", f"{measured.min_weight_b:.2f}", f"{measured.variance:.3f}"),
         )
-        for (how, beta), each in found.items()
+        for (heads, beta), measured in measures.items()
     )
-    columns = ("β", "asked by", "weight of v_a", "v_a has 40 to 60 %", "least weight of v_b", "variance of output")
-    table = Table(columns, rows, "The same samples, with one head and with two; a coin's variance is 1")
-    note = "Each of the two heads sees the whole width here; heads of a Transformer see their own projections of it."
-    return Result((table,), claims, lambda figure: draw(figure, found, seen.lengths), (11.0, 3.6), (note,))
+    columns = ("β", "heads", "weight of v_a", "v_a has 40 to 60 %", "smallest weight of v_b", "variance of output")
+    table = ResultTable(columns, rows, "The same samples with one head and with two; the variance of a coin toss is 1")
+    note = "Here each of the two heads sees the full width; the heads of a Transformer see their own projections of it."
+    return LabResult((table,), claims, lambda figure: draw(figure, measures, kept.lengths), (11.0, 3.6), (note,))
 
 
-def measure(queries: Float[Tensor, "H D"], seen: Samples) -> Seen:
-    """The mean of these heads in each sample."""
-    output, weights = attend(queries, seen)  # [N, D], [N, S]
-    coin = ((seen.values[0] - seen.values[1]) / 2).square().sum()
-    variance = output.var(0).sum() / coin
-    return Seen(weights[:, 0], float(weights[:, 1].min()), float(variance))
+def measure(queries: Float[Tensor, "H D"], samples: KeySamples) -> HeadsAtBeta:
+    """Measure the mean of the heads with these queries."""
+    output, weights = attend(queries, samples)  # [N, D], [N, S]
+    coin_toss = ((samples.values[0] - samples.values[1]) / 2).square().sum()
+    variance = output.var(0).sum() / coin_toss
+    return HeadsAtBeta(weights[:, 0], float(weights[:, 1].min()), float(variance))
 
 
-def misses(beta: float, sizes: Sizes) -> float:
-    """How often the rest together outweigh v_a in its own head, where k_a is not reversed: its score, normal around β,
-    is above 0 and below ln(S − 1)."""
-    score = NormalDist(beta, beta * math.sqrt(SPREAD + sizes.alpha))
+def predicted_misses(beta: float, sizes: Sizes) -> float:
+    """Return the probability that the other keys outweigh k_a in its own head, given that k_a is not reversed.
+
+    The score of k_a is normal with mean β; it must be above 0 and below ln(S − 1).
+    """
+    score = NormalDist(beta, beta * math.sqrt(LENGTH_VARIANCE + sizes.alpha))
     return (score.cdf(math.log(sizes.keys - 1)) - score.cdf(0)) / (1 - score.cdf(0))
 
 
-def draw(figure: Figure, found: dict[tuple[str, float], Seen], lengths: Float[Tensor, " N"]) -> None:
-    """How the weight is distributed, what it depends on, and how the output varies with β."""
-    betas = sorted({beta for _, beta in found})
+def draw(figure: Figure, measures: dict[tuple[str, float], HeadsAtBeta], lengths: Float[Tensor, " N"]) -> None:
+    """Draw the distribution of the weight, its dependence on the length of k_a, and the variance against β."""
+    betas = sorted({beta for _, beta in measures})
     left = panel(figure, 3, 1, f"weight of v_a, β = {betas[-1]:g}", "weight of v_a", "share of samples")
-    middle = panel(figure, 3, 2, "a longer k_a no longer takes all", "length of k_a along μ_a", "weight of v_a")
-    right = panel(figure, 3, 3, "variance of the output (a coin: 1)", "β")
-    for how, colour in COLOUR.items():
-        weight = found[how, betas[-1]].weight
+    middle = panel(figure, 3, 2, "weight of v_a by length of k_a", "length of k_a along μ_a", "weight of v_a")
+    right = panel(figure, 3, 3, "variance of the output (coin toss: 1)", "β")
+    for heads, colour in COLOUR.items():
+        weight = measures[heads, betas[-1]].weight_a
         histogram(left, weight, colour)
-        middle.plot(lengths[:400].tolist(), weight[:400].tolist(), "o", color=colour, markersize=3, label=how)
-        right.plot(betas, [found[how, beta].variance for beta in betas], "o-", color=colour, label=how)
+        middle.plot(lengths[:400].tolist(), weight[:400].tolist(), "o", color=colour, markersize=3, label=heads)
+        right.plot(betas, [measures[heads, beta].variance for beta in betas], "o-", color=colour, label=heads)
     middle.axvline(1, color=GREY, linewidth=0.8, linestyle="--")
     right.set_ylim(0, 1)
     legend(middle)

@@ -1,4 +1,4 @@
-"""Labs that ask translators of Petit: alignment, heads that are silenced, label smoothing, Table 3 in small."""
+"""The labs align, prune, smoothing and ablation, which use translators of Petit."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,25 @@ from regard.evaluation.petit_scores import petit_score
 from regard.interop.load import load
 from regard.labs import ablation, align, prune, smoothing
 from regard.labs import petit_translators as translators
-from regard.labs.lab import Result, lab
-from regard.labs.petit_translators import Foretold, Translated, foretold, one_by_one, sentences, trained
+from regard.labs.lab import LabResult, load_lab
+from regard.labs.lab_record import read_record
+from regard.labs.lab_statistics import STUDENT_T_95, clearly_greater, format_mean, interval_half_width
+from regard.labs.petit_translators import (
+    PredictionQuality,
+    TranslationQuality,
+    held_out_pairs,
+    prediction_quality,
+    token_measures,
+    train_model,
+)
 from regard.petit import Pair, pairs
 from regard.petit import corpus_files as files
 from regard.training.recipe import Recipe
 from regard.training.recipe_files import read_recipe
-from tests.support import lab_runs as labs
-from tests.support.lab_runs import check_whole, failing
+from tests.support.lab_runs import check_complete, failing, run_lab_with
 
-HELD_OUT, MADE = 20, 40
-SMALL = {
+HELD_OUT, TEST_PAIRS = 20, 40
+SMALL_SIZES = {
     "align": ["sentences=40"],
     "prune": ["sentences=40", "shown=5"],
     "smoothing": ["smoothings=0,0.2", "pairs=300", "steps=15", "batch_tokens=500", "sentences=20"],
@@ -42,8 +50,11 @@ MARKS = {"prune": pytest.mark.slow, "smoothing": pytest.mark.slow}
 
 @pytest.fixture(autouse=True, scope="module")
 def little_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """No user's cache, and few sentences, made once: to make them takes long where every call is checked."""
-    folder, made = tmp_path_factory.mktemp("cache"), {split: list(pairs(MADE, 0, split)) for split in ("dev", "test")}
+    """Use an empty cache, and few sentences that are generated once, which is slow with checked annotations."""
+    folder, made = (
+        tmp_path_factory.mktemp("cache"),
+        {split: list(pairs(TEST_PAIRS, 0, split)) for split in ("dev", "test")},
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder))
         patch.setattr(files, "HELD_OUT", HELD_OUT)
@@ -51,39 +62,39 @@ def little_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def measured(name: str, *changes: str) -> Result:
-    return labs.measured(name, *SMALL[name], *changes)
+def run_small(name: str, *changes: str) -> LabResult:
+    return run_lab_with(name, *SMALL_SIZES[name], *changes)
 
 
 @cache
-def usual(name: str) -> Result:
-    return measured(name)
+def cached_result(name: str) -> LabResult:
+    return run_small(name)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in SMALL])
-def test_every_claim_holds_and_all_is_told(name: str) -> None:
-    result = usual(name)
-    assert result.holds, [result.claims[number].says for number in failing(result)]
-    check_whole(result)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in SMALL_SIZES])
+def test_every_claim_holds_and_the_result_is_complete(name: str) -> None:
+    result = cached_result(name)
+    assert result.holds, [result.claims[number].text for number in failing(result)]
+    check_complete(result)
 
 
 # align
 
 
-def test_a_heads_error_is_what_its_weights_say_sentence_by_sentence() -> None:
-    model, tested = load("petit-fr-en"), sentences(12)
+def test_the_error_rate_of_a_head_matches_its_weights_sentence_by_sentence() -> None:
+    model, tested = load("petit-fr-en"), held_out_pairs(12)
     found = align.error_rates(model, tested)
     for layer, head in ((0, 0), (1, 2)):
         right = total = gold = 0
         for pair in tested:
-            chosen = looked_at(model, pair, layer, head)
+            chosen = chosen_links(model, pair, layer, head)
             right += len(chosen & set(pair.alignment))
             total, gold = total + len(chosen), gold + len(pair.alignment)
         assert found.heads[layer][head].error_rate == pytest.approx(1 - 2 * right / (total + gold))
 
 
-def looked_at(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[int, int]]:
-    """The French word with the most weight for each English one, added up piece by piece."""
+def chosen_links(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[int, int]]:
+    """Return the French word with the highest weight for each English one, summed token by token."""
     assert model.tokenizer is not None
     weights = model.attend(pair.french, pair.english).weights["cross"][layer, head]  # [T, S]
     french, english = (piece_words(model.tokenizer, text) for text in (pair.french, pair.english))
@@ -95,80 +106,89 @@ def looked_at(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[int,
     return {(max(of, key=lambda word: of[word]), target) for target, of in sums.items()}
 
 
-def test_weights_that_look_anywhere_do_not_align(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(*given: Any) -> Iterator[Attended]:
+def test_random_weights_do_not_align(monkeypatch: pytest.MonkeyPatch) -> None:
+    def random_weights(*given: Any) -> Iterator[Attended]:
         random = np.random.default_rng(0)
         for each in real(*given):
             yield replace(each, weights=random.random(each.weights.shape, dtype=np.float32))
 
     real = cross_attention
-    monkeypatch.setattr(align, "cross_attention", anywhere)
-    assert failing(measured("align")) == [0, 1, 2]
+    monkeypatch.setattr(align, "cross_attention", random_weights)
+    assert failing(run_small("align")) == [0, 1, 2]
 
 
 # prune
 
 
 def without_values(attention: Any, head: int) -> None:
-    """The same head silenced in another way: its values are nought."""
+    """Disable the same head in another way: set its values to zero."""
     width = attention.v.out_features // attention.heads
     rows = slice(head * width, (head + 1) * width)
     attention.v.weight.data[rows] = 0
     attention.v.bias.data[rows] = 0
 
 
-def test_a_silenced_head_adds_nothing() -> None:
+def test_a_disabled_head_contributes_nothing() -> None:
     x = torch.randn(2, 5, 128)
     for head in range(4):
-        one, other = (prune.attentions(load("petit-fr-en"))["decoder 0"] for _ in range(2))
+        one, other = (prune.attention_layers(load("petit-fr-en"))["decoder 0"] for _ in range(2))
         without_values(other, head)
-        with torch.no_grad(), prune.silenced(one, [head]):
+        with torch.no_grad(), prune.disabled(one, [head]):
             torch.testing.assert_close(one(x, x, x), other(x, x, x))
         assert not torch.allclose(one(x, x, x), other(x, x, x))
 
 
-def test_what_was_silenced_comes_back_whatever_happens() -> None:
+def test_disabled_heads_are_restored_even_after_an_error() -> None:
     model = load("petit-fr-en")
     before = {name: weights.clone() for name, weights in model.network.state_dict().items()}
-    attention = prune.attentions(model)["cross 1"]
-    with suppress(KeyError), prune.silenced(attention, range(4)):
+    attention = prune.attention_layers(model)["cross 1"]
+    with suppress(KeyError), prune.disabled(attention, range(4)):
         assert not attention.out.weight.any()
         raise KeyError
     assert all(torch.equal(weights, before[name]) for name, weights in model.network.state_dict().items())
 
 
 @pytest.mark.slow
-def test_bleu_without_a_head_is_that_of_a_model_that_lacks_it() -> None:
-    model, tested = load("petit-fr-en"), sentences(40)
-    assert list(prune.attentions(model)) == ["encoder 0", "encoder 1", "decoder 0", "cross 0", "decoder 1", "cross 1"]
-    without_values(prune.attentions(model)["cross 1"], 3)
+def test_bleu_without_a_head_matches_a_model_that_lacks_it() -> None:
+    model, tested = load("petit-fr-en"), held_out_pairs(40)
+    assert list(prune.attention_layers(model)) == [
+        "encoder 0",
+        "encoder 1",
+        "decoder 0",
+        "cross 0",
+        "decoder 1",
+        "cross 1",
+    ]
+    without_values(prune.attention_layers(model)["cross 1"], 3)
     wanted = [pair.english for pair in tested]
     outputs = model.translate([pair.french for pair in tested], beam=1)
-    row = next(row for row in usual("prune").tables[0].rows if row[0] == "cross 1")
+    row = next(row for row in cached_result("prune").tables[0].rows if row[0] == "cross 1")
     assert row[4] == f"{bleu(outputs, wanted).score:.1f}"
     assert outputs != wanted
 
 
-def test_heads_that_are_not_silenced_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prune, "silenced", lambda *_: nullcontext())
-    result = measured("prune", "sentences=4", "shown=1")
+def test_heads_that_are_not_disabled_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "disabled", lambda *_: nullcontext())
+    result = run_small("prune", "sentences=4", "shown=1")
     assert failing(result) == [0, 1, 2]
     assert {cell for row in result.tables[0].rows for cell in row[1:]} == {result.tables[0].title.split()[-1]}
 
 
-def test_what_a_phenomenon_loses() -> None:
+def test_phenomenon_losses() -> None:
     tags = [("negation",), ("negation",), ("question",), ("negation", "question")]
     wanted = ["a", "b", "c", "d"]
-    whole, without = (Translated(0.0, petit_score(outputs, wanted, tags)) for outputs in (wanted, ["a", "x", "c", "x"]))
-    assert prune.phenomena_lost(whole, without, 1) == {"negation": pytest.approx(2 / 3), "question": 0.5}
-    assert list(prune.phenomena_lost(whole, without, 3)) == ["negation"]
+    whole, without = (
+        TranslationQuality(0.0, petit_score(outputs, wanted, tags)) for outputs in (wanted, ["a", "x", "c", "x"])
+    )
+    assert prune.phenomenon_losses(whole, without, 1) == {"negation": pytest.approx(2 / 3), "question": 0.5}
+    assert list(prune.phenomenon_losses(whole, without, 3)) == ["negation"]
 
 
 # smoothing
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.2])
-def test_what_smoothed_labels_ask_for_is_where_the_loss_is_least(epsilon: float) -> None:
+def test_the_smoothed_target_minimises_the_loss(epsilon: float) -> None:
     outputs, label = 50, torch.tensor([3])
     asked = 1 - epsilon + epsilon / outputs
     p = torch.full((1, outputs), (1 - asked) / (outputs - 1), dtype=torch.float64)
@@ -177,26 +197,26 @@ def test_what_smoothed_labels_ask_for_is_where_the_loss_is_least(epsilon: float)
     F.cross_entropy(logits, label, label_smoothing=epsilon).backward()
     assert logits.grad is not None
     assert logits.grad.abs().max() < 1e-12
-    nats, confidence, right = one_by_one(logits.detach(), label)[0].tolist()
+    nats, confidence, right = token_measures(logits.detach(), label)[0].tolist()
     assert [math.exp(nats), confidence, right] == pytest.approx([1 / asked, asked, 1.0])
 
 
-def test_labels_that_are_not_smoothed_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def certain(recipe: Recipe) -> tuple[Model, Any]:
-        return trained(replace(recipe, train=replace(recipe.train, label_smoothing=0.0)))
+def test_missing_smoothing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_smoothing(recipe: Recipe) -> tuple[Model, Any]:
+        return train_model(replace(recipe, train=replace(recipe.train, label_smoothing=0.0)))
 
-    monkeypatch.setattr(smoothing, "trained", certain)
-    assert failing(measured("smoothing")) == [0, 1]
+    monkeypatch.setattr(smoothing, "train_model", without_smoothing)
+    assert failing(run_small("smoothing")) == [0, 1]
 
 
-def test_what_is_foretold_is_what_the_model_scores() -> None:
+def test_prediction_quality_matches_the_scores_of_the_model() -> None:
     recipe = read_recipe("petit-fr-en", ["data.petit=300", "train.steps=1", "model.d_model=32", "model.layers=1"])
-    model, held_out = trained(recipe)
-    tried = sentences(HELD_OUT, split="dev")
+    model, held_out = train_model(recipe)
+    tried = held_out_pairs(HELD_OUT, split="dev")
     scores = model.score([pair.french for pair in tried], [pair.english for pair in tried])
     assert model.tokenizer is not None
     tokens = sum(len(model.tokenizer.encode_target(pair.english)) + 1 for pair in tried)
-    found = foretold(model, held_out)
+    found = prediction_quality(model, held_out)
     assert found.nats == pytest.approx(-sum(scores) / tokens, rel=1e-5)
     assert found.perplexity == pytest.approx(math.exp(found.nats))
     assert 1 / model.config.outputs <= found.confidence <= 1
@@ -205,7 +225,7 @@ def test_what_is_foretold_is_what_the_model_scores() -> None:
 # ablation
 
 
-def test_each_row_changes_one_thing_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_changes_one_setting_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = full_table(monkeypatch)
     base = asked["base"][0]
     for name, recipes in asked.items():
@@ -226,47 +246,49 @@ def test_each_row_changes_one_thing_of_the_base(monkeypatch: pytest.MonkeyPatch)
 
 
 def full_table(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Recipe]]:
-    """The recipes of every row in the size that the notes tell, which nobody trains here."""
+    """Return the recipes of every row of the full form, without training them."""
     asked: list[Recipe] = []
     model = load("petit-fr-en")
 
-    def nobody(recipe: Recipe, _device: str) -> tuple[Model, None]:
+    def untrained(recipe: Recipe, _device: str) -> tuple[Model, None]:
         asked.append(recipe)
         return model, None
 
     with monkeypatch.context() as patch:
-        patch.setattr(ablation, "trained", nobody)
-        patch.setattr(ablation, "foretold", lambda *_: Foretold(1.0, 0.5, 0.5))
-        patch.setattr(ablation, "translated", lambda *_: Translated(50.0, petit_score(["a"], ["a"], [[]])))
-        small = lab("ablation").sized([*ablation.FULL.split(), "seed=5", "sentences=1"])
+        patch.setattr(ablation, "train_model", untrained)
+        patch.setattr(ablation, "prediction_quality", lambda *_: PredictionQuality(1.0, 0.5, 0.5))
+        patch.setattr(
+            ablation, "translation_quality", lambda *_: TranslationQuality(50.0, petit_score(["a"], ["a"], [[]]))
+        )
+        small = load_lab("ablation").with_sizes([*ablation.FULL_SIZES.split(), "seed=5", "sentences=1"])
         result = small.run(small.sizes)
-    assert failing(result) == [0, 1, 2, 3]  # all rows are as good: learned positions, too
+    assert failing(result) == [0, 1, 2, 3]  # all rows are equal, so learned positions are as good
     names = [row[0] for row in result.tables[0].rows]
     assert result.tables[0].rows[0][2:] == ("2.72 ± 0.00", "50.0 ± 0.0")
     return {name: asked[3 * i : 3 * i + 3] for i, name in enumerate(names)}
 
 
-def test_a_mean_comes_with_students_interval() -> None:
-    assert translators.half_width((1.0, 2.0, 3.0)) == pytest.approx(4.303 / math.sqrt(3))
-    assert translators.told((1.0, 2.0, 3.0), 2) == "2.00 ± 2.48"
-    assert translators.told((1.25,), 1) == "1.2"
+def test_means_have_a_confidence_interval() -> None:
+    assert interval_half_width((1.0, 2.0, 3.0)) == pytest.approx(4.303 / math.sqrt(3))
+    assert format_mean((1.0, 2.0, 3.0), 2) == "2.00 ± 2.48"
+    assert format_mean((1.25,), 1) == "1.2"
 
 
-def test_means_are_apart_where_their_intervals_are() -> None:
-    assert translators.apart((3.0, 3.1, 3.2), (2.0, 2.1, 2.2))
-    assert not translators.apart((2.0, 2.1, 2.2), (3.0, 3.1, 3.2))
-    assert not translators.apart((2.0, 3.1, 4.2), (1.0, 2.1, 3.2))
-    assert translators.apart((2.0,), (1.9,))
+def test_clearly_greater_compares_intervals() -> None:
+    assert clearly_greater((3.0, 3.1, 3.2), (2.0, 2.1, 2.2))
+    assert not clearly_greater((2.0, 2.1, 2.2), (3.0, 3.1, 3.2))
+    assert not clearly_greater((2.0, 3.1, 4.2), (1.0, 2.1, 3.2))
+    assert clearly_greater((2.0,), (1.9,))
 
 
 TABLE_3 = {
     ablation.BASE: ((1.29, 1.30, 1.31), (85.5, 86.0, 86.5)),
-    ablation.SINGLE: ((1.36, 1.38, 1.40), (79.0, 80.0, 81.0)),
-    ablation.NARROW: ((1.85, 1.87, 1.89), (59.0, 60.0, 61.0)),
-    ablation.DROPPED: ((1.31, 1.33, 1.35), (76.8, 77.3, 77.8)),
-    ablation.CERTAIN: ((1.13, 1.14, 1.15), (86.3, 86.6, 86.9)),
+    ablation.ONE_HEAD: ((1.36, 1.38, 1.40), (79.0, 80.0, 81.0)),
+    ablation.HALF_WIDTH: ((1.85, 1.87, 1.89), (59.0, 60.0, 61.0)),
+    ablation.DROPOUT: ((1.31, 1.33, 1.35), (76.8, 77.3, 77.8)),
+    ablation.UNSMOOTHED: ((1.13, 1.14, 1.15), (86.3, 86.6, 86.9)),
     ablation.SMOOTHED: ((1.49, 1.50, 1.51), (85.1, 85.3, 85.5)),
-    ablation.LEARNED: ((1.28, 1.29, 1.30), (86.1, 86.2, 86.3)),
+    ablation.LEARNED_POSITIONS: ((1.28, 1.29, 1.30), (86.1, 86.2, 86.3)),
 }
 
 
@@ -274,44 +296,45 @@ TABLE_3 = {
     ("changed", "fails"),
     [
         ({}, []),
-        ({ablation.SINGLE: ((1.25, 1.38, 1.51), (80.0, 80.0, 80.0))}, [0]),  # chance may have done it
-        ({ablation.DROPPED: ((1.3, 1.3, 1.3), (83.0, 86.0, 87.0))}, [2]),
+        ({ablation.ONE_HEAD: ((1.25, 1.38, 1.51), (80.0, 80.0, 80.0))}, [0]),  # the intervals overlap
+        ({ablation.DROPOUT: ((1.3, 1.3, 1.3), (83.0, 86.0, 87.0))}, [2]),
         ({ablation.SMOOTHED: ((1.14, 1.15, 1.16), (86.0, 86.0, 86.0))}, [3]),
-        ({ablation.LEARNED: ((1.35, 1.35, 1.35), (86.0, 86.0, 86.0))}, [4]),
-        ({ablation.LEARNED: ((1.25, 1.25, 1.25), (86.0, 86.0, 86.0))}, [4]),
+        ({ablation.LEARNED_POSITIONS: ((1.35, 1.35, 1.35), (86.0, 86.0, 86.0))}, [4]),
+        ({ablation.LEARNED_POSITIONS: ((1.25, 1.25, 1.25), (86.0, 86.0, 86.0))}, [4]),
     ],
 )
-def test_what_the_full_table_bears_out(changed: dict[str, Any], fails: list[int]) -> None:
-    claims = ablation.conclusions({name: ablation.Row(1, *row) for name, row in (TABLE_3 | changed).items()})
+def test_the_conclusions_of_the_full_table(changed: dict[str, Any], fails: list[int]) -> None:
+    claims = ablation.conclusions({name: ablation.AblationRow(1, *row) for name, row in (TABLE_3 | changed).items()})
     assert [number for number, claim in enumerate(claims) if not claim.holds] == fails
 
 
-def test_the_full_table_in_the_gallery_has_the_conclusions_of_its_figures() -> None:
-    """The page was made on a GPU: what it concludes is what its own table says."""
-    page = Path("regard/labs/gallery/ablation-full.md").read_text(encoding="utf-8").replace("\\", "")
-    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if "±" in line]
-    found = {name: ablation.Row(1, spread(ppl), spread(bleu)) for name, _, ppl, bleu in cells}
-    claims = ablation.conclusions(found)
-    assert all(claim.holds for claim in claims)
-    assert [line for line in page.splitlines() if line.startswith("- ✓")] == [f"- ✓ {claim.says}" for claim in claims]
+def test_the_full_table_of_the_gallery_confirms_its_conclusions() -> None:
+    """It was run_small on a GPU, so only the conclusions can be computed again."""
+    record = read_record(Path("regard/labs/gallery/ablation-full.json"))
+    rows = {
+        name: ablation.AblationRow(1, three_samples(perplexity), three_samples(bleu))
+        for name, _, perplexity, bleu in record.tables[0].rows
+    }
+    assert record.holds
+    assert ablation.conclusions(rows) == record.claims
 
 
-def spread(told: str) -> tuple[float, ...]:
-    """Three figures of this mean and interval."""
-    middle, reach = (float(part) for part in told.split(" ± "))
-    return tuple(middle + sign * reach * math.sqrt(3) / translators.T_95 for sign in (-1, 0, 1))
+def three_samples(text: str) -> tuple[float, ...]:
+    """Return three samples with this mean and interval."""
+    middle, reach = (float(part) for part in text.split(" ± "))
+    return tuple(middle + sign * reach * math.sqrt(3) / STUDENT_T_95 for sign in (-1, 0, 1))
 
 
-def test_a_model_that_is_not_narrower_is_not_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablation, "changes", lambda _: {ablation.BASE: [], ablation.NARROW: []})
-    assert failing(measured("ablation", "steps=5")) == [0]
+def test_an_equal_width_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablation, "row_changes", lambda _: {ablation.BASE: [], ablation.HALF_WIDTH: []})
+    assert failing(run_small("ablation", "steps=5")) == [0]
 
 
 def test_the_same_seed_gives_the_same_model(little_text: Path) -> None:
     changes = ["data.petit=300", "train.steps=3", "model.d_model=32", "model.layers=1", "model.dropout=0.1"]
 
     def weights(seed: int) -> Sequence[torch.Tensor]:
-        model, _ = translators.trained(read_recipe("petit-fr-en", [*changes, f"train.seed={seed}"]))
+        model, _ = train_model(read_recipe("petit-fr-en", [*changes, f"train.seed={seed}"]))
         assert not model.network.training
         return list(model.network.state_dict().values())
 

@@ -1,34 +1,34 @@
-"""What tests of labs have in common."""
+"""Helpers for tests of labs: running a lab with other sizes, and checking its result."""
 
 from io import BytesIO
 
 from matplotlib.figure import Figure
 
-from regard.labs.lab import Result, lab
+from regard.labs.lab import LabResult, load_lab
 
 
-def measured(name: str, *changes: str) -> Result:
-    """What a lab finds in other sizes than its usual ones."""
-    chosen = lab(name).sized(changes)
-    return chosen.run(chosen.sizes)
+def run_lab_with(name: str, *changes: str) -> LabResult:
+    """Run a lab with some sizes changed."""
+    lab = load_lab(name).with_sizes(changes)
+    return lab.run(lab.sizes)
 
 
-def failing(result: Result) -> list[int]:
-    """Which claims the measurement does not bear out, by number."""
+def failing(result: LabResult) -> list[int]:
+    """Return the indices of the claims that the measurement does not confirm."""
     return [number for number, claim in enumerate(result.claims) if not claim.holds]
 
 
-def drawn(result: Result) -> Figure:
-    """The picture, rendered."""
-    figure = Figure(figsize=result.size, layout="constrained")
+def render(result: LabResult) -> Figure:
+    """Draw the figure."""
+    figure = Figure(figsize=result.figure_size, layout="constrained")
     result.draw(figure)
     figure.savefig(BytesIO())
     return figure
 
 
-def check_whole(result: Result) -> None:
-    """Tables of equal rows, and a picture whose every panel has a title and something in it."""
+def check_complete(result: LabResult) -> None:
+    """Check that every table has rows of equal length, and every panel of the figure has a title and data."""
     for table in result.tables:
         assert table.rows
         assert {len(row) for row in table.rows} == {len(table.columns)}
-    assert all(axes.has_data() and axes.get_title(loc="left") for axes in drawn(result).axes)
+    assert all(axes.has_data() and axes.get_title(loc="left") for axes in render(result).axes)
