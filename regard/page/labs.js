@@ -1,4 +1,4 @@
-// The labs: questions, each with its picture, its tables and the conclusions that were measured.
+// The labs: a list of questions, and for each lab its figure, tables and conclusions.
 
 import { questions } from "./api.js";
 import { fading, make, reveal } from "./parts.js";
@@ -9,7 +9,7 @@ export function labs() {
   const index = fading(make("nav", { "aria-label": "Labs" }, list));
   const shown = make("article", { class: "card lab" });
   const root = make("div", { class: "view" }, make("div", { class: "head" }, make("h1", {}, "Labs"),
-    make("p", { class: "about" }, "Questions that every course on the Transformer asks, answered by measurement")), place,
+    make("p", { class: "about" }, "Questions that every course on the Transformer asks, answered by measurement.")), place,
   make("div", { class: "lab-pair" }, index, shown));
   let [all, wanted] = [null, null];
 
@@ -20,13 +20,13 @@ export function labs() {
 
   function show() {
     const lab = all.find(({ name }) => name === wanted) ?? (wanted ? null : all[0]);
-    list.replaceChildren(...all.map((each) => entry(each, each === lab)));
+    list.replaceChildren(...all.map((item) => entry(item, item === lab)));
     root.classList.toggle("lab-open", Boolean(wanted));
     const open = list.querySelector("[aria-current]");
     if (open) requestAnimationFrame(() => reveal(index, open));
-    if (!all.length) return shown.replaceChildren(make("p", {}, "The gallery of the labs is not there. “regard lab all --out regard/labs/gallery” makes it."));
+    if (!all.length) return shown.replaceChildren(make("p", {}, "There are no lab results. Run “regard lab all --out regard/labs/gallery” in a checkout to create them."));
     if (!lab) return shown.replaceChildren(make("p", {}, `There is no lab “${wanted}”.`));
-    shown.replaceChildren(...opened(lab));
+    shown.replaceChildren(...content(lab));
   }
 
   return {
@@ -41,24 +41,24 @@ export function labs() {
 }
 
 function entry({ name, question, claims }, open) {
-  const held = claims.filter(({ holds }) => holds).length;
+  const confirmed = claims.filter(({ holds }) => holds).length;
   const link = make("a", { href: `#/labs/${encodeURIComponent(name)}`, ...(open && { "aria-current": "true" }) },
-    make("span", {}, ...prose(question)), make("small", {}, `${name} · ${held} of ${claims.length} conclusions borne out`));
+    make("span", {}, ...prose(question)), make("small", {}, `${name} · ${confirmed} of ${claims.length} conclusions confirmed`));
   return make("li", {}, link);
 }
 
-function opened({ name, question, about = [], claims, tables, notes, picture, command }) {
-  const said = claims.map(({ text, holds }) => make("li", { class: holds ? "holds" : "fails" },
-    make("strong", {}, holds ? "✓ " : "✗ not borne out: "), ...prose(text)));
+function content({ name, question, about = [], claims, tables, notes, picture, command }) {
+  const items = claims.map(({ text, holds }) => make("li", { class: holds ? "holds" : "fails" },
+    make("strong", {}, holds ? "✓ " : "✗ not confirmed: "), ...prose(text)));
   return [
     make("a", { class: "lab-back", href: "#/labs" }, "All labs"),
     make("h2", {}, ...prose(question)),
     ...about.map((text) => make("p", { class: "lab-about" }, ...prose(text))),
-    make("img", { src: picture, alt: `What the lab ${name} measured; the tables below have the figures`, loading: "lazy" }),
-    make("h3", {}, "Conclusions"), make("ul", { class: "claims" }, ...said),
+    make("img", { src: picture, alt: `Figure of the lab ${name}; the tables below hold the numbers`, loading: "lazy" }),
+    make("h3", {}, "Conclusions"), make("ul", { class: "claims" }, ...items),
     ...tables.flatMap(table),
     ...(notes.length ? [make("h3", {}, "Notes"), make("ul", {}, ...notes.map((note) => make("li", {}, ...prose(note))))] : []),
-    make("p", { class: "look-hint" }, "To measure it yourself: ", code(command || `regard lab ${name}`)),
+    make("p", { class: "look-hint" }, "Run it yourself: ", code(command || `regard lab ${name}`)),
   ];
 }
 
@@ -67,16 +67,16 @@ function table({ title, head, rows }) {
   const cells = (tag, row) => row.map((cell, i) => make(tag, { ...(numeric[i] && { class: "number" }), ...(tag === "th" && { scope: "col" }) }, ...prose(`${cell}`)));
   const body = rows.map((row) => make("tr", {}, ...cells("td", row)));
   const caption = title ? [make("caption", {}, ...prose(title))] : [];
-  const whole = make("table", {}, ...caption, make("thead", {}, make("tr", {}, ...cells("th", head))), make("tbody", {}, ...body));
-  return [fading(make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title || "Table" }, whole))];
+  const element = make("table", {}, ...caption, make("thead", {}, make("tr", {}, ...cells("th", head))), make("tbody", {}, ...body));
+  return [fading(make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title || "Table" }, element))];
 }
 
-// Text in which `code` stands between backticks.
+// Text with `code` between backticks.
 function prose(text) {
   return text.split("`").map((piece, i) => (i % 2 ? code(piece) : piece));
 }
 
-// A command breaks between its words, never within one, nor between an option and its value.
+// A command wraps between its words, but not within a word or between an option and its value.
 function code(text) {
   const words = text.match(/--\S+ (?!-)\S+|\S+/g) ?? [];
   return make("code", {}, ...words.flatMap((word, i) => [i ? " " : "", make("span", { class: "word" }, word)]));

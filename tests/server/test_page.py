@@ -496,8 +496,8 @@ def test_without_a_language_model_it_says_how_to_serve_one(opened: Opened, addre
 def test_reading_a_lab(opened: Opened) -> None:
     opened.open("#/labs", ".lab h2")
     assert opened.page.locator(".lab-list a").count() >= 15
-    opened.page.get_by_role("link", name="Does cross-attention look where a word comes from?").click()
-    opened.until(lambda: opened.text(".lab h2") == "Does cross-attention look where a word comes from?")
+    opened.page.get_by_role("link", name="Does cross-attention find the source of each word?").click()
+    opened.until(lambda: opened.text(".lab h2") == "Does cross-attention find the source of each word?")
     assert opened.page.url.endswith("#/labs/align")
     opened.until(lambda: opened.page.evaluate("document.querySelector('.lab img').naturalWidth") > 300)
     assert opened.page.locator(".lab table").count() == 2

@@ -259,10 +259,12 @@ def test_labs_are_the_gallery(server: Running) -> None:
     assert full["command"].startswith("regard lab ablation --set full=true")
     assert ["(B) d_k = 8", "908,800"] in [row[:2] for row in full["tables"][0]["rows"]]
     heads = next(lab for lab in labs if lab["name"] == "heads")
-    assert [table["title"] for table in heads["tables"]] == ["What heads cost", "Two look-ups at once"]
-    assert heads["tables"][1]["head"] == ["heads × width", "first right", "second right", "both right"]
+    assert [table["title"] for table in heads["tables"]] == ["Cost of heads", "Two look-ups at once"]
+    assert heads["tables"][1]["head"] == ["heads × width", "first correct", "second correct", "both correct"]
     assert len(heads["claims"]) == 4
-    assert heads["notes"] == ["More layers would help one head, too: they can look again. Heads look at the same time."]
+    assert heads["notes"] == [
+        "More layers would also help a single head, because they can look again. Several heads look at once."
+    ]
     status, picture, headers = server.whole("GET", heads["picture"])
     assert (status, picture[:4], headers["content-type"]) == (200, b"\x89PNG", "image/png")
     for path in ("/labs/nothing.png", "/labs/..%2f..%2fREADME.md", "/labs/%2e%2e/README.png"):
