@@ -34,14 +34,15 @@ from regard.data.tokenized_corpus import Prepared
 from regard.errors import RegardError
 from regard.model.positions import sinusoids
 from regard.model.transformer import build
-from regard.training.device import Place, find_place
+from regard.training.device import DeviceSettings, choose_device
 from regard.training.flops import batch_flops
 from regard.training.objective import Objective
 from regard.training.optimizer import Optimizer, adam
 from regard.training.parallel import Ranks
-from regard.training.recipe import Train
+from regard.training.recipe import TrainSection
 from regard.training.recipe_files import read_recipe
-from regard.training.step import Stepper
+from regard.training.step import StepRunner
+from regard.training.train import update_weights
 
 LR = 1e-4
 ALIKE = 0.01
@@ -61,7 +62,7 @@ class Work:
 
     name: str
     config: ModelConfig
-    train: Train
+    train: TrainSection
     steps: int
     """in each timing, every one on a batch of its own"""
     sentence: int = 0
@@ -134,7 +135,7 @@ def check_alike(engines: Sequence[Engine]) -> None:
 
 
 def _gpt2() -> Work:
-    train = Train(
+    train = TrainSection(
         batch_tokens=32 * 1024,
         max_length=1024,
         optimizer="adamw",
@@ -148,7 +149,7 @@ def _gpt2() -> Work:
 
 
 def _base() -> Work:
-    train = Train(batch_tokens=32 * 1024, max_length=128)
+    train = TrainSection(batch_tokens=32 * 1024, max_length=128)
     return Work("Transformer-base", preset("paper-base", vocab_size=32_001), train, steps=12, sentence=15)
 
 
@@ -248,18 +249,18 @@ def _engines(work: Work, device: str, nanogpt: Path | None) -> Iterator[Engine]:
         if nanogpt is not None:
             yield _nanogpt(nanogpt, work, device, padded)
         yield _peer("Hugging Face GPT-2", _Gpt2(work), work, device, padded, compiled=device != "cpu")
-    chosen = find_place(replace(work.train, device=device))
+    chosen = choose_device(replace(work.train, device=device))
     plain = replace(chosen, dtype=torch.float32, compiled=False)
     for place in [chosen] if device != "cpu" or chosen == plain else [plain, chosen]:
         packs = translates and device != "cpu"
         yield _ours(work, place, _pinned(_pairs(work, packed=True), device) if packs else padded, packs)
 
 
-def _ours(work: Work, place: Place, batches: Sequence[Batch], packed: bool) -> Engine:
+def _ours(work: Work, place: DeviceSettings, batches: Sequence[Batch], packed: bool) -> Engine:
     """The step of `regard train`."""
     network = build(work.config).to(place.device, place.dtype).train()
     objective = Objective(network, work.train.label_smoothing, place.compiled)
-    stepper = Stepper(objective, Optimizer(network, work.train), place.device, Ranks())
+    stepper = StepRunner(update_weights, objective, Optimizer(network, work.train), place.device, Ranks())
 
     def step(batch: Batch) -> Tensor:
         targets = float(batch.targets)

@@ -8,7 +8,7 @@ import typer
 from regard.cli.shared_options import Force
 from regard.data.corpus import Corpus
 from regard.errors import RegardError
-from regard.training.corpus_folder import find, languages_of
+from regard.training.corpus_folder import find_corpus_files, training_languages
 
 app = typer.Typer(help="Text: the bundled bilingual world, and a look at your own.", no_args_is_help=True)
 
@@ -87,10 +87,10 @@ def _found(folder: Path, languages: str, test: list[str]) -> tuple[list[Corpus],
     from regard.plots.console import console
     from regard.plots.corpus_tables import show_found
 
-    ends = [each.strip() for each in languages.split(",")] if languages else languages_of(folder)
+    ends = [each.strip() for each in languages.split(",")] if languages else training_languages(folder)
     if len(ends) != 2:
         raise RegardError(f"two languages are looked at, and here are {', '.join(ends)}: name two, --languages fr,en")
-    found = find(folder, ends)
+    found = find_corpus_files(folder, ends)
     show_found(console(), folder, found)
     tests = [found.validation, *found.tests] if found.validation else [*found.tests]
     if test:

@@ -69,9 +69,9 @@ COMMANDS: list[Callable[..., None]] = [export]
 def _metadata(source: Path, name: str, scores: list[Any], card: str | None) -> dict[str, Any]:
     """Return the metadata to add to the exported folder: name, training, scores and the user's card."""
     from regard.storage.metadata import as_told
-    from regard.training.run_facts import logged
+    from regard.training.training_summary import logged_training
 
-    trained = logged(source)
+    trained = logged_training(source)
     metadata = {
         "name": name,
         "trained": None if trained is None else as_told(trained),

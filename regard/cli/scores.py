@@ -202,15 +202,15 @@ def _run(name: str, path: str, examples: Any, options: Any, precision: Any, devi
     from regard.evaluation.comparison import Run
     from regard.evaluation.evaluate import translate, translated_elsewhere
     from regard.interop.load import find_model
-    from regard.training.run_facts import seed_apart, training_facts
+    from regard.training.training_summary import recipe_without_seed, training_summary
 
     if _is_text(path):
         return None, Run(translated_elsewhere(name, Path(path), examples))
     model = load_model(path, device)
-    recipe, seed = seed_apart(model.about) or (None, None)
+    recipe, seed = recipe_without_seed(model.about) or (None, None)
     with _progress(f"{name} translates", len(examples.sources)) as tell:
         translated = translate(name, model, examples, options, precision, tell)
-    return recipe, Run(translated, training_facts(find_model(path), model.about), seed)
+    return recipe, Run(translated, training_summary(find_model(path), model.about), seed)
 
 
 def _named(systems: Sequence[str]) -> list[tuple[str | None, str]]:

@@ -9,8 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from regard.training.events import Watcher
-    from regard.training.loop import Fit
     from regard.training.recipe import Recipe
+    from regard.training.run_setup import NetworkChange
 
 
 def train(
@@ -56,17 +56,17 @@ def train(
 
 
 def _train(
-    recipe: "Recipe", folder: Path, resume: bool, fit: "Fit | None" = None, reference: Path | None = None
+    recipe: "Recipe", folder: Path, resume: bool, fit: "NetworkChange | None" = None, reference: Path | None = None
 ) -> None:
     """A run, shown as it goes, beside the reference if there is one; and its report."""
     from regard.course.loss_comparison import read_losses, with_reference_losses
     from regard.plots.console import console
     from regard.plots.run_report import write_report
     from regard.plots.training_display import Display
-    from regard.training.loop import train as run
-    from regard.training.parallel import speaks
+    from regard.training.parallel import is_first_process
+    from regard.training.train import train_recipe as run
 
-    with Display(console(), recipe=str(folder / "recipe.toml")) if speaks() else nullcontext() as display:
+    with Display(console(), recipe=str(folder / "recipe.toml")) if is_first_process() else nullcontext() as display:
         watchers: list[Watcher] = []
         if display is not None:
             watchers = [with_reference_losses(display, read_losses(reference)) if reference else display]
@@ -86,14 +86,14 @@ def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) ->
 
     from regard.course.loss_comparison import compare_losses, read_losses
     from regard.course.own_attention import install_attention, load_checked_attention
-    from regard.training.loop import check_folder
+    from regard.training.run_folder import check_run_folder
 
     student = load_checked_attention(attention)
     precision = "float32" if recipe.train.precision == "auto" else recipe.train.precision
     recipe = replace(recipe, train=replace(recipe.train, compile=False, precision=precision))
     reference = folder.with_name(f"{folder.name}-reference")
     if not resume:
-        check_folder(recipe, folder, resume)
+        check_run_folder(recipe, folder, resume)
     typer.echo(f"{attention} is right. First a run with Regard's attention, to compare with: {reference}")
     try:  # what cannot be is refused before the first of two runs begins
         _train(recipe, reference, resume, lambda network: install_attention(student, deepcopy(network)))

@@ -12,10 +12,11 @@ from regard.errors import RegardError
 from regard.plots.training_display import Display
 from regard.storage.model_folder import RECIPE
 from regard.training.events import Ended, Event, Saved
-from regard.training.loop import check_folder, train
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe import Recipe, check_unchanged
 from regard.training.recipe_files import read_recipe
+from regard.training.run_folder import check_run_folder
+from regard.training.train import train_recipe
 
 State = Literal["new", "begun", "done"]
 
@@ -59,7 +60,7 @@ def find_run(recipe: Recipe, out: Path) -> tuple[Recipe, State]:
     A run that is there keeps its recipe: it may have been asked for more steps meanwhile.
     """
     if not (out / RECIPE).is_file():
-        check_folder(recipe, out, resume=False)
+        check_run_folder(recipe, out, resume=False)
         return recipe, "new"
     there = read_recipe(str(out / RECIPE))
     if there.name != recipe.name:
@@ -80,7 +81,7 @@ def _done(out: Path) -> bool:
 def learn(recipe: Recipe, out: Path, state: State, console: Console) -> int | None:
     """Train, or go on, with the display; the signal that interrupted it, if one did."""
     with Display(console) as display:
-        outcome = train(recipe, out, state == "begun", [partial(_show, display)])
+        outcome = train_recipe(recipe, out, state == "begun", [partial(_show, display)])
     return outcome.signal if outcome.ended.reason == "interrupted" else None
 
 

@@ -25,8 +25,8 @@ from regard.plots.score_tables import plain_table
 from regard.plots.training_display import argument
 from regard.training.events import Sample, Validated
 from regard.training.metrics_log import read_metrics
-from regard.training.preparation import cache_folder
 from regard.training.recipe import Recipe
+from regard.training.training_setup import cache_folder
 from regard.training.training_text import petit_files
 
 REAL = (

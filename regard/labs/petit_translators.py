@@ -20,10 +20,10 @@ from regard.evaluation.test_sets import Examples
 from regard.labs.small_training import fit
 from regard.petit import Pair, pairs
 from regard.threads import one_thread
-from regard.training.objective import Objective, inputs
-from regard.training.preparation import cache_folder, make_task
+from regard.training.objective import Objective, network_inputs
 from regard.training.recipe import Recipe
 from regard.training.schedule import learning_rate
+from regard.training.training_setup import cache_folder, prepare_training
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def translation_quality(model: Model, test_pairs: Sequence[Pair]) -> Translation
 @one_thread()
 def train_model(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
     """Train a recipe to its last step, without saving anything; return the model and the held-out batches."""
-    task, train = make_task(recipe, cache_folder(), packed=False), recipe.train
+    task, train = prepare_training(recipe, cache_folder(), packed=False), recipe.train
     network = task.network.to(device)
     objective, batches = Objective(network, train.label_smoothing), endless(task.batches)
 
@@ -88,7 +88,7 @@ def train_model(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
     torch.manual_seed(train.seed)  # for dropout
     fit(network, loss, train.steps, lambda step: learning_rate(step, train, network.config.d_model))
     assert task.validation is not None  # Petit has its own validation text
-    return task.stored(), task.validation
+    return task.model(), task.validation
 
 
 def endless(batches: Batches) -> Iterator[Batch]:
@@ -104,7 +104,7 @@ def prediction_quality(model: Model, batches: Batches) -> PredictionQuality:
     device = model.network.device
     sums, tokens = torch.zeros(3, dtype=torch.float64), 0
     for batch in batches.epoch(0):
-        logits = model.network(*inputs(model.network, batch.to(device)))  # [B, T, V]
+        logits = model.network(*network_inputs(model.network, batch.to(device)))  # [B, T, V]
         counted = batch.labels != IGNORE
         sums += token_measures(logits.cpu()[counted], batch.labels[counted]).sum(0)
         tokens += batch.targets

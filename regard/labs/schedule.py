@@ -22,7 +22,7 @@ from regard.labs.lab_figures import BLUE, GREEN, GREY, ORANGE, RED, SKY, legend,
 from regard.labs.small_training import fit
 from regard.model.transformer import build
 from regard.threads import one_thread
-from regard.training.recipe import Train
+from regard.training.recipe import TrainSection
 from regard.training.schedule import learning_rate
 
 REDUCED_RATE = 0.1
@@ -62,7 +62,7 @@ class WarmupVariant:
     def rate(self, step: int, sizes: Sizes) -> float:
         """Return the learning rate at a step; without a warm-up, it is constant until the warm-up would have ended."""
         step = step if self.warmup else max(step, sizes.warmup)
-        return self.rate_share * learning_rate(step, Train(steps=sizes.steps, warmup=sizes.warmup), sizes.width)
+        return self.rate_share * learning_rate(step, TrainSection(steps=sizes.steps, warmup=sizes.warmup), sizes.width)
 
 
 class CipherResult(NamedTuple):

@@ -24,7 +24,7 @@ from regard.labs.petit_translators import (
     train_model,
     translation_quality,
 )
-from regard.training.recipe import Data, Recipe, Train
+from regard.training.recipe import DataSection, Recipe, TrainSection
 
 CONFIDENCE_TOLERANCE = 0.03
 """Maximum difference at which a confidence counts as equal to another share."""
@@ -104,9 +104,9 @@ def fine_tune(sizes: Sizes, smoothing: float) -> SmoothedModel:
     """Fine-tune a copy with this ε, and test it."""
     recipe = Recipe(
         name="smoothing",
-        data=Data(petit=sizes.pairs, languages=("fr", "en")),
+        data=DataSection(petit=sizes.pairs, languages=("fr", "en")),
         model={"start": sizes.start},
-        train=Train(
+        train=TrainSection(
             steps=sizes.steps,
             batch_tokens=sizes.batch_tokens,
             max_length=64,

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from regard.data.corpus import REMEDIES, Corpus
 from regard.data.corpus_report import RATIO, Finding, Report, bins
-from regard.training.corpus_folder import Found
+from regard.training.corpus_folder import CorpusFolder
 
 
-def show_found(console: Console, folder: Path, found: Found) -> None:
+def show_found(console: Console, folder: Path, found: CorpusFolder) -> None:
     """Which files of a folder are meant, for what."""
     console.print(f"[bold]{escape(str(folder))}[/]")
     for line in found.told():

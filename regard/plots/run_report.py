@@ -18,10 +18,10 @@ from regard.evaluation.perplexity import LanguageScore
 from regard.formatting import code_cell, duration, markdown_table, safe, visible
 from regard.plots.training_display import NAME_SOME, UNTRIED, argument, example, plural, untried, usage
 from regard.storage.model_folder import RECIPE
-from regard.training.events import PASSING, Ended, Event, Noted, Saved, Started, Stepped, Validated
-from regard.training.flops import paper_flops, peak
+from regard.training.events import TRANSIENT_NOTES, Ended, Event, Noted, Saved, Started, Stepped, Validated
+from regard.training.flops import paper_flops, peak_flops
 from regard.training.metrics_log import METRICS, read_metrics
-from regard.training.recipe import Train
+from regard.training.recipe import TrainSection
 from regard.untrusted_files import is_there, read_file, read_json
 
 REPORT, CURVES = "report.md", "curves.png"
@@ -57,7 +57,7 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
         _best(validated, recipe),
         *(["## Scores", *map(_scored, scores)] if scores else []),
         _cost(events, started[-1]),
-        _on_the_way([each for each in events if isinstance(each, Noted) and not each.text.startswith(PASSING)]),
+        _on_the_way([each for each in events if isinstance(each, Noted) and not each.text.startswith(TRANSIENT_NOTES)]),
         _samples([event for event in validated if event.samples]),
         _use(started[-1], validated, _end(events), recipe),
     ]
@@ -186,7 +186,7 @@ def _best(validated: Sequence[Validated], recipe: dict[str, Any]) -> str:
     which = f"the best of {len(validated):,} validations" if len(validated) > 1 else "the only validation"
     about = f"The model in this folder is that of {which}."
     if best.measure == "BLEU" and best.score is not None:
-        sentences = _section(recipe, "train").get("validation_sentences", Train.validation_sentences)
+        sentences = _section(recipe, "train").get("validation_sentences", TrainSection.validation_sentences)
         of = f", of the validation text's first {sentences:,} sentences at most" if isinstance(sentences, int) else ""
         about += f" BLEU is of greedy translations here{of}."
     return f"## The best validation\n\n{about}\n\n{markdown_table(heads, [row])}"
@@ -221,7 +221,7 @@ def _cost(events: Sequence[Event], started: Started) -> str:
     if ended is None:
         return ""
     lines = [f"- {power(ended.flops)} floating-point operations, counted from the model's arithmetic, without padding"]
-    rate = peak(started.place)
+    rate = peak_flops(started.place)
     if rate is not None:
         told = re.search(r"(\d+) devices", started.place)
         devices = int(told[1]) if told else 1

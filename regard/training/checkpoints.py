@@ -1,21 +1,20 @@
-"""What a run leaves on disk to go on from, whatever happens to the machine.
+"""Checkpoints on disk: a run can be resumed from them whatever happens to the machine.
 
-`checkpoints/step-00012000/` is a model's folder, as any, with two files more: `training.safetensors` (moments of the
-optimizer, weights kept for averaging) and `training.json` (how far it is). `checkpoints/best-00011000/` is the model
-that did best in validation. Each is written beside its place, flushed to disk, listed in a manifest with its digests,
-and then renamed; only then is an older one removed. Two checkpoints are kept, and with them the best models they know.
-When the run ends, the best model's files are brought up into the run's own folder. One process at a time writes there.
+`checkpoints/step-00012000/` is a model folder with two additional files: `training.safetensors` (the optimizer's
+moments and the weights kept for averaging) and `training.json` (the counters). `checkpoints/best-00011000/` is the
+model with the best validation. Each is written to a temporary folder, flushed to disk, listed in a manifest with its
+digests, and then renamed; only then is an older one removed. Two checkpoints are kept, together with the best models
+they refer to. When the run ends, the files of the best model are copied into the run's own folder.
 """
 
 import errno
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -29,16 +28,18 @@ from regard.storage.weights import write_weights
 from regard.training.metrics_log import METRICS, SAMPLES
 from regard.untrusted_files import read_json
 
-KEPT = 2
-TENSORS, PROGRESS = "training.safetensors", "training.json"
-LOCK, COMING = ".lock", ".coming."
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""errors that mean that there is too little room"""
+CHECKPOINTS_KEPT = 2
+"""Number of checkpoints kept in a run's folder."""
+TRAINING_TENSORS, TRAINING_JSON = "training.safetensors", "training.json"
+TEMPORARY_PREFIX = ".coming."
+"""Prefix of files that are being copied into a run's folder."""
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers that mean the disk is full."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state to go on from."""
+    """A saved state that a run can be resumed from."""
 
     folder: Path
     progress: dict[str, Any]
@@ -46,176 +47,141 @@ class Checkpoint:
     tensors: dict[str, Tensor]
 
 
-def save_checkpoint(run: Path, step: int, model: Model, tensors: dict[str, Tensor], progress: dict[str, Any]) -> Path:
-    """Write a checkpoint and remove those that it makes superfluous; if the disk is full, those before it stay."""
+def write_checkpoint(run: Path, step: int, model: Model, tensors: dict[str, Tensor], progress: dict[str, Any]) -> Path:
+    """Write a checkpoint, then remove those it makes superfluous; if the disk is full, earlier ones stay."""
     folder = run / "checkpoints" / f"step-{step:08d}"
     needed = _size(model.network.state_dict()) + _size(tensors)
 
     def write(temporary: Path) -> None:
         model.write_files(temporary)
-        write_weights(temporary / TENSORS, tensors)
-        write_json(temporary / PROGRESS, progress)
+        write_weights(temporary / TRAINING_TENSORS, tensors)
+        write_json(temporary / TRAINING_JSON, progress)
 
     _write(folder, write, needed)
     _prune(run, step)
     return folder
 
 
-def save_best(run: Path, step: int, model: Model) -> Path:
-    """Write a model that did best in validation."""
-    folder = best_model(run, step)
+def write_best_model(run: Path, step: int, model: Model) -> Path:
+    """Write the model with the best validation so far."""
+    folder = best_model_folder(run, step)
     _write(folder, model.write_files, _size(model.network.state_dict()))
-    for other in _unknown_bests(run, _numbered(run, "step")):
+    for other in _unreferenced_bests(run, _numbered(run, "step")):
         if other != folder:
             _remove(other)
     return folder
 
 
-def best_model(run: Path, step: int) -> Path:
-    """The folder of the model that did best at this step."""
+def best_model_folder(run: Path, step: int) -> Path:
+    """The folder of the best model, validated at this step."""
     return run / "checkpoints" / f"best-{step:08d}"
 
 
 def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and what is wrong with each that was passed over.
+    """The newest intact checkpoint, and what is wrong with each newer one.
 
-    None if there is no checkpoint; if there are some and none is whole, a ValueError: work must not be lost unnoticed.
+    None if there is no checkpoint. Raises a RegardError if there are some and all are damaged, so that work is never
+    lost silently.
     """
     damaged: list[str] = []
     for folder in reversed(_numbered(run, "step")):
         try:
-            check_whole(folder)
-            progress = read_json(folder / PROGRESS)
-            return Checkpoint(folder, progress, Model.from_folder(folder), load_file(folder / TENSORS)), damaged
+            check_intact(folder)
+            progress = read_json(folder / TRAINING_JSON)
+            return Checkpoint(
+                folder, progress, Model.from_folder(folder), load_file(folder / TRAINING_TENSORS)
+            ), damaged
         except (ValueError, OSError, SafetensorError) as error:
-            damaged.append(f"{folder.name} cannot be gone on from: {error}")
+            damaged.append(f"{folder.name} cannot be resumed: {error}")
     if damaged:
         raise RegardError(
-            f"{run} has checkpoints, and none of them is whole: {'; '.join(damaged)}. "
-            f"Bring one back from a copy; or, to begin anew, remove {run / 'checkpoints'}, or name another --out"
+            f"all checkpoints in {run} are damaged: {'; '.join(damaged)}. "
+            f"Restore one from a backup; or, to start again, remove {run / 'checkpoints'} or choose another --out"
         )
     return None, damaged
 
 
-def check_whole(folder: Path) -> None:
-    """A ValueError that names what is damaged in a folder. Every byte counts, those of the manifest too."""
+def check_intact(folder: Path) -> None:
+    """Raise a RegardError that names the damaged file of a folder, if any. The manifest is checked too."""
     check_manifest(folder)
     manifest = folder / MANIFEST
     if manifest.read_bytes() != as_json(read_json(manifest)).encode():
-        raise RegardError(f"{manifest} is damaged: it is not as it was written")
+        raise RegardError(f"{manifest} is damaged: its content has changed since it was written")
 
 
-def set_aside(run: Path, step: int) -> None:
-    """Give checkpoints behind this step, which were found damaged, a name by which none of them is counted again."""
+def rename_damaged(run: Path, step: int) -> None:
+    """Rename the checkpoints after this step, which are damaged, so that they are not considered again."""
     for folder in _numbered(run, "step"):
         if _number(folder) > step:
-            aside = folder.with_name(f"damaged-{_number(folder):08d}")
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
+            damaged = folder.with_name(f"damaged-{_number(folder):08d}")
+            shutil.rmtree(damaged, ignore_errors=True)
+            folder.rename(damaged)
 
 
-def sweep(run: Path) -> None:
-    """Remove what a process that was killed while writing has left."""
-    for left in (run / "checkpoints").glob(".*-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    for pattern in (f"{COMING}*", *(f".{name}.*" for name in (RECIPE, METRICS, SAMPLES))):
+def remove_leftovers(run: Path) -> None:
+    """Remove temporary files left by a process that was killed while writing."""
+    for folder in (run / "checkpoints").glob(".*-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for pattern in (f"{TEMPORARY_PREFIX}*", *(f".{name}.*" for name in (RECIPE, METRICS, SAMPLES))):
         for file in run.glob(pattern):
             file.unlink(missing_ok=True)
 
 
-def publish(run: Path, best: Path) -> None:
-    """Bring the best model's files into the run's folder. Where there is a `config.json`, all the others are whole."""
-    check_whole(best)
-    withdraw(run)
+def publish_model(run: Path, best: Path) -> None:
+    """Copy the best model's files into the run's folder; `config.json` last, so that it exists only with all others."""
+    check_intact(best)
+    withdraw_model(run)
     for name in sorted((file.name for file in best.iterdir()), key=lambda name: (name == "config.json", name)):
-        coming = run / f"{COMING}{name}"
+        temporary = run / f"{TEMPORARY_PREFIX}{name}"
         with writing(run / name):
-            shutil.copyfile(best / name, coming)
-            flush(coming)
+            shutil.copyfile(best / name, temporary)
+            flush(temporary)
             if name == "config.json":
                 flush(run)
-            coming.replace(run / name)
+            temporary.replace(run / name)
     flush(run)
 
 
-def withdraw(run: Path) -> None:
-    """From here on the run's folder has no model of its own: `load` takes the newest best one."""
+def withdraw_model(run: Path) -> None:
+    """Remove the published model's `config.json`: `load` then uses the newest best model in `checkpoints/`."""
     (run / "config.json").unlink(missing_ok=True)
     flush(run)
 
 
-@contextmanager
-def held(run: Path) -> Iterator[None]:
-    """Within, no other process can train into this folder; the system lets go of it however this process ends."""
-    if run.exists() and not run.is_dir():
-        raise RegardError(f"{run} is there already, and is no folder: name another by --out")
-    new = not run.exists()
-    run.mkdir(parents=True, exist_ok=True)
-    try:
-        with (run / LOCK).open("a+") as file:
-            _lock(file, run)
-            yield
-    finally:
-        if new and [each.name for each in run.glob("*")] == [LOCK]:  # it did not come to a run
-            (run / LOCK).unlink()
-            run.rmdir()
-
-
-def _lock(file: IO[str], run: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        told = file.read(20).strip()
-        raise RegardError(
-            f"{run} is in use: another process{f' ({told})' * bool(told)} trains into it. "
-            "Wait for it, end it, or name another folder by --out"
-        ) from None
-    except OSError:  # a file system without locks
-        return
-    with writing(run / LOCK):
-        file.truncate(0)
-        os.write(file.fileno(), f"{os.getpid()}\n".encode())  # not through a buffer, whose rest would fail at close
-
-
 def _size(tensors: Mapping[str, Tensor]) -> int:
-    """Their bytes."""
+    """Size of all tensors in bytes."""
     return sum(x.numel() * x.element_size() for x in tensors.values())
 
 
 def _write(folder: Path, write: Callable[[Path], None], needed: int) -> None:
     try:
         if not folder.parent.is_dir():
-            folder.parent.mkdir()  # and no more: a run's folder that was removed does not come back as a part of itself
+            folder.parent.mkdir()  # without parents: a run's folder that the user removed must not come back
             flush(folder.parent.parent)
-        if folder.exists():  # left by a process that went further
+        if folder.exists():  # left by an earlier process that came further
             _remove(folder)
         if shutil.disk_usage(folder.parent).free < needed:
-            raise OSError(errno.ENOSPC, "too little room")
+            raise OSError(errno.ENOSPC, "the disk is full")
         with new_folder(folder) as temporary:
             write(temporary)
             write_manifest(temporary)
     except (OSError, SafetensorError) as error:
-        raise RegardError(f"{folder} could not be saved: {_why(error, folder, needed)}") from error
+        raise RegardError(f"{folder} could not be saved: {_explain(error, folder, needed)}") from error
 
 
-def _why(error: OSError | SafetensorError, folder: Path, needed: int) -> str:
+def _explain(error: OSError | SafetensorError, folder: Path, needed: int) -> str:
     if not folder.parent.parent.is_dir():
-        return "the run's folder is gone. It was removed or renamed while the run went on"
+        return "the run's folder no longer exists. It was removed or renamed during the run"
     free = shutil.disk_usage(folder.parent.parent).free
     code = getattr(error, "errno", None) or int((re.findall(r"os error (\d+)", str(error)) or [0])[0])
-    what = f"about {needed:,} bytes are needed, and {free:,} are free" if code in FULL else str(error)
-    return f"{what}. What was saved before is as it was; mend that, and go on with --resume"
+    reason = f"about {needed:,} bytes are needed and {free:,} are free" if code in DISK_FULL_ERRORS else str(error)
+    return f"{reason}. What was saved before is unchanged; fix this, then continue with --resume"
 
 
 def _numbered(run: Path, kind: str) -> list[Path]:
-    """The folders `step-N` or `best-N`, by N; other names, as of copies that someone made, are not ours."""
-    found = [each for each in (run / "checkpoints").glob(f"{kind}-*") if re.fullmatch(rf"{kind}-\d{{8,}}", each.name)]
-    return sorted(found, key=_number)
+    """The folders `step-N` or `best-N`, sorted by N. Other names, such as copies made by the user, are ignored."""
+    folders = (run / "checkpoints").glob(f"{kind}-*")
+    return sorted((path for path in folders if re.fullmatch(rf"{kind}-\d{{8,}}", path.name)), key=_number)
 
 
 def _number(folder: Path) -> int:
@@ -223,24 +189,24 @@ def _number(folder: Path) -> int:
 
 
 def _prune(run: Path, step: int) -> None:
-    """Keep the newest checkpoints up to this step, and the best models that they know of."""
+    """Keep the newest checkpoints up to this step, and the best models they refer to."""
     steps = _numbered(run, "step")
-    kept = [folder for folder in steps if _number(folder) <= step][-KEPT:]
-    for folder in [*(each for each in steps if each not in kept), *_unknown_bests(run, kept)]:
+    kept = [folder for folder in steps if _number(folder) <= step][-CHECKPOINTS_KEPT:]
+    for folder in [*(path for path in steps if path not in kept), *_unreferenced_bests(run, kept)]:
         _remove(folder)
 
 
-def _unknown_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
-    """The best models that none of these checkpoints knows of."""
-    known = []
+def _unreferenced_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
+    """The best models that none of these checkpoints refers to."""
+    referenced = []
     for folder in checkpoints:
-        with suppress(ValueError, OSError):  # if it is damaged, that is said when it is needed
-            known.append(read_json(folder / PROGRESS).get("best_step"))
-    return [folder for folder in _numbered(run, "best") if _number(folder) not in known]
+        with suppress(ValueError, OSError):  # a damaged checkpoint is reported when it is needed
+            referenced.append(read_json(folder / TRAINING_JSON).get("best_step"))
+    return [folder for folder in _numbered(run, "best") if _number(folder) not in referenced]
 
 
 def _remove(folder: Path) -> None:
-    """At once under a name that `sweep` knows, so that nobody meets a half of it; then file by file."""
+    """Delete a folder, renamed first to what `remove_leftovers` recognizes, so that it is never seen half deleted."""
     gone = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
     folder.rename(gone)

@@ -19,13 +19,13 @@ from pathlib import Path
 from regard.data.corpus import Corpus
 from regard.errors import RegardError
 
-TRAIN, PARTS = "train", "train-parts"
-VALIDATION = ("dev", "valid", "validation", "val")
-TEST = "test"
-PACKED = (".gz", ".xz")
-FORMATS = ("tsv", "jsonl", "csv", "json", "txt")
+TRAIN_STEM, TRAIN_PARTS_FOLDER = "train", "train-parts"
+VALIDATION_STEMS = ("dev", "valid", "validation", "val")
+TEST_PREFIX = "test"
+COMPRESSED_SUFFIXES = (".gz", ".xz")
+FORMAT_SUFFIXES = ("tsv", "jsonl", "csv", "json", "txt")
 """ends of names that tell a format, and no language"""
-LISTED = 12
+MAX_LISTED_NAMES = 12
 """names that an error lists at most"""
 
 Names = dict[str, dict[str, list[str]]]
@@ -33,7 +33,7 @@ Names = dict[str, dict[str, list[str]]]
 
 
 @dataclass(frozen=True)
-class Found:
+class CorpusFolder:
     """The text of a folder; files are named from the folder on."""
 
     train: tuple[Corpus, ...]
@@ -47,7 +47,7 @@ class Found:
         return told + ([f"to test on: {_listed(self.tests)}"] if self.tests else [])
 
 
-def find(folder: Path, languages: Sequence[str], validation: bool = True) -> Found:
+def find_corpus_files(folder: Path, languages: Sequence[str], validation: bool = True) -> CorpusFolder:
     """The text of a folder in these two languages, source and target; a ValueError where there is none to learn from.
 
     What is to validate on is sought only with `validation`: it may be named elsewhere.
@@ -55,25 +55,25 @@ def find(folder: Path, languages: Sequence[str], validation: bool = True) -> Fou
     source, target = languages
     if source == target:
         raise RegardError(f"languages {source} and {target}: a source and a target in one language are one file")
-    names, parts = _names(folder), _names(folder, PARTS)
-    merged = _pair(names, TRAIN, languages, folder)
+    names, parts = _names(folder), _names(folder, TRAIN_PARTS_FOLDER)
+    merged = _pair(names, TRAIN_STEM, languages, folder)
     apart = [_pair(parts, stem, languages, folder) for stem in sorted(parts)] if merged is None else []
     train = [merged] if merged else [corpus for corpus in apart if corpus]
     if not train:
         raise RegardError(_nothing(folder, source, target))
-    stems = VALIDATION if validation else ()
+    stems = VALIDATION_STEMS if validation else ()
     tries = [corpus for stem in stems if (corpus := _pair(names, stem, languages, folder))]
     if len(tries) > 1:
         raise RegardError(f"{folder} has {_listed(tries)}: keep one to validate on, or name it in data.validation")
-    tests = [stem for stem in sorted(names) if stem.startswith(TEST)]
+    tests = [stem for stem in sorted(names) if stem.startswith(TEST_PREFIX)]
     sides = [[_files(names[stem], language) for language in languages] for stem in tests]
     whole = [Corpus((first[0], second[0])) for first, second in sides if len(first) == len(second) == 1]
-    return Found(tuple(train), tries[0] if tries else None, tuple(whole))
+    return CorpusFolder(tuple(train), tries[0] if tries else None, tuple(whole))
 
 
-def languages_of(folder: Path) -> list[str]:
+def training_languages(folder: Path) -> list[str]:
     """The languages in which the names of a folder's training files end, sorted; a ValueError where there are none."""
-    merged, parts = _names(folder).get(TRAIN, {}), _names(folder, PARTS).values()
+    merged, parts = _names(folder).get(TRAIN_STEM, {}), _names(folder, TRAIN_PARTS_FOLDER).values()
     found = _languages(merged) or _languages(end for each in parts for end in each)
     if not found:
         raise RegardError(_nothing(folder, "fr", "en"))
@@ -89,7 +89,7 @@ def _names(folder: Path, inner: str = "") -> Names:
     for path in sorted((folder / inner).iterdir()) if (folder / inner).is_dir() else []:
         if path.is_dir():
             continue
-        name = path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
+        name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED_SUFFIXES else path.name
         stem, dot, end = name.rpartition(".")
         if stem and dot and end and not name.startswith("."):
             found.setdefault(stem, {}).setdefault(end, []).append(str(Path(inner) / path.name))
@@ -98,7 +98,7 @@ def _names(folder: Path, inner: str = "") -> Names:
 
 def _languages(ends: Iterable[str]) -> list[str]:
     """Those ends of names that are languages."""
-    return sorted({end for end in ends if end not in FORMATS and re.fullmatch(r"[A-Za-z]{2,3}([_-]\w+)*", end)})
+    return sorted({end for end in ends if end not in FORMAT_SUFFIXES and re.fullmatch(r"[A-Za-z]{2,3}([_-]\w+)*", end)})
 
 
 def _pair(names: Names, stem: str, languages: Sequence[str], folder: Path) -> Corpus | None:
@@ -125,19 +125,19 @@ def _files(ends: dict[str, list[str]], language: str) -> list[str]:
 
 def _nothing(folder: Path, source: str, target: str) -> str:
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
-    more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
-    there = ", ".join([*names[:LISTED], *more]) or "nothing"
+    more = [f"and {len(names) - MAX_LISTED_NAMES} more"] if len(names) > MAX_LISTED_NAMES else []
+    contents = ", ".join([*names[:MAX_LISTED_NAMES], *more]) or "nothing"
     return (
-        f"{folder} has no text to learn from: neither {TRAIN}.{source} with {TRAIN}.{target} (or packed, .gz or .xz), "
-        f"nor pairs that end so in {PARTS}/. Name the files so, or the languages as they end; "
-        f"{_one_file(folder, source, target)}in it is {there}"
+        f"{folder} has no training text: neither {TRAIN_STEM}.{source} with {TRAIN_STEM}.{target} (optionally with .gz "
+        f"or .xz), nor pairs with these endings in {TRAIN_PARTS_FOLDER}/. Rename the files, or give the languages as "
+        f"the files spell them; {_one_file(folder, source, target)}the folder contains {contents}"
     )
 
 
 def _one_file(folder: Path, source: str, target: str) -> str:
     """How a training file that may hold both sides is named in a recipe, if there is one."""
-    ends = _names(folder).get(TRAIN, {})
-    end = next((each for each in FORMATS if each in ends), None)
+    ends = _names(folder).get(TRAIN_STEM, {})
+    end = next((each for each in FORMAT_SUFFIXES if each in ends), None)
     if end is None:
         return ""
     sides = f'keys=["{source}", "{target}"]' if end.startswith("json") else "columns=[1, 2]"
@@ -146,5 +146,5 @@ def _one_file(folder: Path, source: str, target: str) -> str:
 
 def _listed(corpora: Sequence[Corpus]) -> str:
     """Their files; of many corpora the first few."""
-    more = [f"and {len(corpora) - LISTED} more"] if len(corpora) > LISTED else []
-    return ", ".join([" + ".join(corpus.files) for corpus in corpora[:LISTED]] + more)
+    more = [f"and {len(corpora) - MAX_LISTED_NAMES} more"] if len(corpora) > MAX_LISTED_NAMES else []
+    return ", ".join([" + ".join(corpus.files) for corpus in corpora[:MAX_LISTED_NAMES]] + more)

@@ -1,4 +1,4 @@
-"""Where a run takes place: the device, the type of its arithmetic, whether it is compiled; found by itself."""
+"""Chooses the device and the precision of a run, and whether the network is compiled."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -8,12 +8,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.config import did_you_mean
 from regard.errors import RegardError
-from regard.training.recipe import Train
+from regard.training.recipe import TrainSection
+
+DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where, and in which type."""
+class DeviceSettings:
+    """Where a run computes, and how."""
 
     device: torch.device
     dtype: torch.dtype
@@ -21,34 +23,37 @@ class Place:
 
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else _processor()
-        return f"{name}, {str(self.dtype).removeprefix('torch.')}{', compiled' * self.compiled}"
+        compiled = ", compiled" if self.compiled else ""
+        return f"{name}, {str(self.dtype).removeprefix('torch.')}{compiled}"
 
 
-def find_place(train: Train, local_rank: int = 0) -> Place:
-    """What the recipe asks for or, where it leaves the choice, what this machine does well."""
-    if train.device not in ("auto", "cpu", "cuda"):
-        raise RegardError(f"train.device={train.device!r}: {did_you_mean(train.device, ('auto', 'cpu', 'cuda'))}")
+def choose_device(train: TrainSection, local_rank: int = 0) -> DeviceSettings:
+    """What the recipe asks for; where it says "auto", what suits this machine."""
+    if train.device not in DEVICES:
+        raise RegardError(f"train.device={train.device!r}: {did_you_mean(train.device, DEVICES)}")
     if train.device == "cuda" and not torch.cuda.is_available():
-        raise RegardError('train.device="cuda", and there is no GPU here that PyTorch can use: --set train.device=cpu')
+        raise RegardError('train.device="cuda", but PyTorch finds no usable GPU: --set train.device=cpu')
     on_gpu = train.device != "cpu" and torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     dtype: torch.dtype = torch.float32 if train.precision == "auto" else getattr(torch, train.precision)
     if train.precision == "auto" and on_gpu:
-        well = torch.cuda.is_bf16_supported(including_emulation=False)
-        dtype = torch.bfloat16 if well else torch.float16
-    return Place(device, dtype, on_gpu if train.compile is None else train.compile)
+        native_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        dtype = torch.bfloat16 if native_bfloat16 else torch.float16
+    return DeviceSettings(device, dtype, on_gpu if train.compile is None else train.compile)
 
 
-def kernels(device: torch.device, fixed: bool) -> AbstractContextManager[None]:
-    """Within, attention is by kernels that suit batches of one shape, or of ever new ones.
+def attention_kernels(device: torch.device, fixed_shapes: bool) -> AbstractContextManager[None]:
+    """Use attention kernels that suit batches of one shape, or of changing shapes.
 
-    cuDNN's are the fastest and plan for each new shape, which takes a hundred times as long as a small model's step.
+    cuDNN's kernels are the fastest, but they plan anew for each shape, which takes a hundred times as long as a step of
+    a small model.
     """
-    if device.type != "cuda" or fixed:
+    if device.type != "cuda" or fixed_shapes:
         return nullcontext()
     others = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(others)
 
 
 def _processor() -> str:
-    return f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread" if threads == 1 else f"CPU, {threads} threads"

@@ -1,66 +1,73 @@
-"""What happens in a run, as those who watch it are told: the display, the log, a test.
+"""The events of a run, as reported to watchers: the display, the log, a test.
 
-A watcher is any function that takes an event. In `metrics.jsonl` each event is a line.
+A watcher is any function that takes an event. Each event except `Ticked` is a line of `metrics.jsonl`, with the
+names of the class and its fields; version 0.1 wrote the same names.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+StopReason = Literal["steps", "patience", "interrupted"]
+EndReason = Literal["steps", "patience", "interrupted", "diverged"]
+
 
 @dataclass(frozen=True)
 class Started:
-    """A run begins, or goes on."""
+    """A run starts or resumes."""
 
     step: int
-    """0, or where an earlier run was left"""
+    """0, or the step an earlier process reached."""
     steps: int
+    """Number of steps in the complete run."""
     name: str
     task: Literal["translation", "language", "classification"]
     out: str
+    """The run's folder."""
     place: str
-    """device, precision and whether it is compiled, in one line"""
+    """Device, precision and whether the network is compiled, in one line."""
     parameters: int
     examples: int
+    """Number of training examples."""
     left_out: int
-    """examples that are too long: for `train.max_length`, a batch, or the model's positions"""
+    """Number of examples that are too long for `train.max_length`, a batch, or the model's positions."""
     problems: dict[str, int]
-    """lines of the corpus that could not be used, by kind"""
+    """Number of unusable lines in the corpus, by kind."""
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """Steps were made since the last such event: means over them."""
+    """Steps were taken since the last event of this kind; the numbers are averages over them."""
 
     step: int
     epoch: float
-    """how often the data has gone by"""
+    """Number of passes over the data so far."""
     loss: float
-    """nats per target token (or per example), with label smoothing if that is on"""
+    """Nats per target token (or per example), including label smoothing."""
     lr: float
     gradient: float
-    """the norm of the last step's gradient, before clipping"""
+    """Norm of the last step's gradient, before clipping."""
     tokens: int
-    """target tokens that counted since the run's first step"""
+    """Number of target tokens since the run's first step."""
     tokens_per_second: float
     seconds: float
-    """spent in training since the run's first step, validation and saving left out, earlier processes counted"""
+    """Seconds of training since the run's first step, without validation and saving, including earlier processes."""
     utilisation: float | None
-    """share of what a matrix product reaches on this GPU; None where that is not known"""
+    """Fraction of the speed that matrix products reach on this GPU; None if that is not known."""
 
 
 @dataclass(frozen=True)
 class Ticked:
-    """A step was made: for those who show how far a run is. It is not logged."""
+    """A step was taken. This event is for progress displays and is not logged."""
 
     step: int
     seconds: float
-    """as in `Stepped`"""
+    """Seconds of training, as in `Stepped`."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the model makes of an example."""
+    """An example and the model's output for it."""
 
     source: str
     output: str
@@ -69,25 +76,25 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validated:
-    """The model was tried on text it does not learn from."""
+    """The model was validated on held-out text."""
 
     step: int
     loss: float
-    """nats per target token, without label smoothing"""
+    """Nats per target token, without label smoothing."""
     score: float | None
-    """BLEU of greedy translations, or the share of right answers in per cent; None for language models"""
+    """BLEU of greedy translations, or accuracy in per cent; None for language models."""
     measure: Literal["BLEU", "accuracy"] | None
     best: bool
-    """whether it is the best so far: it is then kept"""
+    """Whether this is the best model so far, which is then saved."""
     waited: int
-    """validations since the best one"""
+    """Number of validations since the best one."""
     samples: tuple[Sample, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint is on disk, whole."""
+    """A checkpoint was written."""
 
     step: int
     folder: str
@@ -95,15 +102,15 @@ class Saved:
     seconds: float
 
 
-STOPS = "stops after this step, and saves; a second Ctrl-C ends it at once"
-SCORES = "the best model, on {} validation examples …"
-PASSING = (STOPS.partition(",")[0], SCORES.partition("{}")[0])
-"""how notes begin that matter while a run goes, and not behind it"""
+STOPPING_NOTE = "stops after this step and saves; press Ctrl-C again to quit at once"
+SCORING_NOTE = "scoring the best model on {} validation examples …"
+TRANSIENT_NOTES = ("stops after this step", "scoring the best model", "the best model, on")
+"""Beginnings of notes that matter only while a run is active; the last one is version 0.1's."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """Something that the user should know: a skipped update, a batch that was split."""
+    """Something the user should know, such as a skipped update or a batch that was split."""
 
     step: int
     text: str
@@ -111,19 +118,21 @@ class Noted:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over, or was interrupted and can go on."""
+    """The run is finished, or was interrupted and can be resumed."""
 
     step: int
-    reason: Literal["steps", "patience", "interrupted", "diverged"]
+    reason: EndReason
     best_step: int | None
     best_loss: float | None
     best_score: float | None
     tokens: int
+    """Number of target tokens since the run's first step."""
     seconds: float
+    """Seconds of training, as in `Stepped`."""
     flops: float
-    """floating-point operations of the training so far, counted from the model's arithmetic"""
+    """Floating-point operations of the training, counted from the model's arithmetic."""
     skipped: int
-    """updates that were left out because the loss or a gradient was not finite"""
+    """Number of updates skipped because the loss or a gradient was not finite."""
 
 
 Event = Started | Ticked | Stepped | Validated | Saved | Noted | Ended

@@ -17,24 +17,24 @@ from regard.data.batches import Batch
 
 Number = int | float
 
-BACKWARD_TOO = 3
+STEP_PER_FORWARD = 3
 """a step by its forward pass"""
-SHARE = 0.8
+DATASHEET_FRACTION = 0.8
 """of what a datasheet promises, large matrix products reach about so much: seen on an H200, 781 of 989"""
-PEAK: dict[str, float] = {
+PEAK_BY_GPU: dict[str, float] = {
     "H200": 781e12,  # measured
     "H100": 781e12,  # the same chip as the H200's
-    "H100 PCIe": SHARE * 756e12,  # from here on by datasheets, without sparsity
-    "A100": SHARE * 312e12,
-    "L4": SHARE * 121e12,
-    "A10": SHARE * 125e12,
-    "RTX 4090": SHARE * 165e12,
-    "RTX 3090": SHARE * 71e12,
-    "V100": SHARE * 125e12,  # float16: it has no bfloat16
-    "T4": SHARE * 65e12,  # float16
+    "H100 PCIe": DATASHEET_FRACTION * 756e12,  # from here on by datasheets, without sparsity
+    "A100": DATASHEET_FRACTION * 312e12,
+    "L4": DATASHEET_FRACTION * 121e12,
+    "A10": DATASHEET_FRACTION * 125e12,
+    "RTX 4090": DATASHEET_FRACTION * 165e12,
+    "RTX 3090": DATASHEET_FRACTION * 71e12,
+    "V100": DATASHEET_FRACTION * 125e12,  # float16: it has no bfloat16
+    "T4": DATASHEET_FRACTION * 65e12,  # float16
 }
 """operations per second of large matrix products in bfloat16 with sums in float32, by a GPU's name"""
-PAPER: dict[str, float] = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+PAPER_SUSTAINED: dict[str, float] = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 """what the paper took for sustained in single precision, for its Table 2"""
 
 
@@ -49,7 +49,7 @@ def training_flops(
     labels.
     """
     work = _work(config, source_tokens, target_tokens, source_length, target_length)
-    return BACKWARD_TOO * forward_flops(config, work)
+    return STEP_PER_FORWARD * forward_flops(config, work)
 
 
 def batch_flops(config: ModelConfig, batch: Batch) -> float:
@@ -57,9 +57,9 @@ def batch_flops(config: ModelConfig, batch: Batch) -> float:
     own = _lengths(batch.tokens, batch.lengths)
     tokens, pairs = float(own.sum()), float((own * own).sum())
     if batch.source is None:
-        return BACKWARD_TOO * forward_flops(config, Work(tokens, pairs, outputs=batch.targets))
+        return STEP_PER_FORWARD * forward_flops(config, TokenCounts(tokens, pairs, outputs=batch.targets))
     source = _lengths(batch.source, batch.source_lengths)
-    work = Work(
+    work = TokenCounts(
         float(source.sum()),
         float((source * source).sum()),
         decoded=tokens,
@@ -67,32 +67,32 @@ def batch_flops(config: ModelConfig, batch: Batch) -> float:
         cross_pairs=float((own * source).sum()),
         outputs=batch.targets,
     )
-    return BACKWARD_TOO * forward_flops(config, work)
+    return STEP_PER_FORWARD * forward_flops(config, work)
 
 
 def paper_flops(seconds: Number, devices: int, sustained: Number) -> float:
     """The paper's estimate (Table 2): training time × devices × the rate that each sustains.
 
-    >>> f"{paper_flops(12 * 3600, 8, PAPER['P100']):.1e}"  # its base model
+    >>> f"{paper_flops(12 * 3600, 8, PAPER_SUSTAINED['P100']):.1e}"  # its base model
     '3.3e+18'
     """
     return float(seconds * devices * sustained)
 
 
-def peak(name: str) -> float | None:
+def peak_flops(name: str) -> float | None:
     """What large matrix products reach on a GPU of this name, in operations per second; None where nobody knows.
 
-    >>> peak("NVIDIA A100-SXM4-80GB") == PEAK["A100"]
+    >>> peak_flops("NVIDIA A100-SXM4-80GB") == PEAK_BY_GPU["A100"]
     True
     """
     if "laptop" in name.lower():  # the same names for slower chips
         return None
-    fitting = [known for known in PEAK if re.search(rf"\b{known}\b", name, re.IGNORECASE)]
-    return PEAK[max(fitting, key=len)] if fitting else None
+    fitting = [known for known in PEAK_BY_GPU if re.search(rf"\b{known}\b", name, re.IGNORECASE)]
+    return PEAK_BY_GPU[max(fitting, key=len)] if fitting else None
 
 
 @dataclass(frozen=True)
-class Work:
+class TokenCounts:
     """What a forward pass is over."""
 
     tokens: Number
@@ -107,7 +107,7 @@ class Work:
     """tokens or sequences for which the head is asked"""
 
 
-def forward_flops(config: ModelConfig, work: Work) -> float:
+def forward_flops(config: ModelConfig, work: TokenCounts) -> float:
     """Operations of a forward pass."""
     d_k, d_v, groups = config.widths
     queries = config.d_model * config.heads * (d_k + d_v)  # q and out, for each token that asks
@@ -133,9 +133,9 @@ def _head(config: ModelConfig) -> int:
 
 def _work(
     config: ModelConfig, source_tokens: Number, target_tokens: Number, source_length: Number, target_length: Number
-) -> Work:
+) -> TokenCounts:
     if config.kind == "encoder-decoder":
-        return Work(
+        return TokenCounts(
             source_tokens,
             source_tokens * source_length,
             decoded=target_tokens,
@@ -144,9 +144,9 @@ def _work(
             outputs=target_tokens,
         )
     if config.kind == "encoder" or config.classes:
-        return Work(source_tokens, source_tokens * source_length, outputs=target_tokens)
+        return TokenCounts(source_tokens, source_tokens * source_length, outputs=target_tokens)
     tokens = source_tokens + target_tokens
-    return Work(tokens, tokens * (source_length + target_length), outputs=target_tokens)
+    return TokenCounts(tokens, tokens * (source_length + target_length), outputs=target_tokens)
 
 
 def _lengths(tokens: Tensor, lengths: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C and a terminal that is closed: a run finishes its step and saves before it ends."""
+"""SIGTERM, Ctrl-C and a closed terminal: a run finishes its step and saves before it ends."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -12,34 +12,34 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 @dataclass
 class Interrupts:
-    """Which signal has come, if one has."""
+    """Which signal has arrived, if any."""
 
     signal: int | None = None
-    heard: Callable[[], None] = lambda: None
-    """called as soon as one has come: the step that it waits for may be long"""
+    on_signal: Callable[[], None] = lambda: None
+    """Called when the first signal arrives: the current step may take a while."""
 
 
 @contextmanager
-def interrupts(found: Interrupts) -> Iterator[None]:
-    """Within, the first signal is only noted in `found`; a Ctrl-C behind another ends the process as it always does.
+def catch_signals(interrupts: Interrupts) -> Iterator[None]:
+    """Record the first signal in `interrupts` instead of ending the process. A second Ctrl-C ends it as usual.
 
-    A signal that is ignored, as by nohup, stays so.
+    A signal that is ignored, as under nohup, stays ignored.
     """
-    if current_thread() is not main_thread():  # Python has signals there alone
+    if current_thread() is not main_thread():  # Python handles signals in the main thread only
         yield
         return
 
-    def note(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and found.signal is not None:
+    def record(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and interrupts.signal is not None:
             raise KeyboardInterrupt
-        first, found.signal = found.signal is None, number
-        if first:
-            found.heard()
+        is_first, interrupts.signal = interrupts.signal is None, number
+        if is_first:
+            interrupts.on_signal()
 
-    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in heeded}
+    handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, record) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,7 +1,7 @@
-"""A kernel for GPUs: a row of logits to its loss and, in its place, to the loss's gradient.
+"""A Triton kernel that turns a row of logits into its loss and, in place, into the gradient of the loss.
 
 A row of 50,000 logits stays in the cache between the pass that sums and the pass that writes, so that memory is read
-once and written once. Triton comes with PyTorch's CUDA builds.
+once and written once. Triton is bundled with PyTorch's CUDA builds.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def losses_and_gradients(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """As `regard.training.loss.losses_and_gradients`, for rows of logits that lie together in memory."""
+    """As `regard.training.loss.losses_and_gradients`, for logits with contiguous rows."""
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     _row[(len(logits),)](logits, labels, losses, logits.stride(0), logits.size(1), smoothing, BLOCK=8192, num_warps=8)
     return losses
@@ -23,20 +23,20 @@ def _row(logits, labels, losses, stride, outputs, smoothing, BLOCK: tl.constexpr
     logits += row * stride
     label = tl.load(labels + row)
     counts = label >= 0
-    top, powers, total, said = -1e30, 0.0, 0.0, 0.0
+    top, powers, total, label_logit = -1e30, 0.0, 0.0, 0.0
     for begin in range(0, outputs, BLOCK):
-        place = begin + tl.arange(0, BLOCK)
-        x = tl.load(logits + place, mask=place < outputs, other=float("-inf")).to(tl.float32)
-        total += tl.sum(tl.where(place < outputs, x, 0.0), 0)
-        said += tl.sum(tl.where(place == label, x, 0.0), 0)  # not read below, where others overwrite it
-        higher = tl.maximum(top, tl.max(x, 0))
-        powers = powers * tl.exp(top - higher) + tl.sum(tl.exp(x - higher), 0)
-        top = higher
+        column = begin + tl.arange(0, BLOCK)
+        x = tl.load(logits + column, mask=column < outputs, other=float("-inf")).to(tl.float32)
+        total += tl.sum(tl.where(column < outputs, x, 0.0), 0)
+        label_logit += tl.sum(tl.where(column == label, x, 0.0), 0)  # not read later: the second loop overwrites it
+        new_top = tl.maximum(top, tl.max(x, 0))
+        powers = powers * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
+        top = new_top
     log_sum = top + tl.log(powers)
-    loss = log_sum - (1.0 - smoothing) * said - smoothing * total / outputs
+    loss = log_sum - (1.0 - smoothing) * label_logit - smoothing * total / outputs
     tl.store(losses + row, tl.where(counts, loss, 0.0))
     for begin in range(0, outputs, BLOCK):
-        place = begin + tl.arange(0, BLOCK)
-        x = tl.load(logits + place, mask=place < outputs, other=float("-inf")).to(tl.float32)
-        gradient = tl.exp(x - log_sum) - smoothing / outputs - tl.where(place == label, 1.0 - smoothing, 0.0)
-        tl.store(logits + place, tl.where(counts, gradient, 0.0), mask=place < outputs)
+        column = begin + tl.arange(0, BLOCK)
+        x = tl.load(logits + column, mask=column < outputs, other=float("-inf")).to(tl.float32)
+        gradient = tl.exp(x - log_sum) - smoothing / outputs - tl.where(column == label, 1.0 - smoothing, 0.0)
+        tl.store(logits + column, tl.where(counts, gradient, 0.0), mask=column < outputs)

@@ -27,12 +27,12 @@ DAMAGED = f"{METRICS}.damaged"
 SAMPLES_OF_STEP = re.compile(rb"^step ([\d,]+): loss [^\n]*\n(?:(?:  [^\n]*)?\n)*+", re.MULTILINE)
 """what `_samples` writes of a validation"""
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Started, Stepped, Validated, Saved, Noted, Ended)}
-ONCE = (Stepped, Validated, Saved)
+ONCE_PER_STEP = (Stepped, Validated, Saved)
 """what happens once at a step, however often a run goes on from it"""
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-class Log:
+class MetricsLog:
     """A watcher that writes what happens into a run's folder.
 
     At step 0 it begins anew. Otherwise a run goes on from `step`: what an interrupted process left of later steps is
@@ -62,7 +62,7 @@ class Log:
         """Write an event. Files are closed behind it, so that nothing is lost however the process ends."""
         if isinstance(event, Ticked):
             return
-        if isinstance(event, ONCE) and (type(event).__name__, event.step) in self.told:
+        if isinstance(event, ONCE_PER_STEP) and (type(event).__name__, event.step) in self.told:
             return
         self.told.add((type(event).__name__, event.step))
         _append(self.folder / METRICS, _line(event))
@@ -79,7 +79,7 @@ class Log:
         if self.board is not None:
             self.board.writer.close()
 
-    def __enter__(self) -> "Log":
+    def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *_: object) -> None:

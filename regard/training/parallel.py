@@ -1,11 +1,11 @@
-"""More than one device: all that knows of ranks.
+"""Training on several devices. Only this module deals with ranks.
 
-`torchrun` starts a process for each device and tells each its rank; without it there is one, and nothing here costs
-anything. Each batch is shared out over the ranks and the gradients are summed: by DDP, where every rank holds the whole
-model, or by FSDP2 (`fully_shard`), where each holds a share of every layer's weights, gradients and moments.
+`torchrun` starts one process per device and gives each its rank; without it there is a single process, and nothing here
+costs anything. Each batch is divided among the ranks and the gradients are summed: by DDP, where every rank holds the
+complete model, or by FSDP2 (`fully_shard`), where each holds a share of every layer's weights, gradients and moments.
 
-Gradients go from device to device; what the hosts tell each other (counts, signals, errors) goes between them, so that
-none waits for its device.
+Gradients travel between devices. Counts, signals and errors travel between the hosts, so that no host waits for its
+device.
 """
 
 import os
@@ -27,76 +27,76 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.errors import RegardError
 from regard.model.layers import Layer
 
-WAIT = timedelta(hours=4)
-"""for one another: while the first rank trains a tokenizer or validates, the others do nothing. A rank that is lost is
-noticed at once, by its connection"""
+RANK_TIMEOUT = timedelta(hours=4)
+"""How long ranks wait for each other. While the first one trains a tokenizer or validates, the others are idle. A rank
+that dies is noticed at once, because its connection closes."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all that train the same model."""
+    """This process among all processes that train the same model."""
 
     rank: int = 0
     count: int = 1
     local: int = 0
-    """its number on this machine"""
+    """Rank of this process on its machine."""
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """Whether this process writes the files and reports to the user."""
         return self.rank == 0
 
-    def sums(self, *numbers: int | float) -> list[float]:
+    def sum_numbers(self, *numbers: int | float) -> list[float]:
         """Each number, summed over the ranks."""
         if self.count == 1:
             return [float(number) for number in numbers]
-        together = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(together)
-        return cast("list[float]", together.tolist())
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(sums)
+        return cast("list[float]", sums.tolist())
 
-    def sum_(self, tensor: Tensor) -> Tensor:
-        """The tensor, summed over the ranks where it lies."""
+    def sum_tensor(self, tensor: Tensor) -> Tensor:
+        """The tensor, summed in place over the ranks."""
         if self.count > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def from_first(self, value: Any) -> Any:
-        """What the first rank has."""
+        """The first rank's value."""
         if self.count == 1:
             return value
-        held = [value]
-        dist.broadcast_object_list(held, src=0, device=torch.device("cpu"))
-        return held[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        return values[0]
 
     @contextmanager
-    def agreed(self) -> Iterator[None]:
-        """An error of any rank within this ends them all: the lowest with one raises it, the others end in silence."""
+    def sharing_errors(self) -> Iterator[None]:
+        """An error on any rank ends them all: the lowest rank with an error raises it, the others exit silently."""
         error: Exception | None = None
         try:
             yield
-        except Exception as found:
-            error = found
-        self._end_if(error)
+        except Exception as caught:
+            error = caught
+        self._raise_if_any(error)
 
     @contextmanager
-    def first_alone(self) -> Iterator[None]:
-        """The first rank goes through this before the others do: what it leaves in a cache they find there.
+    def first_rank_first(self) -> Iterator[None]:
+        """The first rank runs the block before the others, which can then use what it cached.
 
-        Errors are `agreed` upon, the first rank's before the others begin.
+        Errors are shared as in `sharing_errors`; those of the first rank before the others begin.
         """
         if not self.first:
-            self._end_if(None)
+            self._raise_if_any(None)
         error: Exception | None = None
         try:
             yield
-        except Exception as found:
-            error = found
+        except Exception as caught:
+            error = caught
         if self.first:
-            self._end_if(error)
-        self._end_if(error)
+            self._raise_if_any(error)
+        self._raise_if_any(error)
 
-    def _end_if(self, error: Exception | None) -> None:
-        """Go on if no rank has an error; all must ask."""
+    def _raise_if_any(self, error: Exception | None) -> None:
+        """Continue if no rank has an error. All ranks must call this."""
         lowest = torch.tensor(self.count if error is None else self.rank)
         if self.count > 1:
             dist.all_reduce(lowest, dist.ReduceOp.MIN)
@@ -105,8 +105,8 @@ class Ranks:
         if lowest < self.count:
             raise SystemExit(2)
 
-    def spread(self, objective: nn.Module, parallel: Literal["ddp", "fsdp"], dtype: torch.dtype) -> nn.Module:
-        """The same objective, its gradients averaged over the ranks."""
+    def distribute(self, objective: nn.Module, parallel: Literal["ddp", "fsdp"], dtype: torch.dtype) -> nn.Module:
+        """The objective, with its gradients averaged over the ranks."""
         if self.count == 1:
             return objective
         if parallel == "fsdp":
@@ -117,8 +117,8 @@ class Ranks:
             return cast(nn.Module, fully_shard(objective, mp_policy=policy))
         return DistributedDataParallel(objective)
 
-    def gathering(self, objective: nn.Module, now: bool) -> AbstractContextManager[None]:
-        """Within, the way back averages gradients over the ranks, or leaves that to a later piece of the batch."""
+    def averaging_gradients(self, objective: nn.Module, now: bool) -> AbstractContextManager[None]:
+        """Average gradients over the ranks in the backward pass or, if not `now`, leave that to a later batch."""
         if isinstance(objective, FSDPModule):
             objective.set_requires_gradient_sync(now)
             return nullcontext()
@@ -128,40 +128,40 @@ class Ranks:
 
 
 @contextmanager
-def ranks(device: str) -> Iterator[Ranks]:
-    """The process group that torchrun's variables tell of, or this process alone."""
+def join_ranks(device: str) -> Iterator[Ranks]:
+    """Join the process group that torchrun's environment variables describe, or run as a single process."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Ranks()
         return
-    found = Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
+    ranks = Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
     on_gpu = device != "cpu" and torch.cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(found.local)
-    _meet("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+        torch.cuda.set_device(ranks.local)
+    _init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
     try:
-        yield found
+        yield ranks
     except RuntimeError as error:
         if not re.search("connection (closed|reset|refused)|broken pipe", str(error), re.IGNORECASE):
             raise
-        raise RegardError(f"rank {found.rank} has lost its connection to another, which may have said why") from error
+        raise RegardError(f"rank {ranks.rank} lost its connection to another rank; see that rank's error") from error
     finally:
         dist.destroy_process_group()
 
 
-def _meet(backend: str) -> None:
-    """Make the process group. After a restart torchrun's store still tells where those before were to be found."""
-    store, rank, count = next(rendezvous("env://", timeout=WAIT))
+def _init_process_group(backend: str) -> None:
+    """Create the process group. After a restart torchrun's store still holds the addresses of the earlier processes."""
+    store, rank, count = next(rendezvous("env://", timeout=RANK_TIMEOUT))
     store = dist.PrefixStore(f"start {_restarts()}", store)  # type: ignore[attr-defined]
-    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=WAIT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=RANK_TIMEOUT)
 
 
-def speaks() -> bool:
-    """Whether this process is the one that shows something, by torchrun's variables."""
+def is_first_process() -> bool:
+    """Whether this process is the first rank, by torchrun's environment variables."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def restarted() -> bool:
-    """Whether torchrun has started this process again after a worker was lost."""
+def was_restarted() -> bool:
+    """Whether torchrun has restarted this process after a worker died."""
     return _restarts() > 0
 
 
@@ -169,13 +169,13 @@ def _restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor of which this rank may hold a share, whole; all ranks must ask for it."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The complete tensor, of which this rank may hold only a share. All ranks must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shared_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """This rank's share of a tensor, where `like` is a share."""
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """This rank's share of a tensor, if `like` is a share."""
     if isinstance(like, DTensor):
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
     return tensor.to(like.device)

@@ -1,4 +1,4 @@
-"""Batches without end, made in the background while the device computes."""
+"""Endless batches, prepared by a background thread while the device computes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,64 +9,64 @@ import torch
 
 from regard.data.batches import Batch, Batches
 
-AHEAD = 4
-"""batches that wait"""
+QUEUE_LENGTH = 4
+"""Number of batches prepared ahead of time."""
 
 
 @dataclass(frozen=True)
-class Fed:
-    """A batch, and the place behind it."""
+class PrefetchedBatch:
+    """A batch, and the position in the data after it."""
 
     batch: Batch
     epoch: int
-    index: int
-    """of the next batch within the epoch"""
-    length: int
-    """batches of the epoch"""
+    next_batch: int
+    """Index of the next batch within the epoch."""
+    epoch_length: int
+    """Number of batches in this epoch."""
 
 
-class Feed:
-    """The batches from a place on; use as a context, so that the thread ends."""
+class BatchPrefetcher:
+    """Batches from a given position on. Use it as a context manager, so that its thread ends."""
 
-    def __init__(self, batches: Batches, epoch: int, index: int, device: torch.device) -> None:
-        self.batches, self.epoch, self.index, self.device = batches, epoch, index, device
-        self.queue: Queue[Fed | BaseException] = Queue(AHEAD)
-        self.over = Event()
-        self.thread = Thread(target=self._work, daemon=True, name="batches")
+    def __init__(self, batches: Batches, epoch: int, next_batch: int, device: torch.device) -> None:
+        self.batches, self.epoch, self.next_batch, self.device = batches, epoch, next_batch, device
+        self.queue: Queue[PrefetchedBatch | BaseException] = Queue(QUEUE_LENGTH)
+        self.closed = Event()
+        self.thread = Thread(target=self._prepare, daemon=True, name="batches")
 
-    def __enter__(self) -> "Feed":
+    def __enter__(self) -> "BatchPrefetcher":
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.closed.set()
         self.thread.join()
 
-    def __iter__(self) -> Iterator[Fed]:
+    def __iter__(self) -> Iterator[PrefetchedBatch]:
         while True:
-            found = self.queue.get()
-            if isinstance(found, BaseException):
-                raise found
-            yield found
+            item = self.queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
 
-    def _work(self) -> None:
+    def _prepare(self) -> None:
         try:
-            epoch, index = self.epoch, self.index
-            while not self.over.is_set():
+            epoch, index = self.epoch, self.next_batch
+            while not self.closed.is_set():
                 length = self.batches.length(epoch)
                 for batch in self.batches.epoch(epoch, index):
                     index += 1
-                    if not self._put(Fed(batch.pinned_for(self.device), epoch, index, length)):
+                    if not self._put(PrefetchedBatch(batch.pinned_for(self.device), epoch, index, length)):
                         return
                 epoch, index = epoch + 1, 0
         except BaseException as error:
             self._put(error)
 
-    def _put(self, found: Fed | BaseException) -> bool:
-        """Whether it was taken before the feed was over."""
-        while not self.over.is_set():
+    def _put(self, item: PrefetchedBatch | BaseException) -> bool:
+        """Queue an item; False if the prefetcher was closed first."""
+        while not self.closed.is_set():
             try:
-                self.queue.put(found, timeout=0.1)
+                self.queue.put(item, timeout=0.1)
                 return True
             except Full:
                 continue

@@ -24,28 +24,28 @@ from regard.data.tokenizer_training import MAX_VOCABULARY, TokenizerKind
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 from regard.petit import MAX_PAIRS
-from regard.training.corpus_folder import VALIDATION, find, languages_of
+from regard.training.corpus_folder import VALIDATION_STEMS, find_corpus_files, training_languages
 
 TaskKind = Literal["translation", "language", "classification"]
-SIDES: dict[TaskKind, tuple[int, str]] = {
+CORPUS_SIDES: dict[TaskKind, tuple[int, str]] = {
     "translation": (2, "two, source and target: two files, or two columns or keys of one"),
     "language": (1, "one: a file, or a column or key of it"),
     "classification": (2, "two, text and class: two files, or two columns or keys of one"),
 }
-KINDS: dict[TaskKind, tuple[str, ...]] = {
+MODEL_KINDS: dict[TaskKind, tuple[str, ...]] = {
     "translation": ("encoder-decoder", "decoder"),
     "language": ("decoder",),
     "classification": ("encoder", "decoder"),
 }
 """the models that can do a task"""
-FILLED_IN = ("vocab_size", "pad", "classes")
+DERIVED_MODEL_KEYS = ("vocab_size", "pad", "classes")
 """fields of `ModelConfig` that follow from the text"""
-CHANGEABLE = ("dropout", "attention_dropout")
+FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout")
 """fields of `ModelConfig` that can be changed in a model that is there already"""
 
 
-DATA_MOST = {"petit": MAX_PAIRS}
-TRAIN_MOST = {
+MAX_DATA_VALUES = {"petit": MAX_PAIRS}
+MAX_TRAIN_VALUES = {
     "steps": 10**9,
     "batch_tokens": 10**9,
     "accumulate": 1_000_000,
@@ -68,7 +68,7 @@ TRAIN_MOST = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data(Strict, most=DATA_MOST):
+class DataSection(Strict, most=MAX_DATA_VALUES):
     """Which text. A corpus is `{ files = ["a.fr", "a.en"] }`, one file a side; or one file with `columns` or `keys`."""
 
     task: TaskKind = "translation"
@@ -123,7 +123,7 @@ class Data(Strict, most=DATA_MOST):
         return not self.petit and not self.train
 
     def _check_sides(self) -> None:
-        sides, what = SIDES[self.task]
+        sides, what = CORPUS_SIDES[self.task]
         for corpus in (*self.train, *([self.validation] if self.validation else [])):
             if corpus.sides != sides:
                 told = f"{corpus.sides} side{'s' * (corpus.sides > 1)}"
@@ -155,7 +155,7 @@ class TokenizerSection(Strict, most={"vocab_size": MAX_VOCABULARY}):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Strict, most=TRAIN_MOST):
+class TrainSection(Strict, most=MAX_TRAIN_VALUES):
     """How it learns. The defaults are the paper's, for a smaller batch."""
 
     steps: int = 10_000
@@ -258,13 +258,13 @@ class Recipe(Strict):
     """The five sections, and the recipe's name."""
 
     name: str
-    data: Data
+    data: DataSection
     tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
     model: dict[str, Any] = field(default_factory=dict)
     """fields of `ModelConfig`, and `preset`: the name of one to begin with; or `start`: a model to go on from, of
     which only `dropout` and `attention_dropout` can be changed. What follows from the text (vocab_size, pad, classes)
     is filled in"""
-    train: Train = field(default_factory=Train)
+    train: TrainSection = field(default_factory=TrainSection)
     decode: Decoding = field(default_factory=lambda: Decoding(beam=DEFAULT_BEAM))
     """how the finished model is asked when it is scored"""
 
@@ -289,17 +289,21 @@ class Recipe(Strict):
         name = self.model.get("preset")
         return ModelConfig(**given) if name is None else preset(name, **given)
 
+    def smallest_config(self) -> ModelConfig:
+        """The architecture with the fewest ids and classes possible, for checks before the text is read."""
+        return self.config(vocab_size=2, classes=2 if self.data.task == "classification" else 0)
+
     def _check_model(self) -> None:
-        known = [key.name for key in fields(ModelConfig) if key.name not in FILLED_IN]
+        known = [key.name for key in fields(ModelConfig) if key.name not in DERIVED_MODEL_KEYS]
         for key in self.model:
-            if key in FILLED_IN:
+            if key in DERIVED_MODEL_KEYS:
                 raise RegardError(f"model.{key} follows from the text and is filled in: leave it out")
             if key not in (*known, "preset", "start"):
                 raise RegardError(f"[model] has no key {shown(key)}: {did_you_mean(key, [*known, 'preset', 'start'])}")
         for key in ("preset", "start"):
             check_type(f"model.{key}", self.model.get(key), str | None)
         if self.start is None:
-            config = self.config(vocab_size=2, classes=2 * (self.data.task == "classification"))
+            config = self.smallest_config()
             check_kind(self.data.task, config.kind)
             if config.prefix and self.data.task != "translation":
                 raise RegardError(
@@ -307,9 +311,9 @@ class Recipe(Strict):
                 )
             return
         for key, value in self.model.items():
-            if key not in (*CHANGEABLE, "start"):
+            if key not in (*FINE_TUNING_MODEL_KEYS, "start"):
                 raise RegardError(f"model.{key} with model.start: of a model that is there only dropout can be changed")
-            if key in CHANGEABLE:
+            if key in FINE_TUNING_MODEL_KEYS:
                 check_type(f"model.{key}", value, float)
                 check_probability(f"model.{key}", value)
 
@@ -342,36 +346,36 @@ class Recipe(Strict):
 
 def check_kind(task: TaskKind, kind: str) -> None:
     """A ValueError unless a model of this kind can do the task."""
-    if kind not in KINDS[task]:
-        wanted = " or ".join(map(repr, KINDS[task]))
+    if kind not in MODEL_KINDS[task]:
+        wanted = " or ".join(map(repr, MODEL_KINDS[task]))
         raise RegardError(f"the task {task} needs a model of kind {wanted}, and model.kind is {kind!r}")
 
 
-def spelled_out(data: Data) -> Data:
+def with_named_files(data: DataSection) -> DataSection:
     """The same data with its files named, as seen from its folder: where none is named, those that are found there."""
     if not data.sought:
         return data
     folder = Path(data.folder).expanduser()
     if len(data.languages) != 2:
-        there = languages_of(folder)
+        there = training_languages(folder)
         ends = there if len(there) == 2 else ["fr", "en"]
         raise RegardError(
             f"which language is translated into which? {folder} has train files in {' and '.join(there)}: "
             f"""say --set 'data.languages=["{ends[0]}", "{ends[1]}"]', or the other way round"""
         )
-    found = find(folder, data.languages, validation=data.validation is None)
+    found = find_corpus_files(folder, data.languages, validation=data.validation is None)
     validation = data.validation or found.validation
     if validation is None and not data.held_out:
         raise RegardError(
-            f"{folder} has no text to validate on, which would be called {', '.join(VALIDATION)} with the same ends: "
-            "add it, or keep a share of the training text for it with --set data.held_out=0.02"
+            f"{folder} has no validation text ({', '.join(VALIDATION_STEMS)} with the same endings): "
+            "add it, or hold out a share of the training text with --set data.held_out=0.02"
         )
     return replace(data, train=found.train, validation=validation, held_out=0.0 if validation else data.held_out)
 
 
-def located(data: Data) -> Data:
+def with_file_paths(data: DataSection) -> DataSection:
     """The same data with every file named and where it lies; a ValueError for one that is not there."""
-    folder, data = Path(data.folder).expanduser(), spelled_out(data)
+    folder, data = Path(data.folder).expanduser(), with_named_files(data)
     train = tuple(corpus.within(folder) for corpus in data.train)
     validation = None if data.validation is None else data.validation.within(folder)
     corpora = (*train, *([validation] if validation else []))
@@ -385,7 +389,7 @@ def located(data: Data) -> Data:
     return replace(data, folder="", train=train, validation=validation)
 
 
-FREE = {
+CHANGEABLE_ON_RESUME = {
     "data": {"folder", "languages"},  # that the text is the same is seen by its digest
     "train": {
         *("steps", "patience", "validate_every", "validation_sentences", "best_by", "checkpoint_every", "log_every"),
@@ -400,7 +404,7 @@ def check_unchanged(before: Recipe, now: Recipe) -> None:
     for section in ("data", "tokenizer", "model", "train"):
         old, new = (getattr(recipe, section) for recipe in (before, now))
         a, b = (each if isinstance(each, dict) else vars(each) for each in (old, new))
-        for key in sorted({*a, *b} - FREE.get(section, set())):
+        for key in sorted({*a, *b} - CHANGEABLE_ON_RESUME.get(section, set())):
             if a.get(key) != b.get(key):
                 raise RegardError(
                     f"the run was begun with {section}.{key}={a.get(key)!r}, and now it is {b.get(key)!r}: "

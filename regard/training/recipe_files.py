@@ -13,14 +13,14 @@ from regard.data.corpus import Corpus
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 from regard.formatting import shorten, visible
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.untrusted_files import read_file
 
 SECTIONS: dict[str, type[Strict]] = {
-    "data": Data,
+    "data": DataSection,
     "tokenizer": TokenizerSection,
     "model": ModelConfig,
-    "train": Train,
+    "train": TrainSection,
     "decode": Decoding,
 }
 

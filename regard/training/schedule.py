@@ -2,16 +2,16 @@
 
 import math
 
-from regard.training.recipe import Train
+from regard.training.recipe import TrainSection
 
 
-def learning_rate(step: int, train: Train, d_model: int) -> float:
+def learning_rate(step: int, train: TrainSection, d_model: int) -> float:
     """The rate of step 1, 2, …: it rises linearly over `warmup` steps to its highest and falls behind them.
 
     The paper's is `inverse-sqrt` with the highest rate (d_model × warmup)^-0.5, which makes it
     d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).
 
-    >>> [round(learning_rate(step, Train(warmup=4_000), 512), 7) for step in (1, 4_000, 16_000)]
+    >>> [round(learning_rate(step, TrainSection(warmup=4_000), 512), 7) for step in (1, 4_000, 16_000)]
     [2e-07, 0.0006988, 0.0003494]
     """
     highest = (d_model * max(1, train.warmup)) ** -0.5 if train.lr is None else train.lr

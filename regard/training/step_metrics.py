@@ -1,4 +1,4 @@
-"""What steps give, read from the device now and then: on a GPU each look makes the host wait for it."""
+"""The results of steps, read from the device now and then: on a GPU each read makes the host wait for it."""
 
 import time
 from dataclasses import dataclass
@@ -8,80 +8,83 @@ from jaxtyping import Float
 from torch import Tensor
 
 READ_EVERY = {"cpu": 1, "cuda": 10}
-"""steps between looks"""
+"""Number of steps between two reads, by the type of the device."""
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Means and sums over the steps since the last one."""
+class StepMetrics:
+    """Averages over the steps since the previous summary."""
 
     loss: float
     gradient: float
-    """of the last step"""
+    """Norm of the last step's gradient."""
     tokens_per_second: float
     flops_per_second: float
 
 
-class Meter:
-    """Keeps what steps give until someone looks. Time spent elsewhere, between `pause` and `go`, is left out."""
+class StepMeter:
+    """Collects the results of steps until they are read. Its clock leaves out the time between `pause` and `resume`."""
 
-    def __init__(self, device: torch.device, seconds: float = 0.0, loss: float = 0.0, counted: float = 0.0) -> None:
-        self.most = READ_EVERY.get(device.type, 10)
-        self.waiting: list[tuple[int, Float[Tensor, 3]]] = []
+    def __init__(
+        self, device: torch.device, seconds: float = 0.0, loss: float = 0.0, counted_targets: float = 0.0
+    ) -> None:
+        """The numbers are those of a resumed run: its training time, and what it had not logged yet."""
+        self.capacity = READ_EVERY.get(device.type, 10)
+        self.unread: list[tuple[int, Float[Tensor, 3]]] = []
         self.seconds = seconds
-        """of training, those of earlier processes counted"""
-        self.go()
+        """Seconds of training up to the last pause, including earlier processes."""
+        self.resume()
         self._clear()
-        self.loss, self.counted = loss, counted
+        self.loss, self.counted_targets = loss, counted_targets
 
-    def go(self) -> None:
-        """The clock runs."""
+    def resume(self) -> None:
+        """Start the clock."""
         self.since = time.perf_counter()
 
     def pause(self) -> None:
-        """The clock stands still."""
+        """Stop the clock."""
         self.seconds += time.perf_counter() - self.since
 
     def now(self) -> float:
         """Seconds of training up to now."""
         return self.seconds + time.perf_counter() - self.since
 
-    def add(self, step: int, found: Float[Tensor, "3"], targets: float, flops: float) -> None:
-        """What a step gave: the sum of its losses, the gradient's norm, whether the update was left out."""
-        self.waiting.append((step, found))
+    def add(self, step: int, result: Float[Tensor, "3"], targets: float, flops: float) -> None:
+        """Add a step's result: the sum of its losses, the norm of its gradient, and whether the update was skipped."""
+        self.unread.append((step, result))
         self.targets[step] = targets
         self.flops += flops
 
     @property
     def full(self) -> bool:
-        """Whether it is time to look."""
-        return len(self.waiting) >= self.most
+        """Whether enough results are waiting to be read."""
+        return len(self.unread) >= self.capacity
 
-    def look(self) -> list[tuple[int, bool]]:
-        """Wait for the device; each step since the last look, and whether its update was left out."""
-        if not self.waiting:
+    def read(self) -> list[tuple[int, bool]]:
+        """Wait for the device. Returns each step since the last read and whether its update was skipped."""
+        if not self.unread:
             return []
-        values = torch.stack([found for _, found in self.waiting]).tolist()
-        steps = [(step, bool(bad)) for (step, _), (_, _, bad) in zip(self.waiting, values, strict=True)]
-        for (step, bad), (loss, norm, _) in zip(steps, values, strict=True):
+        values = torch.stack([result for _, result in self.unread]).tolist()
+        steps = [(step, bool(skipped)) for (step, _), (_, _, skipped) in zip(self.unread, values, strict=True)]
+        for (step, skipped), (loss, norm, _) in zip(steps, values, strict=True):
             self.gradient = norm
-            if not bad:
+            if not skipped:
                 self.loss += loss
-                self.counted += self.targets[step]
-        self.waiting.clear()
+                self.counted_targets += self.targets[step]
+        self.unread.clear()
         return steps
 
-    def reading(self) -> Reading:
-        """Means over the steps since the last reading, all of which have been looked at."""
+    def summarize(self) -> StepMetrics:
+        """Averages over the steps since the previous summary, all of which have been read."""
         self.pause()
-        self.go()
-        seconds = max(1e-9, self.seconds - self.begun)
-        loss = self.loss / self.counted if self.counted else float("nan")
-        found = Reading(loss, self.gradient, sum(self.targets.values()) / seconds, self.flops / seconds)
+        self.resume()
+        seconds = max(1e-9, self.seconds - self.summary_start)
+        loss = self.loss / self.counted_targets if self.counted_targets else float("nan")
+        metrics = StepMetrics(loss, self.gradient, sum(self.targets.values()) / seconds, self.flops / seconds)
         self._clear()
-        return found
+        return metrics
 
     def _clear(self) -> None:
-        self.begun = self.seconds
-        self.loss = self.counted = self.flops = self.gradient = 0.0
+        self.summary_start = self.seconds
+        self.loss = self.counted_targets = self.flops = self.gradient = 0.0
         self.targets: dict[int, float] = {}

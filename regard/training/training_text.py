@@ -26,18 +26,18 @@ from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import BROKEN
 from regard.errors import RegardError
 from regard.petit.corpus_files import write_petit
-from regard.training.recipe import Data, TokenizerSection
+from regard.training.recipe import DataSection, TokenizerSection
 
 PETIT_SEED = 0
 """of Petit's text, whatever `train.seed` is: runs that differ in their seed differ in nothing else"""
-PLAIN = "plain"
+NO_PHENOMENON = "plain"
 """the class of a sentence of Petit that shows no phenomenon"""
-OPENINGS, OPENING_TOKENS, PROMPT = 8, 256, 120
+PROMPT_COUNT, PASSAGE_TOKENS, MAX_PROMPT_CHARS = 8, 256, 120
 """examples of a language model's text, tokens of each with its prompt, characters of the prompt at most"""
 
 
 @dataclass(frozen=True)
-class Text:
+class TrainingText:
     """What is learned from, and what is only tried."""
 
     train: Prepared
@@ -45,7 +45,7 @@ class Text:
     examples: list[tuple[str, str]]
 
 
-def petit_files(data: Data, cache: Path) -> Data:
+def petit_files(data: DataSection, cache: Path) -> DataSection:
     """Petit as files. Its dev split is the validation text.
 
     A language model learns the French: no sentence of it is in two splits, while two French sentences may have one
@@ -70,7 +70,7 @@ def _write_rarest(folder: Path) -> None:
     counts = Counter(chain.from_iterable(tags["train"]))
     for split, sentences in tags.items():
         known = ([tag for tag in sentence if tag in counts] for sentence in sentences)
-        rarest = (min(tags, key=lambda tag: (counts[tag], tag)) if tags else PLAIN for tags in known)
+        rarest = (min(tags, key=lambda tag: (counts[tag], tag)) if tags else NO_PHENOMENON for tags in known)
         (folder / f"{split}.rarest").write_text("".join(f"{tag}\n" for tag in rarest), encoding="utf-8")
 
 
@@ -78,7 +78,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def trained_tokenizer(data: Data, section: TokenizerSection, cache: Path) -> Tokenizer:
+def trained_tokenizer(data: DataSection, section: TokenizerSection, cache: Path) -> Tokenizer:
     """A tokenizer of all training text, what is held out of it included; or the one that an earlier run has trained."""
     origin = {
         "library": tokenizers.__version__,
@@ -94,7 +94,7 @@ def trained_tokenizer(data: Data, section: TokenizerSection, cache: Path) -> Tok
     return HuggingFaceTokenizer.load(folder)
 
 
-def _training_texts(data: Data) -> Iterator[str]:
+def _training_texts(data: DataSection) -> Iterator[str]:
     """Every text of the training files, of both sides; a class is no text."""
     sides = 1 if data.task == "classification" else None
     for corpus in data.train:
@@ -103,14 +103,14 @@ def _training_texts(data: Data) -> Iterator[str]:
 
 
 def prepared_text(
-    data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0, seed: int = 0
-) -> Text:
+    data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0, seed: int = 0
+) -> TrainingText:
     """The text as ids, parted into what is learned from, with BPE dropout if asked for, and what is not."""
     text = _parts(data, tokenizer, cache, problems)
     return replace(text, train=varied(text.train, tokenizer, dropout, seed=seed)) if dropout else text
 
 
-def _parts(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems) -> Text:
+def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Problems) -> TrainingText:
     """The text as ids, parted into what is learned from and what is not."""
     labelled = data.task == "classification"
     how: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
@@ -120,11 +120,11 @@ def _parts(data: Data, tokenizer: Tokenizer, cache: Path, problems: Problems) ->
     elif data.held_out:
         train, validation = split(train, data.held_out, anywhere=data.documents == "file")
     else:
-        return Text(train, None, [])
+        return TrainingText(train, None, [])
     if data.task == "language":
-        return Text(train, validation, _openings(validation, tokenizer))
+        return TrainingText(train, validation, _openings(validation, tokenizer))
     corpora = data.train if data.validation is None else (data.validation,)
-    return Text(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
+    return TrainingText(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
 
 
 def split(data: Prepared, share: float, anywhere: bool = False) -> tuple[Prepared, Prepared]:
@@ -166,12 +166,12 @@ def _last_rows(
 def _openings(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, str]]:
     """Prompts and what follows them: the beginnings of some texts or, of a few long ones, passages from a line on."""
     (tokens,), (offsets,) = data.tokens, data.offsets
-    many = len(data) >= OPENINGS
-    places = offsets[np.linspace(0, len(data) - 1, OPENINGS).astype(int)] if many else ()
-    spread = range(0, max(1, len(tokens) - OPENING_TOKENS), max(1, len(tokens) // OPENINGS))
+    many = len(data) >= PROMPT_COUNT
+    places = offsets[np.linspace(0, len(data) - 1, PROMPT_COUNT).astype(int)] if many else ()
+    spread = range(0, max(1, len(tokens) - PASSAGE_TOKENS), max(1, len(tokens) // PROMPT_COUNT))
     found = []
     for place in places if many else spread:
-        stop = min(place + OPENING_TOKENS, offsets[np.searchsorted(offsets, place, "right")])
+        stop = min(place + PASSAGE_TOKENS, offsets[np.searchsorted(offsets, place, "right")])
         text = tokenizer.decode(tokens[place:stop].tolist()).strip(BROKEN)
         within = place not in offsets and "\n" in text[:-1]
         found.append(_parted(text.partition("\n")[2] if within else text))
@@ -180,13 +180,13 @@ def _openings(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, str]]:
 
 def _parted(text: str) -> tuple[str, str]:
     """A text in two, at the last space within its first third; the space goes to the second part, as BPE wants it."""
-    third = min(PROMPT, max(1, len(text) // 3))
+    third = min(MAX_PROMPT_CHARS, max(1, len(text) // 3))
     cut = max(text.rfind(" ", 1, third), text.rfind("\n", 1, third))
     cut = cut if cut > 0 else third
     return text[:cut], text[cut:]
 
 
-def text_digest(text: Text) -> str:
+def text_digest(text: TrainingText) -> str:
     """SHA-256 of the ids, of where each example begins, and of classes."""
     found = hashlib.sha256()
     for part in (text.train, text.validation):

@@ -1,4 +1,4 @@
-"""A model tried on text it does not learn from: its loss, what it says, and how good that is."""
+"""Validation: a model's loss on held-out text, samples of its output, and their score."""
 
 import math
 from collections.abc import Sequence
@@ -16,24 +16,25 @@ from regard.evaluation.metrics import bleu
 from regard.model.transformer import Encoder
 from regard.training.events import Sample
 from regard.training.objective import Objective
-from regard.training.preparation import Task
+from regard.training.training_setup import TrainingSetup
 
-SAMPLES = 3
-WRITTEN = 100
-"""tokens of a language model's samples"""
+SAMPLE_COUNT = 3
+"""Number of examples whose output is shown."""
+SAMPLE_TOKENS = 100
+"""Maximum number of tokens in a language model's samples."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a validation finds."""
+class ValidationResult:
+    """The result of one validation."""
 
     loss: float
     score: float | None
     measure: Literal["BLEU", "accuracy"] | None
     samples: tuple[Sample, ...]
 
-    def better_than(self, other: "Found | None", by: Literal["loss", "score"]) -> bool:
-        """Whether it is the best so far. NaN is better than nothing."""
+    def better_than(self, other: "ValidationResult | None", by: Literal["loss", "score"]) -> bool:
+        """Whether this result is better than another one. Any result is better than none."""
         if other is None:
             return True
         if by == "score" and self.score is not None and other.score is not None:
@@ -41,63 +42,64 @@ class Found:
         return self.loss < other.loss or (math.isnan(other.loss) and not math.isnan(self.loss))
 
 
-def validate(task: Task, stored: Model, sentences: int, decode: Decoding) -> Found:
-    """Try a model on the validation text; of a translator so many sentences are scored, and it decodes greedily.
+def validate(setup: TrainingSetup, model: Model, sentences: int, decode: Decoding) -> ValidationResult:
+    """Validate a model. The first `sentences` greedy translations of a translator are scored.
 
-    A model whose loss is not finite is asked for nothing: there is nothing that it could say.
+    A model whose loss is not finite generates no samples.
     """
     require_at_least(0, sentences=sentences)
-    loss = float("nan") if task.validation is None else validation_loss(stored, task.validation)
-    if task.validation is not None and not math.isfinite(loss):
-        return Found(loss, None, None, ())
-    if task.kind == "language":
-        return Found(loss, None, None, _continuations(stored, task.examples, decode))
-    examples = task.examples if task.kind == "classification" else task.examples[: max(SAMPLES, sentences)]
-    sources, wanted = [source for source, _ in examples], [target for _, target in examples]
+    loss = float("nan") if setup.validation is None else validation_loss(model, setup.validation)
+    if setup.validation is not None and not math.isfinite(loss):
+        return ValidationResult(loss, None, None, ())
+    if setup.kind == "language":
+        return ValidationResult(loss, None, None, _continuations(model, setup.examples, decode))
+    examples = setup.examples if setup.kind == "classification" else setup.examples[: max(SAMPLE_COUNT, sentences)]
+    sources, references = [source for source, _ in examples], [target for _, target in examples]
     if not sources:
-        return Found(loss, None, None, ())
+        return ValidationResult(loss, None, None, ())
     score: float | None
-    if task.kind == "classification":
-        said = [label for label, _ in stored.classify(sources)]
-        score = 100 * sum(a == b for a, b in zip(said, wanted, strict=True)) / len(wanted)
+    if setup.kind == "classification":
+        outputs = [label for label, _ in model.classify(sources)]
+        score = 100 * sum(a == b for a, b in zip(outputs, references, strict=True)) / len(references)
         measure: Literal["BLEU", "accuracy"] = "accuracy"
     else:
-        said = _translations(stored, sources)
-        score, measure = bleu(said[:sentences], [wanted[:sentences]]).score if sentences else None, "BLEU"
-    shown = zip(sources[:SAMPLES], said, wanted, strict=False)
-    return Found(loss, score, measure, tuple(Sample(*each) for each in shown))
+        outputs, measure = _translations(model, sources), "BLEU"
+        score = bleu(outputs[:sentences], [references[:sentences]]).score if sentences else None
+    shown = zip(sources[:SAMPLE_COUNT], outputs, references, strict=False)
+    return ValidationResult(loss, score, measure, tuple(Sample(*texts) for texts in shown))
 
 
 @torch.inference_mode()
-def validation_loss(stored: Model, batches: Batches) -> float:
-    """Nats per target over all the batches, without label smoothing."""
-    objective = Objective(stored.network)
-    device = stored.network.device
+def validation_loss(model: Model, batches: Batches) -> float:
+    """Mean loss in nats per target over all batches, without label smoothing."""
+    objective = Objective(model.network)
+    device = model.network.device
     nats, count = torch.zeros((), device=device), 0
-    for batch in replace(batches, rank=0, ranks=1).epoch(0):  # the first rank tries it, on all of the text
+    for batch in replace(batches, rank=0, ranks=1).epoch(0):  # the first rank validates on the complete text
         nats += objective(batch.to(device))
         count += batch.targets
     return float(nats) / max(1, count)
 
 
-def _translations(stored: Model, sources: Sequence[str]) -> list[str]:
-    """Greedy ones."""
-    return for_decoding(stored).translate(sources, decoding=Decoding())
+def _translations(model: Model, sources: Sequence[str]) -> list[str]:
+    """Greedy translations."""
+    return for_decoding(model).translate(sources, decoding=Decoding())
 
 
-def for_decoding(stored: Model) -> Model:
-    """The model as it decodes fastest where it is, in its own type: on a GPU a copy that was made for it."""
-    network = stored.network
+def for_decoding(model: Model) -> Model:
+    """The model in the form that decodes fastest on its device, in its own precision: on a GPU an optimized copy."""
+    network = model.network
     weight = network.embedding.tokens.weight
     if not weight.is_cuda or isinstance(network, Encoder):
-        return stored
+        return model
     copy = quick(network, "float32" if weight.dtype == torch.float32 else "auto")
-    return Model(copy, stored.tokenizer, stored.special, stored.about)
+    return Model(copy, model.tokenizer, model.special, model.about)
 
 
-def _continuations(stored: Model, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:
-    """What a language model writes behind some beginnings, asked as the recipe says; the same draw each time."""
-    prompts = [prompt for prompt, _ in examples[:SAMPLES]]
-    options = replace(decode, n_best=1, max_tokens=min(WRITTEN, decode.max_tokens or WRITTEN), min_tokens=0)
-    said = [stored.generate(prompt, decoding=options) for prompt in prompts]
-    return tuple(Sample(prompt, text[len(prompt) :]) for prompt, text in zip(prompts, said, strict=True))
+def _continuations(model: Model, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:
+    """How a language model continues some prompts, decoded as the recipe says, with a fixed random seed."""
+    prompts = [prompt for prompt, _ in examples[:SAMPLE_COUNT]]
+    max_tokens = min(SAMPLE_TOKENS, decode.max_tokens or SAMPLE_TOKENS)
+    options = replace(decode, n_best=1, max_tokens=max_tokens, min_tokens=0)
+    texts = [model.generate(prompt, decoding=options) for prompt in prompts]
+    return tuple(Sample(prompt, text[len(prompt) :]) for prompt, text in zip(prompts, texts, strict=True))

@@ -18,18 +18,18 @@ from benchmarks.common import Timed, ratios
 from benchmarks.train import WORKS, Engine, Work, bench, check_alike, measure, prepared, sentences
 from regard.config import ModelConfig, preset
 from regard.data.batches import IGNORE, Batch, translation
-from regard.training.device import Place
-from regard.training.recipe import Train
+from regard.training.device import DeviceSettings
+from regard.training.recipe import TrainSection
 from regard.training.recipe_files import read_recipe
 
 pytest.importorskip("transformers")
 
 SIZES: dict[str, Any] = {"vocab_size": 4097, "d_model": 32, "heads": 2, "layers": 2, "d_ff": 64}
-TRANSLATOR = Work("tiny", ModelConfig(**SIZES), Train(batch_tokens=200, max_length=64), steps=2, sentence=8)
+TRANSLATOR = Work("tiny", ModelConfig(**SIZES), TrainSection(batch_tokens=200, max_length=64), steps=2, sentence=8)
 WRITER = Work(
     "tiny",
     preset("gpt2-small", **SIZES | {"vocab_size": 4096}, max_length=16, dropout=0.0),
-    Train(batch_tokens=64, max_length=16, optimizer="adamw", weight_decay=0.1, clip=1.0, label_smoothing=0.0),
+    TrainSection(batch_tokens=64, max_length=16, optimizer="adamw", weight_decay=0.1, clip=1.0, label_smoothing=0.0),
     steps=2,
 )
 NANOGPT = '''
@@ -125,7 +125,7 @@ def test_padding_changes_no_loss_of_a_peer() -> None:
 
 
 def test_packed_batches_are_full_and_of_one_shape() -> None:
-    work = replace(TRANSLATOR, train=Train(batch_tokens=512, max_length=64), steps=3)
+    work = replace(TRANSLATOR, train=TrainSection(batch_tokens=512, max_length=64), steps=3)
     packed = bench_train._pairs(work, packed=True)
     assert len(packed) == 3
     assert {batch.tokens.shape for batch in packed} == {(8, 64)}
@@ -177,7 +177,7 @@ def test_every_peer_is_compiled_where_regard_is(monkeypatch: pytest.MonkeyPatch)
         return Engine(name, 1, [], lambda batch: batch.tokens)
 
     monkeypatch.setattr(bench_train, "_peer", peer)
-    place = Place(torch.device("cpu"), torch.bfloat16, compiled=True)
+    place = DeviceSettings(torch.device("cpu"), torch.bfloat16, compiled=True)
     monkeypatch.setattr(bench_train, "find_place", lambda _train: place)
     monkeypatch.setattr(bench_train, "_ours", lambda *_: Engine("Regard", 1, [], lambda batch: batch.tokens))
     monkeypatch.setattr(Batch, "pinned_for", lambda self, _device: self)

@@ -19,8 +19,8 @@ from regard.course.own_attention import ASSIGNMENT, OwnAttention, install_attent
 from regard.model.attention import MultiHeadAttention
 from regard.model.transformer import EncoderDecoder, Network, build
 from regard.petit import corpus_files as files
-from regard.training.loop import train
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
+from regard.training.train import train_recipe
 
 REFERENCE = ASSIGNMENTS_FOLDER / ASSIGNMENT / "reference.py"
 SOLUTIONS = [REFERENCE, *sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))]
@@ -154,14 +154,14 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
     recipe = Recipe(
         name="own",
-        data=Data(petit=60, task="translation"),
+        data=DataSection(petit=60, task="translation"),
         tokenizer=TokenizerSection(vocab_size=320),
         model=SIZES,
-        train=Train(**QUICK),
+        train=TrainSection(**QUICK),
     )
     student = student_of(REFERENCE.read_text())
-    train(recipe, small / "theirs")
-    train(recipe, small / "own", fit=lambda network: install_attention(student, network))
+    train_recipe(recipe, small / "theirs")
+    train_recipe(recipe, small / "own", change_network=lambda network: install_attention(student, network))
     own, theirs = read_losses(small / "own"), read_losses(small / "theirs")
     assert own.keys() == theirs.keys()
     assert {("training", 5), ("training", 20), ("validation", 10), ("validation", 20)} <= own.keys()

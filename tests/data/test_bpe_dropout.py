@@ -21,8 +21,8 @@ from regard.data.tokenized_corpus import Prepared, prepare
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.petit.corpus_files import write_petit
-from regard.training.preparation import make_task
 from regard.training.recipe_files import read_recipe
+from regard.training.training_setup import prepare_training
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +129,10 @@ def test_a_variant_that_is_too_long_gives_way_to_the_text_itself(text: tuple[Pre
 def test_recipes_ask_for_it(tmp_path: Path) -> None:
     sizes = ["data.petit=200", "train.batch_tokens=400", "tokenizer.vocab_size=600", "model.layers=1"]
     plain, dropped = (
-        make_task(read_recipe("petit-fr-en", [*sizes, f"tokenizer.dropout={rate}"]), tmp_path, packed=False)
+        prepare_training(read_recipe("petit-fr-en", [*sizes, f"tokenizer.dropout={rate}"]), tmp_path, packed=False)
         for rate in (0.0, 0.1)
     )
-    assert plain.count == dropped.count
+    assert plain.example_count == dropped.example_count
     assert plain.tokenizer.digest == dropped.tokenizer.digest
     assert plain.digest != dropped.digest
     tried = [[batch.targets for batch in task.validation.epoch(0)] for task in (plain, dropped) if task.validation]

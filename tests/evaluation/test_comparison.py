@@ -37,8 +37,8 @@ from regard.petit import pairs
 from regard.plots.comparison_tables import _apart_markdown, comparison_markdown, metric_grid, show_comparison
 from regard.plots.comparison_tables import tests_told as told_of_tests
 from regard.training.events import Ended, Started, Stepped
-from regard.training.metrics_log import METRICS, Log
-from regard.training.run_facts import seed_apart, training_facts
+from regard.training.metrics_log import METRICS, MetricsLog
+from regard.training.training_summary import recipe_without_seed, training_summary
 from tests.evaluation.test_evaluate import command, refused, shown, write
 
 PETIT = list(pairs(60, seed=5))
@@ -327,17 +327,17 @@ def test_a_label_is_no_other_systems_name() -> None:
 
 def test_a_recipe_without_its_seed() -> None:
     about = {"recipe": {"name": "a", "train": {"seed": 1, "steps": 2}}}
-    assert seed_apart(about) == ({"name": "a", "train": {"steps": 2}}, 1)
+    assert recipe_without_seed(about) == ({"name": "a", "train": {"steps": 2}}, 1)
     assert about["recipe"]["train"] == {"seed": 1, "steps": 2}
     odd: list[dict[str, Any]] = [{}, {"recipe": "a"}, {"recipe": {"train": 3}}, {"recipe": {"train": {"seed": "0"}}}]
-    assert [seed_apart(each) for each in odd] == [None] * len(odd)
+    assert [recipe_without_seed(each) for each in odd] == [None] * len(odd)
 
 
 # What a training took.
 
 
 def log(folder: Path, *events: Any) -> Path:
-    with Log(folder, 0) as writer:
+    with MetricsLog(folder, 0) as writer:
         for event in events:
             writer(event)
     return folder
@@ -351,13 +351,13 @@ ENDED = Ended(100, "steps", 100, 1.0, None, 8_000, 80.0, 1.5e9, 0)
 def test_what_a_training_took(tmp_path: Path) -> None:
     whole = log(tmp_path / "whole", STARTED, STEPPED, ENDED)
     place = STARTED.place
-    assert training_facts(whole, {}) == Training(place, 80.0, 8_000, 1.5e9, None)
+    assert training_summary(whole, {}) == Training(place, 80.0, 8_000, 1.5e9, None)
     tuned = {"recipe": {"model": {"start": "SmolLM2"}}, "origin": "trained further from SmolLM2"}
-    assert training_facts(whole, tuned) == Training(place, 80.0, 8_000, 1.5e9, "SmolLM2")
+    assert training_summary(whole, tuned) == Training(place, 80.0, 8_000, 1.5e9, "SmolLM2")
     killed = log(tmp_path / "killed", STARTED, STEPPED, replace(STARTED, step=50, place="GPU"))
-    assert training_facts(killed, {}) == Training(f"{place}; then GPU", 40.0, 4_000, None, None)
+    assert training_summary(killed, {}) == Training(f"{place}; then GPU", 40.0, 4_000, None, None)
     (killed / METRICS).write_text("of another program\n")
-    assert [training_facts(folder, {}) for folder in (killed, tmp_path, tmp_path / "none")] == [None] * 3
+    assert [training_summary(folder, {}) for folder in (killed, tmp_path, tmp_path / "none")] == [None] * 3
 
 
 # What each got wrong.

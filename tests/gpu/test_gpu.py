@@ -31,16 +31,16 @@ from regard.model.masks import SHORT, Mask, Sentences, dense, packed_mask
 from regard.model.transformer import Network, build
 from regard.petit import corpus_files as files
 from regard.training import loss as loss_module
-from regard.training.cuda_graph_training import WARM, Recorder
+from regard.training.cuda_graph_training import WARMUP_STEPS, StepRecorder
 from regard.training.events import Event as TrainingEvent
 from regard.training.events import Stepped
-from regard.training.loop import train
 from regard.training.loss import loss_sum, losses_and_gradients
 from regard.training.objective import Objective
 from regard.training.optimizer import Optimizer
 from regard.training.parallel import Ranks
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
-from regard.training.step import Stepper
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
+from regard.training.step import StepRunner
+from regard.training.train import train_recipe, update_weights
 from tests.data.test_batches import DATA, END, PAD, SEP
 from tests.model.test_attention import MASKS, make_mask, output_and_gradients
 from tests.model.test_model import PAIRS, SHAPES, ids
@@ -280,8 +280,14 @@ def a_network(dropout: float = 0.0, kind: str = "encoder-decoder") -> Network:
     return build(config).cuda()
 
 
-def a_stepper(network: Network, recorded: bool = True) -> Stepper:
-    stepper = Stepper(Objective(network, 0.1), Optimizer(network, Train(eps=1e-3)), torch.device("cuda"), Ranks())
+def a_stepper(network: Network, recorded: bool = True) -> StepRunner:
+    stepper = StepRunner(
+        update_weights,
+        Objective(network, 0.1),
+        Optimizer(network, TrainSection(eps=1e-3)),
+        torch.device("cuda"),
+        Ranks(),
+    )
     stepper.recorder = stepper.recorder if recorded else None
     return stepper
 
@@ -312,9 +318,9 @@ def test_recorded_steps_are_the_ones_that_are_made_one_by_one(name: str) -> None
             for number, batch in enumerate(batches, start=1)
         ]
         if recorded:
-            assert isinstance(stepper.recorder, Recorder)
+            assert isinstance(stepper.recorder, StepRecorder)
             assert len(stepper.recorder.graphs) == 1
-            assert len(batches) > WARM + 2
+            assert len(batches) > WARMUP_STEPS + 2
         state = {key: x.cpu() for key, x in stepper.optimizer.state().items()}
         results.append((torch.stack(found), [x.detach().cpu() for x in network.parameters()], state))
     (eager, weights, state), (replayed, others, other_state) = results
@@ -336,7 +342,7 @@ def test_recorded_steps_draw_new_masks_each_time() -> None:
         return float(stepper.step([batch], 0.0, float(batch.targets))[0])
 
     losses = [loss(seed) for seed in range(10)]
-    assert isinstance(stepper.recorder, Recorder)
+    assert isinstance(stepper.recorder, StepRecorder)
     assert stepper.recorder.graphs
     assert len(set(losses)) == 10
     assert loss(7) == pytest.approx(losses[7], rel=1e-6)
@@ -424,7 +430,7 @@ def a_large_batch() -> Batch:
     return Batch(tokens, tokens.roll(-1, 1))
 
 
-def bytes_of_a_step(stepper: Stepper, batch: Batch, lr: float) -> tuple[int, Tensor]:
+def bytes_of_a_step(stepper: StepRunner, batch: Batch, lr: float) -> tuple[int, Tensor]:
     """The most memory that a step takes beyond what is held before it, and what the step gives."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -458,7 +464,7 @@ def test_running_out_while_a_step_is_recorded(little_memory: Callable[[int], Non
     batch = a_large_batch()
     network = a_network(kind="decoder")
     stepper = a_stepper(network)
-    needed = max(bytes_of_a_step(stepper, batch, 1e-3)[0] for _ in range(WARM))
+    needed = max(bytes_of_a_step(stepper, batch, 1e-3)[0] for _ in range(WARMUP_STEPS))
     assert stepper.pieces == 1
     little_memory(needed // 2)
     found = [stepper.step([batch], 1e-3, float(batch.targets)).cpu() for _ in range(2)]
@@ -466,7 +472,7 @@ def test_running_out_while_a_step_is_recorded(little_memory: Callable[[int], Non
     assert stepper.recorder is None
     assert all(each.isfinite().all() and each[2] == 0 for each in found)
     steps = {float(x) for name, x in stepper.optimizer.state().items() if name.startswith("step.")}
-    assert steps == {WARM + 2}
+    assert steps == {WARMUP_STEPS + 2}
 
 
 # Threads
@@ -560,10 +566,10 @@ def test_a_run_learns(precision: str, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     recipe = Recipe(
         name="small",
-        data=Data(petit=300),
+        data=DataSection(petit=300),
         tokenizer=TokenizerSection(vocab_size=320),
         model={"d_model": 64, "heads": 4, "layers": 1, "d_ff": 128, "dropout": 0.1, "norm": "pre"},
-        train=Train(
+        train=TrainSection(
             steps=80,
             batch_tokens=1_024,
             max_length=128,
@@ -579,7 +585,7 @@ def test_a_run_learns(precision: str, tmp_path: Path, monkeypatch: pytest.Monkey
         ),
     )
     events: list[TrainingEvent] = []
-    outcome = train(recipe, tmp_path / "run", watchers=[events.append])
+    outcome = train_recipe(recipe, tmp_path / "run", watchers=[events.append])
     first, *_, last = (event.loss for event in events if isinstance(event, Stepped))
     assert last < first - 0.7
     assert outcome.ended.skipped < 10

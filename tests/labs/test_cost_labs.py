@@ -16,7 +16,7 @@ from regard.model.attention import attention, fast_attention
 from regard.model.cache import KeyValues
 from regard.model.transformer import Decoder, build
 from regard.threads import one_thread
-from regard.training.flops import Work, forward_flops
+from regard.training.flops import TokenCounts, forward_flops
 from tests.support.lab_runs import failing, render, run_lab_with
 
 FLOAT_BYTES = 4
@@ -136,7 +136,7 @@ class TestComplexity:
         config = preset("tiny", vocab_size=33)
         assert parts[:3] == pytest.approx([4 * config.d_model * config.layers] * 3)
         n, m = 13, 21
-        work = Work(n, n * n, decoded=m, decoder_pairs=m * m, cross_pairs=n * m, outputs=m)
+        work = TokenCounts(n, n * n, decoded=m, decoder_pairs=m * m, cross_pairs=n * m, outputs=m)
         assert sum(c * x for c, x in zip(parts, (n * n, m * m, n * m, n, m), strict=True)) == pytest.approx(
             forward_flops(config, work)
         )
@@ -211,8 +211,8 @@ class TestKvCache:
         config = preset("tiny", kind="decoder", vocab_size=33, d_model=32, layers=3, heads=2)
         for length, cached, recomputed, *_ in tokens.rows:
             n = int(length)
-            assert int(cached.replace(",", "")) == forward_flops(config, Work(1, n, outputs=1))
-            assert int(recomputed.replace(",", "")) == forward_flops(config, Work(n, n * n, outputs=1))
+            assert int(cached.replace(",", "")) == forward_flops(config, TokenCounts(1, n, outputs=1))
+            assert int(recomputed.replace(",", "")) == forward_flops(config, TokenCounts(n, n * n, outputs=1))
         one_row = 2 * 3 * 2 * 16 * 64 * FLOAT_BYTES
         wanted = [
             one_row,

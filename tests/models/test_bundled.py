@@ -31,9 +31,9 @@ from regard.petit import Pair, find, pairs
 from regard.storage.model_folder import check_manifest
 from regard.storage.weights import read_header
 from regard.training.events import Ended, Started
-from regard.training.metrics_log import Log
+from regard.training.metrics_log import MetricsLog
 from regard.training.recipe_files import as_toml, read_recipe
-from regard.training.run_facts import training_facts
+from regard.training.training_summary import training_summary
 from tests.decoding.test_text_model import TEXTS, random_model
 
 FILES = {
@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.about["scores"] = {"set": "validation", "step": 7, "loss": 1.23456, "BLEU": 40.25}
     model.save(home / "run")
     (home / "run/recipe.toml").write_text(as_toml(recipe))
-    with Log(home / "run", 0) as log:
+    with MetricsLog(home / "run", 0) as log:
         log(Started(0, 7, "small", "translation", "run", "CPU, 1 thread, float32", 1, 20_000, 0, {}))
         log(Ended(7, "steps", 7, 1.2, 40.2, 12_345, 4_000.0, 1e9, 0))
     (home / "petit").mkdir()
@@ -395,8 +395,8 @@ def test_a_damaged_log_does_not_hinder(folder: Path, tmp_path: Path) -> None:
     trained = json.loads((tmp_path / "out/config.json").read_text())["about"]["trained"]
     place = "CPU, 1 thread, float32"
     assert trained == {"steps": 7, "tokens": 12_345, "seconds": 4_000.0, "place": place, "flops": 1e9}
-    assert training_facts(tmp_path / "out", {"trained": trained}) == Training(place, 4_000.0, 12_345, 1e9)
-    assert training_facts(tmp_path / "run", {}) == Training(place, 4_000.0, 12_345, 1e9)
+    assert training_summary(tmp_path / "out", {"trained": trained}) == Training(place, 4_000.0, 12_345, 1e9)
+    assert training_summary(tmp_path / "run", {}) == Training(place, 4_000.0, 12_345, 1e9)
 
 
 def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> None:

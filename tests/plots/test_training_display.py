@@ -26,7 +26,7 @@ from regard.plots.figures import curves_figure, curves_png
 from regard.plots.run_report import write_report
 from regard.plots.training_display import Display, SoFar, panel, sparkline
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
-from regard.training.metrics_log import Log
+from regard.training.metrics_log import MetricsLog
 
 STARTED = Started(
     0, 1000, "petit [b]fr[/b]", "translation", "runs/fr en", "NVIDIA H200, bfloat16", 12_345_678, 100, 2, {"empty": 3}
@@ -376,7 +376,7 @@ def test_a_picture_of_losses_that_are_not_finite() -> None:
 
 
 def write_run(folder: Path, events: list[Event]) -> None:
-    with Log(folder, 0) as log:
+    with MetricsLog(folder, 0) as log:
         for event in events:
             log(event)
     (folder / "recipe.toml").write_text(
@@ -449,7 +449,7 @@ def test_the_report_of_devices_side_by_side(tmp_path: Path) -> None:
 
 def test_the_report_of_a_run_that_has_not_ended_on_a_cpu(tmp_path: Path) -> None:
     started = replace(STARTED, place="CPU, 2 threads", task="language", left_out=0, problems={})
-    with Log(tmp_path, 0) as log:
+    with MetricsLog(tmp_path, 0) as log:
         log(started)
         log(stepped(50))
     text = write_report(tmp_path).read_text()
@@ -457,7 +457,7 @@ def test_the_report_of_a_run_that_has_not_ended_on_a_cpu(tmp_path: Path) -> None
     assert "What it cost" not in text
     assert "The best validation" not in text
     assert "m.generate(" in text
-    with Log(tmp_path, 0) as log:
+    with MetricsLog(tmp_path, 0) as log:
         log(started)
         log(replace(ENDED, step=0, reason="interrupted", best_step=None))
     assert "paper's way" not in write_report(tmp_path).read_text()

@@ -21,7 +21,7 @@ from regard.data import corpus as corpora
 from regard.data.corpus import Corpus, CorpusError, Problems, read_lines, require_files
 from regard.errors import WriteError, describe_os_error
 from regard.petit import corpus_files as petit_files
-from regard.training import loop
+from regard.training import train as train_module
 from regard.training import validation as validate
 from tests.training.test_survival import COMMON, RECIPES
 
@@ -112,7 +112,7 @@ def test_training_onto_a_full_disk_and_again_when_there_is_room(
 ) -> None:
     """Other tests fill a disk while a run goes on (tests/training/test_survival.py); here it is full from the start."""
     monkeypatch.setattr(petit_files, "HELD_OUT", 8)
-    monkeypatch.setattr(loop, "final_scores", lambda *_: [])
+    monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
     monkeypatch.setattr(validate, "SAMPLES", 0)
     monkeypatch.setenv("REGARD_CACHE", str(disk / "cache"))
     assert call(monkeypatch, "data", "petit", "--pairs", 60, "--out", tmp_path / "text") == 0

@@ -23,12 +23,12 @@ import torch
 import regard
 from regard.atomic_files import digest
 from regard.petit.corpus_files import write_petit
-from regard.training import loop
-from regard.training.checkpoints import newest_checkpoint, publish
+from regard.training.checkpoints import newest_checkpoint, publish_model
 from regard.training.events import Stepped, Validated
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe import Recipe
 from regard.training.recipe_files import read_recipe
+from regard.training.train import train_recipe
 
 with suppress(ImportError):  # before processes part: each would import it anew
     import torch.utils.tensorboard
@@ -180,7 +180,7 @@ def storm(recipe: Recipe, run: Path, kills: int, in_save: int, draw: random.Rand
     begun = time.monotonic()
     while (done := figures.kills.total()) < kills or figures.kills["inside a save"] < in_save:
         before = newest_step(run)
-        pid = fork(lambda: loop.train(recipe, run, resume=True), log)
+        pid = fork(lambda: train_recipe(recipe, run, resume=True), log)
         if not watch(pid, run, draw, in_save=draw.random() < 0.6, longest=1.5):
             _, status = os.waitpid(pid, 0)
             raise SystemExit(f"the run was over after {done} kills (status {status}): {log.read_text()[-2000:]}")
@@ -199,7 +199,7 @@ def storm(recipe: Recipe, run: Path, kills: int, in_save: int, draw: random.Rand
 
 def finish(recipe: Recipe, run: Path, log: Path) -> None:
     """Train to the end, without harm."""
-    pid = fork(lambda: loop.train(recipe, run, resume=True), log)
+    pid = fork(lambda: train_recipe(recipe, run, resume=True), log)
     _, status = os.waitpid(pid, 0)
     if status:
         raise SystemExit(f"the run did not come to its end: {log.read_text()[-2000:]}")
@@ -211,7 +211,7 @@ def storm_of_publishing(run: Path, kills: int, draw: random.Random, figures: Fig
 
     def work() -> None:
         while True:
-            publish(run, best)
+            publish_model(run, best)
 
     for _ in range(kills):
         pid = fork(work, run.with_suffix(".log"))
@@ -224,7 +224,7 @@ def storm_of_publishing(run: Path, kills: int, draw: random.Random, figures: Fig
             figures.loads += 1
         except ValueError as error:
             figures.faults.append(str(error))
-    publish(run, best)
+    publish_model(run, best)
 
 
 def flips(content: bytes, draw: random.Random) -> bytes:

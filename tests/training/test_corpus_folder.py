@@ -12,10 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.corpus import Corpus, Problems
-from regard.training.corpus_folder import FORMATS, LISTED, PARTS, VALIDATION, Found, find, languages_of
-from regard.training.preparation import make_task
-from regard.training.recipe import Data, Recipe, located, spelled_out
+from regard.training.corpus_folder import (
+    FORMAT_SUFFIXES,
+    MAX_LISTED_NAMES,
+    TRAIN_PARTS_FOLDER,
+    VALIDATION_STEMS,
+    CorpusFolder,
+    find_corpus_files,
+    training_languages,
+)
+from regard.training.recipe import DataSection, Recipe, with_file_paths, with_named_files
 from regard.training.recipe_files import as_toml, read_recipe
+from regard.training.training_setup import prepare_training
 from tests.cli.test_cli import regard
 
 # What mtdata 0.5.1 wrote from text that was put into its cache: `get -l fra-eng`, with and without --merge, --compress,
@@ -64,7 +72,7 @@ BRAZILIAN = """
     train.meta.jsonl.gz
     train.por_BR
 """
-PART = f"{PARTS}/Statmt-europarl-10-fra-eng", f"{PARTS}/Statmt-news_commentary-18.1-eng-fra"
+PART = f"{TRAIN_PARTS_FOLDER}/Statmt-europarl-10-fra-eng", f"{TRAIN_PARTS_FOLDER}/Statmt-news_commentary-18.1-eng-fra"
 
 
 def lay(folder: Path, names: str) -> Path:
@@ -86,52 +94,54 @@ def pair(stem: str, source: str, target: str) -> Corpus:
 
 
 FRENCH = pair("train", "fra", "eng")
+ENGLISH_PARTS = tuple(pair(part, "eng", "fra") for part in PART)
+COMPRESSED_TRAIN = (pair("train", "fra.gz", "eng.gz"),)
 
 
 @pytest.mark.parametrize(
     ("names", "languages", "found"),
     [
-        (MERGED, "fra eng", Found((FRENCH,), pair("dev", "fra", "eng"), (pair("test1", "fra", "eng"),))),
-        (PARTED, "eng fra", Found(tuple(pair(part, "eng", "fra") for part in PART), pair("dev", "eng", "fra"), ())),
-        (COMPRESSED, "fra eng", Found((pair("train", "fra.gz", "eng.gz"),), None, (pair("test1", "fra", "eng"),))),
-        (BRAZILIAN, "por_BR eng", Found((pair("train", "por_BR", "eng"),), pair("dev", "por", "eng"), ())),
-        (BRAZILIAN, "eng por", Found((pair("train", "eng", "por_BR"),), pair("dev", "eng", "por"), ())),
-        ("train.fr\ntrain.en\ntrain.de\ntest.fr", "fr en", Found((pair("train", "fr", "en"),), None, ())),
+        (MERGED, "fra eng", CorpusFolder((FRENCH,), pair("dev", "fra", "eng"), (pair("test1", "fra", "eng"),))),
+        (PARTED, "eng fra", CorpusFolder(ENGLISH_PARTS, pair("dev", "eng", "fra"), ())),
+        (COMPRESSED, "fra eng", CorpusFolder(COMPRESSED_TRAIN, None, (pair("test1", "fra", "eng"),))),
+        (BRAZILIAN, "por_BR eng", CorpusFolder((pair("train", "por_BR", "eng"),), pair("dev", "por", "eng"), ())),
+        (BRAZILIAN, "eng por", CorpusFolder((pair("train", "eng", "por_BR"),), pair("dev", "eng", "por"), ())),
+        ("train.fr\ntrain.en\ntrain.de\ntest.fr", "fr en", CorpusFolder((pair("train", "fr", "en"),), None, ())),
     ],
 )  # fmt: skip
-def test_what_is_found(names: str, languages: str, found: Found, tmp_path: Path) -> None:
-    assert find(lay(tmp_path, names), languages.split()) == found
+def test_what_is_found(names: str, languages: str, found: CorpusFolder, tmp_path: Path) -> None:
+    assert find_corpus_files(lay(tmp_path, names), languages.split()) == found
 
 
 def test_parts_of_one_language_and_its_regions(tmp_path: Path) -> None:
     apart = "\n".join(line for line in BRAZILIAN.splitlines() if not re.match(r" +train\.", line))
-    found = find(lay(tmp_path, apart), ["por_BR", "eng"])
+    found = find_corpus_files(lay(tmp_path, apart), ["por_BR", "eng"])
     assert [corpus.files[0] for corpus in found.train] == [
-        f"{PARTS}/OPUS-gnome-v1-eng-por_BR.por_BR",
-        f"{PARTS}/OPUS-tatoeba-v20230412-eng-por.por",
+        f"{TRAIN_PARTS_FOLDER}/OPUS-gnome-v1-eng-por_BR.por_BR",
+        f"{TRAIN_PARTS_FOLDER}/OPUS-tatoeba-v20230412-eng-por.por",
     ]
 
 
 def test_tests_that_are_not_whole_are_passed_over(tmp_path: Path) -> None:
     lay(tmp_path, "train.fr\ntrain.en\ntest.fr\ntest1.fr\ntest1.en\ntest2.fr\ntest2.en\ntest2.en.gz")
-    assert find(tmp_path, ["fr", "en"]).tests == (pair("test1", "fr", "en"),)
+    assert find_corpus_files(tmp_path, ["fr", "en"]).tests == (pair("test1", "fr", "en"),)
 
 
 def test_the_named_region_goes_before_another(tmp_path: Path) -> None:
     lay(tmp_path, "train.en\ntrain.pt\ntrain.pt_BR\ndev.en\ndev.pt_PT")
-    assert find(tmp_path, ["pt", "en"]).train == (pair("train", "pt", "en"),)
-    assert find(tmp_path, ["pt_BR", "en"]).train == (pair("train", "pt_BR", "en"),)
+    assert find_corpus_files(tmp_path, ["pt", "en"]).train == (pair("train", "pt", "en"),)
+    assert find_corpus_files(tmp_path, ["pt_BR", "en"]).train == (pair("train", "pt_BR", "en"),)
     with pytest.raises(ValueError, match=r"has train\.pt and train\.pt_BR: which is meant\? Keep one"):
-        find(tmp_path, ["pt_AO", "en"])
+        find_corpus_files(tmp_path, ["pt_AO", "en"])
 
 
-CODE = st.from_regex(r"[a-z]{2,3}", fullmatch=True).filter(lambda code: code not in FORMATS)
+CODE = st.from_regex(r"[a-z]{2,3}", fullmatch=True).filter(lambda code: code not in FORMAT_SUFFIXES)
 NOISE = st.from_regex(r"(notes|trains|device|train\.meta|\.hidden)\.[a-z]{2,5}", fullmatch=True)
 
 
 @given(
     st.lists(CODE, min_size=2, max_size=4, unique=True),
-    st.sampled_from([None, *VALIDATION]),
+    st.sampled_from([None, *VALIDATION_STEMS]),
     st.sampled_from(["", ".gz", ".xz"]),
     st.lists(NOISE, max_size=4),
     st.randoms(use_true_random=False),
@@ -145,8 +155,8 @@ def test_two_languages_out_of_several_whatever_else_there_is(
     with TemporaryDirectory() as folder:
         for name in names:
             (Path(folder) / name).touch()
-        found = find(Path(folder), codes[:2])
-        assert languages_of(Path(folder)) == sorted(codes)
+        found = find_corpus_files(Path(folder), codes[:2])
+        assert training_languages(Path(folder)) == sorted(codes)
     ends = [f"{code}{suffix}" for code in codes[:2]]
     assert found.train == (pair("train", *ends),)
     assert found.validation == (pair(validation, *ends) if validation else None)
@@ -167,47 +177,47 @@ def test_two_languages_out_of_several_whatever_else_there_is(
 )  # fmt: skip
 def test_what_cannot_be_meant(names: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        find(lay(tmp_path, names), ["fr", "en"])
+        find_corpus_files(lay(tmp_path, names), ["fr", "en"])
     assert str(tmp_path) in str(caught.value)
 
 
 def test_folders_are_no_files(tmp_path: Path) -> None:
     lay(tmp_path, "train.fr/x\ntrain.en/x\ntrain-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr/x")
-    assert find(tmp_path, ["fr", "en"]).train == (pair(f"{PARTS}/a", "fr", "en"),)
+    assert find_corpus_files(tmp_path, ["fr", "en"]).train == (pair(f"{TRAIN_PARTS_FOLDER}/a", "fr", "en"),)
 
 
 def test_one_file_is_not_both_sides(tmp_path: Path) -> None:
     lay(tmp_path, "train.en")
     with pytest.raises(ValueError, match=r"train\.en would be both sides, en_GB and en_US"):
-        find(tmp_path, ["en_GB", "en_US"])
+        find_corpus_files(tmp_path, ["en_GB", "en_US"])
     with pytest.raises(ValueError, match="languages en and en"):
-        find(tmp_path, ["en", "en"])
+        find_corpus_files(tmp_path, ["en", "en"])
 
 
 def test_a_long_list_is_cut(tmp_path: Path) -> None:
-    lay(tmp_path, "\n".join(f"{i:02}.txt" for i in range(LISTED + 5)))
+    lay(tmp_path, "\n".join(f"{i:02}.txt" for i in range(MAX_LISTED_NAMES + 5)))
     with pytest.raises(ValueError, match=r"in it is 00\.txt, .*11\.txt, and 5 more$"):
-        find(tmp_path, ["fr", "en"])
+        find_corpus_files(tmp_path, ["fr", "en"])
 
 
 def test_no_folder(tmp_path: Path) -> None:
     lay(tmp_path, "train.fr")
     with pytest.raises(ValueError, match=r"nowhere: there is no such folder; --set data\.folder=FOLDER"):
-        find(tmp_path / "nowhere", ["fr", "en"])
+        find_corpus_files(tmp_path / "nowhere", ["fr", "en"])
     with pytest.raises(ValueError, match=r"train\.fr: is a file: name the folder"):
-        find(tmp_path / "train.fr", ["fr", "en"])
+        find_corpus_files(tmp_path / "train.fr", ["fr", "en"])
 
 
 # In a recipe
 
 
 def test_a_recipe_without_files_has_them_spelled_out(tmp_path: Path) -> None:
-    data = Data(folder=str(lay(tmp_path, MERGED)), languages=("fra", "eng"), held_out=0.1)
-    named = spelled_out(data)
+    data = DataSection(folder=str(lay(tmp_path, MERGED)), languages=("fra", "eng"), held_out=0.1)
+    named = with_named_files(data)
     assert named == replace(data, train=(FRENCH,), validation=pair("dev", "fra", "eng"), held_out=0.0)
-    assert spelled_out(named) == named
-    whole = located(data)
-    assert whole == located(named)
+    assert with_named_files(named) == named
+    whole = with_file_paths(data)
+    assert whole == with_file_paths(named)
     assert whole.validation is not None
     (row,) = whole.validation.rows(Problems())  # through the links
     assert row.fields == ("tests/Statmt-newstest-2013-eng-fra.fra", "tests/Statmt-newstest-2013-eng-fra.eng")
@@ -218,20 +228,20 @@ def test_a_recipe_without_files_has_them_spelled_out(tmp_path: Path) -> None:
 
 def test_what_is_named_is_not_sought(tmp_path: Path) -> None:
     lay(tmp_path, "train.fr\ntrain.en\ndev.fr\ndev.en\nother.fr\nother.en")
-    data = Data(folder=str(tmp_path), languages=("fr", "en"), validation=pair("other", "fr", "en"))
-    assert spelled_out(data).validation == pair("other", "fr", "en")
+    data = DataSection(folder=str(tmp_path), languages=("fr", "en"), validation=pair("other", "fr", "en"))
+    assert with_named_files(data).validation == pair("other", "fr", "en")
     lay(tmp_path, "val.fr\nval.en")  # which would be one too many
-    assert spelled_out(data).validation == pair("other", "fr", "en")
-    named = Data(folder=str(tmp_path), languages=("fr", "en"), train=(pair("other", "fr", "en"),))
-    assert spelled_out(named) == named
-    assert spelled_out(Data(petit=5)) == Data(petit=5)
+    assert with_named_files(data).validation == pair("other", "fr", "en")
+    named = DataSection(folder=str(tmp_path), languages=("fr", "en"), train=(pair("other", "fr", "en"),))
+    assert with_named_files(named) == named
+    assert with_named_files(DataSection(petit=5)) == DataSection(petit=5)
 
 
 def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None:
-    data = Data(folder=str(lay(tmp_path, COMPRESSED)), languages=("fra", "eng"))
+    data = DataSection(folder=str(lay(tmp_path, COMPRESSED)), languages=("fra", "eng"))
     with pytest.raises(ValueError, match=r"no text to validate on, which would be called dev, .*data\.held_out=0\.02"):
-        spelled_out(data)
-    named = spelled_out(replace(data, held_out=0.1))
+        with_named_files(data)
+    named = with_named_files(replace(data, held_out=0.1))
     assert (named.validation, named.held_out) == (None, 0.1)
 
 
@@ -249,21 +259,21 @@ def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None
 )  # fmt: skip
 def test_the_direction_must_be_said(names: str, asked: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=asked):
-        spelled_out(Data(folder=str(lay(tmp_path, names)), held_out=0.1))
+        with_named_files(DataSection(folder=str(lay(tmp_path, names)), held_out=0.1))
 
 
 def test_other_tasks_name_their_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="for the task language name the files"):
-        Data(folder=str(tmp_path), task="language")
+        DataSection(folder=str(tmp_path), task="language")
     with pytest.raises(ValueError, match=r"there is no text: .*or a data.folder that has train\.fr and train\.en"):
-        Data()
+        DataSection()
 
 
 def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
     lay(tmp_path, MERGED)
     (tmp_path / "tests/Statmt-newstest-2013-eng-fra.eng").unlink()
     with pytest.raises(ValueError, match=r"dev\.eng: there is no such file"):
-        located(Data(folder=str(tmp_path), languages=("fra", "eng")))
+        with_file_paths(DataSection(folder=str(tmp_path), languages=("fra", "eng")))
 
 
 @pytest.mark.parametrize("name", ["small-corpus", "medium-corpus", "large-corpus"])
@@ -271,15 +281,15 @@ def test_a_recipe_for_ones_own_text_takes_a_folder(name: str, tmp_path: Path) ->
     changes = [f"data.folder={lay(tmp_path, MERGED)}", 'data.languages=["fra", "eng"]']
     recipe = read_recipe(name, changes)
     assert recipe.data.sought
-    assert spelled_out(recipe.data).train == (FRENCH,)
+    assert with_named_files(recipe.data).train == (FRENCH,)
     assert recipe.data.held_out > 0
 
 
 def test_a_task_is_made_of_what_is_found(tmp_path: Path) -> None:
     lay(tmp_path / "mine", PARTED)
     changes = [f"data.folder={tmp_path / 'mine'}", 'data.languages=["eng", "fra"]', "model.d_model=8", "model.layers=1"]
-    task = make_task(read_recipe("small-corpus", changes), tmp_path / "cache", packed=False)
-    assert task.count == 2
+    task = prepare_training(read_recipe("small-corpus", changes), tmp_path / "cache", packed=False)
+    assert task.example_count == 2
     assert len(task.examples) == 1
 
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from regard.model.transformer import build
 from regard.petit import corpus_files as files
-from regard.training import loop
+from regard.training import train as train_module
 from regard.training.events import Event, Stepped
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from tests.model.test_model import SHAPES
 
 GOLDEN = {
@@ -152,17 +152,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_have_the_losses_known(name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "HELD_OUT", 10)
-    monkeypatch.setattr(loop, "final_scores", lambda *_: [])
+    monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
     monkeypatch.setenv("REGARD_CACHE", str(cache))
     model: dict[str, Any] = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0, "norm": "pre"} | RUNS[
         name
     ]
     recipe = Recipe(
         name="golden",
-        data=Data(petit=100, task=model.pop("task")),
+        data=DataSection(petit=100, task=model.pop("task")),
         tokenizer=TokenizerSection(vocab_size=320),
         model=model,
-        train=Train(
+        train=TrainSection(
             steps=20,
             batch_tokens=600,
             max_length=64,
@@ -181,6 +181,6 @@ def test_runs_have_the_losses_known(name: str, cache: Path, tmp_path: Path, monk
         ),
     )
     events: list[Event] = []
-    loop.train(recipe, tmp_path / "run", watchers=[events.append])
+    train_module.train_recipe(recipe, tmp_path / "run", watchers=[events.append])
     losses = [event.loss for event in events if isinstance(event, Stepped)]
     assert losses == pytest.approx(GOLDEN_RUNS[name], rel=1e-4)

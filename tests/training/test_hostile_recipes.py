@@ -19,10 +19,10 @@ from regard import cli
 from regard.config import ModelConfig, Strict, preset
 from regard.decoding.options import Decoding
 from regard.errors import RegardError
-from regard.training import preparation as task
-from regard.training.preparation import check_memory
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training import training_setup as task
+from regard.training.recipe import DataSection, Recipe, TokenizerSection
 from regard.training.recipe_files import MAX_TOML, SECTIONS, read_recipe
+from regard.training.training_setup import check_memory
 from tests.support.oracles import small
 
 
@@ -145,7 +145,7 @@ def test_hostile_recipes_take_little_memory(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (".".join(["data"] * 10_000) + "=1", "a key has more than 16 parts"),
-        ("train.steps=1" + "0" * 5_000, "Train.steps='1000.*… is a str: it must be int"),
+        ("train.steps=1" + "0" * 5_000, "TrainSection.steps='1000.*… is a str: it must be int"),
         ("train.steps=0x" + "f" * 5_000, "steps=a number of more than 4,300 digits is too large"),
         ("data.train=" + "[" * 5_000, "data.train=.* is no corpus"),
         ("data.folder=" + "x" * 200_000, "a change of more than 100,000 characters"),
@@ -254,9 +254,9 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
 
 CONFIGS: dict[type[Strict], dict[str, Any]] = {
     ModelConfig: {"vocab_size": 100, "d_model": 24, "heads": 2},
-    Data: {"petit": 10},
+    DataSection: {"petit": 10},
     TokenizerSection: {},
-    Train: {},
+    TrainSection: {},
     Decoding: {},
 }
 NUMERIC = [
@@ -299,11 +299,11 @@ def test_a_model_beyond_the_memory_is_refused_before_it_is_built(
 ) -> None:
     monkeypatch.setattr(task, "available_memory", lambda: 10_000_000)
     with pytest.raises(ValueError, match=r"parameters takes .* GB of memory to train, and 0.0 GB are available"):
-        check_memory(preset("paper-base"), Train(device="cpu"))
-    check_memory(preset("tiny"), Train(device="cpu"))
+        check_memory(preset("paper-base"), TrainSection(device="cpu"))
+    check_memory(preset("tiny"), TrainSection(device="cpu"))
     recipe = read_recipe(str(written(tmp_path, DATA + '[model]\npreset = "paper-big"\n[train]\ndevice = "cpu"')))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match="GB of memory to train"):
-        task.make_task(recipe, tmp_path / "cache", packed=False)
+        task.prepare_training(recipe, tmp_path / "cache", packed=False)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
     assert not (tmp_path / "cache").exists()

@@ -202,7 +202,7 @@ def test_there_is_always_a_row_at_a_time(v: int, n: int) -> None:
     weight = torch.empty(v, 0)
     rows = rows_at_once(torch.empty(n, 0), weight)
     assert rows >= 1
-    assert rows == 1 or rows * v <= module.ON_CPU
+    assert rows == 1 or rows * v <= module.MAX_CPU_LOGITS
 
 
 # The objective: the network and its loss

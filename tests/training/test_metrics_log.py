@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from regard.atomic_files import write_file
 from regard.formatting import visible
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Validated
-from regard.training.metrics_log import Log, read_metrics
+from regard.training.metrics_log import MetricsLog, read_metrics
 
 STARTED = Started(0, 1000, "fr-en", "translation", "runs/fr-en", "CPU, float32", 1234, 100, 2, {"empty": 3})
 STEPPED = Stepped(50, 0.5, 3.25, 1e-4, 1.5, 4000, 812.5, 4.9, None)
@@ -27,7 +27,7 @@ ALL: list[Event] = [STARTED, STEPPED, VALIDATED, SAVED, NOTED, ENDED]
 
 
 def write(folder: Path, events: list[Event], step: int = 0) -> None:
-    with Log(folder, step) as log:
+    with MetricsLog(folder, step) as log:
         for event in events:
             log(event)
 
@@ -49,7 +49,7 @@ def test_each_event_is_a_line_and_is_read_back(tmp_path: Path) -> None:
 
 
 def test_an_event_is_on_disk_before_the_next(tmp_path: Path) -> None:
-    with Log(tmp_path, 0) as log:
+    with MetricsLog(tmp_path, 0) as log:
         for i, event in enumerate(ALL):
             log(event)
             assert read_metrics(tmp_path) == ALL[: i + 1]

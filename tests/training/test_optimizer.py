@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.training import optimizer as module
 from regard.training.optimizer import Optimizer
-from regard.training.recipe import Train
+from regard.training.recipe import TrainSection
 from tests.support.oracles import gradient
 
 
@@ -32,10 +32,10 @@ def loss_of(network: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 def a_step(optimizer: Optimizer, network: nn.Module, number: int, lr: float = 1e-2) -> tuple[Tensor, Tensor]:
     """As training makes one."""
-    optimizer.set_rate(lr)
+    optimizer.set_learning_rate(lr)
     loss = loss_of(network, a_batch(number))
-    (loss * optimizer.scale).backward()
-    optimizer.collect()
+    (loss * optimizer.loss_scale).backward()
+    optimizer.collect_gradients()
     return optimizer.update(loss.detach())
 
 
@@ -54,7 +54,7 @@ def poison(network: nn.Module, value: float) -> None:
 @pytest.mark.parametrize("clip", [0.0, 0.05, 1e6])
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 def test_it_is_pytorchs_own_used_plainly(kind: Any, clip: float) -> None:
-    train = Train(optimizer=kind, clip=clip, weight_decay=0.3, beta1=0.8, beta2=0.95, eps=1e-7)
+    train = TrainSection(optimizer=kind, clip=clip, weight_decay=0.3, beta1=0.8, beta2=0.95, eps=1e-7)
     network = a_network()
     other = copy.deepcopy(network)
     matrices = [each for each in other.parameters() if each.dim() == 2]
@@ -89,11 +89,11 @@ def test_weight_decay_is_adamws_and_for_matrices_alone() -> None:
     for kind, shrinks in (("adam", False), ("adamw", True)):
         network = a_network()
         before = [each.detach().clone() for each in network.parameters()]
-        optimizer = Optimizer(network, Train(optimizer=kind, weight_decay=0.5))  # type: ignore[arg-type]
-        optimizer.set_rate(0.1)
+        optimizer = Optimizer(network, TrainSection(optimizer=kind, weight_decay=0.5))  # type: ignore[arg-type]
+        optimizer.set_learning_rate(0.1)
         for each in network.parameters():
             each.grad = torch.zeros_like(each)
-        optimizer.collect()
+        optimizer.collect_gradients()
         optimizer.update(torch.zeros(()))
         for now, then in zip(network.parameters(), before, strict=True):
             factor = 0.95 if shrinks and then.dim() == 2 else 1.0
@@ -109,14 +109,14 @@ def test_small_updates_do_not_vanish_in_bfloat16() -> None:
         return network
 
     network = network_of_ones()
-    optimizer = Optimizer(network, Train())
+    optimizer = Optimizer(network, TrainSection())
     plain = network_of_ones()
     adam = torch.optim.Adam(plain.parameters(), lr=1e-4)
     for _ in range(100):
-        optimizer.set_rate(1e-4)
+        optimizer.set_learning_rate(1e-4)
         for each in (network, plain):
             each(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
-        optimizer.collect()
+        optimizer.collect_gradients()
         optimizer.update(torch.zeros(()))
         adam.step()
         adam.zero_grad()
@@ -134,12 +134,12 @@ def test_batches_in_parts_are_one_batch(dtype: torch.dtype) -> None:
     weights = []
     for parts in (1, 4):
         network = a_network(dtype)
-        optimizer = Optimizer(network, Train())
+        optimizer = Optimizer(network, TrainSection())
         for _ in range(3):
-            optimizer.set_rate(0.01)
+            optimizer.set_learning_rate(0.01)
             for rows in torch.arange(12).chunk(parts):
                 (loss_of(network, (x[rows], y[rows])) / parts).backward()
-                optimizer.collect()
+                optimizer.collect_gradients()
             optimizer.update(torch.zeros(()))
         weights.append(list(optimizer.weights))
     tolerance = 1e-6 if dtype == torch.float32 else 3e-3
@@ -150,10 +150,10 @@ def test_batches_in_parts_are_one_batch(dtype: torch.dtype) -> None:
 def test_parts_are_summed_in_float32() -> None:
     """256 and then ones: in bfloat16 the sum would stay where it is."""
     network = nn.Linear(1, 1, bias=False).bfloat16()
-    optimizer = Optimizer(network, Train())
+    optimizer = Optimizer(network, TrainSection())
     for value in (256.0, *[1.0] * 100):
         network.weight.grad = torch.full_like(network.weight, value)
-        optimizer.collect()
+        optimizer.collect_gradients()
         assert network.weight.grad is None
     assert gradient(optimizer.weights[0]).item() == 356
     norm, _ = optimizer.update(torch.zeros(()))
@@ -168,7 +168,7 @@ def test_what_is_not_finite_changes_nothing(dtype: torch.dtype, value: float | N
     runs = []
     for spoilt in (False, True):
         network = a_network(dtype)
-        optimizer = Optimizer(network, Train(clip=clip, optimizer="adamw", weight_decay=0.1))
+        optimizer = Optimizer(network, TrainSection(clip=clip, optimizer="adamw", weight_decay=0.1))
         for number in range(3):
             assert a_step(optimizer, network, number)[1] == 0
         if spoilt:
@@ -177,7 +177,7 @@ def test_what_is_not_finite_changes_nothing(dtype: torch.dtype, value: float | N
             loss.backward()
             if value is not None:
                 poison(network, value)
-            optimizer.collect()
+            optimizer.collect_gradients()
             norm, bad = optimizer.update(loss.detach() if value is not None else torch.tensor(float("nan")))
             assert bad == 1.0
             assert bool(norm.isfinite()) == (value is None)
@@ -193,12 +193,12 @@ def test_what_is_not_finite_changes_nothing(dtype: torch.dtype, value: float | N
 
 def test_a_bad_first_update_leaves_a_fresh_optimizer() -> None:
     network = a_network()
-    optimizer = Optimizer(network, Train())
+    optimizer = Optimizer(network, TrainSection())
     before = [each.detach().clone() for each in network.parameters()]
-    optimizer.set_rate(0.1)
+    optimizer.set_learning_rate(0.1)
     loss_of(network, a_batch(0)).backward()
     poison(network, float("nan"))
-    optimizer.collect()
+    optimizer.collect_gradients()
     assert optimizer.update(torch.zeros(()))[1] == 1.0
     assert all(map(torch.equal, before, network.parameters()))
     assert {float(x) for name, x in optimizer.state().items() if name.startswith("step.")} <= {0.0}
@@ -209,15 +209,15 @@ def test_float16_scales_the_loss_and_takes_it_back() -> None:
     found = []
     for scale in (1.0, 1024.0):
         network = a_network(torch.float16)
-        optimizer = Optimizer(network, Train())
-        assert optimizer.scale == 2**16
-        optimizer.scale.fill_(scale)
+        optimizer = Optimizer(network, TrainSection())
+        assert optimizer.loss_scale == 2**16
+        optimizer.loss_scale.fill_(scale)
         norms = [a_step(optimizer, network, number)[0] for number in range(5)]
         found.append((torch.stack(norms), torch.cat([each.flatten() for each in optimizer.weights])))
     torch.testing.assert_close(found[1][0], found[0][0], rtol=5e-3, atol=0)
     torch.testing.assert_close(found[1][1], found[0][1], rtol=0, atol=2e-3)
     full = a_network()
-    exact = Optimizer(full, Train())
+    exact = Optimizer(full, TrainSection())
     right = torch.stack([a_step(exact, full, number)[0] for number in range(5)])
     torch.testing.assert_close(found[1][0], right, rtol=2e-2, atol=0)
 
@@ -225,12 +225,12 @@ def test_float16_scales_the_loss_and_takes_it_back() -> None:
 def test_float16_gradients_are_clipped_as_they_are_without_scale() -> None:
     """Clipped to a hundredth of itself, by the gradient's own norm and not by that of the scaled one."""
     network = nn.Linear(1, 2, bias=False).half()
-    optimizer = Optimizer(network, Train(clip=0.05, eps=0.05, beta1=0.0, beta2=0.0))
+    optimizer = Optimizer(network, TrainSection(clip=0.05, eps=0.05, beta1=0.0, beta2=0.0))
     before = optimizer.weights[0].clone()
-    optimizer.set_rate(1.0)
+    optimizer.set_learning_rate(1.0)
     network.weight.grad = torch.tensor([[3.0], [4.0]]).half() * 2**10
-    optimizer.scale.fill_(2**10)
-    optimizer.collect()
+    optimizer.loss_scale.fill_(2**10)
+    optimizer.collect_gradients()
     norm, _ = optimizer.update(torch.zeros(()))
     assert norm == 5
     clipped = torch.tensor([[0.03], [0.04]])  # with both betas 0 Adam's step is g / (|g| + eps)
@@ -240,48 +240,48 @@ def test_float16_gradients_are_clipped_as_they_are_without_scale() -> None:
 def test_the_scale_halves_where_it_overflows_and_grows_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GROWTH_INTERVAL", 3)
     network = a_network(torch.float16)
-    optimizer = Optimizer(network, Train())
-    optimizer.scale.fill_(256.0)
+    optimizer = Optimizer(network, TrainSection())
+    optimizer.loss_scale.fill_(256.0)
     scales = []
     for number, spoilt in enumerate([False, True, True, False, False, True, False, False, False, False]):
         before = [each.clone() for each in optimizer.weights]
-        optimizer.set_rate(1e-3)
+        optimizer.set_learning_rate(1e-3)
         loss = loss_of(network, a_batch(number))
-        (loss * optimizer.scale).backward()
+        (loss * optimizer.loss_scale).backward()
         if spoilt:
             poison(network, float("inf"))
-        optimizer.collect()
+        optimizer.collect_gradients()
         bad = optimizer.update(loss.detach())[1]
         assert bad == float(spoilt)
         assert all(map(torch.equal, before, optimizer.weights)) == spoilt
-        scales.append(float(optimizer.scale))
+        scales.append(float(optimizer.loss_scale))
     assert scales == [256, 128, 64, 64, 64, 32, 32, 32, 64, 64]
 
 
 def test_an_overflow_of_float16_is_found_and_got_over() -> None:
     """Nobody puts an infinity there: 2^16 times the loss has gradients beyond 65,504."""
     network = a_network(torch.float16)
-    optimizer = Optimizer(network, Train())
+    optimizer = Optimizer(network, TrainSection())
     found = []
     for number in range(12):
-        optimizer.set_rate(1e-3)
+        optimizer.set_learning_rate(1e-3)
         loss = 30 * loss_of(network, a_batch(number))
-        (loss * optimizer.scale).backward()
-        optimizer.collect()
+        (loss * optimizer.loss_scale).backward()
+        optimizer.collect_gradients()
         found.append(bool(optimizer.update(loss.detach())[1]))
     assert found[0]
     assert not found[-1]
-    assert optimizer.scale == 2.0 ** (16 - sum(found))
+    assert optimizer.loss_scale == 2.0 ** (16 - sum(found))
     assert all(each.isfinite().all() for each in optimizer.weights)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_what_it_gives_and_takes_again_is_everything(dtype: torch.dtype) -> None:
-    train = Train(optimizer="adamw", weight_decay=0.1, clip=0.5)
+    train = TrainSection(optimizer="adamw", weight_decay=0.1, clip=0.5)
     network = a_network(dtype)
     optimizer = Optimizer(network, train)
     if dtype == torch.float16:
-        optimizer.scale.fill_(64.0)
+        optimizer.loss_scale.fill_(64.0)
     for number in range(4):
         a_step(optimizer, network, number)
     weights = {name: x.detach().clone() for name, x in optimizer.named_weights().items()}
@@ -303,12 +303,12 @@ def test_what_it_gives_and_takes_again_is_everything(dtype: torch.dtype) -> None
 
 def test_weights_without_gradients_stay() -> None:
     network = a_network()
-    optimizer = Optimizer(network, Train())
-    optimizer.set_rate(0.1)
+    optimizer = Optimizer(network, TrainSection())
+    optimizer.set_learning_rate(0.1)
     before = [each.detach().clone() for each in network.parameters()]
     first = next(network.parameters())
     first.grad = torch.ones_like(first)
-    optimizer.collect()
+    optimizer.collect_gradients()
     norm, bad = optimizer.update(torch.zeros(()))
     assert norm.item() == pytest.approx(35**0.5)
     assert bad == 0
@@ -317,19 +317,19 @@ def test_weights_without_gradients_stay() -> None:
 
 
 def test_a_scale_is_not_taken_over_from_another_type() -> None:
-    single = Optimizer(torch.nn.Linear(3, 2), Train())
-    half = Optimizer(torch.nn.Linear(3, 2).half(), Train())
-    assert half.scale == 2.0**16
+    single = Optimizer(torch.nn.Linear(3, 2), TrainSection())
+    half = Optimizer(torch.nn.Linear(3, 2).half(), TrainSection())
+    assert half.loss_scale == 2.0**16
     half.load(single.named_weights(), single.state())
-    assert half.scale == 2.0**16
+    assert half.loss_scale == 2.0**16
     single.load(half.named_weights(), half.state())
-    assert single.scale == 1
+    assert single.loss_scale == 1
 
 
 def test_moments_that_were_only_begun_are_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     network = torch.nn.Linear(3, 2)
-    optimizer = Optimizer(network, Train())
-    optimizer.set_rate(0.1)
+    optimizer = Optimizer(network, TrainSection())
+    optimizer.set_learning_rate(0.1)
     plain, calls = torch.zeros_like, [0]
 
     def scarce(*args: Any, **options: Any) -> Tensor:
@@ -343,7 +343,7 @@ def test_moments_that_were_only_begun_are_begun_again(monkeypatch: pytest.Monkey
     with pytest.raises(torch.OutOfMemoryError):
         optimizer.update(torch.tensor(1.0))
     monkeypatch.undo()
-    optimizer.recover()
+    optimizer.discard_partial_step()
     before = network.weight.detach().clone()
     network(torch.ones(1, 3)).sum().backward()
     optimizer.update(torch.tensor(1.0))

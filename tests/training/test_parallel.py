@@ -23,13 +23,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import regard
-from regard.training import loop
+from regard.training import train as train_module
 from regard.training.events import Ended, Noted, Stepped, Validated
-from regard.training.interrupts import Interrupts
-from regard.training.loop import Run, train
 from regard.training.metrics_log import read_metrics
-from regard.training.parallel import Ranks, ranks, whole
+from regard.training.parallel import Ranks, full_tensor, join_ranks
 from regard.training.recipe_files import read_recipe
+from regard.training.run import TrainingRun
+from regard.training.run_setup import prepare_run
+from regard.training.train import train_recipe, training_loop
 
 RECIPE = """
 [data]
@@ -96,30 +97,30 @@ def work(recipe: str, jobs: list[Job], here: Ranks) -> None:
     for job in jobs:
         if job.goes_on and here.first:
             shutil.copytree(job.goes_on, job.out)
-        with here.first_alone():  # the copy is there
+        with here.first_rank_first():  # the copy is there
             chosen = read_recipe(recipe, job.changes)
-        run = Run(chosen, Path(job.out), job.goes_on is not None, here, Interrupts())
+        run = prepare_run(chosen, Path(job.out), job.goes_on is not None, here)
         if job.poison is not None and here.rank == here.count - 1:
             _poison(run, job.poison)
-        outcome = run.go()
-        weights = {name: whole(weight) for name, weight in run.optimizer.named_weights().items()}
+        outcome = training_loop(run)
+        weights = {name: full_tensor(weight) for name, weight in run.optimizer.named_weights().items()}
         digest = hashlib.sha256(b"".join(weight.detach().numpy().tobytes() for weight in weights.values())).hexdigest()
-        told = {"ended": asdict(outcome.ended), "weights": digest, "waited": run.progress.waited}
+        told = {"ended": asdict(outcome.ended), "weights": digest, "waited": run.progress.validations_since_best}
         Path(f"{job.out}.{here.rank}").write_text(json.dumps(told))
 
 
-def _poison(run: Run, step: int) -> None:
+def _poison(run: TrainingRun, step: int) -> None:
     def poisoned(_module: nn.Module, _inputs: object, loss: Tensor) -> Tensor:
         return loss * float("nan") if run.progress.step == step else loss
 
-    run.stepper.objective.register_forward_hook(poisoned)
+    run.objective.register_forward_hook(poisoned)
 
 
 def errors(folder: Path, here: Ranks) -> None:
     """What each rank meets when one of them, or all, cannot go on."""
     found = []
     for failing in ([], [0], [1], [0, 1]):
-        for context in (here.agreed, here.first_alone):
+        for context in (here.sharing_errors, here.first_rank_first):
             try:
                 with context():
                     if here.rank in failing:
@@ -132,8 +133,8 @@ def errors(folder: Path, here: Ranks) -> None:
 
 def main(folder: Path) -> None:
     """What a process of torchrun's does, or one alone."""
-    loop.final_scores = lambda *_: []  # type: ignore[attr-defined]  # takes longer than the runs
-    with ranks("cpu") as here:
+    train_module.score_best_model = lambda *_: []  # type: ignore[attr-defined]  # takes longer than the runs
+    with join_ranks("cpu") as here:
         name = "jobs.json" if here.count > 1 else "jobs-alone.json"
         jobs = [Job(**each) for each in json.loads((folder / name).read_text())]
         work(str(folder / "tiny.toml"), jobs, here)
@@ -192,7 +193,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def no_final_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take longer than the runs."""
-    monkeypatch.setattr(loop, "final_scores", lambda *_: [])
+    monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +302,7 @@ def test_a_run_goes_on_in_another_way(runs: Path, before: str, after: str) -> No
     out = runs / f"{before}-then-{after}"
     if after == "one":
         shutil.copytree(runs / f"begun-{before}", out)
-        train(read_recipe(str(runs / "tiny.toml")), out, resume=True)
+        train_recipe(read_recipe(str(runs / "tiny.toml")), out, resume=True)
     notes = [event.text for event in read_metrics(out) if isinstance(event, Noted)]
     assert any(f"behind step {STEPS}" in note for note in notes), notes
     assert losses(out) == pytest.approx(losses(runs / "ragged-one"), abs=1e-5)
@@ -423,7 +424,7 @@ def test_a_signal_saves_and_leaves_no_process(runs: Path, number: signal.Signals
     assert "Interrupted at step" in said
     step = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
     changes = [f"train.steps={step + 3}", "train.validate_every=100000"]
-    train(read_recipe(str(runs / "tiny.toml"), changes), out, resume=True)
+    train_recipe(read_recipe(str(runs / "tiny.toml"), changes), out, resume=True)
     assert [event.step for event in read_metrics(out) if isinstance(event, Stepped)] == [*range(1, step + 4)]
     undisturbed = losses(runs / "ragged-one")
     assert losses(out)[: len(undisturbed)] == pytest.approx(undisturbed[: step + 3], abs=1e-5)

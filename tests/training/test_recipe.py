@@ -14,7 +14,7 @@ from regard.data.corpus import Corpus
 from regard.decoding.options import Decoding
 from regard.training import recipe as module
 from regard.training import recipe_files as recipes
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train, located
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection, with_file_paths
 from regard.training.recipe_files import as_toml, bundled_recipes, read_recipe
 from tests.support.oracles import documented_fields
 
@@ -51,7 +51,7 @@ def test_a_file_is_what_it_says(tmp_path: Path) -> None:
     )
     assert read_recipe(path) == Recipe(  # lr = 1 is a number like 1.0
         name="mine",
-        data=Data(
+        data=DataSection(
             languages=("fr", "en"),
             folder="there",
             train=(Corpus(("a.fr", "a.en")), Corpus(("b.tsv",), columns=(2, 1))),
@@ -59,7 +59,7 @@ def test_a_file_is_what_it_says(tmp_path: Path) -> None:
         ),
         tokenizer=TokenizerSection(vocab_size=500),
         model={"preset": "tiny", "dropout": 0.25},
-        train=Train(lr=1.0, packed=True),
+        train=TrainSection(lr=1.0, packed=True),
         decode=Decoding(beam=4, stop=(".",)),
     )
 
@@ -123,8 +123,8 @@ def test_languages_are_told_as_people_write_them(told: str, tmp_path: Path) -> N
         ("train.steps", "write section.key=value"),
         ("steps=3", "write section.key=value"),
         ("train.steps.deeper=3", "there is no 'deeper' to be changed"),
-        ("train.schedule=cosinus", "Train.schedule='cosinus' is not a choice: did you mean 'cosine'"),
-        ("train.steps=1\nseed = 4", "Train.steps=.*is a str"),
+        ("train.schedule=cosinus", "TrainSection.schedule='cosinus' is not a choice: did you mean 'cosine'"),
+        ("train.steps=1\nseed = 4", "TrainSection.steps=.*is a str"),
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
@@ -147,8 +147,8 @@ def test_changes_that_cannot_be(change: str, message: str, tmp_path: Path) -> No
         ('[data]\ntrain = { files = "a.fr" }', "data.train.files='a.fr' is a str: it must be a list of str"),
         ('[data]\ntrain = { files = ["a"], column = [1] }', "data.train has no key 'column': did you mean 'columns'"),
         ('[data]\ntrain = { files = ["a"], columns = ["1"] }', "data.train.columns=.*must be a list of int"),
-        ('[data]\npetit = 1\nlanguages = "fr"', "Data.languages='fr' is a str: it must be a list of str"),
-        ("[data]\npetit = true", "Data.petit=True is a bool"),
+        ('[data]\npetit = 1\nlanguages = "fr"', "DataSection.languages='fr' is a str: it must be a list of str"),
+        ("[data]\npetit = true", "DataSection.petit=True is a bool"),
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
@@ -192,7 +192,7 @@ TWO, ONE = Corpus(("a", "b")), Corpus(("a",))
 )
 def test_data_that_cannot_be(data: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Data(**data)
+        DataSection(**data)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_data_that_cannot_be(data: dict[str, Any], message: str) -> None:
 )
 def test_models_that_cannot_be(task: Any, model: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Recipe(name="x", data=Data(petit=5, task=task), model=model)
+        Recipe(name="x", data=DataSection(petit=5, task=task), model=model)
 
 
 @pytest.mark.parametrize(
@@ -229,22 +229,22 @@ def test_models_that_cannot_be(task: Any, model: dict[str, Any], message: str) -
 )
 def test_training_that_cannot_be(task: Any, model: Any, train: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Recipe(name="x", data=Data(petit=5, task=task), model=model, train=Train(**train))
+        Recipe(name="x", data=DataSection(petit=5, task=task), model=model, train=TrainSection(**train))
 
 
 def test_files_lie_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.fr", "a.en"):
         (tmp_path / name).write_text("x\n")
     outside = tmp_path / "a.en"
-    data = Data(train=(Corpus(("a.fr", str(outside))),), folder=str(tmp_path))
-    assert located(data).train == (Corpus((str(tmp_path / "a.fr"), str(outside))),)
+    data = DataSection(train=(Corpus(("a.fr", str(outside))),), folder=str(tmp_path))
+    assert with_file_paths(data).train == (Corpus((str(tmp_path / "a.fr"), str(outside))),)
     monkeypatch.chdir(tmp_path.parent)
-    assert located(replace(data, folder=tmp_path.name)).train[0].files[0] == f"{tmp_path.name}/a.fr"
+    assert with_file_paths(replace(data, folder=tmp_path.name)).train[0].files[0] == f"{tmp_path.name}/a.fr"
     with pytest.raises(ValueError, match=r"elsewhere/a\.fr: there is no such file; --set data.folder=FOLDER says"):
-        located(replace(data, folder="elsewhere"))
+        with_file_paths(replace(data, folder="elsewhere"))
     lacking = replace(data, validation=Corpus(("b.fr", "b.en")))
     with pytest.raises(ValueError, match=r"b\.fr \(and 1 more\): there is no such file"):
-        located(lacking)
+        with_file_paths(lacking)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -299,10 +299,10 @@ SECTIONS = {
 def test_a_written_recipe_reads_back_as_it_was(name: str, told: dict[str, Any]) -> None:
     recipe = Recipe(
         name=name,
-        data=Data(**{key: corpora(value) for key, value in told["data"].items()}),
+        data=DataSection(**{key: corpora(value) for key, value in told["data"].items()}),
         tokenizer=TokenizerSection(**told["tokenizer"]),
         model=told["model"],
-        train=Train(**told["train"]),
+        train=TrainSection(**told["train"]),
         decode=Decoding(**told["decode"]),
     )
     table = tomllib.loads(as_toml(recipe))
@@ -414,7 +414,7 @@ def test_the_change_that_gpt2_small_advises() -> None:
     assert data.train == (Corpus(("a.txt",)), Corpus(("b.txt.gz",)))
 
 
-@pytest.mark.parametrize("section", ["Data", "TokenizerSection", "Train"])
+@pytest.mark.parametrize("section", ["DataSection", "TokenizerSection", "TrainSection"])
 def test_every_field_is_documented_where_it_is_declared(section: str) -> None:
     documented = documented_fields(module, section)
     assert documented == {field.name for field in fields(getattr(module, section))}

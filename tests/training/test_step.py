@@ -15,15 +15,16 @@ from regard.data import batches as lay
 from regard.data.batches import IGNORE, Batch, Batches
 from regard.model.transformer import Network, build
 from regard.training import prefetch as feed_module
-from regard.training.device import find_place
-from regard.training.nonfinite import diagnose
+from regard.training.device import choose_device
+from regard.training.divergence import diagnose
 from regard.training.objective import Objective
 from regard.training.optimizer import Optimizer
 from regard.training.parallel import Ranks
-from regard.training.prefetch import Fed, Feed
-from regard.training.recipe import Train
-from regard.training.step import Stepper
-from regard.training.step_metrics import Meter
+from regard.training.prefetch import BatchPrefetcher, PrefetchedBatch
+from regard.training.recipe import TrainSection
+from regard.training.step import StepRunner
+from regard.training.step_metrics import StepMeter
+from regard.training.train import update_weights
 from tests.data.test_batches import DATA, END, PAD, TASKS
 from tests.data.test_batches import same as same_batch
 from tests.support.oracles import small
@@ -73,8 +74,10 @@ class _NoRoom(torch.autograd.Function):
         raise torch.OutOfMemoryError("too much on the way back")
 
 
-def stepper_of(network: Network, objective: nn.Module | None = None, **settings: Any) -> Stepper:
-    return Stepper(objective or Objective(network, 0.1), Optimizer(network, Train(**settings)), CPU, Ranks())
+def stepper_of(network: Network, objective: nn.Module | None = None, **settings: Any) -> StepRunner:
+    return StepRunner(
+        update_weights, objective or Objective(network, 0.1), Optimizer(network, TrainSection(**settings)), CPU, Ranks()
+    )
 
 
 def targets_of(batches: list[Batch]) -> float:
@@ -189,7 +192,7 @@ def test_a_batch_without_targets_is_a_step_of_nothing() -> None:
 # Batches in the background
 
 
-def take(feed: Feed, count: int) -> list[Fed]:
+def take(feed: BatchPrefetcher, count: int) -> list[PrefetchedBatch]:
     batches = iter(feed)
     return [next(batches) for _ in range(count)]
 
@@ -201,22 +204,22 @@ def test_batches_come_in_order_over_epochs(name: str) -> None:
         (batch, epoch, index) for epoch in range(3) for index, batch in enumerate(TASKS[name]().epoch(epoch), start=1)
     ]
     assert len(wanted) > 3 * 3
-    with Feed(batches, 0, 0, CPU) as feed:
+    with BatchPrefetcher(batches, 0, 0, CPU) as feed:
         found = take(feed, len(wanted))
-    assert [(fed.epoch, fed.index) for fed in found] == [(epoch, index) for _, epoch, index in wanted]
+    assert [(fed.epoch, fed.next_batch) for fed in found] == [(epoch, index) for _, epoch, index in wanted]
     assert all(same_batch(fed.batch, batch) for fed, (batch, _, _) in zip(found, wanted, strict=True))
 
 
 def test_from_any_place_on_they_are_the_same() -> None:
     """Each place that was told is one to go on from: the first, within an epoch, and the end of one."""
-    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+    with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
         whole = take(feed, 2 * len(list(TASKS["translation"]().epoch(0))) + 2)
     length = len(list(TASKS["translation"]().epoch(0)))
     for cut in (1, length // 2, length - 1, length, length + 1):
         place = whole[cut - 1]
-        with Feed(TASKS["translation"](), place.epoch, place.index, CPU) as feed:
+        with BatchPrefetcher(TASKS["translation"](), place.epoch, place.next_batch, CPU) as feed:
             rest = take(feed, len(whole) - cut)
-        assert [(fed.epoch, fed.index) for fed in rest] == [(fed.epoch, fed.index) for fed in whole[cut:]]
+        assert [(fed.epoch, fed.next_batch) for fed in rest] == [(fed.epoch, fed.next_batch) for fed in whole[cut:]]
         assert all(same_batch(one.batch, two.batch) for one, two in zip(rest, whole[cut:], strict=True))
 
 
@@ -226,7 +229,7 @@ def test_a_cpu_run_pins_no_memory_on_a_machine_with_a_gpu(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(Tensor, "pin_memory", refuse)
-    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+    with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
         take(feed, 2)
 
 
@@ -248,9 +251,9 @@ def ended(thread: threading.Thread) -> bool:
 
 
 def test_what_goes_wrong_there_is_told_here() -> None:
-    with Feed(failing(after=2), 0, 0, CPU) as feed:
+    with BatchPrefetcher(failing(after=2), 0, 0, CPU) as feed:
         batches = iter(feed)
-        assert [next(batches).index for _ in range(2)] == [1, 2]
+        assert [next(batches).next_batch for _ in range(2)] == [1, 2]
         with pytest.raises(OSError, match="the disk has gone"):
             next(batches)
     assert ended(feed.thread)
@@ -258,7 +261,7 @@ def test_what_goes_wrong_there_is_told_here() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1])
 def test_the_thread_ends_while_batches_wait(taken: int) -> None:
-    with Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+    with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
         take(feed, taken)
         until = time.monotonic() + 5
         while not feed.queue.full() and time.monotonic() < until:
@@ -270,7 +273,7 @@ def test_the_thread_ends_while_batches_wait(taken: int) -> None:
 
 
 def test_the_thread_ends_when_its_user_fails() -> None:
-    with pytest.raises(KeyboardInterrupt), Feed(TASKS["translation"](), 0, 0, CPU) as feed:
+    with pytest.raises(KeyboardInterrupt), BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
         raise KeyboardInterrupt
     assert ended(feed.thread)
 
@@ -278,7 +281,7 @@ def test_the_thread_ends_when_its_user_fails() -> None:
 def test_an_error_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is full when making a batch fails, and nobody takes from it any more."""
     monkeypatch.setattr(feed_module, "AHEAD", 1)
-    with Feed(failing(after=1), 0, 0, CPU) as feed:
+    with BatchPrefetcher(failing(after=1), 0, 0, CPU) as feed:
         time.sleep(0.2)
     assert ended(feed.thread)
 
@@ -292,12 +295,12 @@ def test_no_more_batches_wait_than_are_wanted() -> None:
         made += 1
         return good.make(items)
 
-    with Feed(Batches(good.plan, make), 0, 0, CPU) as feed:
+    with BatchPrefetcher(Batches(good.plan, make), 0, 0, CPU) as feed:
         time.sleep(0.4)
-        assert made == feed_module.AHEAD + 1  # and one in its hands
+        assert made == feed_module.QUEUE_LENGTH + 1  # and one in its hands
         take(feed, 2)
         time.sleep(0.4)
-        assert made == feed_module.AHEAD + 3
+        assert made == feed_module.QUEUE_LENGTH + 3
 
 
 # What steps gave
@@ -316,41 +319,41 @@ def a_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 def test_the_meter_means_over_targets_and_leaves_bad_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = a_clock(monkeypatch)
-    meter = Meter(CPU)
+    meter = StepMeter(CPU)
     passes(2.0)
     meter.add(1, torch.tensor([30.0, 1.0, 0.0]), 10.0, 500.0)
     meter.add(2, torch.tensor([float("nan"), 5.0, 1.0]), 4.0, 500.0)
     meter.add(3, torch.tensor([10.0, 2.0, 0.0]), 30.0, 1_000.0)
     assert meter.full
-    assert meter.look() == [(1, False), (2, True), (3, False)]
-    assert meter.look() == []
+    assert meter.read() == [(1, False), (2, True), (3, False)]
+    assert meter.read() == []
     meter.pause()
     passes(100.0)  # validation
-    meter.go()
+    meter.resume()
     passes(2.0)
-    seen = meter.reading()
+    seen = meter.summarize()
     assert [seen.loss, seen.gradient] == pytest.approx([40 / 40, 2.0])
     assert seen.tokens_per_second == pytest.approx(44 / 4)
     assert seen.flops_per_second == pytest.approx(500)
     assert meter.seconds == pytest.approx(4)
     passes(1.0)
     meter.add(4, torch.tensor([8.0, 3.0, 0.0]), 4.0, 10.0)
-    meter.look()
-    seen = meter.reading()
+    meter.read()
+    seen = meter.summarize()
     assert [seen.loss, seen.gradient, seen.tokens_per_second] == pytest.approx([2.0, 3.0, 4.0])
     assert meter.seconds == pytest.approx(5)
 
 
 def test_the_meter_of_bad_steps_alone_has_no_loss() -> None:
-    meter = Meter(CPU)
+    meter = StepMeter(CPU)
     assert not meter.full
     meter.add(1, torch.tensor([float("inf"), float("inf"), 1.0]), 10.0, 1.0)
-    meter.look()
-    assert np.isnan(meter.reading().loss)
+    meter.read()
+    assert np.isnan(meter.summarize().loss)
 
 
 def test_a_gpu_is_not_looked_at_after_each_step() -> None:
-    meter = Meter(torch.device("cuda"))
+    meter = StepMeter(torch.device("cuda"))
     for step in range(1, 10):
         meter.add(step, torch.tensor([1.0, 1.0, 0.0]), 1.0, 1.0)
         assert not meter.full
@@ -410,23 +413,23 @@ def test_the_output_layer_and_a_sound_network_are_told_apart() -> None:
 
 def test_the_place_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    found = find_place(Train())
+    found = choose_device(TrainSection())
     assert (found.device, found.dtype, found.compiled) == (CPU, torch.float32, False)
     assert str(found) == f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}, float32"
-    asked = find_place(Train(precision="bfloat16", compile=True, device="cpu"))
+    asked = choose_device(TrainSection(precision="bfloat16", compile=True, device="cpu"))
     assert (asked.dtype, asked.compiled) == (torch.bfloat16, True)
     assert str(asked).endswith("bfloat16, compiled")
     with pytest.raises(ValueError, match="there is no GPU here"):
-        find_place(Train(device="cuda"))
+        choose_device(TrainSection(device="cuda"))
     with pytest.raises(ValueError, match="did you mean 'cuda'"):
-        find_place(Train(device="cuda0"))
+        choose_device(TrainSection(device="cuda0"))
 
 
 @pytest.mark.parametrize(("well", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_a_gpu_chooses_its_type(well: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: well)  # noqa: ARG005
-    found = find_place(Train(), local_rank=1)
+    found = choose_device(TrainSection(), local_rank=1)
     assert (found.device, found.dtype, found.compiled) == (torch.device("cuda", 1), dtype, True)
-    assert find_place(Train(precision="float32", compile=False)).dtype == torch.float32
-    assert find_place(Train(device="cpu")).dtype == torch.float32
+    assert choose_device(TrainSection(precision="float32", compile=False)).dtype == torch.float32
+    assert choose_device(TrainSection(device="cpu")).dtype == torch.float32

@@ -24,16 +24,18 @@ from regard.decoding.text_model import Model
 from regard.petit import corpus_files as files
 from regard.storage import model_folder as store
 from regard.training import checkpoints as checkpoint
-from regard.training import loop
+from regard.training import train as train_module
 from regard.training import validation as validate
-from regard.training.checkpoints import check_whole, held, newest_checkpoint, publish
+from regard.training.checkpoints import check_intact, newest_checkpoint, publish_model
 from regard.training.events import Event, Noted, Stepped, Validated
-from regard.training.interrupts import Interrupts, interrupts
-from regard.training.loop import train
+from regard.training.interrupts import Interrupts, catch_signals
 from regard.training.metrics_log import read_metrics
+from regard.training.progress import Progress
 from regard.training.recipe import Recipe
 from regard.training.recipe_files import read_recipe
+from regard.training.run_folder import lock_run_folder
 from regard.training.schedule import learning_rate
+from regard.training.train import train_recipe
 from tests.support.signals import default_signals, ignoring
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +96,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(files, "HELD_OUT", 8)
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         files.write_petit(60, folder / "text", 0)
-        patch.setattr(loop, "final_scores", lambda *_: [])  # these take longer than the runs
+        patch.setattr(train_module, "score_best_model", lambda *_: [])  # these take longer than the runs
         patch.setattr(validate, "SAMPLES", 0)
         for name, text in RECIPES.items():
             (folder / f"{name}.toml").write_text(text + COMMON)
@@ -108,7 +110,7 @@ def recipe(place: Path, *changes: str, task: str = "translation") -> Recipe:
 @pytest.fixture(scope="module")
 def whole(place: Path) -> Path:
     """A run that nobody disturbed."""
-    train(recipe(place), place / "whole")
+    train_recipe(recipe(place), place / "whole")
     return place / "whole"
 
 
@@ -140,7 +142,7 @@ def stopped_at(steps: set[int]) -> Iterator[None]:
         return usual(step, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "learning_rate", rate)
+        patch.setattr(train_module, "learning_rate", rate)
         yield
 
 
@@ -166,7 +168,7 @@ def state(run: Path) -> dict[str, Any]:
 def notes(place: Path, run: Path, *changes: str) -> list[str]:
     """Go on, and what is said of it."""
     told: list[Event] = []
-    train(recipe(place, *changes), run, resume=True, watchers=[told.append])
+    train_recipe(recipe(place, *changes), run, resume=True, watchers=[told.append])
     return [each.text for each in told if isinstance(each, Noted) and not each.text.startswith("the best model, on")]
 
 
@@ -177,10 +179,10 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(place: Path, tmp_path: 
     settings = recipe(
         place, "train.steps=60", "train.patience=2", f"train.lr={lr}", "train.checkpoint_every=50", task=task
     )
-    quiet = train(settings, tmp_path / "quiet")
+    quiet = train_recipe(settings, tmp_path / "quiet")
     steps = {1, 4, 9, 10, 12, quiet.ended.step - 3}
     with stopped_at(steps):
-        while (stopped := train(settings, tmp_path / "stopped", resume=True)).ended.reason == "interrupted":
+        while (stopped := train_recipe(settings, tmp_path / "stopped", resume=True)).ended.reason == "interrupted":
             assert stopped.signal == signal.SIGTERM
     assert not steps
     assert quiet.ended.reason == stopped.ended.reason == "patience"
@@ -190,25 +192,27 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(place: Path, tmp_path: 
     a["folders"] = b["folders"] = None  # it has the checkpoints of other steps
     assert a == b
     before = b["last"]
-    assert train(settings, tmp_path / "stopped", resume=True).ended.step == quiet.ended.step, "patience was forgotten"
+    assert train_recipe(settings, tmp_path / "stopped", resume=True).ended.step == quiet.ended.step, (
+        "patience was forgotten"
+    )
     assert state(tmp_path / "stopped")["last"] == before
 
 
 def test_words_in_many_ways_and_two_answers_go_on_too(place: Path, tmp_path: Path) -> None:
     """BPE dropout and R-Drop, which costs twice the operations."""
     ways = "tokenizer.dropout=0.2", "train.consistency=2.0"
-    quiet = train(recipe(place, *ways), tmp_path / "quiet").ended
+    quiet = train_recipe(recipe(place, *ways), tmp_path / "quiet").ended
     with stopped_at({3, 7}):
-        while train(recipe(place, *ways), tmp_path / "stopped", resume=True).ended.reason == "interrupted":
+        while train_recipe(recipe(place, *ways), tmp_path / "stopped", resume=True).ended.reason == "interrupted":
             pass
     a, b = state(tmp_path / "quiet"), state(tmp_path / "stopped")
     a["folders"] = b["folders"] = None
     assert a == b
-    once = train(recipe(place, ways[0]), tmp_path / "once").ended
+    once = train_recipe(recipe(place, ways[0]), tmp_path / "once").ended
     assert (quiet.tokens, quiet.flops) == (once.tokens, 2 * once.flops)
     assert losses(tmp_path / "quiet") != losses(tmp_path / "once")
     with pytest.raises(ValueError, match=r"tokenizer\.dropout"):
-        train(recipe(place, "train.consistency=2.0"), tmp_path / "quiet", resume=True)
+        train_recipe(recipe(place, "train.consistency=2.0"), tmp_path / "quiet", resume=True)
 
 
 def flip(folder: Path) -> None:
@@ -267,7 +271,7 @@ def test_work_is_not_lost_silently_where_no_checkpoint_is_whole(place: Path, run
     with pytest.raises(
         ValueError, match=r"none of them is whole: step-00000012 .*step-00000008 .* remove .*checkpoints"
     ):
-        train(recipe(place), run, resume=True)
+        train_recipe(recipe(place), run, resume=True)
     assert sorted((run / "checkpoints").rglob("*")) == before
 
 
@@ -275,7 +279,7 @@ def test_every_byte_of_a_manifest_matters(tmp_path: Path) -> None:
     for name in (*store.FILES, "training.json"):
         (tmp_path / name).write_text(name)
     store.write_manifest(tmp_path)
-    check_whole(tmp_path)
+    check_intact(tmp_path)
     path = tmp_path / "manifest.json"
     content = path.read_bytes()
     flips = [content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :] for i in range(len(content))]
@@ -283,9 +287,9 @@ def test_every_byte_of_a_manifest_matters(tmp_path: Path) -> None:
     for changed in (*flips, *cuts, content + b" ", content.replace(b"  ", b"\t"), content.replace(b"\n", b"\r\n")):
         path.write_bytes(changed)
         with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
-            check_whole(tmp_path)
+            check_intact(tmp_path)
     path.write_bytes(content)
-    check_whole(tmp_path)
+    check_intact(tmp_path)
 
 
 def test_a_damaged_best_model_is_noticed_and_another_found(place: Path, run: Path) -> None:
@@ -321,7 +325,7 @@ def test_two_checkpoints_are_kept_and_the_best_models_they_know(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "KEPT", 2)
-    train(recipe(place), tmp_path / "run")
+    train_recipe(recipe(place), tmp_path / "run")
     names = state(tmp_path / "run")["folders"]
     known = {
         json.loads((tmp_path / "run" / "checkpoints" / step / "training.json").read_text())["best_step"]
@@ -384,9 +388,9 @@ def test_progress_of_another_type_is_named(place: Path, run: Path, change: dict[
 
 
 def test_progress_that_lacks_a_field_has_its_default(tmp_path: Path) -> None:
-    assert loop.Progress.read({"step": 3, "added_later": 1}, tmp_path) == loop.Progress(step=3)
+    assert Progress.from_json({"step": 3, "added_later": 1}, tmp_path) == Progress(step=3)
     with pytest.raises(ValueError, match="step=None"):
-        loop.Progress.read({}, tmp_path)
+        Progress.from_json({}, tmp_path)
 
 
 # Disks
@@ -501,7 +505,7 @@ def test_a_folder_that_is_removed_while_it_is_written(place: Path, tmp_path: Pat
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
     with pytest.raises(ValueError, match=r"run/.* could not be (saved|written)"):
-        train(recipe(place), tmp_path / "run", watchers=[remove])
+        train_recipe(recipe(place), tmp_path / "run", watchers=[remove])
     assert not (tmp_path / "run").exists()
 
 
@@ -509,7 +513,7 @@ def test_a_checkpoint_says_that_its_run_is_gone(place: Path, tmp_path: Path) -> 
     found, _ = newest_checkpoint(place / "whole")
     assert found is not None
     with pytest.raises(ValueError, match="the run's folder is gone"):
-        checkpoint.save_checkpoint(tmp_path / "gone", 1, found.model, found.tensors, found.progress)
+        checkpoint.write_checkpoint(tmp_path / "gone", 1, found.model, found.tensors, found.progress)
 
 
 # Going on
@@ -524,17 +528,17 @@ def test_where_there_is_no_checkpoint_a_run_begins_anew(place: Path, whole: Path
 def test_another_recipe_is_refused_by_name(place: Path, run: Path, change: str) -> None:
     key, _, value = change.partition("=")
     with pytest.raises(ValueError, match=rf"begun with {key}=.* now it is {value}"):
-        train(recipe(place, change), run, resume=True)
+        train_recipe(recipe(place, change), run, resume=True)
 
 
 def test_a_run_is_not_overwritten(place: Path, whole: Path, tmp_path: Path) -> None:
     before = state(whole)
     with pytest.raises(ValueError, match="holds a run already: go on with it by --resume"):
-        train(recipe(place), whole)
+        train_recipe(recipe(place), whole)
     (tmp_path / "notes.txt").write_text("mine")
     for resume in (False, True):
         with pytest.raises(ValueError, match="is no run's folder"):
-            train(recipe(place), tmp_path, resume=resume)
+            train_recipe(recipe(place), tmp_path, resume=resume)
     assert state(whole) == before
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -547,7 +551,7 @@ def test_text_that_has_changed_is_refused(place: Path, run: Path, name: str) -> 
     path.write_text("".join([*lines[1:], lines[0]]))  # the same words, hence the same tokenizer
     try:
         with pytest.raises(ValueError, match="trained on other text"):
-            train(recipe(place), run, resume=True)
+            train_recipe(recipe(place), run, resume=True)
     finally:
         path.write_text(before)
 
@@ -555,24 +559,27 @@ def test_text_that_has_changed_is_refused(place: Path, run: Path, name: str) -> 
 def test_a_run_that_came_to_its_end_goes_on_with_more_steps(place: Path, run: Path, tmp_path: Path) -> None:
     notes(place, run)
     assert notes(place, run, "train.steps=17")[-1].startswith("goes on behind step 14")
-    train(recipe(place, "train.steps=17"), tmp_path / "at once")
+    train_recipe(recipe(place, "train.steps=17"), tmp_path / "at once")
     assert state(run)["last"][:2] == state(tmp_path / "at once")["last"][:2]
 
 
 def test_one_process_at_a_time(place: Path, run: Path, tmp_path: Path) -> None:
     before = sorted((run / "checkpoints").rglob("*"))
-    with held(run), pytest.raises(ValueError, match=rf"is in use: another process \({os.getpid()}\) trains into it"):
-        train(recipe(place), run, resume=True)
+    with (
+        lock_run_folder(run),
+        pytest.raises(ValueError, match=rf"is in use: another process \({os.getpid()}\) trains into it"),
+    ):
+        train_recipe(recipe(place), run, resume=True)
     assert sorted((run / "checkpoints").rglob("*")) == before
-    with held(tmp_path / "new"), pytest.raises(ValueError, match="is in use"):
-        train(recipe(place), tmp_path / "new")
+    with lock_run_folder(tmp_path / "new"), pytest.raises(ValueError, match="is in use"):
+        train_recipe(recipe(place), tmp_path / "new")
     assert not (tmp_path / "new").exists(), "an empty folder is left"
     notes(place, run)
 
 
 def test_a_run_that_does_not_come_about_leaves_no_folder(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no such file"):
-        train(recipe(place, 'data.validation.files=["no.fr", "no.en"]'), tmp_path / "run")
+        train_recipe(recipe(place, 'data.validation.files=["no.fr", "no.en"]'), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -587,7 +594,7 @@ def test_a_run_in_progress_can_be_loaded(place: Path, tmp_path: Path) -> None:
             assert not (out / "config.json").exists()
             seen.append((event.step, event.best, regard.load(out).about["scores"]["step"]))
 
-    train(recipe(place), out, watchers=[look])
+    train_recipe(recipe(place), out, watchers=[look])
     assert [step for step, *_ in seen] == [3, 6, 9, 12, 14]
     assert all(loaded == step for step, best, loaded in seen if best)
     assert regard.load(out).about == Model.from_folder(out).about
@@ -611,7 +618,7 @@ def test_the_newest_whole_model_is_loaded(whole: Path, run: Path) -> None:
 def test_a_run_that_goes_on_has_its_newest_model_and_not_the_last_published(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with stopped_at({4}):
-        assert train(recipe(place), out).ended.reason == "interrupted"
+        assert train_recipe(recipe(place), out).ended.reason == "interrupted"
     assert regard.load(out).about["scores"]["step"] == 3
     seen = []
 
@@ -619,7 +626,7 @@ def test_a_run_that_goes_on_has_its_newest_model_and_not_the_last_published(plac
         if isinstance(event, Validated) and event.best:
             seen.append((event.step, regard.load(out).about["scores"]["step"]))
 
-    train(recipe(place), out, resume=True, watchers=[look])
+    train_recipe(recipe(place), out, resume=True, watchers=[look])
     assert seen
     assert all(step == loaded for step, loaded in seen)
 
@@ -627,7 +634,7 @@ def test_a_run_that_goes_on_has_its_newest_model_and_not_the_last_published(plac
 @pytest.mark.parametrize("at", range(6))
 def test_publishing_may_be_broken_off_anywhere(run: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newest = sorted((run / "checkpoints").glob("best-*"))[-2:]
-    publish(run, older)
+    publish_model(run, older)
     usual, left = shutil.copyfile, iter(range(at + 1))
 
     def copy(source: Path, target: Path) -> None:
@@ -637,10 +644,10 @@ def test_publishing_may_be_broken_off_anywhere(run: Path, at: int, monkeypatch: 
 
     monkeypatch.setattr(shutil, "copyfile", copy)
     with pytest.raises(KeyboardInterrupt):
-        publish(run, newest)
+        publish_model(run, newest)
     monkeypatch.undo()
     assert regard.load(run).about == Model.from_folder(newest).about
-    publish(run, newest)
+    publish_model(run, newest)
     assert Model.from_folder(run).about == Model.from_folder(newest).about
 
 
@@ -648,7 +655,7 @@ def test_a_damaged_model_is_not_published(run: Path) -> None:
     best = max((run / "checkpoints").glob("best-*"))
     cut(best)
     with pytest.raises(ValueError, match=r"model\.safetensors has"):
-        publish(run, best)
+        publish_model(run, best)
 
 
 # Those who watch
@@ -665,7 +672,7 @@ def test_a_watcher_whose_terminal_is_gone_does_not_stop_a_run(
         if event.step == 3:
             raise error
 
-    train(recipe(place), tmp_path / "run", watchers=[fails])
+    train_recipe(recipe(place), tmp_path / "run", watchers=[fails])
     assert told[-1].step == 3
     assert state(tmp_path / "run") == state(whole)
 
@@ -677,7 +684,7 @@ def test_signals_are_noted_and_handlers_come_back() -> None:
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number in usual:
         found = Interrupts()
-        with interrupts(found):
+        with catch_signals(found):
             os.kill(os.getpid(), number)
             assert found.signal == number
             with pytest.raises(KeyboardInterrupt):
@@ -689,7 +696,7 @@ def test_what_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         found = Interrupts()
-        with interrupts(found):
+        with catch_signals(found):
             os.kill(os.getpid(), signal.SIGHUP)
         assert found.signal is None
     finally:

@@ -1,7 +1,7 @@
 """Whole runs, small: they learn, they keep the model they say they keep, and they stop when there is a reason."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -22,17 +22,17 @@ from regard.decoding.text_model import Model
 from regard.evaluation.classification import ClassScores
 from regard.evaluation.metrics import TranslationScores
 from regard.petit import corpus_files as files
-from regard.training import loop as module
-from regard.training import step as step_module
+from regard.training import best_model, run_setup
+from regard.training import train as module
 from regard.training.events import Ended, Event, Noted, Saved, Started, Stepped, Ticked, Validated
 from regard.training.final_scores import final_scores
-from regard.training.loop import Outcome, train
 from regard.training.metrics_log import read_metrics
 from regard.training.objective import Objective
-from regard.training.preparation import Task, cache_folder, make_task
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.training.schedule import learning_rate
-from regard.training.validation import Found, validate, validation_loss
+from regard.training.train import TrainingOutcome, train_recipe, update_weights
+from regard.training.training_setup import TrainingSetup, cache_folder, prepare_training
+from regard.training.validation import ValidationResult, validate, validation_loss
 
 PAIRS, DEV = 300, 40
 E = TypeVar("E", bound=Event)
@@ -69,33 +69,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
-def a_recipe(which: str = "encoder-decoder", data: Data | None = None, **settings: Any) -> Recipe:
+def a_recipe(which: str = "encoder-decoder", data: DataSection | None = None, **settings: Any) -> Recipe:
     model = dict(TASKS[which])
     task = model.pop("task")
     return Recipe(
         name=f"a {which}",
-        data=data or Data(petit=PAIRS, task=task),
+        data=data or DataSection(petit=PAIRS, task=task),
         tokenizer=TokenizerSection(vocab_size=320),
         model=SIZES | model,
-        train=Train(**QUICK | {"lr": RATES.get(which, 5e-3)} | settings),
+        train=TrainSection(**QUICK | {"lr": RATES.get(which, 5e-3)} | settings),
         decode=Decoding(beam=2),
     )
 
 
-def run(recipe: Recipe, out: Path, scored: bool = False) -> tuple[Outcome, list[Event]]:
+def run(recipe: Recipe, out: Path, scored: bool = False) -> tuple[TrainingOutcome, list[Event]]:
     """A run; scores of the finished model take longer than all else, and are left out unless they are asked for."""
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
         if not scored:
-            patch.setattr(module, "final_scores", lambda *_: [])
-        outcome = train(recipe, out, watchers=[events.append])
+            patch.setattr(module, "score_best_model", lambda *_: [])
+        outcome = train_recipe(recipe, out, watchers=[events.append])
     ticks = [event.step for event in events if isinstance(event, Ticked)]
     assert ticks == list(range(1, outcome.ended.step + 1))  # one for each step, and for the eye alone
     return outcome, [event for event in events if not isinstance(event, Ticked)]
 
 
 @lru_cache
-def finished(which: str, folder: Path) -> tuple[Outcome, list[Event], Path]:
+def finished(which: str, folder: Path) -> tuple[TrainingOutcome, list[Event], Path]:
     out = folder / which
     return *run(a_recipe(which), out, scored=TASKS[which]["task"] != "translation"), out
 
@@ -177,7 +177,7 @@ def test_the_model_that_is_left_knows_where_it_comes_from(which: str, folder: Pa
     if last.measure is not None:
         assert about["scores"][last.measure] == last.score
     assert (model.special.separator is None) == (which != "decoder")
-    task = make_task(a_recipe(which), cache_folder(), packed=False)
+    task = prepare_training(a_recipe(which), cache_folder(), packed=False)
     assert task.validation is not None
     assert validation_loss(model, task.validation) == pytest.approx(last.loss, abs=1e-5)
 
@@ -219,7 +219,7 @@ def test_dropout_is_for_training_alone(tmp_path: Path) -> None:
     recipe = replace(recipe, model={**recipe.model, "dropout": 0.5})
     _, events = run(recipe, tmp_path / "run")
     (validated,) = of(Validated, events)
-    task = make_task(recipe, cache_folder(), packed=False)
+    task = prepare_training(recipe, cache_folder(), packed=False)
     assert task.validation is not None
     assert validation_loss(Model.from_folder(tmp_path / "run"), task.validation) == pytest.approx(
         validated.loss, abs=1e-6
@@ -289,7 +289,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
         scored=True,
     )
     (validated,) = of(Validated, events)
-    examples = make_task(a_recipe(), cache_folder(), packed=False).examples
+    examples = prepare_training(a_recipe(), cache_folder(), packed=False).examples
     assert len(examples) == DEV
     sources, wanted = [source for source, _ in examples], [target for _, target in examples]
     m = regard.load(str(tmp_path / "run"))
@@ -306,7 +306,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
     right = sacrebleu.corpus_bleu(m.translate(sources, beam=2), [wanted]).score
     assert scores.bleu.score == pytest.approx(right, abs=1e-6)
     assert scores.sentences == DEV
-    task = make_task(a_recipe(), cache_folder(), packed=False)
+    task = prepare_training(a_recipe(), cache_folder(), packed=False)
     for count in (0, 1, 2, 12):
         found = validate(task, Model.from_folder(tmp_path / "run"), count, Decoding())
         assert len(found.samples) == 3
@@ -320,7 +320,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
 def test_accuracy_is_of_all_examples(sentences: int, folder: Path) -> None:
     """`validation_sentences` is for translations."""
     outcome, events, out = finished("classification", folder)
-    task = make_task(a_recipe("classification"), cache_folder(), packed=False)
+    task = prepare_training(a_recipe("classification"), cache_folder(), packed=False)
     m = regard.load(str(out))
     said = [label for label, _ in m.classify([text for text, _ in task.examples])]
     right = sum(answer == label for answer, (_, label) in zip(said, task.examples, strict=True))
@@ -335,8 +335,8 @@ def test_accuracy_is_of_all_examples(sentences: int, folder: Path) -> None:
 
 
 def test_what_is_better() -> None:
-    def found(loss: float, score: float | None = None) -> Found:
-        return Found(loss, score, None, ())
+    def found(loss: float, score: float | None = None) -> ValidationResult:
+        return ValidationResult(loss, score, None, ())
 
     nan = math.nan
     assert found(nan).better_than(None, "loss")
@@ -356,11 +356,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float], scores: list[
     nothing: list[float | None] = [None] * len(losses)
     script = iter(zip(losses, scores or nothing, strict=True))
 
-    def instead(_task: Task, _stored: Model, _sentences: int, _decode: Decoding) -> Found:
+    def instead(_task: TrainingSetup, _stored: Model, _sentences: int, _decode: Decoding) -> ValidationResult:
         loss, score = next(script)
-        return Found(loss, score, None if score is None else "BLEU", ())
+        return ValidationResult(loss, score, None if score is None else "BLEU", ())
 
-    monkeypatch.setattr(module, "validate", instead)
+    monkeypatch.setattr(best_model, "validate", instead)
 
 
 LOSSES, SCORES = [5.0, 3.0, 4.0, 3.5, 3.2], [1.0, 2.0, 9.0, 8.0, 3.0]
@@ -403,19 +403,19 @@ def test_patience_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_mean_of_the_last_three_is_validated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each single step's weights are read from a run that keeps them, and averaged here."""
-    monkeypatch.setattr("regard.training.checkpoints.KEPT", 100)
+    monkeypatch.setattr("regard.training.checkpoints.CHECKPOINTS_KEPT", 100)
     plain = a_recipe("classification", steps=5, validate_every=1, checkpoint_every=1)
     run(plain, tmp_path / "plain")
     steps = [weights_of(tmp_path / f"plain/checkpoints/step-{step:08d}") for step in range(1, 6)]
     averaged = replace(plain, train=replace(plain.train, average=3))
     outcome, events = run(averaged, tmp_path / "mean")
     assert outcome.ended.best_step == 5  # its loss still falls
-    task = make_task(plain, cache_folder(), packed=False)
+    task = prepare_training(plain, cache_folder(), packed=False)
     assert task.validation is not None
     for number, validated in enumerate(of(Validated, events), start=1):
         held = steps[max(0, number - 3) : number]
         wanted = {name: torch.stack([each[name] for each in held]).mean(0) for name in held[0]}
-        model = task.stored()
+        model = task.model()
         model.network.load_state_dict(wanted)
         assert validation_loss(replace_eval(model), task.validation) == pytest.approx(validated.loss, abs=1e-5)
     kept = weights_of(tmp_path / "mean")
@@ -441,7 +441,7 @@ def a_corpus(folder: Path, count: int = 60) -> Corpus:
 
 
 def test_without_validation_text_the_last_model_is_kept(tmp_path: Path) -> None:
-    data = Data(train=(a_corpus(tmp_path),))
+    data = DataSection(train=(a_corpus(tmp_path),))
     outcome, events = run(a_recipe(data=data, steps=4, validate_every=2, checkpoint_every=4), tmp_path / "run")
     assert outcome.ended.best_step == 4
     assert outcome.scores == []
@@ -451,7 +451,7 @@ def test_without_validation_text_the_last_model_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_share_can_be_held_out(tmp_path: Path) -> None:
-    data = Data(train=(a_corpus(tmp_path),), held_out=0.2)
+    data = DataSection(train=(a_corpus(tmp_path),), held_out=0.2)
     outcome, events = run(a_recipe(data=data, steps=4, validate_every=2), tmp_path / "run", scored=True)
     assert [event.examples for event in of(Started, events)] == [48]
     assert all(math.isfinite(event.loss) for event in of(Validated, events))
@@ -461,8 +461,8 @@ def test_a_share_can_be_held_out(tmp_path: Path) -> None:
 
 
 def test_a_language_model_has_no_final_scores() -> None:
-    task = make_task(a_recipe("language"), cache_folder(), packed=False)
-    assert final_scores(task, task.stored(), Decoding()) == []
+    task = prepare_training(a_recipe("language"), cache_folder(), packed=False)
+    assert final_scores(task, task.model(), Decoding()) == []
 
 
 # When it goes wrong
@@ -480,7 +480,7 @@ class Spoilt(Objective):
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *at: int) -> None:
-    monkeypatch.setattr(module, "Objective", Spoilt)
+    monkeypatch.setattr(run_setup, "Objective", Spoilt)
     monkeypatch.setattr(Spoilt, "at", at)
     monkeypatch.setattr(Spoilt, "calls", 0)
 
@@ -490,7 +490,7 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_told(
 ) -> None:
     spoil(monkeypatch, 3, 4, 7)
     outcome, events = run(a_recipe("classification", steps=10, validate_every=10, log_every=5), tmp_path / "run")
-    assert [event.step for event in of(Noted, events) if "this update was left out" in event.text] == [3, 4, 7]
+    assert [event.step for event in of(Noted, events) if "this update was skipped" in event.text] == [3, 4, 7]
     assert (outcome.ended.reason, outcome.ended.skipped) == ("steps", 3)
     assert all(math.isfinite(event.loss) for event in of(Stepped, events))
     assert all(x.isfinite().all() for x in weights_of(tmp_path / "run").values())
@@ -503,7 +503,9 @@ def test_nine_in_a_row_are_borne_and_ten_are_not(tmp_path: Path, monkeypatch: py
     spoil(monkeypatch, *range(2, 12))
     events: list[Event] = []
     with pytest.raises(ValueError, match="10 updates in a row up to step 11 were not finite"):
-        train(a_recipe("classification", steps=12, validate_every=12), tmp_path / "ten", watchers=[events.append])
+        train_recipe(
+            a_recipe("classification", steps=12, validate_every=12), tmp_path / "ten", watchers=[events.append]
+        )
     last = events[-1]
     assert isinstance(last, Ended)
     assert (last.reason, last.step, last.skipped) == ("diverged", 11, 10)
@@ -514,7 +516,7 @@ def test_a_rate_beyond_all_bounds_is_diagnosed(tmp_path: Path) -> None:
     events: list[Event] = []
     recipe = a_recipe("language", lr=1e30, warmup=0, validate_every=100, steps=100)
     with pytest.raises(ValueError, match=r"10 updates in a row up to step 1[12] were not finite") as caught:
-        train(recipe, tmp_path / "run", watchers=[events.append])
+        train_recipe(recipe, tmp_path / "run", watchers=[events.append])
     assert "the output of decoder" in str(caught.value)
     assert "The learning rate was 1e+30: try a lower train.lr" in str(caught.value)
     last = events[-1]
@@ -522,20 +524,18 @@ def test_a_rate_beyond_all_bounds_is_diagnosed(tmp_path: Path) -> None:
     assert (last.reason, last.skipped) == ("diverged", 10)
 
 
-def test_a_batch_that_was_split_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work: Callable[..., Any] = step_module.Stepper._work
-
-    def tight(self: step_module.Stepper, batches: list[Batch]) -> Tensor:
-        if self.pieces < 4:
+def test_a_batch_that_was_split_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(batches: Sequence[Batch], *arguments: Any) -> Tensor:
+        if len(batches) < 4:
             raise torch.OutOfMemoryError("too much")
-        return work(self, batches)
+        return update_weights(batches, *arguments)
 
-    monkeypatch.setattr(step_module.Stepper, "_work", tight)
+    monkeypatch.setattr(module, "update_weights", out_of_memory)
     recipe = a_recipe("classification", steps=2, validate_every=2, log_every=1)
     _, events = run(recipe, tmp_path / "run")
-    split = "a batch did not fit into memory: from now on in 4 pieces"
+    split = "a batch did not fit into memory: batches are split into 4 pieces from now on"
     assert [event.step for event in of(Noted, events) if event.text == split] == [1]
-    monkeypatch.setattr(step_module.Stepper, "_work", work)
+    monkeypatch.setattr(module, "update_weights", update_weights)
     _, whole = run(recipe, tmp_path / "whole")
     assert [event.loss for event in of(Stepped, events)] == pytest.approx(
         [event.loss for event in of(Stepped, whole)], rel=1e-5
@@ -544,11 +544,11 @@ def test_a_batch_that_was_split_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_run_is_not_written_over(folder: Path, tmp_path: Path) -> None:
     _, _, out = finished("language", folder)
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already holds a run"):
         run(a_recipe("language"), out)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "diary.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is no run's folder"):
+    with pytest.raises(ValueError, match="does not hold a run"):
         run(a_recipe("language"), tmp_path / "other")
     assert (tmp_path / "other" / "diary.txt").read_text() == "mine"
 
@@ -558,9 +558,9 @@ def test_a_run_is_not_written_over(folder: Path, tmp_path: Path) -> None:
 
 def test_a_packed_language_model_is_tried_as_it_learns(tmp_path: Path) -> None:
     """Its texts do not see each other in training; in validation they must not either."""
-    task = make_task(a_recipe("language", packed=True), cache_folder(), packed=True)
+    task = prepare_training(a_recipe("language", packed=True), cache_folder(), packed=True)
     assert task.packed
-    assert task.fixed
+    assert task.fixed_shapes
     assert task.validation is not None
     learned, tried = next(task.batches.epoch(0)), next(task.validation.epoch(0))
     assert learned.lengths is not None
@@ -583,8 +583,8 @@ def test_best_models_do_not_pile_up(tmp_path: Path) -> None:
 
     recipe = a_recipe(steps=30, validate_every=2, checkpoint_every=1_000, validation_sentences=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "final_scores", lambda *_: [])
-        train(recipe, tmp_path / "run", watchers=[look])
+        patch.setattr(module, "score_best_model", lambda *_: [])
+        train_recipe(recipe, tmp_path / "run", watchers=[look])
     assert bests == {1}
 
 
@@ -598,13 +598,13 @@ def test_what_a_checkpoint_held_is_not_kept_open(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_every": 5, "average": 2, "validate_every": 5}
     run(a_recipe(steps=10, **settings), tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "final_scores", lambda *_: [])
-        train(a_recipe(steps=25, **settings), tmp_path / "run", resume=True)
+        patch.setattr(module, "score_best_model", lambda *_: [])
+        train_recipe(a_recipe(steps=25, **settings), tmp_path / "run", resume=True)
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
 def test_what_needs_validation_is_refused_without() -> None:
-    data = Data(train=(Corpus(("a.fr", "a.en")),))
+    data = DataSection(train=(Corpus(("a.fr", "a.en")),))
     for settings in ({"patience": 3}, {"best_by": "score"}):
         with pytest.raises(ValueError, match=f"train.{next(iter(settings))} needs text to validate on"):
             a_recipe(data=data, **settings)

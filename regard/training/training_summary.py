@@ -10,21 +10,21 @@ from regard.training.events import Ended, Started, Stepped
 from regard.training.metrics_log import read_metrics
 
 
-def training_facts(folder: Path, about: Mapping[str, Any]) -> Training | None:
+def training_summary(folder: Path, about: Mapping[str, Any]) -> Training | None:
     """What a model's training took: as the log in its run's folder tells, or the model itself once it was exported.
 
     None of models that others trained. `about` is what the model tells of itself, as in `Model`.
     """
-    found = logged(folder) or trained_of(about)
+    found = logged_training(folder) or trained_of(about)
     if found is None:
         return None
     return Training(found.place, found.seconds, found.tokens, found.flops, _start(about))
 
 
-def logged(folder: Path) -> Trained | None:
+def logged_training(folder: Path) -> Trained | None:
     """What the training in a run's folder took; None where no log tells.
 
-    Of a run that was killed it is what was logged last, and lines that cannot be read are left out.
+    Of a run that was killed it is what was logged_training last, and lines that cannot be read are left out.
     """
     events = read_metrics(folder, strict=False) if folder.is_dir() else []
     started = [event for event in events if isinstance(event, Started)]
@@ -41,10 +41,10 @@ def logged(folder: Path) -> Trained | None:
     )
 
 
-def seed_apart(about: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
+def recipe_without_seed(about: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
     """A model's recipe without its seed, and the seed: runs with one recipe are runs of one system. None without one.
 
-    >>> seed_apart({"recipe": {"name": "a", "train": {"steps": 9, "seed": 3}}})
+    >>> recipe_without_seed({"recipe": {"name": "a", "train": {"steps": 9, "seed": 3}}})
     ({'name': 'a', 'train': {'steps': 9}}, 3)
     """
     recipe = about.get("recipe")

@@ -26,10 +26,10 @@ from regard.petit import Pair, pairs
 from regard.petit import corpus_files as files
 from regard.training import training_text as texts
 from regard.training.objective import Objective
-from regard.training.preparation import Task, cache_folder, make_task
-from regard.training.recipe import Data, Recipe, TokenizerSection, Train
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.training.recipe_files import read_recipe
-from regard.training.training_text import PLAIN
+from regard.training.training_setup import TrainingSetup, cache_folder, prepare_training
+from regard.training.training_text import NO_PHENOMENON
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
 STORIES = REAL / "weights" / "stories260K"
@@ -62,16 +62,16 @@ def petit_pairs(split: str = "train") -> list[Pair]:
 
 
 def a_recipe(
-    data: Data | None = None, train: dict[str, Any] | None = None, task: str = "translation", **model: Any
+    data: DataSection | None = None, train: dict[str, Any] | None = None, task: str = "translation", **model: Any
 ) -> Recipe:
     """Small, and of Petit unless there is other data."""
     fresh: dict[str, Any] = {} if "start" in model else {"preset": "tiny", "layers": 1, "d_model": 32}
     return Recipe(
         name="small",
-        data=data or Data(petit=PAIRS, task=task),  # type: ignore[arg-type]
+        data=data or DataSection(petit=PAIRS, task=task),  # type: ignore[arg-type]
         tokenizer=TokenizerSection(vocab_size=320),
         model=fresh | model,
-        train=Train(**{"batch_tokens": 1_000, "max_length": 200} | (train or {})),
+        train=TrainSection(**{"batch_tokens": 1_000, "max_length": 200} | (train or {})),
     )
 
 
@@ -107,9 +107,9 @@ def sentences(batch: Batch) -> list[tuple[list[int], list[int], list[int]]]:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("which", MODELS)
 def test_a_batch_goes_through_the_network(which: str, packed: bool, cache: Path) -> None:
-    task = make_task(petit(which), cache, packed)
+    task = prepare_training(petit(which), cache, packed)
     assert task.validation is not None
-    assert (task.count, task.left_out, task.kind) == (PAIRS, 0, MODELS[which]["task"])
+    assert (task.example_count, task.left_out, task.kind) == (PAIRS, 0, MODELS[which]["task"])
     objective = Objective(task.network)
     for batches in (task.batches, task.validation):
         batch = next(batches.epoch(0))
@@ -125,7 +125,7 @@ def test_a_batch_goes_through_the_network(which: str, packed: bool, cache: Path)
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_translator_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
-    task = make_task(petit("encoder-decoder"), cache, packed)
+    task = prepare_training(petit("encoder-decoder"), cache, packed)
     tokenizer, special = task.tokenizer, task.special
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
@@ -139,7 +139,7 @@ def test_a_translator_learns_what_it_is_asked(packed: bool, cache: Path) -> None
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
-    task = make_task(petit("decoder"), cache, packed)
+    task = prepare_training(petit("decoder"), cache, packed)
     tokenizer, special = task.tokenizer, task.special
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
@@ -149,7 +149,7 @@ def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
     epoch = an_epoch(task.batches)
     assert Counter(tuple(map(tuple, each)) for batch in epoch for each in sentences(batch)) == wanted
     assert all(batch.prefix is not None for batch in epoch)
-    assert all(batch.prefix is None for batch in an_epoch(make_task(plain_decoder(), cache, packed).batches))
+    assert all(batch.prefix is None for batch in an_epoch(prepare_training(plain_decoder(), cache, packed).batches))
 
 
 def plain_decoder() -> Recipe:
@@ -157,7 +157,7 @@ def plain_decoder() -> Recipe:
 
 
 def test_a_language_model_learns_french_sentences_apart(cache: Path) -> None:
-    task = make_task(petit("language"), cache, packed=True)
+    task = prepare_training(petit("language"), cache, packed=True)
     found = Counter(
         (tuple(tokens), tuple(labels)) for batch in an_epoch(task.batches) for tokens, labels, _ in sentences(batch)
     )
@@ -172,7 +172,7 @@ def test_a_language_model_learns_french_sentences_apart(cache: Path) -> None:
 
 
 def test_without_packing_they_are_one_stream(cache: Path) -> None:
-    task = make_task(petit("language"), cache, packed=False)
+    task = prepare_training(petit("language"), cache, packed=False)
     assert task.validation is not None
     assert all(batch.lengths is None for batch in an_epoch(task.batches))
     rows = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
@@ -182,12 +182,16 @@ def test_without_packing_they_are_one_stream(cache: Path) -> None:
 
 
 def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
-    task = make_task(petit("classification"), cache, packed=True)
+    task = prepare_training(petit("classification"), cache, packed=True)
     known = petit_pairs()
     counts = Counter(tag for pair in known for tag in pair.tags)
 
     def rarest(tags: tuple[str, ...]) -> str:
-        return sorted((tag for tag in tags if counts[tag]), key=lambda tag: (counts[tag], tag))[0] if tags else PLAIN
+        return (
+            sorted((tag for tag in tags if counts[tag]), key=lambda tag: (counts[tag], tag))[0]
+            if tags
+            else NO_PHENOMENON
+        )
 
     wanted = Counter((tuple(task.tokenizer.encode_with_template(pair.french)), rarest(pair.tags)) for pair in known)
     names = task.about["classes"]
@@ -211,9 +215,9 @@ def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
 
 def test_what_is_known_of_a_run(cache: Path) -> None:
     recipe = petit("encoder-decoder")
-    task = make_task(recipe, cache, packed=False)
+    task = prepare_training(recipe, cache, packed=False)
     longest = max(len(task.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs())
-    assert task.about["longest"] == longest == task.stored().max_source_tokens
+    assert task.about["longest"] == longest == task.model().max_source_tokens
     assert task.about["data"] == {"petit": PAIRS, "seed": 0, "train": PAIRS, "validation": DEV}
     assert task.about["languages"] == ["fr", "en"]
     assert task.about["recipe"]["data"]["petit"] == PAIRS
@@ -223,8 +227,8 @@ def test_what_is_known_of_a_run(cache: Path) -> None:
 
 @pytest.mark.parametrize("which", MODELS)
 def test_the_model_can_be_stored_and_asked(which: str, cache: Path, tmp_path: Path) -> None:
-    task = make_task(petit(which), cache, packed=False)
-    replace_network(task.stored()).save(tmp_path / "model")
+    task = prepare_training(petit(which), cache, packed=False)
+    replace_network(task.model()).save(tmp_path / "model")
     model = regard.load(tmp_path / "model")
     assert model.about["name"] == "small"
     if which == "classification":
@@ -242,9 +246,9 @@ def replace_network(stored: Model) -> Model:
 
 def test_the_seed_decides_and_nothing_else(cache: Path) -> None:
     torch.manual_seed(5)
-    one = make_task(petit("decoder"), cache, packed=False)
+    one = prepare_training(petit("decoder"), cache, packed=False)
     torch.rand(3)
-    two, other = (make_task(petit("decoder", train={"seed": seed}), cache, packed=False) for seed in (0, 1))
+    two, other = (prepare_training(petit("decoder", train={"seed": seed}), cache, packed=False) for seed in (0, 1))
     assert all(map(torch.equal, one.network.state_dict().values(), two.network.state_dict().values()))
     assert torch.equal(next(one.batches.epoch(0)).tokens, next(two.batches.epoch(0)).tokens)
     weight = "embedding.tokens.weight"
@@ -253,8 +257,8 @@ def test_the_seed_decides_and_nothing_else(cache: Path) -> None:
 
 
 def test_ranks_share_every_batch(cache: Path) -> None:
-    whole = make_task(petit("encoder-decoder"), cache, packed=False)
-    shares = [make_task(petit("encoder-decoder"), cache, False, rank, 2) for rank in range(2)]
+    whole = prepare_training(petit("encoder-decoder"), cache, packed=False)
+    shares = [prepare_training(petit("encoder-decoder"), cache, False, rank, 2) for rank in range(2)]
     for name in ("batches", "validation"):
         alone, first, second = (an_epoch(getattr(task, name)) for task in (whole, *shares))
         assert len(first) == len(second) == len(alone)
@@ -296,14 +300,14 @@ def test_nothing_held_out_is_learned_from(which: str, packed: bool, tmp_path: Pa
         sides.append(lines(tmp_path, "b", ["one", "two"] * 30))
     elif which != "language":
         sides.append(lines(tmp_path, "b", [text.upper() for text in first + last]))
-    data = Data(train=(Corpus(tuple(sides)),), held_out=0.25, task=MODELS[which]["task"])
-    task = make_task(a_recipe(data, **{"train": {"max_length": 40}} | MODELS[which]), tmp_path / "cache", packed)
+    data = DataSection(train=(Corpus(tuple(sides)),), held_out=0.25, task=MODELS[which]["task"])
+    task = prepare_training(a_recipe(data, **{"train": {"max_length": 40}} | MODELS[which]), tmp_path / "cache", packed)
     learned, tried = said(task.batches, task.tokenizer), said(task.validation, task.tokenizer)
     assert HELD not in learned
     assert "text" in learned
     assert HELD in tried
     assert "text" not in tried
-    assert task.count == 45
+    assert task.example_count == 45
     assert task.about["data"]["validation"] == {"held_out": 0.25, "examples": 15}
     if which == "language":
         assert all(prompt.startswith(HELD) for prompt, _ in task.examples)
@@ -315,12 +319,12 @@ def test_one_long_text_is_cut_by_tokens(tmp_path: Path) -> None:
     text = "".join("abcdefgh"[n % 8] for n in range(899)) + "\n" + HELD * 60 + "\n" + HELD * 38 + "\n"
     file = tmp_path / "book.txt"
     file.write_text(text)
-    data = Data(train=(Corpus((str(file),)),), held_out=0.1, task="language", documents="file")
+    data = DataSection(train=(Corpus((str(file),)),), held_out=0.1, task="language", documents="file")
     recipe = replace(
         a_recipe(data, **{"train": {"max_length": 20}} | MODELS["language"]),
         tokenizer=TokenizerSection(kind="characters", vocab_size=320),
     )
-    task = make_task(recipe, tmp_path / "cache", packed=True)
+    task = prepare_training(recipe, tmp_path / "cache", packed=True)
     assert task.validation is not None
     assert HELD not in said(task.batches, task.tokenizer, epochs=60)  # blocks are cut elsewhere each time
     batches = an_epoch(task.validation)
@@ -332,7 +336,7 @@ def test_one_long_text_is_cut_by_tokens(tmp_path: Path) -> None:
 def test_too_little_to_hold_out(tmp_path: Path) -> None:
     corpus = Corpus((lines(tmp_path, "a", ["one"]), lines(tmp_path, "b", ["two"])))
     with pytest.raises(ValueError, match=r"held_out=0\.5 of 1 examples leaves nothing on one side"):
-        make_task(a_recipe(Data(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
+        prepare_training(a_recipe(DataSection(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -341,10 +345,10 @@ def test_validation_has_every_example_once(kind: str, packed: bool, tmp_path: Pa
     """Those too long to be learned from too; what is learned from is counted, and so is what is not."""
     short, long = [f"n {n}" for n in range(30)], ["very " * 40 + "long", "even " * 60 + "longer"]
     corpus = Corpus((lines(tmp_path, "a", short + long), lines(tmp_path, "b", [*short, "x", "y"])))
-    data = Data(train=(corpus,), validation=corpus)
-    task = make_task(a_recipe(data, {"max_length": 30}, kind=kind), tmp_path / "cache", packed)
+    data = DataSection(train=(corpus,), validation=corpus)
+    task = prepare_training(a_recipe(data, {"max_length": 30}, kind=kind), tmp_path / "cache", packed)
     assert task.validation is not None
-    assert (task.count, task.left_out, task.validation.left_out) == (30, 2, 0)
+    assert (task.example_count, task.left_out, task.validation.left_out) == (30, 2, 0)
     assert task.about["longest"] == max(len(task.tokenizer.encode_with_template(text)) for text in short)
     assert sum(len(sentences(batch)) for batch in an_epoch(task.validation)) == 32
     assert sum(len(sentences(batch)) for batch in an_epoch(task.batches)) == 30
@@ -356,15 +360,15 @@ def test_learned_positions_bound_what_is_read(task_name: Any, tmp_path: Path) ->
     short, long = [f"n {n}" for n in range(30)], ["very " * 40 + "long"]
     files = [lines(tmp_path, "a", short + long), lines(tmp_path, "b", ["x", *["y"] * 30])]
     corpus = Corpus(tuple(files[: 1 if task_name == "language" else 2]))
-    data = Data(train=(corpus,), validation=corpus, task=task_name)
+    data = DataSection(train=(corpus,), validation=corpus, task=task_name)
     recipe = a_recipe(data, {"max_length": 1_000}, kind="decoder", positions="learned", max_length=30)
     if task_name == "language":
         with pytest.raises(ValueError, match=r"train\.max_length=1000 is more than the 30 positions"):
-            make_task(recipe, tmp_path / "cache", packed=False)
+            prepare_training(recipe, tmp_path / "cache", packed=False)
         return
-    task = make_task(recipe, tmp_path / "cache", packed=False)
+    task = prepare_training(recipe, tmp_path / "cache", packed=False)
     assert task.validation is not None
-    assert (task.left_out, task.validation.left_out, task.count) == (1, 1, 30)
+    assert (task.left_out, task.validation.left_out, task.example_count) == (1, 1, 30)
     for batches in (task.batches, task.validation):
         for batch in batches.epoch(0):
             assert torch.isfinite(Objective(task.network)(batch))
@@ -373,39 +377,43 @@ def test_learned_positions_bound_what_is_read(task_name: Any, tmp_path: Path) ->
 
 def test_bad_lines_are_counted_or_named(tmp_path: Path) -> None:
     corpus = Corpus((lines(tmp_path, "a", ["one", "two", "three"]), lines(tmp_path, "b", ["un", "", "trois"])))
-    data = Data(train=(corpus,), validation=corpus)
+    data = DataSection(train=(corpus,), validation=corpus)
     with pytest.raises(ValueError, match=r"b:2: empty side"):
-        make_task(a_recipe(data), tmp_path / "cache", packed=False)
-    task = make_task(a_recipe(replace(data, skip_bad=True)), tmp_path / "cache", packed=False)
-    assert (task.count, task.problems) == (2, {"empty side": 2})  # once on each side of the fence
+        prepare_training(a_recipe(data), tmp_path / "cache", packed=False)
+    task = prepare_training(a_recipe(replace(data, skip_bad=True)), tmp_path / "cache", packed=False)
+    assert (task.example_count, task.problems) == (2, {"empty side": 2})  # once on each side of the fence
     assert task.examples == [("one", "un"), ("three", "trois")]
-    moved = Data(train=(Corpus(("a", "b")),), folder="elsewhere")
+    moved = DataSection(train=(Corpus(("a", "b")),), folder="elsewhere")
     with pytest.raises(ValueError, match=r"elsewhere/.*--set data.folder=FOLDER"):
-        make_task(a_recipe(moved), tmp_path / "cache", packed=False)
+        prepare_training(a_recipe(moved), tmp_path / "cache", packed=False)
 
 
 # What is kept
 
 
 def test_a_second_run_finds_what_the_first_has_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = make_task(petit("encoder-decoder"), cache, packed=False)
+    first = prepare_training(petit("encoder-decoder"), cache, packed=False)
 
     def forbidden(*_: Any) -> Any:
         raise AssertionError("made again")
 
     monkeypatch.setattr(texts, "train_tokenizer", forbidden)
     monkeypatch.setattr(texts, "write_petit", forbidden)
-    again = make_task(petit("encoder-decoder"), cache, packed=False)
+    again = prepare_training(petit("encoder-decoder"), cache, packed=False)
     assert again.tokenizer.digest == first.tokenizer.digest
     assert again.about == first.about
     with pytest.raises(AssertionError, match="made again"):
-        make_task(replace(petit("encoder-decoder"), tokenizer=TokenizerSection(vocab_size=384)), cache, packed=False)
+        prepare_training(
+            replace(petit("encoder-decoder"), tokenizer=TokenizerSection(vocab_size=384)), cache, packed=False
+        )
 
 
 def test_a_tokenizer_is_of_its_own_text(tmp_path: Path) -> None:
     def digest(texts: list[str]) -> str:
         corpus = Corpus((lines(tmp_path, "a", texts), lines(tmp_path, "b", texts)))
-        return make_task(a_recipe(Data(train=(corpus,))), tmp_path / "cache", packed=False).tokenizer.digest
+        return prepare_training(
+            a_recipe(DataSection(train=(corpus,))), tmp_path / "cache", packed=False
+        ).tokenizer.digest
 
     one = digest(["banana banana"] * 9)
     assert digest(["cherry cherry"] * 9) != one
@@ -414,10 +422,10 @@ def test_a_tokenizer_is_of_its_own_text(tmp_path: Path) -> None:
 
 def test_several_ranks_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "HELD_OUT", 10)
-    recipe = a_recipe(Data(petit=30))
+    recipe = a_recipe(DataSection(petit=30))
 
-    def run(rank: int) -> Task:
-        return make_task(recipe, tmp_path, False, rank, 3)
+    def run(rank: int) -> TrainingSetup:
+        return prepare_training(recipe, tmp_path, False, rank, 3)
 
     with ThreadPoolExecutor(3) as pool:
         tasks = list(pool.map(run, range(3)))
@@ -439,14 +447,14 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 # Going on from a model
 
 
-def kept(which: str, cache: Path, folder: Path) -> Task:
+def kept(which: str, cache: Path, folder: Path) -> TrainingSetup:
     """A model of Petit, saved."""
-    task = make_task(petit(which, train={"seed": 3}), cache, packed=False)
-    task.stored().save(folder)
+    task = prepare_training(petit(which, train={"seed": 3}), cache, packed=False)
+    task.model().save(folder)
     return task
 
 
-def weights_of(task: Task) -> dict[str, torch.Tensor]:
+def weights_of(task: TrainingSetup) -> dict[str, torch.Tensor]:
     return dict(task.network.state_dict())
 
 
@@ -454,7 +462,7 @@ def weights_of(task: Task) -> dict[str, torch.Tensor]:
 def test_a_model_goes_on_with_its_weights_and_ids(which: str, cache: Path, tmp_path: Path) -> None:
     base = kept(which, cache, tmp_path / "base")
     recipe = a_recipe(task=MODELS[which]["task"], start=str(tmp_path / "base"), dropout=0.35)
-    task = make_task(recipe, cache, packed=False)
+    task = prepare_training(recipe, cache, packed=False)
     assert task.network.config == replace(base.network.config, dropout=0.35)
     assert weights_of(task).keys() == weights_of(base).keys()
     assert all(torch.equal(weight, weights_of(base)[name]) for name, weight in weights_of(task).items())
@@ -468,13 +476,15 @@ def test_a_model_goes_on_with_its_weights_and_ids(which: str, cache: Path, tmp_p
 
 
 def test_other_classes_have_a_fresh_head(cache: Path, tmp_path: Path) -> None:
-    def of_two(*names: str, **model: Any) -> Task:
+    def of_two(*names: str, **model: Any) -> TrainingSetup:
         corpus = Corpus((lines(tmp_path, "a", ["Il dort.", "Il part."]), lines(tmp_path, "b", list(names))))
-        return make_task(a_recipe(Data(train=(corpus,), task="classification"), {"seed": 3}, **model), cache, False)
+        return prepare_training(
+            a_recipe(DataSection(train=(corpus,), task="classification"), {"seed": 3}, **model), cache, False
+        )
 
     base = of_two("yes", "no", kind="encoder")
     torch.nn.init.ones_(base.network.classifier.classes.weight)
-    base.stored().save(tmp_path / "ones")
+    base.model().save(tmp_path / "ones")
     same, other = (of_two(*names, start=str(tmp_path / "ones")) for names in (("no", "yes"), ("x", "y")))
     assert (same.about["classes"], other.about["classes"]) == (["no", "yes"], ["x", "y"])
     for name, weight in weights_of(base).items():
@@ -487,7 +497,7 @@ def test_other_classes_have_a_fresh_head(cache: Path, tmp_path: Path) -> None:
 
 def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_path: Path) -> None:
     base = kept("language", cache, tmp_path / "base")
-    translator = make_task(a_recipe(start=str(tmp_path / "base")), cache, packed=True)
+    translator = prepare_training(a_recipe(start=str(tmp_path / "base")), cache, packed=True)
     assert translator.special.separator == base.tokenizer.separator
     batch = next(translator.batches.epoch(0))
     french = {tuple(translator.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
@@ -496,7 +506,7 @@ def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_p
         assert tuple(tokens[:cut]) in french  # </s> stays before every text
         assert labels[:cut] == [IGNORE] * cut
     assert translator.about["longest"] == max(map(len, french))
-    classifier = make_task(a_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False)
+    classifier = prepare_training(a_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False)
     framed = {tuple(classifier.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
     assert {tuple(tokens) for tokens, _, _ in sentences(next(classifier.batches.epoch(0)))} <= framed
     assert all(ids[0] == ids[-1] == base.special.end[0] for ids in framed)
@@ -508,11 +518,11 @@ def test_a_model_that_cannot_do_the_task(cache: Path, tmp_path: Path) -> None:
     kept("classification", cache, tmp_path / "classifier")
     kept("encoder-decoder", cache, tmp_path / "translator")
     with pytest.raises(ValueError, match="the task translation needs a model of kind"):
-        make_task(a_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
+        prepare_training(a_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
     with pytest.raises(ValueError, match="the task language needs a model of kind 'decoder'"):
-        make_task(a_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
-    with pytest.raises(ValueError, match="no model at"):
-        make_task(a_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
+        prepare_training(a_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
+    with pytest.raises(ValueError, match="there is no model at"):
+        prepare_training(a_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
 
 
 def without_separator() -> Tokenizer:
@@ -536,7 +546,7 @@ def test_what_stands_around_a_text_stays_as_berts_does(cache: Path, tmp_path: Pa
     trained = train_tokenizer(["Il dort. Elle part."], 300)
     tokenizer = trained.with_template(before=[1], after=[0])  # as [CLS] and [SEP]
     start = foreign(tmp_path / "bert", tokenizer, SpecialIds(), kind="encoder", output_bias=True, pad=5)
-    task = make_task(a_recipe(start=start, task="classification"), cache, packed=False)
+    task = prepare_training(a_recipe(start=start, task="classification"), cache, packed=False)
     assert "head" not in task.about
     assert task.network.config.output_bias is False
     wanted = Counter((1, *trained.encode(pair.french), 0) for pair in petit_pairs())
@@ -549,10 +559,10 @@ def test_what_starts_a_text_stays_as_llamas_does(cache: Path, tmp_path: Path) ->
     start = foreign(
         tmp_path / "llama", trained.with_template(before=[1]), SpecialIds(end=(0,)), kind="decoder", pad=None
     )
-    task = make_task(a_recipe(start=start, task="language"), cache, packed=True)
+    task = prepare_training(a_recipe(start=start, task="language"), cache, packed=True)
     assert task.special.end == (0, 1)  # a text is over where the next one starts
     assert all(tokens[0] == 1 for tokens, _, _ in sentences(next(task.batches.epoch(0))))
-    translator = make_task(a_recipe(start=start), cache, packed=False)
+    translator = prepare_training(a_recipe(start=start), cache, packed=False)
     assert translator.special.separator == trained.encode("\n")[0]
     assert {tokens[0] for tokens, _, _ in sentences(next(translator.batches.epoch(0)))} == {1}
 
@@ -562,15 +572,17 @@ def test_a_model_without_a_separator_or_an_end(cache: Path, tmp_path: Path, monk
     start = foreign(tmp_path / "one", trained, SpecialIds(end=(0,)), kind="decoder")
     monkeypatch.setattr(HuggingFaceTokenizer, "encode", lambda *_: [1, 2])
     with pytest.raises(ValueError, match="no separator, no sep_token, and a line feed is 2 ids"):
-        make_task(a_recipe(start=start), cache, packed=False)
+        prepare_training(a_recipe(start=start), cache, packed=False)
     with pytest.raises(ValueError, match="no id that ends a text"):
-        make_task(a_recipe(start=foreign(tmp_path / "two", trained, SpecialIds(), kind="decoder")), cache, packed=False)
+        prepare_training(
+            a_recipe(start=foreign(tmp_path / "two", trained, SpecialIds(), kind="decoder")), cache, packed=False
+        )
 
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")
 @pytest.mark.parametrize("task_name", ["language", "classification"])
 def test_a_real_llama_goes_on(task_name: Any, cache: Path) -> None:
-    task = make_task(a_recipe(start=str(STORIES), task=task_name), cache, packed=True)
+    task = prepare_training(a_recipe(start=str(STORIES), task=task_name), cache, packed=True)
     before = regard.load(STORIES)
     old = before.network.state_dict()
     assert all(torch.equal(old[name], w) for name, w in weights_of(task).items() if not name.startswith("classifier."))
@@ -592,7 +604,7 @@ def real(name: str, *changes: str) -> Recipe:
 
 
 def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
-    task = make_task(real("shakespeare-char"), tmp_path, packed=False)
+    task = prepare_training(real("shakespeare-char"), tmp_path, packed=False)
     assert task.validation is not None
     text = (REAL / "data/text/tinyshakespeare.txt").read_text()
     labels = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
@@ -616,9 +628,9 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
     ],
 )
 def test_real_pairs(name: str, train: int, validation: int, changes: tuple[str, ...], tmp_path: Path) -> None:
-    task = make_task(real(name, *changes), tmp_path, packed=False)
+    task = prepare_training(real(name, *changes), tmp_path, packed=False)
     assert task.validation is not None
-    assert task.count + task.left_out == train
+    assert task.example_count + task.left_out == train
     assert task.left_out < 10
     assert task.problems == {}
     assert sum(len(batch.tokens) for batch in an_epoch(task.validation)) == validation == len(task.examples)

@@ -1,0 +1,436 @@
+"""Turns a recipe into everything a run needs: batches, the tokenizer, the network, and what is known about them.
+
+The ids put around a text decide what a model learns, and must be the same when the model is used. The tokenizer saved
+with the model therefore frames text exactly as the batches here do.
+
+| task | the model reads | ids added by the saved tokenizer |
+|---|---|---|
+| translation, encoder-decoder | source `</s>`; `<pad>` target | `</s>` after a text |
+| translation, decoder | source `<sep>` target | none |
+| language | `</s>` text `</s>` text | `</s>` before a text |
+| classification | text `</s>` | `</s>` after a text |
+
+A fine-tuned model keeps the ids that its own tokenizer puts before a text, such as [CLS] or <s>.
+"""
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.config import ModelConfig, SpecialIds
+from regard.data import batches as lay
+from regard.data.batches import Batches
+from regard.data.corpus import Problems
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.data.tokenized_corpus import Prepared
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.options import Decoding
+from regard.decoding.text_model import Model
+from regard.errors import RegardError
+from regard.interop.load import load
+from regard.model.transformer import Network, build
+from regard.system_memory import available_memory
+from regard.training.recipe import (
+    FINE_TUNING_MODEL_KEYS,
+    DataSection,
+    Recipe,
+    TaskKind,
+    TrainSection,
+    check_kind,
+    with_file_paths,
+)
+from regard.training.training_text import (
+    PETIT_SEED,
+    TrainingText,
+    begin_with,
+    petit_files,
+    prepared_text,
+    text_digest,
+    trained_tokenizer,
+)
+
+ROW_MULTIPLE = 64
+"""Lengths of packed rows are multiples of this."""
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The prepared text, tokenizer and network of a run."""
+
+    kind: TaskKind
+    network: Network
+    """The network in float32 on the CPU: with new weights from `train.seed`, or with those of `model.start`."""
+    tokenizer: Tokenizer
+    """The tokenizer, which frames text as the model reads it."""
+    special: SpecialIds
+    about: dict[str, Any]
+    """Metadata for `Model.about`: name, recipe, data, languages, classes. For translators also "longest", the number of
+    tokens in the longest training source, framed."""
+    batches: Batches
+    """This rank's share of the training batches."""
+    validation: Batches | None
+    """Every validation example once, of any length that fits into a batch and the model's positions."""
+    examples: list[tuple[str, str]]
+    """The validation text: source and reference, text and class, or a prompt and its continuation."""
+    example_count: int
+    """Number of training examples."""
+    left_out: int
+    """Number of examples that are too long to train on."""
+    problems: dict[str, int]
+    """Number of unusable lines in the files, by kind."""
+    packed: bool
+    """Whether sentences share rows."""
+    fixed_shapes: bool
+    """Whether all batches have the same shape."""
+    digest: str
+    """SHA-256 of the text as ids. A run can be resumed only with the same text."""
+
+    def model(self) -> Model:
+        """The model as it is saved."""
+        return Model(self.network, self.tokenizer, self.special, self.about)
+
+
+@dataclass(frozen=True)
+class TextFraming:
+    """The tokenizer of a model and the ids put around its texts."""
+
+    tokenizer: Tokenizer
+    special: SpecialIds
+    end: int
+    """The id after each text; for language modelling, between texts."""
+    pad: int
+    """The id that fills rows; in an encoder-decoder also the first id of every target."""
+
+
+def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: int = 1) -> TrainingSetup:
+    """Prepare a run. What takes long (training the tokenizer, encoding the text) is cached in the folder `cache`.
+
+    With `packed`, sentences share rows where the task allows it: translations fill rows of `train.max_length`, rounded
+    up to a multiple of 64; a language model's lines or paragraphs fill blocks, in which they do not attend to each
+    other. A text that is a complete file is cut into blocks either way, and classification is always padded.
+    """
+    if recipe.start is None:  # refuse a model that can never fit before reading the text
+        check_memory(recipe.smallest_config(), recipe.train)
+    data = petit_files(recipe.data, cache) if recipe.data.petit else with_file_paths(recipe.data)
+    base = None if recipe.start is None else _load_base(recipe.start, data.task)
+    framing = _new_framing(recipe, data, cache) if base is None else _framing_of(base, data.task)
+    problems = Problems(data.skip_bad)
+    text = prepared_text(data, framing.tokenizer, cache, problems, recipe.tokenizer.dropout, recipe.train.seed)
+    text = _with_leading_ids(text, data, framing)
+    classes = text.train.classes
+    network = _new_network(recipe, framing, len(classes)) if base is None else _fine_tuned(base, recipe, classes)
+    framing.special.check(network.config)
+    packed = packed and _can_pack(recipe, network.config)
+    plan = _BatchPlan(recipe, network.config, framing, packed, rank, ranks)
+    batches = plan.training(text.train)
+    # A language model is validated as it is trained, packed or not; other validation text is always padded.
+    validation_plan = plan if data.task == "language" else replace(plan, packed=False)
+    return TrainingSetup(
+        kind=data.task,
+        network=network,
+        tokenizer=framing.tokenizer,
+        special=framing.special,
+        about=_about(recipe, text, base) | plan.longest_source(text.train),
+        batches=batches,
+        validation=None if text.validation is None else validation_plan.validation(text.validation),
+        examples=plan.readable_examples(text),
+        example_count=text.train.examples - batches.left_out,
+        left_out=batches.left_out,
+        problems=dict(problems.counts),
+        digest=text_digest(text),
+        packed=packed,
+        fixed_shapes=data.task == "language" or packed,
+    )
+
+
+def _can_pack(recipe: Recipe, config: ModelConfig) -> bool:
+    """Whether sentences can share rows; a RegardError if the recipe demands it and the model's dropout forbids it."""
+    data = recipe.data
+    if data.task == "classification" or (data.task == "language" and data.documents == "file"):
+        return False
+    if recipe.train.packed and config.attention_dropout:
+        raise RegardError(
+            f"train.packed=true is not possible with the model's own attention_dropout={config.attention_dropout}: "
+            "set model.attention_dropout=0"
+        )
+    return not config.attention_dropout
+
+
+def cache_folder() -> Path:
+    """The folder of cached text: $REGARD_CACHE, or `regard` in the user's cache folder."""
+    if folder := os.environ.get("REGARD_CACHE"):
+        return Path(folder)
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (user_cache if user_cache.is_absolute() else Path.home() / ".cache") / "regard"
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple that is not below a number.
+
+    >>> round_up(65, 64)
+    128
+    """
+    return (number + multiple - 1) // multiple * multiple
+
+
+# The ids around a text
+
+
+def _new_framing(recipe: Recipe, data: DataSection, cache: Path) -> TextFraming:
+    """A new tokenizer trained on the text, with the framing of the task."""
+    tokenizer = trained_tokenizer(data, recipe.tokenizer, cache)
+    end, pad = tokenizer.end, tokenizer.pad
+    special = SpecialIds(end=(end,))
+    if data.task == "language":
+        return TextFraming(tokenizer.with_template(before=(end,)), special, end, pad)
+    if data.task == "translation" and recipe.config(tokenizer.size).kind == "decoder":
+        return TextFraming(tokenizer.with_template(), replace(special, separator=tokenizer.separator), end, pad)
+    if data.task == "translation":
+        special = replace(special, start=pad)
+    return TextFraming(tokenizer.with_template(after=(end,)), special, end, pad)
+
+
+def _framing_of(base: Model, task: TaskKind) -> TextFraming:
+    """The tokenizer and ids of an existing model, with the framing of the task. Ids before a text are kept."""
+    tokenizer, special, config = base.require_tokenizer(), base.special, base.config
+    before = tokenizer.before
+    ends = tokenizer.after if task == "classification" and tokenizer.after else special.end or tokenizer.after
+    if not ends and not (task == "language" and before):
+        raise RegardError("the model in model.start has no id that ends a text (eos_token_id): add one to its folder")
+    end, after = ends[0] if ends else before[0], (ends[0],) if ends else ()
+    if task == "language":
+        end, after = (before or ends)[0], ()
+        before = before or (end,)
+        special = replace(special, separator=None, end=tuple(dict.fromkeys([*special.end, end])))
+    elif config.kind == "decoder" and task == "translation":
+        after, special = (), replace(special, separator=_separator(tokenizer, special))
+    if len(before) > (0 if config.kind == "encoder-decoder" else 1) or len(tokenizer.after) > 1:
+        framed = [*map(tokenizer.token, tokenizer.before), "text", *map(tokenizer.token, tokenizer.after)]
+        raise RegardError(
+            f"the model in model.start reads {' '.join(framed)}, which cannot be trained: use another model"
+        )
+    if (before, after) != (tokenizer.before, tokenizer.after):
+        tokenizer = tokenizer.with_template(before, after)
+    pad = special.start if config.kind == "encoder-decoder" else config.pad_id
+    return TextFraming(tokenizer, special, end, end if pad is None else pad)
+
+
+def _separator(tokenizer: Tokenizer, special: SpecialIds) -> int:
+    """The id that separates a source from its target in a decoder, whether or not it was trained to translate."""
+    if special.separator is not None:
+        return special.separator
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        named = tokenizer.engine.token_to_id(str(tokenizer.settings.get("sep_token", "")))
+        if named is not None:
+            return int(named)
+    line_feed = tokenizer.encode("\n")
+    if len(line_feed) != 1:
+        raise RegardError(
+            "the model in model.start has no id to separate a source from its target: no separator, no sep_token, "
+            f"and a line feed is {len(line_feed)} ids; add a sep_token to its tokenizer_config.json"
+        )
+    return line_feed[0]
+
+
+def _with_leading_ids(text: TrainingText, data: DataSection, framing: TextFraming) -> TrainingText:
+    """The text with the ids its model reads before each example, where batches do not add them."""
+    before = framing.tokenizer.before
+    if data.task == "language" or not before:
+        return text
+    validation = None if text.validation is None else begin_with(text.validation, before)
+    return replace(text, train=begin_with(text.train, before), validation=validation)
+
+
+# The network
+
+
+def _load_base(start: str, task: TaskKind) -> Model:
+    """The model to fine-tune, if it can do the task."""
+    base = load(start)
+    check_kind(task, base.config.kind)
+    if base.config.classes and task != "classification":
+        raise RegardError(
+            f"model.start={start!r} is a classifier and does not predict tokens: start from another model"
+        )
+    return base
+
+
+def _new_network(recipe: Recipe, framing: TextFraming, classes: int) -> Network:
+    torch.manual_seed(recipe.train.seed)
+    config = recipe.config(framing.tokenizer.size, classes)
+    check_memory(config, recipe.train)
+    return build(config)
+
+
+def check_memory(config: ModelConfig, train: TrainSection) -> None:
+    """Raise a RegardError if the model cannot fit into memory. Nothing is allocated.
+
+    On a CPU, memory holds weights, gradients and two moments; for a GPU, the weights are created on the host first.
+    """
+    on_gpu = train.device != "cpu" and torch.cuda.is_available()
+    needed, available = config.least_parameters * (4 if on_gpu else 16), available_memory()
+    if available is not None and needed > available:
+        raise RegardError(
+            f"a model of {config.least_parameters:,} parameters needs {needed / 1e9:,.1f} GB of memory to train, and "
+            f"{available / 1e9:,.1f} GB are available: choose a smaller d_model, d_ff, layers or vocab_size"
+        )
+
+
+def _fine_tuned(base: Model, recipe: Recipe, classes: tuple[str, ...]) -> Network:
+    """The loaded weights in a network with the recipe's dropout; new classes get a new output layer."""
+    changes = {key: recipe.model[key] for key in FINE_TUNING_MODEL_KEYS if key in recipe.model}
+    changes["prefix"] = base.config.prefix and recipe.data.task == "translation"
+    if classes:
+        changes |= {"classes": len(classes), "output_bias": False, "output_transform": False}
+    torch.manual_seed(recipe.train.seed)
+    network = build(replace(base.config, **changes))
+    same_classes = base.about.get("classes") == list(classes)
+    kept = {name for name in network.state_dict() if same_classes or not name.startswith("classifier.")}
+    state = {name: weights for name, weights in base.network.state_dict().items() if name in kept}
+    assert state.keys() == kept, kept - state.keys()
+    network.load_state_dict(state, strict=False)
+    return network
+
+
+# Batches
+
+
+@dataclass(frozen=True)
+class _BatchPlan:
+    """How examples are arranged in batches, and which are too long."""
+
+    recipe: Recipe
+    config: ModelConfig
+    framing: TextFraming
+    packed: bool
+    rank: int
+    ranks: int
+
+    @property
+    def task(self) -> TaskKind:
+        return self.recipe.data.task
+
+    @property
+    def max_positions(self) -> int | None:
+        """Maximum number of tokens the model can read; None if there is no limit."""
+        return self.config.max_length if self.config.positions == "learned" else None
+
+    @property
+    def row_length(self) -> int:
+        """Number of tokens in a packed row."""
+        return round_up(self.recipe.train.max_length, ROW_MULTIPLE)
+
+    @property
+    def limit(self) -> int:
+        """Maximum number of tokens in a training example."""
+        train = self.recipe.train
+        return min(train.max_length, train.batch_tokens, self.max_positions or train.max_length)
+
+    def lengths(self, data: Prepared) -> Any:
+        """Number of tokens on the longer side of each example, with the ids around it."""
+        if self.task == "classification":
+            return data.lengths(0) + 1
+        if self.config.kind == "decoder":
+            return data.lengths(0) + data.lengths(1) + 1
+        return np.maximum(data.lengths(0), data.lengths(1)) + 1
+
+    def training(self, data: Prepared) -> Batches:
+        """Training batches."""
+        return self._language(data) if self.task == "language" else self._examples(data, self.limit, self.row_length)
+
+    def validation(self, data: Prepared) -> Batches:
+        """Validation batches: each example once, also those too long to train on, if a batch can hold them."""
+        if self.task == "language":
+            return self._language(data, covering=True)
+        batch_tokens = self.recipe.train.batch_tokens
+        longest = min(int(self.lengths(data).max()), self.max_positions or batch_tokens)
+        row_length = max(self.row_length, round_up(longest, ROW_MULTIPLE))
+        row_length = row_length if row_length <= batch_tokens else self.row_length
+        return self._examples(data, min(longest, batch_tokens), row_length)
+
+    def longest_source(self, data: Prepared) -> dict[str, int]:
+        """For a translator, the length of the longest training source, framed as its tokenizer does."""
+        if self.task != "translation":
+            return {}
+        plain = slice(data.examples)  # without the variants of BPE dropout
+        learned = data.lengths(0)[plain][self.lengths(data)[plain] <= self.limit]
+        return {"longest": int(learned.max()) + len(self.framing.tokenizer.after)}
+
+    def readable_examples(self, text: TrainingText) -> list[tuple[str, str]]:
+        """The validation examples without texts too long for a classifier; a translator splits those."""
+        if self.task != "classification" or self.max_positions is None or text.validation is None:
+            return text.examples
+        fits = self.lengths(text.validation) <= self.max_positions
+        return [example for example, fit in zip(text.examples, fits, strict=True) if fit]
+
+    def _language(self, data: Prepared, covering: bool = False) -> Batches:
+        train, framing = self.recipe.train, self.framing
+        if self.max_positions is not None and train.max_length > self.max_positions:
+            raise RegardError(
+                f"train.max_length={train.max_length} is more than the model's {self.max_positions} positions: "
+                f"set it to {self.max_positions}" + ("" if self.recipe.start else ", or increase model.max_length")
+            )
+        share = (train.batch_tokens, train.seed, self.rank, self.ranks)
+        if self.packed and self.recipe.data.documents != "file":
+            return lay.language_documents(data, framing.end, framing.pad, train.max_length, *share)
+        return lay.language_blocks(data, framing.end, train.max_length, *share, covering=covering)
+
+    def _examples(self, data: Prepared, limit: int, row_length: int) -> Batches:
+        train, special, end, pad = self.recipe.train, self.framing.special, self.framing.end, self.framing.pad
+        size, share = train.batch_tokens, {"seed": train.seed, "rank": self.rank, "ranks": self.ranks}
+        if self.task == "classification":
+            return lay.classification(data, end, pad, size, limit, **share)
+        if self.config.kind == "encoder-decoder":
+            if self.packed:
+                return lay.packed_translation(data, end, pad, size, row_length, limit, **share)
+            return lay.translation(data, end, pad, size, limit, **share)
+        assert special.separator is not None
+        ids, prefix = (end, special.separator, pad), self.config.prefix
+        if self.packed:
+            return lay.packed_decoder_translation(data, *ids, size, row_length, limit, prefix, **share)
+        return lay.decoder_translation(data, *ids, size, limit, prefix, **share)
+
+
+def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, Any]:
+    """What is known about the model before it is trained."""
+    data = recipe.data
+    languages = data.languages
+    if data.petit and not languages:
+        languages = ("fr", "en") if data.task == "translation" else ("fr",)
+    about: dict[str, Any] = {"name": recipe.name, "recipe": asdict(recipe), "data": _data_summary(data, text)}
+    if languages:
+        about["languages"] = list(languages)
+    if text.train.classes:
+        about["classes"] = list(text.train.classes)
+    if base is not None:
+        base_name = base.about.get("name") or base.about.get("origin")
+        about["origin"] = f"trained further from {recipe.start}" + (f" ({base_name})" if base_name else "")
+        about |= {key: base.about[key] for key in ("generation", "notes") if key in base.about}
+    if data.task != "classification":
+        about["generation"] = about.get("generation", {}) | _generation(recipe.decode)
+    return about
+
+
+def _generation(decode: Decoding) -> dict[str, Any]:
+    """The recipe's decoding options, by the names that exported models use."""
+    if not decode.temperature:
+        return {"num_beams": decode.beam} if decode.beam > 1 else {}
+    return {"do_sample": True, "temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
+
+
+def _data_summary(data: DataSection, text: TrainingText) -> dict[str, Any]:
+    """The files of the text, and their number of examples."""
+    validation = None if text.validation is None else len(text.validation)
+    if data.petit:
+        return {"petit": data.petit, "seed": PETIT_SEED, "train": text.train.examples, "validation": validation}
+    files = [list(corpus.files) for corpus in data.train]
+    summary: dict[str, Any] = {"train": {"files": files, "examples": text.train.examples}}
+    if data.validation is not None:
+        summary["validation"] = {"files": list(data.validation.files), "examples": validation}
+    elif validation is not None:
+        summary["validation"] = {"held_out": data.held_out, "examples": validation}
+    return summary
