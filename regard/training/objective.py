@@ -62,8 +62,8 @@ def consistency_loss(
 ) -> Float[Tensor, ""]:
     """The mean loss of two predictions, one in each half of the rows, plus their weighted divergence.
 
-    The divergence is Kullback and Leibler's, averaged over both directions; its weight is half of `consistency`, as each
-    of the two losses counts half.
+    The divergence is Kullback and Leibler's, averaged over both directions. Its weight is half of `consistency`,
+    because each of the two losses counts half.
     """
     log_probs, counted = logits.float().log_softmax(-1), labels != IGNORE  # [N, V], [N]
     label_log_probs = log_probs.gather(1, labels.clamp(min=0)[:, None])[:, 0]  # [N]

@@ -144,7 +144,7 @@ def test_an_interrupted_demo_says_how_to_go_on_and_goes_on(tmp_path: Path, monke
     text, ended = told(out)
     assert ended is None
     assert "goes on where it stopped" in text
-    assert "goes on behind step" in text
+    assert "resumes after step" in text
     assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "done"
 
 
@@ -152,7 +152,7 @@ def test_other_folders_are_refused_and_stay_as_they_are(finished: tuple[Path, st
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match=r"mine is there already, and is no run's folder: name another by --out"):
+    with pytest.raises(ValueError, match=r"mine already exists and does not hold a run: choose another"):
         told(mine)
     assert [file.name for file in mine.iterdir()] == ["thesis.txt"]
     other = tmp_path / "other"

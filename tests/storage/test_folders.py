@@ -115,7 +115,7 @@ def test_training_takes_an_empty_folder(tmp_path: Path) -> None:
     with lock_run_folder(tmp_path):
         check_run_folder(a_recipe(), tmp_path, resume=False)
     (tmp_path / "notes.txt").write_text("precious")
-    with pytest.raises(ValueError, match="is there already, and is no run's folder"):
+    with pytest.raises(ValueError, match="already exists and does not hold a run"):
         check_run_folder(a_recipe(), tmp_path, resume=False)
 
 

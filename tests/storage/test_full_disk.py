@@ -113,7 +113,7 @@ def test_training_onto_a_full_disk_and_again_when_there_is_room(
     """Other tests fill a disk while a run goes on (tests/training/test_survival.py); here it is full from the start."""
     monkeypatch.setattr(petit_files, "HELD_OUT", 8)
     monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
-    monkeypatch.setattr(validate, "SAMPLES", 0)
+    monkeypatch.setattr(validate, "SAMPLE_COUNT", 0)
     monkeypatch.setenv("REGARD_CACHE", str(disk / "cache"))
     assert call(monkeypatch, "data", "petit", "--pairs", 60, "--out", tmp_path / "text") == 0
     (tmp_path / "a.toml").write_text(RECIPES["translation"] + COMMON)

@@ -54,7 +54,7 @@ def in_type(arguments: tuple[Tensor | None, ...], dtype: torch.dtype) -> tuple[T
 
 def pieces_of(patch: pytest.MonkeyPatch, rows: int, v: int) -> None:
     """From now on so many rows of logits are there at one time."""
-    patch.setattr(module, "ON_CPU", rows * v)
+    patch.setattr(module, "MAX_CPU_LOGITS", rows * v)
 
 
 @given(

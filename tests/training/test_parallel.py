@@ -395,7 +395,7 @@ def test_the_command_speaks_with_one_voice(runs: Path) -> None:
 @pytest.mark.slow
 def test_mistakes_are_told_once_and_end_all_soon(runs: Path) -> None:
     for changes, message in (
-        ([], "holds a run already: go on with it by --resume"),
+        ([], "already holds a run: continue it with --resume"),
         (["data.petit=0", 'data.train=[{ files = ["no.fr", "no.en"] }]'], "there is no such file"),
     ):
         begun = time.monotonic()
@@ -440,7 +440,7 @@ def test_a_worker_that_is_killed_comes_back(runs: Path) -> None:
     _, noise = process.communicate(timeout=90)
     assert process.returncode == 0, noise
     notes = [event.text for event in read_metrics(out) if isinstance(event, Noted)]
-    assert any("goes on behind step" in note for note in notes)
+    assert any("resumes after step" in note for note in notes)
     assert len(losses(out)) == 200
     assert losses(out) == losses(runs / "not-killed-ddp")
     undisturbed = weights(runs / "not-killed-ddp")

@@ -280,7 +280,7 @@ def test_the_thread_ends_when_its_user_fails() -> None:
 
 def test_an_error_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is full when making a batch fails, and nobody takes from it any more."""
-    monkeypatch.setattr(feed_module, "AHEAD", 1)
+    monkeypatch.setattr(feed_module, "QUEUE_LENGTH", 1)
     with BatchPrefetcher(failing(after=1), 0, 0, CPU) as feed:
         time.sleep(0.2)
     assert ended(feed.thread)
@@ -401,7 +401,7 @@ def test_weights_that_are_not_finite_are_named(value: float) -> None:
 def test_the_output_layer_and_a_sound_network_are_told_apart() -> None:
     network = a_network(tied=False)
     batch = some_batches()[0]
-    assert "the loss is finite, and its gradient is not" in diagnose(network, batch, 0.1)
+    assert "the loss is finite but its gradient is not" in diagnose(network, batch, 0.1)
     with torch.no_grad():
         network.output_weight.mul_(1e38)
     assert "the output of the output layer is not finite" in diagnose(network, batch, 0.1)
@@ -419,7 +419,7 @@ def test_the_place_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> N
     asked = choose_device(TrainSection(precision="bfloat16", compile=True, device="cpu"))
     assert (asked.dtype, asked.compiled) == (torch.bfloat16, True)
     assert str(asked).endswith("bfloat16, compiled")
-    with pytest.raises(ValueError, match="there is no GPU here"):
+    with pytest.raises(ValueError, match="finds no usable GPU"):
         choose_device(TrainSection(device="cuda"))
     with pytest.raises(ValueError, match="did you mean 'cuda'"):
         choose_device(TrainSection(device="cuda0"))

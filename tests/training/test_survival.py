@@ -97,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         files.write_petit(60, folder / "text", 0)
         patch.setattr(train_module, "score_best_model", lambda *_: [])  # these take longer than the runs
-        patch.setattr(validate, "SAMPLES", 0)
+        patch.setattr(validate, "SAMPLE_COUNT", 0)
         for name, text in RECIPES.items():
             (folder / f"{name}.toml").write_text(text + COMMON)
         yield folder
@@ -126,7 +126,7 @@ def run(whole: Path, tmp_path: Path) -> Path:
 def three_checkpoints() -> Iterator[None]:
     """One more is kept than usual, so that tests can take the last away and two are left."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "KEPT", 3)
+        patch.setattr(checkpoint, "CHECKPOINTS_KEPT", 3)
         yield
 
 
@@ -169,7 +169,9 @@ def notes(place: Path, run: Path, *changes: str) -> list[str]:
     """Go on, and what is said of it."""
     told: list[Event] = []
     train_recipe(recipe(place, *changes), run, resume=True, watchers=[told.append])
-    return [each.text for each in told if isinstance(each, Noted) and not each.text.startswith("the best model, on")]
+    return [
+        each.text for each in told if isinstance(each, Noted) and not each.text.startswith("scoring the best model")
+    ]
 
 
 @pytest.mark.slow
@@ -252,7 +254,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(
     harm, told = DAMAGES[damage]
     harm(run / "checkpoints" / "step-00000012")
     said = notes(place, run)
-    assert said[-1].startswith("goes on behind step 8, from ")
+    assert said[-1].startswith("resumes after step 8, from ")
     if told is None:
         assert len(said) == 1
     else:
@@ -268,9 +270,7 @@ def test_work_is_not_lost_silently_where_no_checkpoint_is_whole(place: Path, run
     for folder in (run / "checkpoints").glob("step-*"):
         flip(folder)
     before = sorted((run / "checkpoints").rglob("*"))
-    with pytest.raises(
-        ValueError, match=r"none of them is whole: step-00000012 .*step-00000008 .* remove .*checkpoints"
-    ):
+    with pytest.raises(ValueError, match=r"are damaged: step-00000012 .*step-00000008 .* remove .*checkpoints"):
         train_recipe(recipe(place), run, resume=True)
     assert sorted((run / "checkpoints").rglob("*")) == before
 
@@ -296,7 +296,7 @@ def test_a_damaged_best_model_is_noticed_and_another_found(place: Path, run: Pat
     for folder in (run / "checkpoints").glob("best-*"):
         cut(folder)
     said = notes(place, run)
-    assert "the best model so far is lost" in said[0]
+    assert "the best model so far is damaged" in said[0]
     assert "best-" in said[0]
     assert Model.from_folder(run).about["scores"]["step"] == 14
 
@@ -316,7 +316,7 @@ def test_strangers_and_damaged_neighbours_do_not_disturb_a_save(place: Path, who
     shutil.copytree(folder / "step-00000012", folder / "step-mine")
     (folder / "best-of-all").mkdir()
     (folder / "step-00000008" / "training.json").write_text("{")
-    assert notes(place, run)[0].startswith("goes on behind step 12")
+    assert notes(place, run)[0].startswith("resumes after step 12")
     assert state(run)["last"] == state(whole)["last"]
     assert {"step-00000012.copy", "step-mine", "best-of-all"} <= set(state(run)["folders"])
 
@@ -324,7 +324,7 @@ def test_strangers_and_damaged_neighbours_do_not_disturb_a_save(place: Path, who
 def test_two_checkpoints_are_kept_and_the_best_models_they_know(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "KEPT", 2)
+    monkeypatch.setattr(checkpoint, "CHECKPOINTS_KEPT", 2)
     train_recipe(recipe(place), tmp_path / "run")
     names = state(tmp_path / "run")["folders"]
     known = {
@@ -360,7 +360,7 @@ def test_what_other_versions_add_does_not_stop_a_run(place: Path, whole: Path, r
     kept = json.dumps({"event": "Cooled", "step": 3, "degrees": 21.5})
     changed = [json.dumps(json.loads(line) | extra) for line in lines]
     (run / "metrics.jsonl").write_text("\n".join([changed[0], kept, *changed[1:], ""]))
-    assert notes(place, run)[0].startswith("goes on behind step 12")
+    assert notes(place, run)[0].startswith("resumes after step 12")
     after = (run / "metrics.jsonl").read_text().split("\n")
     until = [line for line in changed if json.loads(line)["step"] <= 12 and json.loads(line)["event"] != "Ended"]
     assert after[: len(until) + 1] == [until[0], kept, *until[1:]]
@@ -411,7 +411,7 @@ def check_goes_on(place: Path, run: Path, whole: Path) -> None:
     found, damaged = newest_checkpoint(run)
     assert found is not None
     assert not damaged
-    assert notes(place, run)[-1].startswith(f"goes on behind step {found.progress['step']}, from ")
+    assert notes(place, run)[-1].startswith(f"resumes after step {found.progress['step']}, from ")
     assert state(run) == state(whole)
 
 
@@ -423,10 +423,10 @@ def test_a_disk_that_is_full(
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 7, 7))
         assert call(patch, place, "--out", str(run), "--resume") == 2
     error = capsys.readouterr().err
-    assert re.search(r"step-00000014 could not be saved: about [\d,]{6,} bytes are needed, and 7 are free", error) or (
-        re.search(r"best-0000001\d could not be saved: about [\d,]{6,} bytes are needed, and 7 are free", error)
+    assert re.search(r"step-00000014 could not be saved: about [\d,]{6,} bytes are needed and 7 are free", error) or (
+        re.search(r"best-0000001\d could not be saved: about [\d,]{6,} bytes are needed and 7 are free", error)
     )
-    assert "go on with --resume" in error
+    assert "continue with --resume" in error
     check_goes_on(place, run, whole)
 
 
@@ -493,7 +493,7 @@ def test_folders_that_cannot_be_written(
     closed = Path("/proc/run") if os.geteuid() == 0 else tmp_path / "closed" / "run"
     for resume in ((), ("--resume",)):
         assert call(monkeypatch, place, "--out", str(tmp_path / "file"), *resume) == 2
-        assert "file is there already" in capsys.readouterr().err
+        assert "file already exists" in capsys.readouterr().err
         assert call(monkeypatch, place, "--out", str(closed), *resume) == 2
         assert str(closed) in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
@@ -512,7 +512,7 @@ def test_a_folder_that_is_removed_while_it_is_written(place: Path, tmp_path: Pat
 def test_a_checkpoint_says_that_its_run_is_gone(place: Path, tmp_path: Path) -> None:
     found, _ = newest_checkpoint(place / "whole")
     assert found is not None
-    with pytest.raises(ValueError, match="the run's folder is gone"):
+    with pytest.raises(ValueError, match="the run's folder no longer exists"):
         checkpoint.write_checkpoint(tmp_path / "gone", 1, found.model, found.tensors, found.progress)
 
 
@@ -520,7 +520,9 @@ def test_a_checkpoint_says_that_its_run_is_gone(place: Path, tmp_path: Path) -> 
 
 
 def test_where_there_is_no_checkpoint_a_run_begins_anew(place: Path, whole: Path, tmp_path: Path) -> None:
-    assert notes(place, tmp_path / "run") == ["there is no checkpoint to go on from: this run begins anew"]
+    assert notes(place, tmp_path / "run") == [
+        "there is no checkpoint to resume from: this run starts from the beginning"
+    ]
     assert state(tmp_path / "run") == state(whole)
 
 
@@ -533,11 +535,11 @@ def test_another_recipe_is_refused_by_name(place: Path, run: Path, change: str) 
 
 def test_a_run_is_not_overwritten(place: Path, whole: Path, tmp_path: Path) -> None:
     before = state(whole)
-    with pytest.raises(ValueError, match="holds a run already: go on with it by --resume"):
+    with pytest.raises(ValueError, match="already holds a run: continue it with --resume"):
         train_recipe(recipe(place), whole)
     (tmp_path / "notes.txt").write_text("mine")
     for resume in (False, True):
-        with pytest.raises(ValueError, match="is no run's folder"):
+        with pytest.raises(ValueError, match="does not hold a run"):
             train_recipe(recipe(place), tmp_path, resume=resume)
     assert state(whole) == before
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
@@ -550,7 +552,7 @@ def test_text_that_has_changed_is_refused(place: Path, run: Path, name: str) -> 
     lines = before.splitlines(keepends=True)
     path.write_text("".join([*lines[1:], lines[0]]))  # the same words, hence the same tokenizer
     try:
-        with pytest.raises(ValueError, match="trained on other text"):
+        with pytest.raises(ValueError, match="trained on different text"):
             train_recipe(recipe(place), run, resume=True)
     finally:
         path.write_text(before)
@@ -558,7 +560,7 @@ def test_text_that_has_changed_is_refused(place: Path, run: Path, name: str) -> 
 
 def test_a_run_that_came_to_its_end_goes_on_with_more_steps(place: Path, run: Path, tmp_path: Path) -> None:
     notes(place, run)
-    assert notes(place, run, "train.steps=17")[-1].startswith("goes on behind step 14")
+    assert notes(place, run, "train.steps=17")[-1].startswith("resumes after step 14")
     train_recipe(recipe(place, "train.steps=17"), tmp_path / "at once")
     assert state(run)["last"][:2] == state(tmp_path / "at once")["last"][:2]
 
@@ -567,7 +569,7 @@ def test_one_process_at_a_time(place: Path, run: Path, tmp_path: Path) -> None:
     before = sorted((run / "checkpoints").rglob("*"))
     with (
         lock_run_folder(run),
-        pytest.raises(ValueError, match=rf"is in use: another process \({os.getpid()}\) trains into it"),
+        pytest.raises(ValueError, match=rf"is in use: another process \({os.getpid()}\) is training into it"),
     ):
         train_recipe(recipe(place), run, resume=True)
     assert sorted((run / "checkpoints").rglob("*")) == before
@@ -761,7 +763,7 @@ def test_sigterm_saves_and_says_the_command_that_goes_on(place: Path, tmp_path: 
     more = [sys.executable, "-m", "regard", *shlex.split(command), "--set", f"train.steps={step + 2}"]
     done = subprocess.run(more, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert f"goes on behind step {step:,}" in done.stdout
+    assert f"resumes after step {step:,}" in done.stdout
     assert Model.from_folder(out).about["recipe"]["train"]["average"] == 2, "what --set had changed was forgotten"
 
 
