@@ -20,7 +20,7 @@ from regard.config import ModelConfig, Strict, preset
 from regard.decoding.options import Decoding
 from regard.errors import RegardError
 from regard.training import training_setup as task
-from regard.training.recipe import DataSection, Recipe, TokenizerSection
+from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.training.recipe_files import MAX_TOML, SECTIONS, read_recipe
 from regard.training.training_setup import check_memory
 from tests.support.oracles import small
