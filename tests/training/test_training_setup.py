@@ -363,7 +363,7 @@ def test_learned_positions_bound_what_is_read(task_name: Any, tmp_path: Path) ->
     data = DataSection(train=(corpus,), validation=corpus, task=task_name)
     recipe = a_recipe(data, {"max_length": 1_000}, kind="decoder", positions="learned", max_length=30)
     if task_name == "language":
-        with pytest.raises(ValueError, match=r"train\.max_length=1000 is more than the 30 positions"):
+        with pytest.raises(ValueError, match=r"train\.max_length=1000 is more than the model.s 30 positions"):
             prepare_training(recipe, tmp_path / "cache", packed=False)
         return
     task = prepare_training(recipe, tmp_path / "cache", packed=False)
