@@ -17,9 +17,12 @@ from typing import Any
 from regard.errors import RegardError
 
 PAGE_FOLDER = Path(__file__).parent
-SCRIPTS = ("parts.js", "paint.js", "look.js")
+SCRIPTS = ("dom.js", "heat_map.js", "attention_map.js")
 """The scripts of the attention map, each after those that it imports."""
-START_SCRIPT = 'look(document.getElementById("look"), JSON.parse(document.getElementById("data").textContent));'
+START_SCRIPT = (
+    'const data = JSON.parse(document.getElementById("data").textContent);\n'
+    'createAttentionMap(document.getElementById("attention"), data);'
+)
 MAX_PAGE_WEIGHTS = 4_000_000
 """Maximum number of attention weights in a page. They take about 25 million bytes."""
 
@@ -34,7 +37,7 @@ def attention_page(data: Mapping[str, Any]) -> str:
         raise RegardError(
             f"the attention has {count:,} weights; the maximum for a page is {MAX_PAGE_WEIGHTS:,}: shorten the text"
         )
-    style, script = _read("look.css"), f"{_bundle_scripts()}\n{START_SCRIPT}\n"
+    style, script = _read("attention.css"), f"{_bundle_scripts()}\n{START_SCRIPT}\n"
     values = {
         "title": html.escape(f"{data['model']}: {data['source']}"[:80]),
         "policy": f"default-src 'none'; img-src data:; style-src '{_sha256(style)}'; script-src '{_sha256(script)}'",
@@ -42,7 +45,7 @@ def attention_page(data: Mapping[str, Any]) -> str:
         "script": script,
         "data": _json_in_html(data),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _read("look.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _read("attention.html"))
 
 
 def attention_frame(data: Mapping[str, Any]) -> str:

@@ -1,66 +1,66 @@
-// Questions to the server: one at a time for each view, waiting and refusals told in plain words.
+// Requests to the server: at most one at a time per view, with a notice for progress and errors.
 
-import { make } from "./parts.js";
+import { make } from "./dom.js";
 
-const SOON = 300; // milliseconds that an answer may take before we say that we wait
-const GONE = "The server does not answer. Is “regard serve” still running?";
+const NOTICE_DELAY_MS = 300; // time after which a slow request is announced
+const UNREACHABLE = "The server does not respond. Is “regard serve” still running?";
 
-class Refused extends Error {
-  constructor(message, status = 0, wait = 1) {
+class RequestError extends Error {
+  constructor(message, status = 0, retryAfter = 1) {
     super(message);
-    Object.assign(this, { status, wait });
+    Object.assign(this, { status, retryAfter });
   }
 }
 
-async function ask(path, body, signal) {
+async function send(path, body, signal) {
   const token = sessionStorage.getItem("token");
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${asBytes(token)}` }) };
-  const answer = await fetch(path, { ...(body && { method: "POST", body: JSON.stringify(body) }), headers, signal }).catch((error) => {
-    throw signal?.aborted ? error : new Refused(GONE);
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${utf8Bytes(token)}` }) };
+  const response = await fetch(path, { ...(body && { method: "POST", body: JSON.stringify(body) }), headers, signal }).catch((error) => {
+    throw signal?.aborted ? error : new RequestError(UNREACHABLE);
   });
-  const told = await answer.json().catch(() => null);
-  if (answer.ok && told !== null) return told;
-  const reason = told?.error?.message ?? told?.error ?? `The server answered ${answer.status} and did not say why.`;
-  throw new Refused(`${reason}`, answer.status, Number(answer.headers.get("Retry-After")) || 1);
+  const content = await response.json().catch(() => null);
+  if (response.ok && content !== null) return content;
+  const reason = content?.error?.message ?? content?.error ?? `The server responded with status ${response.status}.`;
+  throw new RequestError(`${reason}`, response.status, Number(response.headers.get("Retry-After")) || 1);
 }
 
-// A place for what there is to say of the server, and questions asked through it: `question(path, body)` gives the answer,
-// null where it was refused, which the place then tells, or undefined where a newer question was asked meanwhile.
-export function questions(again) {
-  const place = make("div", { class: "notice", role: "status" });
+// Creates a notice and a function `request(path, body)`, which resolves to the response, to null if the request failed
+// (the notice then shows the error), or to undefined if a newer request replaced it.
+export function createRequests(retry) {
+  const notice = make("div", { class: "notice", role: "status" });
   let current = null;
 
-  function say(kind, text, ...more) {
-    place.className = `notice notice-${kind}`;
-    place.replaceChildren(...(text ? [make("span", {}, text)] : []), ...more);
+  function showNotice(kind, text, ...more) {
+    notice.className = `notice notice-${kind}`;
+    notice.replaceChildren(...(text ? [make("span", {}, text)] : []), ...more);
   }
 
-  function refuse(error) {
-    if (error.status === 401) return say("wrong", "This server asks for a token.", tokenForm(again));
+  function showError(error) {
+    if (error.status === 401) return showNotice("error", "This server requires a token.", tokenForm(retry));
     const button = make("button", { type: "button" }, "Try again");
-    button.addEventListener("click", again);
-    say("wrong", error.message, ...(error.status === 0 || error.status >= 500 ? [button] : []));
+    button.addEventListener("click", retry);
+    showNotice("error", error.message, ...(error.status === 0 || error.status >= 500 ? [button] : []));
   }
 
-  async function question(path, body) {
+  async function request(path, body) {
     current?.abort();
     const { signal } = (current = new AbortController());
-    const slow = setTimeout(() => !signal.aborted && say("wait", "Waiting for the model …"), SOON);
+    const slow = setTimeout(() => !signal.aborted && showNotice("wait", "Waiting for the model …"), NOTICE_DELAY_MS);
     try {
       for (;;) {
-        const told = await ask(path, body, signal).catch((error) => error);
+        const result = await send(path, body, signal).catch((error) => error);
         if (signal.aborted) return undefined;
         clearTimeout(slow);
-        if (!(told instanceof Error)) {
-          say("none");
-          return told;
+        if (!(result instanceof Error)) {
+          showNotice("none");
+          return result;
         }
-        if (told.status !== 429) {
-          refuse(told);
+        if (result.status !== 429) {
+          showError(result);
           return null;
         }
-        say("wait", `The server is busy: asking again in ${told.wait} s.`);
-        await new Promise((done) => setTimeout(done, 1000 * told.wait));
+        showNotice("wait", `The server is busy. Retrying in ${result.retryAfter} s.`);
+        await new Promise((resolve) => setTimeout(resolve, 1000 * result.retryAfter));
         if (signal.aborted) return undefined;
       }
     } finally {
@@ -68,27 +68,27 @@ export function questions(again) {
     }
   }
 
-  function drop() {
+  function cancel() {
     current?.abort();
-    say("none");
+    showNotice("none");
   }
 
-  return { place, question, drop, say };
+  return { notice, request, cancel, showNotice };
 }
 
-// A header's characters are bytes: what is not ASCII is sent as UTF-8, which is what the server expects.
-function asBytes(text) {
+// Header values are bytes: non-ASCII characters are sent as UTF-8, as the server expects.
+function utf8Bytes(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
-// The token is kept for as long as this tab is open.
-function tokenForm(again) {
+// The token is stored until the tab is closed.
+function tokenForm(retry) {
   const field = make("input", { type: "password", autocomplete: "off", "aria-label": "Token" });
-  const form = make("form", { class: "tools" }, field, make("button", { type: "submit" }, "Use it"));
+  const form = make("form", { class: "tools" }, field, make("button", { type: "submit" }, "Continue"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     sessionStorage.setItem("token", field.value.trim());
-    again();
+    retry();
   });
   return form;
 }

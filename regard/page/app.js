@@ -1,33 +1,33 @@
-// The page of `regard serve`: four views, named by what stands behind the address's #, which reproduces what is seen.
+// The page of `regard serve`: four views. The URL's hash names the view and contains its complete state.
 
-import { addressWriter } from "./address.js";
-import { questions } from "./api.js";
+import { createRequests } from "./api.js";
+import { attentionView } from "./attention.js";
+import { make } from "./dom.js";
 import { labs } from "./labs.js";
-import { looking } from "./looking.js";
-import { make } from "./parts.js";
-import { translate } from "./translate.js";
-import { write } from "./write.js";
+import { translateView } from "./translate.js";
+import { createUrlUpdater } from "./url_history.js";
+import { writeView } from "./write.js";
 
-// Maps and not objects: names come from the address, and every object has a "constructor".
+// Maps, not objects: names come from the URL, and every object has a "constructor".
 const VIEWS = new Map([
-  ["translate", ["Translate", translate]],
-  ["look", ["Look", looking]],
-  ["write", ["Write", write]],
+  ["translate", ["Translate", translateView]],
+  ["look", ["Attention", attentionView]],
+  ["write", ["Write", writeView]],
   ["labs", ["Labs", labs]],
 ]);
 const main = document.getElementById("main");
 const links = new Map([...VIEWS].map(([name, [title]]) => [name, make("a", { href: `#/${name}` }, title)]));
-const written = addressWriter();
-let open = null; // the view that is open: its name, and what it gave
-let shown = null; // the address that it shows
+const url = createUrlUpdater();
+let current = null; // the name and the view that are displayed
+let currentHash = null; // the hash that the view displays
 
-function address() {
+function parseHash() {
   const [path, options] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: VIEWS.has(name) ? name : "translate", rest: rest.map(safelyDecoded), options: new URLSearchParams(options) };
+  return { name: VIEWS.has(name) ? name : "translate", rest: rest.map(decode), options: new URLSearchParams(options) };
 }
 
-function safelyDecoded(part) {
+function decode(part) {
   try {
     return decodeURIComponent(part);
   } catch {
@@ -35,41 +35,41 @@ function safelyDecoded(part) {
   }
 }
 
-// Say in the address what is seen: as a new place to come back to, or in place of the last.
-function told(name, options, { push = false } = {}) {
+// Writes a view's state to the URL, as a new history entry (`push`) or in place of the current one.
+function saveState(name, options, { push = false } = {}) {
   const given = Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const hash = `#/${name}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
   links.get(name.split("/")[0]).href = hash;
-  written.set(hash, { push });
-  shown = hash;
+  url.set(hash, { push });
+  currentHash = hash;
 }
 
 function route(models) {
-  if (location.hash === shown || location.hash === "#main") return;
-  const first = shown === null;
-  written.drop();
-  shown = location.hash;
-  const { name, rest, options } = address();
+  if (location.hash === currentHash || location.hash === "#main") return;
+  const isFirst = currentHash === null;
+  url.cancel();
+  currentHash = location.hash;
+  const { name, rest, options } = parseHash();
   links.get(name).href = location.hash || `#/${name}`;
-  if (open?.name !== name) {
-    const [title, view] = VIEWS.get(name);
-    open?.view.close?.();
-    open = { name, view: view({ models, told }) };
-    main.replaceChildren(open.view.root);
+  if (current?.name !== name) {
+    const [title, createView] = VIEWS.get(name);
+    current?.view.close?.();
+    current = { name, view: createView({ models, saveState }) };
+    main.replaceChildren(current.view.root);
     document.title = `${title} · Regard`;
-    for (const [each, link] of links) link.toggleAttribute("aria-current", each === name);
+    for (const [other, link] of links) link.toggleAttribute("aria-current", other === name);
     links.get(name).setAttribute("aria-current", "page");
-    if (!first) main.focus({ preventScroll: true });
+    if (!isFirst) main.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
-  open.view.update(options, rest);
+  current.view.update(options, rest);
 }
 
 async function start() {
   document.querySelector("nav").replaceChildren(...links.values());
-  const { place, question } = questions(start);
-  main.replaceChildren(make("div", { class: "view" }, place));
-  const models = await question("/api/models");
+  const { notice, request } = createRequests(start);
+  main.replaceChildren(make("div", { class: "view" }, notice));
+  const models = await request("/api/models");
   if (!models) return;
   for (const event of ["hashchange", "popstate"]) addEventListener(event, () => route(models));
   route(models);

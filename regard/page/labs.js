@@ -1,20 +1,20 @@
 // The labs: a list of questions, and for each lab its figure, tables and conclusions.
 
-import { questions } from "./api.js";
-import { fading, make, reveal } from "./parts.js";
+import { createRequests } from "./api.js";
+import { addScrollFade, make, scrollWithin } from "./dom.js";
 
 export function labs() {
-  const { place, question, drop } = questions(() => load());
+  const { notice, request, cancel } = createRequests(() => load());
   const list = make("ol", { class: "lab-list" });
-  const index = fading(make("nav", { "aria-label": "Labs" }, list));
+  const index = addScrollFade(make("nav", { "aria-label": "Labs" }, list));
   const shown = make("article", { class: "card lab" });
   const root = make("div", { class: "view" }, make("div", { class: "head" }, make("h1", {}, "Labs"),
-    make("p", { class: "about" }, "Questions that every course on the Transformer asks, answered by measurement.")), place,
+    make("p", { class: "about" }, "Questions that every course on the Transformer asks, answered by measurement.")), notice,
   make("div", { class: "lab-pair" }, index, shown));
   let [all, wanted] = [null, null];
 
   async function load() {
-    all ??= await question("/api/labs");
+    all ??= await request("/api/labs");
     if (all) show();
   }
 
@@ -23,7 +23,7 @@ export function labs() {
     list.replaceChildren(...all.map((item) => entry(item, item === lab)));
     root.classList.toggle("lab-open", Boolean(wanted));
     const open = list.querySelector("[aria-current]");
-    if (open) requestAnimationFrame(() => reveal(index, open));
+    if (open) requestAnimationFrame(() => scrollWithin(index, open));
     if (!all.length) return shown.replaceChildren(make("p", {}, "There are no lab results. Run “regard lab all --out regard/labs/gallery” in a checkout to create them."));
     if (!lab) return shown.replaceChildren(make("p", {}, `There is no lab “${wanted}”.`));
     shown.replaceChildren(...content(lab));
@@ -31,7 +31,7 @@ export function labs() {
 
   return {
     root,
-    close: drop,
+    close: cancel,
     update(_, [name]) {
       wanted = name ?? null;
       load();
@@ -58,7 +58,7 @@ function content({ name, question, about = [], claims, tables, notes, picture, c
     make("h3", {}, "Conclusions"), make("ul", { class: "claims" }, ...items),
     ...tables.flatMap(table),
     ...(notes.length ? [make("h3", {}, "Notes"), make("ul", {}, ...notes.map((note) => make("li", {}, ...prose(note))))] : []),
-    make("p", { class: "look-hint" }, "Run it yourself: ", code(command || `regard lab ${name}`)),
+    make("p", { class: "hint" }, "Run it yourself: ", code(command || `regard lab ${name}`)),
   ];
 }
 
@@ -68,7 +68,7 @@ function table({ title, head, rows }) {
   const body = rows.map((row) => make("tr", {}, ...cells("td", row)));
   const caption = title ? [make("caption", {}, ...prose(title))] : [];
   const element = make("table", {}, ...caption, make("thead", {}, make("tr", {}, ...cells("th", head))), make("tbody", {}, ...body));
-  return [fading(make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title || "Table" }, element))];
+  return [addScrollFade(make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title || "Table" }, element))];
 }
 
 // Text with `code` between backticks.

@@ -1,127 +1,126 @@
-// Type, and the translation appears; what else the model might have said stands below.
+// The Translate view: the translation appears while the user types, with alternatives below it.
 
-import { questions } from "./api.js";
-import { exampleButtons, growing, language, modelChoice } from "./choice.js";
-import { make } from "./parts.js";
+import { createRequests } from "./api.js";
+import { createModelSelector, createTextField, exampleButtons, languageName } from "./controls.js";
+import { make } from "./dom.js";
 
-const PAUSE = 350; // milliseconds without a key before we ask
+const TYPING_PAUSE_MS = 350; // time without a keystroke before a request is sent
 
-export function translate({ models, told }) {
-  const able = models.filter((model) => model.translates);
-  const model = modelChoice(able, () => changed(true));
-  const { field, fit } = growing({ id: "source", rows: 3, placeholder: "Type a sentence" });
-  const [from, to] = [make("label", { for: "source" }), make("h2", {})];
+export function translateView({ models, saveState }) {
+  const translators = models.filter((model) => model.translates);
+  const model = createModelSelector(translators, () => onInput(true));
+  const { field, fit } = createTextField({ id: "source", rows: 3, placeholder: "Type a sentence" });
+  const [sourceLabel, targetHeading] = [make("label", { for: "source" }), make("h2", {})];
   const result = make("p", { class: "result", dir: "auto", "aria-live": "polite" });
   const copy = make("button", { type: "button" }, "Copy");
-  const lookAt = make("a", { class: "button" }, "Look at this translation");
-  const sure = make("span", { class: "look-hint" });
-  const others = make("ol", { class: "others" });
-  const otherCard = make("section", { class: "card", "aria-label": "Alternatives" }, make("h2", {}, "What else it might have said"), others,
-    make("p", { class: "look-hint" }, "Ranked by the score: the sum of the tokens’ log-probabilities, which falls with every token, divided by a penalty that grows with the length. The nearer to 0, the better; the bar sets it beside the best."));
-  const tries = make("p", { class: "tries" });
-  const { place, question, drop } = questions(() => run());
-  const tools = make("div", { class: "tools" }, copy, lookAt, sure);
+  const attentionLink = make("a", { class: "button" }, "Show its attention");
+  const bestScore = make("span", { class: "hint" });
+  const list = make("ol", { class: "alternatives" });
+  const alternatives = make("section", { class: "card", "aria-label": "Alternatives" }, make("h2", {}, "Alternatives"), list,
+    make("p", { class: "hint" }, "Ranked by score: the log-probability of the translation divided by a length penalty. Scores closer to 0 are better. The bar compares each score with the best one."));
+  const exampleList = make("p", { class: "examples" });
+  const { notice, request, cancel } = createRequests(() => translate());
+  const tools = make("div", { class: "tools" }, copy, attentionLink, bestScore);
   const root = make("div", { class: "view" },
     make("div", { class: "head" }, make("h1", {}, "Translate"), model.root),
     make("div", { class: "pair" },
-      make("section", { class: "card", "aria-label": "Source" }, from, field, tries),
-      make("section", { class: "card", "aria-label": "Translation" }, to, place, result, tools)),
-    otherCard);
+      make("section", { class: "card", "aria-label": "Source" }, sourceLabel, field, exampleList),
+      make("section", { class: "card", "aria-label": "Translation" }, targetHeading, notice, result, tools)),
+    alternatives);
   let timer = null;
 
-  function name() {
-    const { source, target } = model.chosen();
-    from.textContent = language(source, "Source");
-    to.textContent = language(target, "Translation");
+  function updateLanguages() {
+    const { source, target } = model.selected();
+    sourceLabel.textContent = languageName(source, "Source");
+    targetHeading.textContent = languageName(target, "Translation");
     field.lang = source ?? "";
     result.lang = target ?? "";
-    tries.replaceChildren(...exampleButtons(source, (text) => {
+    exampleList.replaceChildren(...exampleButtons(source, (text) => {
       field.value = text;
-      changed(true);
+      onInput(true);
       field.focus();
     }));
   }
 
-  function changed(push = false) {
-    name();
+  function onInput(push = false) {
+    updateLanguages();
     fit();
-    told("translate", { model: model.chosen().name, source: field.value }, { push });
+    saveState("translate", { model: model.selected().name, source: field.value }, { push });
     clearTimeout(timer);
-    drop(); // an answer to what stood there before is not to be shown
-    mark(true);
-    timer = setTimeout(run, push ? 0 : PAUSE);
+    cancel(); // the response to the previous text must not be shown
+    markStale(true);
+    timer = setTimeout(translate, push ? 0 : TYPING_PAUSE_MS);
   }
 
-  async function run() {
+  async function translate() {
     if (!field.value.trim()) {
-      drop();
+      cancel();
       return show([]);
     }
-    mark(true);
-    const answer = await question("/api/translate", { model: model.chosen().name, text: field.value });
-    if (answer !== undefined) show(answer?.translations ?? []); // what was refused leaves nothing of the old answer
+    markStale(true);
+    const response = await request("/api/translate", { model: model.selected().name, text: field.value });
+    if (response !== undefined) show(response?.translations ?? []); // after an error the previous translation is removed
   }
 
-  // Whether what is seen is of another text than the one that stands there.
-  function mark(stale) {
-    for (const each of [result, tools, otherCard]) each.classList.toggle("stale", stale);
+  // Dims the translation while it does not belong to the current text.
+  function markStale(stale) {
+    for (const element of [result, tools, alternatives]) element.classList.toggle("stale", stale);
   }
 
   function show(translations) {
-    mark(false);
+    markStale(false);
     const [best, ...rest] = translations;
     result.textContent = best?.text ?? "";
     tools.hidden = !best;
-    otherCard.hidden = rest.length === 0;
+    alternatives.hidden = rest.length === 0;
     if (best) {
-      lookAt.href = lookLink({ said: best.text });
-      sure.replaceChildren(...scored(best));
+      attentionLink.href = attentionUrl({ said: best.text });
+      bestScore.replaceChildren(...formatScores(best));
     }
-    others.replaceChildren(...rest.map((each) => alternative(each, translations)));
+    list.replaceChildren(...rest.map((translation) => createAlternative(translation, best)));
   }
 
-  function lookLink(what) {
-    const options = { model: model.chosen().name, source: field.value, ...what };
+  function attentionUrl(translation) {
+    const options = { model: model.selected().name, source: field.value, ...translation };
     return `#/look?${new URLSearchParams(options)}`;
   }
 
-  function alternative({ text, ...scores }, [best]) {
+  function createAlternative({ text, ...scores }, best) {
     const share = Math.exp(scores.penalised - best.penalised);
     const bar = make("span", { class: "score-bar", "aria-hidden": "true" });
     bar.style.setProperty("--p", Math.min(1, share));
-    const link = make("a", { href: lookLink({ target: text }), "aria-label": `Look at: ${text}` }, "look");
-    return make("li", {}, make("span", { class: "other-text", dir: "auto", lang: result.lang }, text), make("span", { class: "score" }, bar, ...scored(scores)), link);
+    const link = make("a", { href: attentionUrl({ target: text }), "aria-label": `Show the attention of: ${text}` }, "attention");
+    return make("li", {}, make("span", { class: "alternative-text", dir: "auto", lang: result.lang }, text), make("span", { class: "score" }, bar, ...formatScores(scores)), link);
   }
 
-  field.addEventListener("input", () => changed());
+  field.addEventListener("input", () => onInput());
   copy.addEventListener("click", async () => {
-    const done = await navigator.clipboard.writeText(result.textContent).then(() => "Copied", () => "Could not copy");
-    copy.textContent = done;
+    copy.textContent = await navigator.clipboard.writeText(result.textContent).then(() => "Copied", () => "Could not copy");
     setTimeout(() => (copy.textContent = "Copy"), 1500);
   });
 
-  if (!able.length) root.replaceChildren(make("h1", {}, "Translate"), make("p", {}, "None of the models served translates. “regard serve fr-en” serves the bundled translator from French."));
+  if (!translators.length) root.replaceChildren(make("h1", {}, "Translate"), make("p", {}, "This server has no translation model. Run “regard serve fr-en” to serve the bundled French–English model."));
   return {
     root,
     close: () => {
       clearTimeout(timer);
-      drop();
+      cancel();
     },
     update(options) {
-      if (!able.length) return;
-      model.choose(options.get("model"));
+      if (!translators.length) return;
+      model.select(options.get("model"));
       field.value = options.get("source") ?? "";
-      name();
+      updateLanguages();
       requestAnimationFrame(fit);
       show([]);
-      run();
+      translate();
     },
   };
 }
 
-// What ranks it, and what that is made of.
-function scored({ score, penalised }) {
-  return [`score ${signed(penalised)}`, make("small", {}, ` sum ${signed(score)}`)];
+// The score that ranks a translation, and the log-probability it is computed from.
+function formatScores({ score, penalised }) {
+  return [`score ${formatNumber(penalised)}`, make("small", {}, ` log-prob ${formatNumber(score)}`)];
 }
 
-const signed = (score) => score.toFixed(2).replace("-", "−");
+const formatNumber = (number) => number.toFixed(2).replace("-", "−");

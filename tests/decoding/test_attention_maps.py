@@ -541,12 +541,12 @@ class Look:
         self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
         self.page.on("request", lambda request: self.said.append(request.url))
         self.page.goto(path.as_uri())
-        self.page.wait_for_selector(".look-heads button")
+        self.page.wait_for_selector(".attention-heads button")
         self.address = path.as_uri()
 
     def shares(self, side: str) -> list[float]:
-        texts = self.page.locator(f".look-{side} .look-share").all_text_contents()
-        return [float(text.removesuffix(" %")) for text in texts if text]
+        texts = self.page.locator(f".attention-{side} .attention-share").all_text_contents()
+        return [float(text.removesuffix("%")) for text in texts if text]
 
     def focused(self) -> str:
         return str(
@@ -575,13 +575,13 @@ def same_shares(shown: list[float], weights: Tensor) -> None:
 def test_hovering_shows_where_a_token_looks_and_who_looks_at_it(look: Look, looked: Attention) -> None:
     weights = looked.weights["cross"]
     look.page.get_by_role("button", name="layer 0, head 2", exact=True).click()
-    look.page.locator(".look-queries button").nth(3).hover()
+    look.page.locator(".attention-queries button").nth(3).hover()
     same_shares(look.shares("keys"), weights[0, 2, 3])
     assert look.shares("queries") == []
     best = int(weights[0, 2, 3].argmax())
-    readout = look.page.locator(".look-readout").text_content()
-    assert readout.startswith(f"Writing “{WORDS[4]}” after “{WORDS[3]}” looks most at “{WORDS[best]}” ")
-    look.page.locator(".look-keys button").nth(2).hover()
+    readout = look.page.locator(".attention-readout").text_content()
+    assert readout.startswith(f"Predicting “{WORDS[4]}” after “{WORDS[3]}” attends most to “{WORDS[best]}” ")
+    look.page.locator(".attention-keys button").nth(2).hover()
     same_shares(look.shares("queries"), weights[0, 2, :, 2])
     assert look.shares("keys") == []
     look.page.mouse.move(1, 1)
@@ -591,13 +591,13 @@ def test_hovering_shows_where_a_token_looks_and_who_looks_at_it(look: Look, look
 @needs_browser
 def test_hovering_a_cell_of_the_heat_map_tells_its_weight(look: Look, looked: Attention) -> None:
     look.page.get_by_role("button", name="layer 1, head 0", exact=True).focus()
-    canvas = look.page.locator(".look-matrix canvas")
+    canvas = look.page.locator(".attention-matrix canvas")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     look.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.7)
-    text = look.page.locator(".look-readout").text_content()
+    text = look.page.locator(".attention-readout").text_content()
     pressed = [round(share, 3) for share in look.shares("keys")]
-    assert float(text.rsplit(":", 1)[1].removesuffix(" %")) in pressed
+    assert float(text.rsplit(":", 1)[1].removesuffix("%")) in pressed
     rows = [
         row
         for row in looked.weights["cross"][1, 0]
@@ -609,13 +609,13 @@ def test_hovering_a_cell_of_the_heat_map_tells_its_weight(look: Look, looked: At
 @needs_browser
 def test_a_chosen_token_stays_while_heads_change(look: Look, looked: Attention) -> None:
     look.page.get_by_role("radio", name="Encoder").check()
-    look.page.locator(".look-queries button").nth(2).click()
+    look.page.locator(".attention-queries button").nth(2).click()
     for layer, head in ((0, 0), (1, 2)):
         look.page.get_by_role("button", name=f"layer {layer}, head {head}", exact=True).click()
         same_shares(look.shares("keys"), looked.weights["encoder"][layer, head, 2])
     look.page.get_by_role("button", name="layer 0, mean of its heads").click()
     same_shares(look.shares("keys"), looked.weights["encoder"][0].mean(0)[2])
-    look.page.locator(".look-queries button").nth(2).click()  # lets go of it
+    look.page.locator(".attention-queries button").nth(2).click()  # lets go of it
     look.page.mouse.move(1, 1)
     assert look.shares("keys") == []
 
@@ -639,13 +639,13 @@ def test_the_keyboard_alone(look: Look, looked: Attention) -> None:
     press("Tab")
     assert look.focused().startswith("Heat map of layer 0, head 2")
     press("ArrowDown", "ArrowDown", "ArrowRight")
-    readout = look.page.locator(".look-readout").text_content()
-    assert readout.startswith(f"Writing “{WORDS[3]}” after “{WORDS[2]}” looks at “{WORDS[1]}”: ")
-    same_shares([float(readout.rsplit(":", 1)[1].removesuffix(" %"))], weights[0, 2, 2, 1:2])
+    readout = look.page.locator(".attention-readout").text_content()
+    assert readout.startswith(f"Predicting “{WORDS[3]}” after “{WORDS[2]}” attends to “{WORDS[1]}”: ")
+    same_shares([float(readout.rsplit(":", 1)[1].removesuffix("%"))], weights[0, 2, 2, 1:2])
     press("Escape")
-    assert "Point at a token" in look.page.locator(".look-readout").text_content()
+    assert "Hover over a token" in look.page.locator(".attention-readout").text_content()
     press("Tab", "ArrowDown", "ArrowDown")
-    assert look.focused() == "reads chat, writes noir"
+    assert look.focused() == "reads chat, predicts noir"
     same_shares(look.shares("keys"), weights[0, 2, 2])
     press("ArrowRight")
     assert look.focused() == "chat"
@@ -653,7 +653,7 @@ def test_the_keyboard_alone(look: Look, looked: Attention) -> None:
     press("End")
     assert look.focused() == WORDS[-1]
     press("Shift+Tab")
-    assert look.focused() == "reads <pad>, writes le"  # the first of those that look
+    assert look.focused() == "reads <pad>, predicts le"  # the first of those that look
     press("Tab", "Home", "Space")
     assert look.shares("queries") == []  # lets go of it
 
@@ -672,7 +672,7 @@ def test_every_control_has_a_name(look: Look) -> None:
 
 @needs_browser
 def test_hostile_tokens_stay_text(look: Look) -> None:
-    shown = look.page.locator(".look-keys .look-token").all_text_contents()
+    shown = look.page.locator(".attention-keys .attention-token").all_text_contents()
     assert shown == WORDS
     assert look.page.locator("img").count() == 0
     assert look.page.locator("h1").text_content() == " ".join(WORDS)
@@ -701,7 +701,7 @@ def test_it_fits_phone_and_projector_by_day_and_night(
     path.write_text(attention_page(made([f"unbreakably{i}" for i in range(tokens)], 3, 8).to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": width, "height": 800}, color_scheme=scheme)
     for index in (0, 1):
-        opened.page.locator(".look-queries button").nth(index).click()
+        opened.page.locator(".attention-queries button").nth(index).click()
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     background = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     lightness = sum(int(number) for number in re.findall(r"\d+", background)) / 765
@@ -716,12 +716,12 @@ def test_short_sentences_have_whole_labels_and_numbers(browser: Any, tmp_path: P
     words = ["<pad>", "The", "cat", "is", "sleeping", "</s>"]
     path.write_text(attention_page(made(words, 3, 4).to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": width, "height": 800})
-    cut = "[...document.querySelectorAll('.look-token')].filter(e => e.scrollWidth > e.clientWidth).length"
+    cut = "[...document.querySelectorAll('.attention-token')].filter(e => e.scrollWidth > e.clientWidth).length"
     assert opened.page.evaluate(cut) == 0
-    opened.page.locator(".look-queries button").nth(2).click()
+    opened.page.locator(".attention-queries button").nth(2).click()
     assert opened.page.evaluate(cut) == 0  # with the shares beside them too
     opened.page.keyboard.press("Escape")
-    canvas = opened.page.locator(".look-matrix canvas")
+    canvas = opened.page.locator(".attention-matrix canvas")
     inks = canvas.evaluate("""e => {
       const { data } = e.getContext("2d").getImageData(e.width - 1, 0, 1, e.height);
       return data.filter((_, i) => i % 4 === 3).reduce((sum, alpha) => sum + alpha, 0);
@@ -737,8 +737,8 @@ def test_short_sentences_have_whole_labels_and_numbers(browser: Any, tmp_path: P
 def test_it_follows_a_change_of_theme(look: Look) -> None:
     look.page.emulate_media(color_scheme="light")
     look.page.get_by_role("radio", name="Decoder").check()
-    look.page.locator(".look-queries button").first.click()  # the first step sees itself alone, and no later token
-    unseen = look.page.locator(".look-keys button").last
+    look.page.locator(".attention-queries button").first.click()  # the first step sees itself alone, and no later token
+    unseen = look.page.locator(".attention-keys button").last
     colour = "e => e.style.backgroundColor.match(/\\d+/g).reduce((sum, each) => sum + Number(each), 0)"
     before = unseen.evaluate(colour)
     look.page.emulate_media(color_scheme="dark")
@@ -752,10 +752,10 @@ def test_a_finger_is_enough(browser: Any, looked: Attention, tmp_path: Path) -> 
     path.write_text(attention_page(looked.to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": 360, "height": 700}, has_touch=True, is_mobile=True)
     opened.page.get_by_role("button", name="layer 0, head 1", exact=True).tap()
-    token = opened.page.locator(".look-queries button").nth(2)
+    token = opened.page.locator(".attention-queries button").nth(2)
     token.tap()
     same_shares(opened.shares("keys"), looked.weights["cross"][0, 1, 2])
-    assert opened.page.locator(".look-readout").bounding_box()["y"] < 700  # within sight
+    assert opened.page.locator(".attention-readout").bounding_box()["y"] < 700  # within sight
     token.tap()
     assert opened.shares("keys") == []
     opened.close()
@@ -782,9 +782,9 @@ def test_a_notebook_shows_the_same_in_a_frame(browser: Any, looked: Attention, t
     notebook.on("console", lambda message: said.append(message.text))
     notebook.goto(path.as_uri())
     inside = notebook.frame_locator("iframe")
-    inside.locator(".look-queries button").nth(1).hover()
-    assert inside.locator(".look-keys .look-share").first.text_content().endswith("%")
-    assert inside.locator(".look-keys .look-token").all_text_contents() == WORDS
+    inside.locator(".attention-queries button").nth(1).hover()
+    assert inside.locator(".attention-keys .attention-share").first.text_content().endswith("%")
+    assert inside.locator(".attention-keys .attention-token").all_text_contents() == WORDS
     notebook.close()
     assert said == []
 

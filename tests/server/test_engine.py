@@ -1,4 +1,4 @@
-"""A model's thread: decoding stops when nobody waits, and nothing that a request does ends the thread."""
+"""The engine: cancelled work stops, and no request can end a model's thread."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def petit() -> Model:
 
 
 def endless(kind: Literal["decoder", "encoder-decoder"] = "encoder-decoder", **changes: Any) -> Model:
-    """A small model whose texts never end by themselves."""
+    """A small model that never generates an end token."""
     torch.manual_seed(0)
     tokenizer = train_tokenizer(["Le petit chat noir dort."] * 3, 320)
     small = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0}
@@ -48,7 +48,7 @@ def endless(kind: Literal["decoder", "encoder-decoder"] = "encoder-decoder", **c
 
 
 class Asked:
-    """A check that cancels at the n-th time it is asked, and counts."""
+    """A cancellation check that counts its calls and cancels at the n-th."""
 
     def __init__(self, most: int) -> None:
         self.most, self.times = most, 0
@@ -80,7 +80,7 @@ def _score(model: Model) -> None:
 
 @pytest.mark.parametrize("work", [_beam, _greedy, _tree, _many_batches, _score])
 @pytest.mark.parametrize("recorded", [False, True])
-def test_every_loop_asks_and_stops(work: Callable[[Model], None], recorded: bool) -> None:
+def test_every_decoding_loop_can_be_cancelled(work: Callable[[Model], None], recorded: bool) -> None:
     """`Loops` is what a GPU decodes with: here its steps run as they are."""
     model = endless()
     model.network.loops = Loops() if recorded else None
@@ -88,10 +88,10 @@ def test_every_loop_asks_and_stops(work: Callable[[Model], None], recorded: bool
     with cancellable(asked), pytest.raises(Cancelled):
         work(model)
     assert asked.times == 5
-    raise_if_cancelled()  # nothing is left behind
+    raise_if_cancelled()  # no check is left
 
 
-def test_language_models_ask_too() -> None:
+def test_generation_can_be_cancelled() -> None:
     model = endless("decoder")
     for work in (
         lambda: list(stream_all(model.network, model.special, [[5]], Decoding(), [0], [50])),  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_language_models_ask_too() -> None:
         assert asked.times == 3
 
 
-def test_a_check_belongs_to_its_thread() -> None:
+def test_a_cancellation_check_applies_only_to_its_thread() -> None:
     found: list[str] = []
 
     def other() -> None:
@@ -119,7 +119,7 @@ def test_a_check_belongs_to_its_thread() -> None:
 
 
 def story(told: Callable[[Engine], Awaitable[None]], model: Model, **options: Any) -> None:
-    """Run this with an engine, in an event loop of its own."""
+    """Run this with an engine in a new event loop."""
 
     async def run() -> None:
         engine = Engine(model, **options)
@@ -142,8 +142,8 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_leaving_and_the_deadline_stop_the_work(recorded: bool) -> None:
-    """A text of which 100,000 tokens would be written, which takes minutes."""
+def test_disconnecting_and_timeouts_stop_the_work(recorded: bool) -> None:
+    """The translation would have 100,000 tokens and take minutes."""
     model = endless()
     model.network.loops = Loops() if recorded else None
 
@@ -161,14 +161,14 @@ def test_leaving_and_the_deadline_stop_the_work(recorded: bool) -> None:
 
 
 def panicking(model: Model) -> Model:
-    """The model with a pattern in its tokenizer that gives up on thirty times x."""
+    """The model with a tokenizer whose pattern panics on 30 times x."""
     assert isinstance(model.tokenizer, HuggingFaceTokenizer)
     split = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
     model.tokenizer.engine.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False)])
     return model
 
 
-def test_a_panic_of_the_tokenizer_is_one_requests_refusal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_panic_in_the_tokenizer_fails_only_its_request(capfd: pytest.CaptureFixture[str]) -> None:
     bad = "x" * 30
     models = {"translator": panicking(endless()), "writer": panicking(language_model())}
     with running(build_registry(models, "float32")) as server:
@@ -195,7 +195,7 @@ def _raise(error: BaseException) -> Any:
     raise error
 
 
-def test_what_a_request_raises_ends_no_thread(petit: Model) -> None:
+def test_an_exception_in_a_request_does_not_end_the_thread(petit: Model) -> None:
     async def told(engine: Engine) -> None:
         thread = engine._thread
         for error in (Panic("a panic"), SystemExit(1), KeyboardInterrupt(), MemoryError(), RecursionError()):
@@ -240,7 +240,7 @@ def test_a_thread_that_ends_is_replaced(petit: Model, monkeypatch: pytest.Monkey
     story(told, petit.quick("float32"))
 
 
-def test_health_tells_of_a_thread_that_is_stuck() -> None:
+def test_health_reports_a_stuck_thread() -> None:
     model, go_on = language_model(), threading.Event()
     with running(build_registry({"noise": model}, "float32")) as server:
         engine = server.registry.by_name["noise"].engine
@@ -260,7 +260,7 @@ def test_health_tells_of_a_thread_that_is_stuck() -> None:
         assert server.ask("POST", "/api/next", {"text": "Le"})[0] == 200
 
 
-def test_looking_into_a_model_asks_too() -> None:
+def test_attention_can_be_cancelled() -> None:
     with cancellable(lambda: True):
         for model in (endless(), endless("decoder")):
             with pytest.raises(Cancelled):
@@ -272,7 +272,7 @@ def served(model: Model) -> ServedModel:
 
 
 def passes(model: Model) -> list[int]:
-    """The number of tokens of each pass through the model's first stack, from now on."""
+    """Records the number of tokens of each later pass through the model's first stack."""
     found: list[int] = []
     network: Any = model.network
     stack = network.encoder if model.config.kind == "encoder-decoder" else network.decoder
@@ -280,7 +280,7 @@ def passes(model: Model) -> list[int]:
     return found
 
 
-def test_too_much_to_show_is_refused_before_any_work() -> None:
+def test_attention_that_is_too_large_is_rejected_before_any_work() -> None:
     fr_en = regard.load("fr-en")
     counted, it = passes(fr_en), served(fr_en)
     for source, target in (("1234567890" * 24, None), ("1" * 200, "2" * 200)):
@@ -290,8 +290,8 @@ def test_too_much_to_show_is_refused_before_any_work() -> None:
     assert counted == []
 
 
-def test_a_translation_is_no_longer_than_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound holds by the length of what is decoded: a source is not refused for what it might become."""
+def test_a_translation_is_cut_to_the_length_that_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The translation is limited instead of rejecting a source that might have a long one."""
     model = endless()
     monkeypatch.setattr(limits, "MAX_ATTENTION_WEIGHTS", 10_000)
     found = attention_data(served(model), "7" * 39, None)
@@ -304,7 +304,7 @@ def test_a_translation_is_no_longer_than_can_be_shown(monkeypatch: pytest.Monkey
         attention_data(served(model), "7" * 60, None)
 
 
-def test_a_language_models_sentence_is_counted_as_it_is() -> None:
+def test_weights_of_a_language_model_are_counted_exactly() -> None:
     """54 tokens in 30 layers of 9 heads, as SmolLM2 has: 787,320 weights."""
     model = endless("decoder", layers=30, heads=9, d_model=36, d_ff=8)
     it = served(model)
@@ -326,8 +326,8 @@ def test_a_text_is_decoded_once(petit: Model) -> None:
     assert len(counted) == 1
 
 
-def test_looking_stops_when_nobody_waits(petit: Model) -> None:
-    """At every step of it: whichever time the check says so."""
+def test_attention_stops_at_every_cancellation_check(petit: Model) -> None:
+    """Whenever the check cancels."""
     it = served(petit)
     count = Asked(1_000_000)
     with cancellable(count):
@@ -338,7 +338,7 @@ def test_looking_stops_when_nobody_waits(petit: Model) -> None:
             to_json(attention_data(it, "Le chat dort.", None))
 
 
-def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_translations_alternate(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []  # as the model's thread works on them
 
     class Recording(Translator):
@@ -362,8 +362,8 @@ def test_calls_and_texts_take_turns(petit: Model, monkeypatch: pytest.MonkeyPatc
     assert order.index("text") < 6
 
 
-def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One text of many sentences is no unit of work: what comes later is not kept waiting until it is done."""
+def test_long_texts_do_not_block_short_ones(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of many sentences is split, so that a later request does not wait for all of it."""
     model = petit.quick("float32")
     seen: list[int] = []
     long = "Le chat dort. Un chien mange !\n" * 250
@@ -391,7 +391,7 @@ def test_long_texts_take_turns_with_short_ones(petit: Model, monkeypatch: pytest
     assert max(seen) < len(long) / 3
 
 
-def test_long_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompts_are_prefilled_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, prompts = endless("decoder"), [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16, 17], [18]]
     whole = generate(model.network, model.special, prompts, Decoding(max_tokens=8))  # type: ignore[arg-type]
     counted = passes(model)
@@ -432,8 +432,8 @@ print(megabytes() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux")
-def test_ever_new_shapes_take_no_more_memory() -> None:
-    """Without a bound, kernels for 500 numbers of rows take 330 MB; with it 40."""
+def test_new_shapes_do_not_increase_memory() -> None:
+    """Without a limit, kernels for 500 numbers of rows take 330 MB; with it 40 MB."""
     environment = {name: value for name, value in os.environ.items() if name not in memory_release.CACHES}
     command = [sys.executable, "-c", VARIED_SHAPES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
@@ -441,7 +441,7 @@ def test_ever_new_shapes_take_no_more_memory() -> None:
     assert int(done.stdout) < 120
 
 
-def test_freed_memory_is_given_back(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_returned_to_the_system(petit: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     monkeypatch.setattr("regard.server.engine.RELEASE_AFTER_IDLE", 0.01)
     monkeypatch.setattr("regard.server.engine.release_freed_memory", released.set)
@@ -458,7 +458,7 @@ def test_freed_memory_is_given_back(petit: Model, monkeypatch: pytest.MonkeyPatc
     memory_release.release_freed_memory()
 
 
-def test_a_wide_beam_is_for_shorter_texts(petit: Model) -> None:
+def test_a_wide_beam_limits_the_length_of_texts(petit: Model) -> None:
     async def told(engine: Engine) -> None:
         with pytest.raises(HttpError, match=r"10,000 characters with a beam of 16.* is 2,500") as refused:
             await engine.translate(["0" * 5_000] * 2, Decoding(beam=16))

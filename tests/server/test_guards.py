@@ -1,4 +1,4 @@
-"""Holding up: strangers, floods, dawdlers and nonsense, over real sockets; and nobody's request is lost at the end."""
+"""Robustness over real sockets: hosts, origins, tokens, slow and many clients, invalid requests, shutdown."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def server() -> Iterator[Running]:
         yield found
 
 
-def test_only_by_its_own_name(server: Running) -> None:
+def test_unknown_hosts_are_rejected(server: Running) -> None:
     for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1", "localhost@evil.example"):
         assert server.whole("GET", "/health", host=host)[0] in (400, 403)
     for host in ("localhost", f"127.0.0.1:{server.port}", "LOCALHOST:80", "[::1]:7878"):
@@ -49,7 +49,7 @@ def test_only_by_its_own_name(server: Running) -> None:
     assert server.raw(twice).split()[1] in (b"400", b"403")
 
 
-def test_not_for_pages_from_elsewhere(server: Running) -> None:
+def test_other_origins_are_rejected(server: Running) -> None:
     own = f"http://127.0.0.1:{server.port}"
     assert server.whole("POST", "/api/translate", {"text": "a"}, origin=own)[0] == 200
     for origin in (
@@ -63,8 +63,8 @@ def test_not_for_pages_from_elsewhere(server: Running) -> None:
         assert "access-control-allow-origin" not in headers
 
 
-def test_headers_of_every_answer(server: Running) -> None:
-    for path in ("/", "/health", "/nothing", "/page/look.js", "/openapi.json"):
+def test_every_response_has_security_headers(server: Running) -> None:
+    for path in ("/", "/health", "/nothing", "/page/attention_map.js", "/openapi.json"):
         headers = server.whole("GET", path)[2]
         assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
         assert headers["x-content-type-options"] == "nosniff"
@@ -72,7 +72,7 @@ def test_headers_of_every_answer(server: Running) -> None:
     assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
-def test_a_token_and_a_page_that_may_ask() -> None:
+def test_tokens_and_allowed_origins() -> None:
     guards = access_rules("0.0.0.0", ["box.example"], ["https://friend.example"], "sesame")
     with running(build_registry({"noise": language_model()}, "float32"), guards) as server:
         assert server.whole("GET", "/health")[0] == 200
@@ -92,7 +92,7 @@ def test_a_token_and_a_page_that_may_ask() -> None:
         assert server.whole("GET", "/api/models", authorization="Bearer sesame", origin="https://x.example")[0] == 403
 
 
-def test_what_cannot_be_bound_or_named() -> None:
+def test_invalid_server_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="set a token"):
         access_rules("0.0.0.0", (), (), None)
     with pytest.raises(ValueError, match="is not a valid origin"):
@@ -103,7 +103,7 @@ def test_what_cannot_be_bound_or_named() -> None:
         parse_model_arguments(["<script>=a"])
 
 
-def test_large_bodies(server: Running) -> None:
+def test_large_bodies_are_rejected(server: Running) -> None:
     head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     answer = server.raw(head + b"Content-Length: %d\r\n\r\n" % (limits.MAX_BODY_BYTES + 1))
     assert answer.split()[1] == b"413"
@@ -117,7 +117,7 @@ def test_large_bodies(server: Running) -> None:
     assert server.ask("GET", "/health")[0] == 200
 
 
-def test_slow_heads_and_bodies_are_cut_off(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_headers_and_bodies_time_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PROGRESS_SECONDS", 0.5)
     monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.5)
     begun = time.monotonic()
@@ -144,7 +144,7 @@ def test_slow_heads_and_bodies_are_cut_off(server: Running, monkeypatch: pytest.
     assert server.ask("GET", "/health")[0] == 200
 
 
-def test_connections_are_bounded(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_connections_is_limited(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimeoutProtocol, "max_connections", 20)
     time.sleep(0.1)
     held = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(20)]
@@ -159,7 +159,7 @@ def test_connections_are_bounded(server: Running, monkeypatch: pytest.MonkeyPatc
 LONG = "Le petit chat noir dort dans la maison. " * 250
 
 
-def test_a_full_queue_says_when_to_come_again(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_says_when_to_retry(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_QUEUED_CHARACTERS", 5_000)
     found: list[tuple[int, dict[str, str]]] = []
 
@@ -183,7 +183,7 @@ def test_a_full_queue_says_when_to_come_again(server: Running, monkeypatch: pyte
     assert all(1 <= int(headers["retry-after"]) <= 60 for headers in refused)
 
 
-def test_whoever_leaves_is_forgotten(server: Running) -> None:
+def test_work_of_disconnected_clients_is_dropped(server: Running) -> None:
     body = b'{"model": "noise", "prompt": "Once", "max_tokens": 1024, "temperature": 0}'
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     request = head + b"Content-Length: %d\r\n\r\n%s"
@@ -212,7 +212,7 @@ def _until(true: Any) -> None:
         time.sleep(0.005)
 
 
-def test_a_deadline_and_fair_turns() -> None:
+def test_timeouts_fairness_and_errors_of_the_engine() -> None:
     async def story() -> None:
         hurried = Engine(regard.load("petit-fr-en").quick("float32"), timeout_seconds=0.05)
         hurried.start()
@@ -298,13 +298,13 @@ NONSENSE: list[tuple[bytes, int]] = [
 
 
 @pytest.mark.parametrize(("body", "wanted"), NONSENSE)
-def test_nonsense_has_a_clear_answer(server: Running, body: bytes, wanted: int) -> None:
+def test_invalid_bodies_get_a_clear_error(server: Running, body: bytes, wanted: int) -> None:
     status, found = server.ask("POST", "/api/translate", body)
     assert status == wanted
     assert wanted == 200 or (isinstance(found["error"], str) and 5 < len(found["error"]) < 1000)
 
 
-def test_wrong_types_and_methods(server: Running) -> None:
+def test_wrong_content_types_and_methods_are_rejected(server: Running) -> None:
     assert server.whole("POST", "/api/translate", b"{}", content_type="text/plain")[0] == 415
     assert server.whole("POST", "/api/translate", b"a=b", content_type="application/x-www-form-urlencoded")[0] == 415
     assert server.whole("GET", "/api/translate")[0] == 405
@@ -325,7 +325,7 @@ def test_wrong_types_and_methods(server: Running) -> None:
     assert "logit_bias" in found["error"]["message"]
 
 
-def test_fuzzed_requests_never_meet_a_500(server: Running) -> None:
+def test_fuzzed_requests_never_cause_a_500(server: Running) -> None:
     draw = random.Random(0)
     for method, path, body, headers in fuzzed(draw, 200):
         status, content, _ = server.whole(method, path, body, **headers)

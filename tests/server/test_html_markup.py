@@ -1,4 +1,4 @@
-"""HTML in parts: no text is lost or taken for markup, whichever characters it has."""
+"""Splitting HTML: no text is lost or mistaken for markup."""
 
 import time
 from contextlib import suppress
@@ -20,7 +20,7 @@ def said(page: str) -> list[str]:
 @given(TEXT, TEXT, st.sampled_from(OPAQUE_ELEMENTS), st.sampled_from([str.upper, str.lower, str.title]))
 @example(LONGER_IN_LOWER_CASE, "le chat dort", "script", str.lower)
 @example("ẞ" * 9, "le chat", "style", str.upper)
-def test_no_text_is_lost_around_what_is_no_prose(before: str, after: str, name: str, written: object) -> None:
+def test_text_around_opaque_elements_is_kept(before: str, after: str, name: str, written: object) -> None:
     element = f"<{name}>{before} x</{written(name)}>"  # type: ignore[operator]
     page = f"<p>{before}</p>{element}<p>{after}</p>"
     assert said(page) == [text.strip() for text in (before, after) if text.strip()]
@@ -32,7 +32,7 @@ def test_no_text_is_lost_around_what_is_no_prose(before: str, after: str, name: 
 @example("<script" + LONGER_IN_LOWER_CASE + "</script>après")
 @example("<!-- jamais fermé")
 @example('<a ="')
-def test_any_page_is_the_sum_of_its_parts(page: str) -> None:
+def test_segments_join_to_the_page(page: str) -> None:
     page = page.replace("&", "")  # an entity is given as its character
     with suppress(ValueError):  # a tag within a sentence
         assert "".join(part.text for part in split_html(page)) == page
@@ -55,12 +55,12 @@ def test_any_page_is_the_sum_of_its_parts(page: str) -> None:
         ("&lt;b&gt; &eacute;t&eacute;", ["<b> été"]),
     ],
 )
-def test_what_is_text_and_what_is_markup(page: str, wanted: list[str]) -> None:
+def test_text_and_markup_are_told_apart(page: str, wanted: list[str]) -> None:
     assert said(page) == wanted
 
 
 @pytest.mark.parametrize("unit", ["<", "<a", '<a x=">" ', "<!--", "<code>", "</", "<script", "<p>", "&", '="', "<a ='"])
-def test_hostile_pages_are_read_in_time(unit: str) -> None:
+def test_hostile_pages_are_split_quickly(unit: str) -> None:
     page = unit * (20_000 // len(unit))
     started = time.process_time()
     with suppress(ValueError):

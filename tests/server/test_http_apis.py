@@ -1,4 +1,4 @@
-"""HTTP as strangers speak it: headers, methods, encodings, slow readers and writers, over real sockets."""
+"""HTTP details over real sockets: headers, methods, encodings, slow readers and writers, many connections."""
 
 import asyncio
 import gzip
@@ -63,7 +63,7 @@ def has_security_headers(answer: bytes) -> bool:
     return all(found.get(name) == value for name, value in SECURITY_HEADERS)
 
 
-# Who asks
+# Hosts, origins and tokens
 
 
 def ask_with(server: Running, *lines: bytes, path: bytes = b"/api/models") -> bytes:
@@ -77,11 +77,11 @@ BAD_HOSTS = [
 
 
 @pytest.mark.parametrize("host", BAD_HOSTS)
-def test_a_host_that_is_not_exactly_one_of_its_names(server: Running, host: str) -> None:
+def test_malformed_hosts_are_rejected(server: Running, host: str) -> None:
     assert status_of(ask_with(server, b"host: " + host.encode())) in (400, 403)
 
 
-def test_an_origin_that_cannot_be_parsed_is_refused(server: Running) -> None:
+def test_malformed_origins_are_rejected(server: Running) -> None:
     own = b"host: 127.0.0.1:%d" % server.port
     for origin in (b"http://[", b"http://[::1", b"http://a@127.0.0.1:%d" % server.port, b"://", b"", b"http://\xff"):
         answer = ask_with(server, own, b"origin: " + origin)
@@ -126,7 +126,7 @@ TARGETS = st.sampled_from(b"/api/models /api/translate /page/app.js /v1/completi
     st.lists(st.tuples(NAMES, VALUES)),
     st.booleans(),
 )
-def test_whatever_stands_in_headers_there_is_no_500(
+def test_no_header_causes_a_500(
     server: Running, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], proper: bool
 ) -> None:
     lines = [b"%s: %s" % each for each in headers] + [b"host: localhost"] * proper
@@ -143,7 +143,7 @@ def test_whatever_stands_in_headers_there_is_no_500(
         assert not final or has_security_headers(final), (sent, answer)
 
 
-def test_a_token_beyond_ascii_is_sent_as_utf_8() -> None:
+def test_a_non_ascii_token_is_sent_as_utf_8() -> None:
     guards = access_rules("127.0.0.1", (), (), "sésame-開け")
     with running(build_registry({"noise": language_model()}, "float32"), guards) as server:
         host = b"host: localhost"
@@ -163,7 +163,15 @@ def test_a_token_beyond_ascii_is_sent_as_utf_8() -> None:
 
 
 def test_head_is_get_without_its_body(server: Running) -> None:
-    for path in ("/", "/health", "/page/look.js", "/api/models", "/openapi.json", "/nothing", "/v1/models/noise"):
+    for path in (
+        "/",
+        "/health",
+        "/page/attention_map.js",
+        "/api/models",
+        "/openapi.json",
+        "/nothing",
+        "/v1/models/noise",
+    ):
         got, asked = server.whole("GET", path, **GZIP), server.whole("HEAD", path, **GZIP)
         assert (asked[0], asked[1]) == (got[0], b"")
         changing = {"date"}
@@ -174,7 +182,7 @@ def test_head_is_get_without_its_body(server: Running) -> None:
     assert server.whole("DELETE", "/health")[2]["allow"] == "GET, HEAD"
 
 
-def test_answers_are_compressed_for_those_who_accept_it(server: Running) -> None:
+def test_responses_are_compressed_for_clients_that_accept_it(server: Running) -> None:
     asked = {"source": "Le chat dort dans la maison.", "model": "petit-fr-en"}
     plain = server.whole("POST", "/api/attend", asked)
     packed = server.whole("POST", "/api/attend", asked, **GZIP)
@@ -184,11 +192,11 @@ def test_answers_are_compressed_for_those_who_accept_it(server: Running) -> None
     assert "content-encoding" not in plain[2]
     assert plain[2]["vary"] == packed[2]["vary"] == "accept-encoding, Origin"
     for encoding in ("identity", "gzip;q=0", "br", ""):
-        assert "content-encoding" not in server.whole("GET", "/page/look.js", accept_encoding=encoding)[2]
+        assert "content-encoding" not in server.whole("GET", "/page/attention_map.js", accept_encoding=encoding)[2]
     for path in ("/health", "/labs/align.png"):  # too small, and compressed already
         assert "content-encoding" not in server.whole("GET", path, **GZIP)[2]
-    tag = server.whole("GET", "/page/look.js", **GZIP)[2]["etag"]
-    assert server.whole("GET", "/page/look.js", if_none_match=f'"other", {tag}', **GZIP)[0] == 304
+    tag = server.whole("GET", "/page/attention_map.js", **GZIP)[2]["etag"]
+    assert server.whole("GET", "/page/attention_map.js", if_none_match=f'"other", {tag}', **GZIP)[0] == 304
 
 
 def test_streams_are_not_compressed(server: Running) -> None:
@@ -202,7 +210,7 @@ def test_streams_are_not_compressed(server: Running) -> None:
 # Errors below the app
 
 
-def test_what_sockets_refuse_has_the_headers_of_every_answer(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_connections_get_security_headers(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     not_http = server.raw(b"\x16\x03\x01\x00\xa5\r\n\r\n")
     assert status_of(not_http) == 400
     monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.2)
@@ -221,7 +229,7 @@ def test_what_sockets_refuse_has_the_headers_of_every_answer(server: Running, mo
         assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
-def test_a_request_that_turns_into_nonsense_while_it_is_answered(server: Running) -> None:
+def test_invalid_data_during_a_response_closes_the_connection(server: Running) -> None:
     body = b'{"model": "noise", "prompt": "Once", "max_tokens": 300, "stream": true}'
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
@@ -236,7 +244,7 @@ def test_a_request_that_turns_into_nonsense_while_it_is_answered(server: Running
 # Slow clients
 
 
-def test_a_body_that_comes_steadily_may_take_its_time(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steady_body_is_not_timed_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PROGRESS_SECONDS", 0.4)
     monkeypatch.setattr(limits, "MIN_BYTES_PER_SECOND", 20_000)
     body = json.dumps({"text": "Le chat dort.", "n_best": 1}).encode() + b" " * 60_000
@@ -262,7 +270,7 @@ def test_a_body_that_comes_steadily_may_take_its_time(server: Running, monkeypat
 
 
 def slow_reader(port: int, rate: float, limit: float) -> int:
-    """How many bytes of a large answer are read, at this many bytes a second, before it ends or is cut."""
+    """Read a large response at this many bytes per second: the number of bytes before it ends or is cut off."""
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.settimeout(10)
@@ -281,8 +289,8 @@ def slow_reader(port: int, rate: float, limit: float) -> int:
         return total
 
 
-def test_an_answer_that_is_read_steadily_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut by the total time, as it was, the first would end after 0.4 s."""
+def test_a_steadily_read_response_is_not_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the rate is limited, not the total time."""
     size = 8_000_000
     monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.4)
     monkeypatch.setattr(TimeoutProtocol, "min_bytes_per_second", 500_000)
@@ -305,8 +313,8 @@ def test_an_answer_that_is_read_steadily_may_take_its_time(monkeypatch: pytest.M
         assert time.monotonic() - begun < 25
 
 
-def test_a_refused_request_cannot_be_dragged_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was answered already, and what is left of its body came byte by byte: that stopped every clock."""
+def test_the_body_of_a_rejected_request_is_timed_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the response, the rest of the body arrives byte by byte; it must not keep the connection open."""
     monkeypatch.setattr(TimeoutProtocol, "progress_seconds", 0.5)
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(b"POST /api/models HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000\r\n\r\n")
@@ -325,7 +333,7 @@ def test_a_refused_request_cannot_be_dragged_out(server: Running, monkeypatch: p
 
 
 class Refusing(socket.socket):
-    """A listener from which nothing can be accepted."""
+    """A listener that cannot accept connections."""
 
     tries = 0
 
@@ -334,7 +342,7 @@ class Refusing(socket.socket):
         raise OSError(24, "Too many open files")
 
 
-def test_without_file_descriptors_it_rests_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_file_descriptors_accepting_pauses_and_logs_once(caplog: pytest.LogCaptureFixture) -> None:
     def nobody() -> TimeoutProtocol:
         raise AssertionError("nothing was accepted")
 
@@ -354,7 +362,7 @@ def test_without_file_descriptors_it_rests_and_says_so_once(caplog: pytest.LogCa
     ]
 
 
-def test_connections_stay_below_the_limit_on_open_files() -> None:
+def test_connection_limits_respect_the_limit_on_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most, spare = connections.connection_limits()
     now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -367,8 +375,8 @@ def test_connections_stay_below_the_limit_on_open_files() -> None:
 
 
 @pytest.mark.slow
-def test_more_idle_sockets_than_descriptors(tmp_path: Path) -> None:
-    """200 sockets at a server that may open 128 files: a few lines of log, and it answers when they have gone."""
+def test_more_idle_connections_than_file_descriptors(tmp_path: Path) -> None:
+    """200 connections to a server that may open 128 files: few log lines, and it responds once they are closed."""
     folder = tmp_path / "noise"
     language_model().save(folder)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))"
@@ -407,7 +415,7 @@ def test_more_idle_sockets_than_descriptors(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_in_the_background_ignores_ctrl_c(tmp_path: Path) -> None:
-    """A shell starts what it runs in the background with SIGINT ignored: Ctrl-C is for what runs in the foreground."""
+    """A shell starts background commands with SIGINT ignored."""
     folder = tmp_path / "noise"
     language_model().save(folder)
     command = [sys.executable, "-m", "regard", "serve", str(folder), "--port", "0"]
@@ -425,7 +433,7 @@ def test_a_server_in_the_background_ignores_ctrl_c(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
-# What models compute
+# Damaged models and completions
 
 
 def broken(model: Any) -> Any:
@@ -468,7 +476,7 @@ def test_a_model_with_nan_weights_is_a_logged_server_error(caplog: pytest.LogCap
         attention_page(told)
 
 
-def test_files_of_attention_hold_no_nan_either(tmp_path: Path) -> None:
+def test_attention_files_never_contain_nan(tmp_path: Path) -> None:
     broken(language_model()).save(tmp_path / "noise")
     for option in ("--json", "--html"):
         asked = ["attend", "Once", "--model", str(tmp_path / "noise"), option, str(tmp_path / "out")]
@@ -478,7 +486,7 @@ def test_files_of_attention_hold_no_nan_either(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_prompt_is_refused_by_the_schema_too(server: Running) -> None:
+def test_an_empty_prompt_is_rejected_by_the_schema(server: Running) -> None:
     _, told = server.ask("GET", "/openapi.json")
     schema = told["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     one, many = schema["properties"]["prompt"]["anyOf"]
@@ -490,7 +498,7 @@ def test_an_empty_prompt_is_refused_by_the_schema_too(server: Running) -> None:
 
 
 @pytest.mark.parametrize("echo", [False, True])
-def test_offsets_of_a_stream_go_on(server: Running, echo: bool) -> None:
+def test_offsets_of_a_stream_match_the_complete_response(server: Running, echo: bool) -> None:
     prompts = ["Once", "The cat"]
     asked = {"model": "noise", "prompt": prompts, "max_tokens": 12, "seed": 1, "logprobs": 0, "echo": echo}
     _, whole = server.ask("POST", "/v1/completions", asked)
@@ -508,10 +516,10 @@ def test_offsets_of_a_stream_go_on(server: Running, echo: bool) -> None:
         assert text == choice["text"]
 
 
-# What is kept of a text
+# The prefix cache
 
 
-def test_each_token_that_is_added_costs_one_token(server: Running) -> None:
+def test_an_added_token_costs_one_token(server: Running) -> None:
     served = server.registry.by_name["noise"]
     text, tokens, read = "Once upon a time there was a cat, and it slept. " * 8, [], []
     for _ in range(12):
@@ -530,7 +538,7 @@ def test_each_token_that_is_added_costs_one_token(server: Running) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), min_size=1, max_size=12))
-def test_what_is_kept_changes_no_probability(asked: list[tuple[int, int]]) -> None:
+def test_the_prefix_cache_does_not_change_logits(asked: list[tuple[int, int]]) -> None:
     model = language_model()
     assert isinstance(model.network, Decoder)
     texts = [
@@ -545,8 +553,8 @@ def test_what_is_kept_changes_no_probability(asked: list[tuple[int, int]]) -> No
         assert sum(each.nbytes for each in prefixes.entries) <= prefixes.max_bytes
 
 
-def test_a_text_longer_than_the_limit_is_kept_alone() -> None:
-    """So that a long text, too, costs one token for each that is added."""
+def test_a_text_larger_than_the_cache_is_the_only_entry() -> None:
+    """A long text, too, costs one token for each that is added."""
     model = language_model()
     assert isinstance(model.network, Decoder)
     prefixes = PrefixCache(max_bytes=1_000 * EXTRA_CACHE_TOKENS)
@@ -559,7 +567,7 @@ def test_a_text_longer_than_the_limit_is_kept_alone() -> None:
     assert prefixes.entries[0].nbytes > prefixes.max_bytes
 
 
-def test_a_cancelled_request_keeps_what_it_has_read() -> None:
+def test_a_cancelled_request_keeps_its_processed_tokens() -> None:
     model = language_model()
     assert isinstance(model.network, Decoder)
     ids = (model.prompt_ids("Once upon a time there was a cat. ") * 200)[: 3 * PREFILL_TOKENS]

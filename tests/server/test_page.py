@@ -1,4 +1,4 @@
-"""The page of `regard serve`, in a real browser against the real server: what people see, point at and type."""
+"""The page of `regard serve` in a real browser with a real server."""
 
 import json
 import re
@@ -27,7 +27,7 @@ SENTENCE = "Il y a trois livres sur la table."
 LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
 SCORES = {"score": -1.0, "penalised": -0.5}
 REFUSED = "Failed to load resource"
-"""what Chromium says on the console of every answer that is an error"""
+"""Chromium's console message for every error response."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def looked() -> Attention:
 
 
 class Opened:
-    """An open page; at its end it must have said nothing on the console and asked nobody else."""
+    """An open page. When it is closed, the console must be empty and no other server must have been contacted."""
 
     def __init__(self, browser: Any, address: str, **options: Any) -> None:
         self.address = address
@@ -78,10 +78,10 @@ class Opened:
         return self
 
     def look(self, hash_: str = LOOK) -> "Opened":
-        return self.open(hash_, ".look-heads button")
+        return self.open(hash_, ".attention-heads button")
 
     def stub(self, path: str, answer: Any) -> None:
-        """Have the server answer this."""
+        """Replace the server's response to this path."""
         self.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
 
     def until(self, what: Callable[[], bool]) -> None:
@@ -89,7 +89,7 @@ class Opened:
             if what():
                 return
             self.page.wait_for_timeout(50)
-        raise AssertionError("it did not come about")
+        raise AssertionError("the condition was not met in time")
 
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
@@ -117,51 +117,51 @@ def opened(browser: Any, address: str) -> Iterator[Opened]:
 
 
 def shares(opened: Opened, side: str) -> list[float]:
-    texts = opened.page.locator(f".look-{side} .look-share").all_text_contents()
-    return [float(text.removesuffix(" %")) / 100 for text in texts if text]
+    texts = opened.page.locator(f".attention-{side} .attention-share").all_text_contents()
+    return [float(text.removesuffix("%")) / 100 for text in texts if text]
 
 
 # Translate.
 
 
-def test_what_is_typed_is_translated(opened: Opened) -> None:
+def test_typed_text_is_translated(opened: Opened) -> None:
     opened.open()
     opened.page.locator("#source").press_sequentially(SENTENCE)
     opened.until(lambda: opened.text(".result") == "There are three books on the table.")
-    alternatives = opened.page.locator(".others li")
+    alternatives = opened.page.locator(".alternatives li")
     assert alternatives.count() == 3
-    said = [opened.text(".tools .look-hint"), *alternatives.locator(".score").all_text_contents()]
-    assert all(re.fullmatch(r"score −\d+\.\d\d sum −\d+\.\d\d", each) for each in said)
+    said = [opened.text(".tools .hint"), *alternatives.locator(".score").all_text_contents()]
+    assert all(re.fullmatch(r"score −\d+\.\d\d log-prob −\d+\.\d\d", each) for each in said)
     scores = [-float(each.split()[1].removeprefix("−")) for each in said]
     assert scores == sorted(scores, reverse=True)  # the order is that of the figures shown
     opened.until(lambda: f"source={urlencode({'': SENTENCE})[1:]}" in opened.page.url)
-    opened.page.get_by_role("link", name="Look at this translation").click()
-    opened.page.wait_for_selector(".look-heads button")
-    assert opened.page.locator("#look-source").input_value() == SENTENCE
+    opened.page.get_by_role("link", name="Show its attention").click()
+    opened.page.wait_for_selector(".attention-heads button")
+    assert opened.page.locator("#attention-source").input_value() == SENTENCE
     assert opened.page.locator(".beam").count() == 1  # it is what Look finds too
-    assert opened.text(".instead") == ""
+    assert opened.text(".translation-note") == ""
 
 
 SEVERAL = "Je mange une pomme. Elle va au marché. Il pleut. Nous avons trois livres."
 
 
-def test_look_shows_the_translation_that_was_clicked(opened: Opened) -> None:
-    opened.open(f"#/translate?{urlencode({'source': SEVERAL, 'model': 'petit-fr-en'})}", ".others li")
+def test_the_attention_view_shows_the_clicked_translation(opened: Opened) -> None:
+    opened.open(f"#/translate?{urlencode({'source': SEVERAL, 'model': 'petit-fr-en'})}", ".alternatives li")
     clicked = opened.text(".result")
-    texts = [clicked, *opened.page.locator(".other-text").all_text_contents()]
+    texts = [clicked, *opened.page.locator(".alternative-text").all_text_contents()]
     assert len(set(texts)) == len(texts)
-    opened.page.get_by_role("link", name="Look at this translation").click()
-    opened.page.wait_for_selector(".look-heads button")
-    opened.until(lambda: opened.page.locator("#look-target").input_value() == clicked)
-    written = opened.page.locator(".look-queries .look-token > bdi").all_text_contents()
+    opened.page.get_by_role("link", name="Show its attention").click()
+    opened.page.wait_for_selector(".attention-heads button")
+    opened.until(lambda: opened.page.locator("#attention-target").input_value() == clicked)
+    written = opened.page.locator(".attention-queries .attention-token > bdi").all_text_contents()
     assert re.sub("[·␣]", "", "".join(written[:-1])) == clicked.replace(" ", "")
-    assert "in one piece" in opened.text(".instead")
+    assert "in one piece" in opened.text(".translation-note")
     assert opened.page.locator(".steps").count() == 1
-    assert "this one was given" in opened.text(".no-beam")
+    assert "the translation was given" in opened.text(".no-beam")
     opened.until(lambda: f"target={urlencode({'': clicked})[1:]}" in opened.page.url and "said=" not in opened.page.url)
 
 
-def test_alternatives_that_read_alike_are_told_once(opened: Opened, address: str) -> None:
+def test_alternatives_are_distinct(opened: Opened, address: str) -> None:
     for text in (SEVERAL, SEVERAL * 3, "Oui. Non. Oui. Non. Peut-être."):
         asked = {"text": text, "model": "fr-en", "n_best": 8}
         answer = opened.context.request.post(f"{address}api/translate", data=asked).json()
@@ -171,7 +171,7 @@ def test_alternatives_that_read_alike_are_told_once(opened: Opened, address: str
         assert ranks == sorted(ranks, reverse=True)
 
 
-def test_the_translation_is_copied(browser: Any, address: str) -> None:
+def test_the_translation_can_be_copied(browser: Any, address: str) -> None:
     opened = Opened(browser, address, permissions=["clipboard-read", "clipboard-write"])
     opened.open(f"#/translate?{urlencode({'source': SENTENCE})}")
     opened.page.get_by_role("button", name="Copy").click()
@@ -180,7 +180,7 @@ def test_the_translation_is_copied(browser: Any, address: str) -> None:
     opened.close()
 
 
-def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
+def test_an_outdated_response_is_dropped(opened: Opened) -> None:
     held: list[Any] = []
 
     def answer(route: Any) -> None:
@@ -201,8 +201,8 @@ def test_an_answer_that_comes_too_late_is_dropped(opened: Opened) -> None:
     assert opened.text(".result") == "<deux>"
 
 
-def test_what_is_typed_next_puts_an_end_to_the_last_answer(opened: Opened) -> None:
-    """Not only once it is asked for: in between, the answer to what stood there before would be shown as its own."""
+def test_typing_cancels_the_previous_request(opened: Opened) -> None:
+    """At once, and not only with the next request: otherwise the old response would be shown for the new text."""
     held: dict[str, Any] = {}
     opened.page.route(
         "**/api/translate", lambda route: held.update({json.loads(route.request.post_data)["text"]: route})
@@ -237,7 +237,7 @@ for (const name of Object.keys(usual)) history[name] = function (...given) {
 
 
 @pytest.mark.parametrize("limit", [100, 0])
-def test_a_browser_that_limits_changes_of_the_address(opened: Opened, limit: int) -> None:
+def test_browsers_that_limit_url_changes(opened: Opened, limit: int) -> None:
     def answer(route: Any) -> None:
         text = json.loads(route.request.post_data)["text"]
         route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", **SCORES}]})
@@ -254,46 +254,46 @@ def test_a_browser_that_limits_changes_of_the_address(opened: Opened, limit: int
         assert opened.page.evaluate("window.changes") < 100
 
 
-# Look.
+# Attention.
 
 
-def test_hovering_shows_the_model_s_own_weights(opened: Opened, looked: Attention) -> None:
+def test_hovering_shows_the_weights_of_the_model(opened: Opened, looked: Attention) -> None:
     weights = looked.weights["cross"]
     opened.look()
     layers, heads = weights.shape[:2]
-    assert opened.page.locator(".look-heads button").count() == layers * (heads + 1)
+    assert opened.page.locator(".attention-heads button").count() == layers * (heads + 1)
     opened.page.get_by_role("button", name="layer 0, head 3", exact=True).click()
-    opened.page.locator(".look-queries button").nth(4).hover()
+    opened.page.locator(".attention-queries button").nth(4).hover()
     torch.testing.assert_close(torch.tensor(shares(opened, "keys")), weights[0, 3, 4], rtol=0.01, atol=1e-5)
-    opened.page.locator(".look-keys button").nth(2).hover()
+    opened.page.locator(".attention-keys button").nth(2).hover()
     torch.testing.assert_close(torch.tensor(shares(opened, "queries")), weights[0, 3, :, 2], rtol=0.01, atol=1e-5)
 
 
-def test_the_gold_alignment_lies_over_cross_attention(opened: Opened) -> None:
+def test_the_gold_alignment_is_drawn_on_cross_attention(opened: Opened) -> None:
     opened.look(f"{LOOK}&layer=1&head=2")
-    assert "looks most at the right token for" in opened.text(".look-gold")
+    assert "largest weight on the correct token for" in opened.text(".attention-gold")
     pixels = "e => e.toDataURL()"
-    canvas = opened.page.locator(".look-matrix canvas")
+    canvas = opened.page.locator(".attention-matrix canvas")
     before = canvas.evaluate(pixels)
     opened.page.get_by_label("gold alignment").uncheck()
     assert canvas.evaluate(pixels) != before
     opened.page.get_by_role("radio", name="Encoder").check()
-    assert opened.page.locator(".look-gold").is_hidden()
+    assert opened.page.locator(".attention-gold").is_hidden()
 
 
 def test_stepping_through_the_translation(opened: Opened, looked: Attention) -> None:
     opened.look()
-    slider = opened.page.get_by_role("slider", name="Step of decoding")
+    slider = opened.page.get_by_role("slider", name="Decoding step")
     slider.focus()
     opened.press("Home", "ArrowRight")
     written = looked.maps["cross"].writes
-    assert opened.text(".step-where") == f"Step 2 of {len(written)} writes {written[1]}"
-    assert opened.page.locator(".look-later").count() == len(written) - 2
+    assert opened.text(".step-where") == f"Step 2 of {len(written)}: {written[1]}"
+    assert opened.page.locator(".attention-later").count() == len(written) - 2
     assert opened.page.locator(".bar-chosen .bar-token").text_content() == written[1]
     opened.press("Home")
     percents = [each for each in opened.page.locator(".steps .bar-share").all_text_contents() if "<" not in each]
-    others = opened.text(".steps .bar-rest").removeprefix("all others together: ")
-    assert sum(float(each.removesuffix(" %").removeprefix("< ")) for each in [*percents, others]) == pytest.approx(
+    others = opened.text(".steps .bar-rest").removeprefix("all other tokens: ")
+    assert sum(float(each.removesuffix("%").removeprefix("< ")) for each in [*percents, others]) == pytest.approx(
         100, abs=1
     )
     opened.press("ArrowRight")
@@ -309,7 +309,7 @@ def test_the_beam_is_a_tree_whose_best_path_is_the_translation(opened: Opened, l
     written = looked.maps["cross"].writes
     assert [each.lstrip("·") for each in best[1:]] == [each.lstrip("·") for each in written]
     kept = opened.page.locator(".beam g").count()
-    opened.page.get_by_label("with what was never kept").check()
+    opened.page.get_by_label("show candidates that were never kept").check()
     assert opened.page.locator(".beam g").count() > kept
     opened.page.locator(".beam g[tabindex='0']").focus()
     opened.press("ArrowRight", "ArrowDown")
@@ -320,30 +320,30 @@ def test_the_beam_is_a_tree_whose_best_path_is_the_translation(opened: Opened, l
 def test_another_model_and_another_target(opened: Opened) -> None:
     opened.look()
     opened.page.get_by_role("radio", name="Encoder").check()
-    assert opened.page.locator(".look-heads button").count() == 2 * 5
+    assert opened.page.locator(".attention-heads button").count() == 2 * 5
     opened.page.get_by_label("Model").select_option("fr-en")
-    opened.until(lambda: opened.page.locator(".look-heads button").count() == 4 * 5)  # its encoder has four layers
+    opened.until(lambda: opened.page.locator(".attention-heads button").count() == 4 * 5)  # its encoder has four layers
     assert "model=fr-en" in opened.page.url
     assert opened.page.get_by_role("radio", name="Encoder").is_checked()
     opened.page.get_by_role("radio", name="Cross").check()
-    opened.page.get_by_label("Into").fill("A cat.")
+    opened.page.get_by_label("Translation", exact=True).fill("A cat.")
     opened.press("Enter")
     opened.until(lambda: opened.page.locator(".beam").count() == 0)  # what was given was not searched for
-    assert "reads" in str(opened.page.locator(".look-queries button").first.get_attribute("aria-label"))
+    assert "reads" in str(opened.page.locator(".attention-queries button").first.get_attribute("aria-label"))
     assert "target=A+cat." in opened.page.url
 
 
-def test_a_link_reproduces_the_view_and_back_goes_back(opened: Opened, browser: Any, address: str) -> None:
+def test_links_and_navigation_restore_the_view(opened: Opened, browser: Any, address: str) -> None:
     opened.look()
     opened.page.get_by_role("radio", name="Decoder").check()
     opened.page.get_by_role("button", name="layer 0, head 1", exact=True).click()
-    opened.page.locator(".look-queries button").nth(2).click()
+    opened.page.locator(".attention-queries button").nth(2).click()
     opened.until(lambda: "step=3" in opened.page.url and "head=1" in opened.page.url)
     shown = shares(opened, "keys")
     other = Opened(browser, address).look(opened.page.url.removeprefix(address))
     other.until(lambda: shares(other, "keys") == shown)
     assert other.page.get_by_role("radio", name="Decoder").is_checked()
-    assert other.text(".look-large h2") == "Layer 0, head 1"
+    assert other.text(".attention-large h2") == "Layer 0, head 1"
     other.close()
     opened.page.go_back()
     opened.until(lambda: opened.page.get_by_role("radio", name="Cross").is_checked())
@@ -351,7 +351,7 @@ def test_a_link_reproduces_the_view_and_back_goes_back(opened: Opened, browser: 
     opened.until(lambda: opened.page.get_by_role("radio", name="Decoder").is_checked())
 
 
-def test_pieces_of_words_have_a_dot_and_the_start_its_name(opened: Opened, address: str) -> None:
+def test_labels_of_word_pieces_and_of_the_start_token(opened: Opened, address: str) -> None:
     asked = {"model": "fr-en", "source": "Le chat noir dort sur le canapé."}
     answer = opened.context.request.post(f"{address}api/attend", data=asked).json()
     written = answer["maps"][2]["writes"]
@@ -361,42 +361,42 @@ def test_pieces_of_words_have_a_dot_and_the_start_its_name(opened: Opened, addre
         assert len(set(names)) == len(names), names  # “I” after a full stop, with a space and without
     opened.look(f"#/look?{urlencode(asked)}")
     assert opened.page.locator(".beam g.beam-best text").all_text_contents()[1:] == written
-    row = opened.page.locator(".look-queries button").first
-    assert row.locator(".look-token").text_content() == f"start → {written[0]}"
-    assert row.get_attribute("title") == f"reads <pad>, writes {written[0]}"
+    row = opened.page.locator(".attention-queries button").first
+    assert row.locator(".attention-token").text_content() == f"start → {written[0]}"
+    assert row.get_attribute("title") == f"reads <pad>, predicts {written[0]}"
     opened.page.get_by_role("radio", name="Decoder").check()
-    assert opened.text(".look-keys .look-token") == "start"
+    assert opened.text(".attention-keys .attention-token") == "start"
     assert "4 + 2 layers" in opened.text(".about")
 
 
 @pytest.mark.parametrize("width", [1200, 1280, 1440])
-def test_lines_and_matrix_stand_side_by_side_and_what_goes_on_fades(browser: Any, address: str, width: int) -> None:
+def test_lines_and_matrix_are_side_by_side_and_scrolling_boxes_fade(browser: Any, address: str, width: int) -> None:
     opened = Opened(browser, address, viewport={"width": width, "height": 900})
     opened.look(f"#/look?{urlencode({'model': 'fr-en', 'source': SENTENCE})}")
-    lines, matrix = (opened.page.locator(each).bounding_box() for each in (".look-lines", ".look-matrix"))
+    lines, matrix = (opened.page.locator(each).bounding_box() for each in (".attention-lines", ".attention-matrix"))
     assert lines["x"] + lines["width"] <= matrix["x"]
     assert abs(lines["y"] - matrix["y"]) < 10
     beam = opened.page.locator(".beam-scroll")
     wider = beam.evaluate("e => e.scrollWidth > e.clientWidth + 1")
-    classes = "e => [...e.classList].filter(each => each.startsWith('look-more')).join(' ')"
-    opened.until(lambda: beam.evaluate(classes) == ("look-more-right" if wider else ""))
+    classes = "e => [...e.classList].filter(each => each.startsWith('more-')).join(' ')"
+    opened.until(lambda: beam.evaluate(classes) == ("more-right" if wider else ""))
     if wider:
         beam.evaluate("e => { e.scrollLeft = e.scrollWidth }")
-        opened.until(lambda: beam.evaluate(classes) == "look-more-left")
+        opened.until(lambda: beam.evaluate(classes) == "more-left")
     opened.close()
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (800, 700), (360, 740)])
-def test_a_head_that_is_clicked_is_seen_large_whatever_the_depth(
+def test_a_clicked_head_is_visible_for_any_number_of_layers(
     browser: Any, address: str, width: int, height: int
 ) -> None:
     opened = Opened(browser, address, viewport={"width": width, "height": height})
     opened.look("#/look?model=deep&source=the+cat+sleeps")
-    assert opened.page.locator(".look-heads button").count() == 30 * 5
+    assert opened.page.locator(".attention-heads button").count() == 30 * 5
     for layer in (29, 0, 15):
         opened.page.get_by_role("button", name=f"layer {layer}, head 1", exact=True).click()
-        assert opened.text(".look-large h2") == f"Layer {layer}, head 1"
-        box = opened.page.locator(".look-matrix canvas").bounding_box()
+        assert opened.text(".attention-large h2") == f"Layer {layer}, head 1"
+        box = opened.page.locator(".attention-matrix canvas").bounding_box()
         assert box["y"] >= 0, (layer, box)
         assert box["y"] + box["height"] <= height, (layer, box)
     opened.close()
@@ -418,7 +418,7 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.until(lambda: len(field.input_value()) > len("the cat"))
     opened.page.get_by_role("button", name="Undo").click()
     assert field.input_value() == "the cat"
-    draw, run, pause = (opened.page.get_by_role("button", name=each) for each in ("Draw one", "Let it run", "Pause"))
+    draw, run, pause = (opened.page.get_by_role("button", name=each) for each in ("Sample", "Run", "Pause"))
 
     def after(button: Any, enough: Callable[[], bool]) -> bool:
         if button.is_visible():  # once more, if by chance the end of the text was drawn
@@ -430,18 +430,18 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.until(lambda: after(pause, run.is_visible))
 
 
-def test_what_tokens_are_drawn_from_is_counted(opened: Opened) -> None:
+def test_the_number_of_sampled_tokens_is_shown(opened: Opened) -> None:
     opened.open("#/write?model=writer&text=the+cat&top_k=12", ".bars button")
-    opened.until(lambda: "Drawn from 12 tokens." in opened.text(".writing .look-hint"))
+    opened.until(lambda: "Sampling from 12 tokens." in opened.text(".writing .hint"))
     opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat&top_k=1")
-    opened.until(lambda: "Drawn from 1 token." in opened.text(".writing .look-hint"))
+    opened.until(lambda: "Sampling from 1 token." in opened.text(".writing .hint"))
     opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat")
-    said = r"Drawn from the 200 likeliest tokens, which have \d\d\.?\d? % of the probability that is kept\."
-    opened.until(lambda: bool(re.search(said, opened.text(".writing .look-hint"))))
+    said = r"Sampling from the 200 most likely tokens, which cover \d\d\.?\d?% of the probability\."
+    opened.until(lambda: bool(re.search(said, opened.text(".writing .hint"))))
 
 
-def test_nothing_is_drawn_for_another_text(opened: Opened) -> None:
-    """While the answer for the text is not there yet: a click waits for it; what is refused leaves no bars."""
+def test_nothing_is_sampled_for_an_outdated_text(opened: Opened) -> None:
+    """A click waits for the response to the current text; after an error there are no bars."""
     held: list[Any] = []
     opened.page.route("**/api/next", lambda route: held.append(route))
     token = {"id": 5, "text": "!", "token": "!", "end": False, "p": 1.0, "kept_p": 1.0}
@@ -452,7 +452,7 @@ def test_nothing_is_drawn_for_another_text(opened: Opened) -> None:
         held.pop().fulfill(json={"model": "writer", "tokens": tokens, "text_tokens": ["the"]})
 
     opened.open("#/write?model=writer&text=the")
-    field, draw = opened.page.locator("#text"), opened.page.get_by_role("button", name="Draw one")
+    field, draw = opened.page.locator("#text"), opened.page.get_by_role("button", name="Sample")
     answer(" cat")
     opened.page.wait_for_selector(".bars button")
     field.fill("a dog")
@@ -468,23 +468,23 @@ def test_nothing_is_drawn_for_another_text(opened: Opened) -> None:
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
-def test_the_end_of_a_text_is_not_written(opened: Opened) -> None:
+def test_the_end_token_is_not_appended(opened: Opened) -> None:
     end = {"id": 0, "text": "", "token": "</s>", "end": True, "p": 1.0, "kept_p": 1.0}
     opened.stub("/api/next", {"model": "writer", "tokens": [end], "text_tokens": ["the"]})
     opened.open("#/write?model=writer&text=the", ".bars button")
     assert opened.text(".bars button bdi") == "end of text"
-    for name in ("Draw one", "Take the likeliest", "Let it run"):
+    for name in ("Sample", "Most likely", "Run"):
         opened.page.get_by_role("button", name=name).click()
-        assert "ends the text here" in opened.text(".writing .look-hint")
+        assert "ends the text here" in opened.text(".writing .hint")
     assert opened.page.locator("#text").input_value() == "the"
-    assert opened.page.get_by_role("button", name="Let it run").is_visible()
+    assert opened.page.get_by_role("button", name="Run").is_visible()
 
 
-def test_without_a_language_model_it_says_how_to_serve_one(opened: Opened, address: str) -> None:
+def test_without_a_language_model_the_page_says_how_to_get_one(opened: Opened, address: str) -> None:
     models = opened.context.request.get(f"{address}api/models").json()
     opened.stub("/api/models", [each for each in models if not each["writes"]])
     opened.open("#/write")
-    assert "No language model is served" in opened.text("main")
+    assert "This server has no language model" in opened.text("main")
     commands = opened.page.locator("pre").all_text_contents()
     assert len(commands) == 2
     assert all("regard serve" in command for command in commands)
@@ -506,8 +506,8 @@ def test_reading_a_lab(opened: Opened) -> None:
     opened.until(lambda: opened.page.url.endswith("#/labs"))
 
 
-def test_labs_at_a_middling_width(browser: Any, address: str) -> None:
-    """Tables within their box, no option of a command broken, and the open lab in sight in the list."""
+def test_labs_at_a_medium_width(browser: Any, address: str) -> None:
+    """Tables fit their box, command options do not break, and the current lab is visible in the list."""
     opened = Opened(browser, address, viewport={"width": 1200, "height": 700})
     names = [each["name"] for each in opened.context.request.get(f"{address}api/labs").json()]
     opened.open(f"#/labs/{names[-1]}", ".lab h2")
@@ -528,37 +528,37 @@ def test_labs_at_a_middling_width(browser: Any, address: str) -> None:
     opened.close()
 
 
-# The keyboard, screens and readers.
+# Keyboard, screen sizes and accessibility.
 
 
-def test_the_keyboard_alone(opened: Opened) -> None:
+def test_everything_is_reachable_by_keyboard(opened: Opened) -> None:
     opened.open()
     opened.press("Tab")
-    assert opened.focused() == "Skip to the content"
+    assert opened.focused() == "Skip to content"
     opened.press("Enter", "Tab")
     assert opened.focused().startswith("Model")
     opened.press("Tab")
     opened.page.keyboard.type(SENTENCE)
-    opened.until(lambda: opened.page.locator(".others li").count() == 3)
+    opened.until(lambda: opened.page.locator(".alternatives li").count() == 3)
     for _ in range(10):
         opened.press("Tab")
-        if opened.focused() == "Look at this translation":
+        if opened.focused() == "Show its attention":
             break
     opened.press("Enter")
-    opened.page.wait_for_selector(".look-heads button")
+    opened.page.wait_for_selector(".attention-heads button")
     for _ in range(14):
         opened.press("Tab")
         if opened.focused().startswith("layer "):
             break
     opened.press("ArrowLeft")
-    assert opened.text(".look-large h2").endswith("head 3")
+    assert opened.text(".attention-large h2").endswith("head 3")
     for wanted in ("reads", "Il"):
         for _ in range(3):
             opened.press("Tab")
             if opened.focused().startswith(wanted):
                 break
         opened.press("ArrowDown")
-        assert "look" in opened.text(".look-readout")
+        assert "atten" in opened.text(".attention-readout")
         opened.press("ArrowUp")
     assert opened.focused().startswith("Il")
     reached = []
@@ -566,12 +566,12 @@ def test_the_keyboard_alone(opened: Opened) -> None:
         opened.press("Tab")
         reached.append(opened.focused())
     assert reached[0].startswith("Heat map")
-    assert reached[1:] == ["▶ Play", "Step of decoding"]
+    assert reached[1:] == ["▶ Play", "Decoding step"]
 
 
 @pytest.mark.parametrize("hash_", ["#/translate?source=Oui", LOOK, "#/write?model=writer&text=the", "#/labs/align"])
 def test_every_control_has_a_name(opened: Opened, hash_: str) -> None:
-    waits = {"t": ".others li", "l": ".look-heads button", "w": ".bars button"}
+    waits = {"t": ".alternatives li", "l": ".attention-heads button", "w": ".bars button"}
     opened.open(hash_, ".lab h2" if "labs" in hash_ else waits[hash_[2]])
     nameless = """() => {
       const controls = "button, input, select, textarea, a, img, [tabindex='0'], [role=treeitem]";
@@ -585,12 +585,12 @@ def test_every_control_has_a_name(opened: Opened, hash_: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1920, "dark")])
-def test_it_fits_phone_and_projector_by_day_and_night(browser: Any, address: str, width: int, scheme: str) -> None:
+def test_every_view_fits_a_phone_and_a_projector(browser: Any, address: str, width: int, scheme: str) -> None:
     opened = Opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
     long = {"source": "Il aime son grand-père et il lui écrit souvent. " * 5, "model": "petit-fr-en"}
     views = {
-        f"#/translate?{urlencode(long)}": ".others li",
-        f"#/look?{urlencode(long)}": ".look-heads button",
+        f"#/translate?{urlencode(long)}": ".alternatives li",
+        f"#/look?{urlencode(long)}": ".attention-heads button",
         "#/write?model=writer&text=the": ".bars button",
         "#/labs/align": ".lab img",
     }
@@ -603,19 +603,19 @@ def test_it_fits_phone_and_projector_by_day_and_night(browser: Any, address: str
     opened.close()
 
 
-def test_those_who_want_no_motion_see_none(browser: Any, address: str) -> None:
+def test_reduced_motion_is_respected(browser: Any, address: str) -> None:
     opened = Opened(browser, address, reduced_motion="reduce").open("#/write?model=writer&text=the", ".bars button")
     assert opened.page.locator(".bar-after").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
     opened.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_bars_are_seen_in_the_system_s_colours(browser: Any, address: str, scheme: str) -> None:
-    """Forced colours take backgrounds and shadows away: every bar was gone."""
+def test_bars_are_visible_with_forced_colours(browser: Any, address: str, scheme: str) -> None:
+    """Forced colours remove backgrounds and shadows, so bars must be drawn in another way."""
     opened = Opened(browser, address, forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
 
     def columns(selector: str) -> list[bool]:
-        """Of each pixel along the middle of an element, whether it is drawn on."""
+        """Whether each pixel along the middle of an element is drawn."""
         picture = Image.open(BytesIO(opened.page.locator(selector).first.screenshot())).convert("L")
         line = picture.crop((0, picture.height // 2, picture.width, picture.height // 2 + 1)).tobytes()
         ground = 255 if scheme == "light" else 0
@@ -625,32 +625,34 @@ def test_bars_are_seen_in_the_system_s_colours(browser: Any, address: str, schem
     opened.until(lambda: opened.page.locator(".bar-cut").count() == 37)
     assert sum(columns(".bars .bar-track")) > 50
     assert 1 < sum(columns(".bars .bar-cut .bar-track")) < 5  # an outline
-    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}", ".others li")
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li")
     assert sum(columns(".score-bar")) > 1
     opened.look()
     opened.page.wait_for_selector(".steps .bar-chosen")
     assert sum(columns(".steps .bar-chosen .bar-track")) > 20
-    for selector in (".bar nav a[aria-current=page]", ".look-kinds label:has(:checked)"):
+    for selector in (".bar nav a[aria-current=page]", ".attention-kinds label:has(:checked)"):
         told = "e => getComputedStyle(e).textDecorationLine + getComputedStyle(e).outlineStyle"
         assert opened.page.locator(selector).evaluate(told) != "nonenone"
     opened.close()
 
 
-# What goes wrong.
+# Errors.
+
+TITLES = {"look": "Attention", "write": "Write", "labs": "Labs"}
 
 
 @pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "hasOwnProperty", "nothing"])
-def test_a_view_that_there_is_none_of(opened: Opened, name: str) -> None:
-    opened.open(f"#/{name}?model={name}&source=Oui", ".others li")
+def test_unknown_views_and_options(opened: Opened, name: str) -> None:
+    opened.open(f"#/{name}?model={name}&source=Oui", ".alternatives li")
     assert opened.text("h1") == "Translate"
     for view in ("look", "write", "labs"):
         opened.page.evaluate(
             "hash => { location.hash = hash }", f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
         )
-        opened.until(lambda view=view: opened.text("h1").lower() == view)  # type: ignore[misc]
+        opened.until(lambda view=view: opened.text("h1") == TITLES[view])  # type: ignore[misc]
 
 
-def test_a_busy_server_is_asked_again(opened: Opened) -> None:
+def test_requests_to_a_busy_server_are_retried(opened: Opened) -> None:
     answers = iter([{"status": 429, "headers": {"Retry-After": "1"}, "json": {"error": "too much waits"}}])
 
     def answer(route: Any) -> None:
@@ -660,58 +662,58 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     opened.page.route("**/api/translate", answer)
     opened.open()
     opened.page.locator("#source").fill(SENTENCE)
-    opened.until(lambda: "busy: asking again in 1 s" in opened.text(".notice"))
+    opened.until(lambda: "busy. Retrying in 1 s" in opened.text(".notice"))
     opened.until(lambda: "three books" in opened.text(".result"))
     assert opened.text(".notice") == ""
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
-def test_a_server_that_is_gone_and_comes_back(opened: Opened) -> None:
+def test_an_unreachable_server_can_be_retried(opened: Opened) -> None:
     opened.page.route("**/api/attend", lambda route: route.abort())
     opened.open(LOOK)
-    opened.until(lambda: "The server does not answer" in opened.text(".notice"))
+    opened.until(lambda: "The server does not respond" in opened.text(".notice"))
     opened.page.unroute("**/api/attend")
     opened.page.get_by_role("button", name="Try again").click()
-    opened.page.wait_for_selector(".look-heads button")
+    opened.page.wait_for_selector(".attention-heads button")
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
-def test_what_the_server_refuses_is_told(opened: Opened) -> None:
+def test_errors_of_the_server_are_shown(opened: Opened) -> None:
     refusal = {"error": "a text of 90 tokens has too many weights to show: shorten it"}
     opened.page.route("**/api/attend", lambda route: route.fulfill(status=400, json=refusal))
     opened.open(LOOK)
     opened.until(lambda: refusal["error"] in opened.text(".notice"))
     opened.page.unroute("**/api/attend")
-    opened.page.locator("#look-source").fill(SENTENCE)
+    opened.page.locator("#attention-source").fill(SENTENCE)
     opened.press("Enter")
-    opened.page.wait_for_selector(".look-heads button")
+    opened.page.wait_for_selector(".attention-heads button")
     assert opened.text(".notice") == ""
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
 def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
     opened.look()
-    field = opened.page.locator("#look-source")
+    field = opened.page.locator("#attention-source")
     assert opened.text(".count") == ""
     field.fill("é" * 240)
     assert opened.text(".count") == ""
     field.fill("𝄞" * 301)  # one character each, though two units of JavaScript
     assert opened.text(".count") == "The sentence: 301 of 300 characters"
     opened.press("Enter")
-    opened.until(lambda: "The sentence has 301 characters, and 300 are the most" in opened.text(".notice"))
-    assert opened.page.locator(".look-heads").count() == 0
+    opened.until(lambda: "The sentence has 301 characters; the maximum is 300" in opened.text(".notice"))
+    assert opened.page.locator(".attention-heads").count() == 0
 
 
 @pytest.mark.parametrize("view", ["translate", "look", "write"])
-def test_a_model_that_is_not_served_is_told(opened: Opened, view: str) -> None:
+def test_a_missing_model_is_reported(opened: Opened, view: str) -> None:
     opened.open(f"#/{view}?model=nosuch")
     served = "writer" if view == "write" else "fr-en"
-    assert opened.text(".missing") == f"The link’s model, “nosuch”, is not served here: this is {served}."
+    assert opened.text(".missing-model") == f"This server has no model “nosuch”; showing {served} instead."
     opened.page.evaluate("hash => { location.hash = hash }", f"#/{view}?model={served}")
-    opened.until(lambda: opened.text(".missing") == "")
+    opened.until(lambda: opened.text(".missing-model") == "")
 
 
-def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
+def test_the_token_is_requested_and_sent(opened: Opened) -> None:
     sent: list[str] = []
 
     def answer(route: Any) -> None:
@@ -722,7 +724,7 @@ def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
             route.fulfill(status=401, json={"error": "a token is needed"})
 
     opened.page.route("**/api/*", answer)
-    opened.open(wait=".notice-wrong")
+    opened.open(wait=".notice-error")
     opened.page.get_by_label("Token").fill("開け")  # which cannot stand in a header as it is
     opened.press("Enter")
     opened.until(lambda: sent[-1] == "Bearer 開け")
@@ -732,7 +734,7 @@ def test_a_token_is_asked_for_and_sent(opened: Opened) -> None:
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
-# Whatever the texts hold, it stays text.
+# Hostile text stays text.
 
 WAYS = (
     "<script>{}</script>",
@@ -766,33 +768,35 @@ def harmless(opened: Opened, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
-    """50 by address and 50 by hand, through a model's own tokens and translations."""
+    """50 by URL and 50 by typing, through the model's tokens and translations."""
     opened.open()
     for payload in PAYLOADS:
         opened.page.evaluate("hash => { location.hash = hash }", f"#/translate?{urlencode({'source': payload})}")
         expect(opened.page.locator("#source"), payload)
     harmless(opened, "translate")
-    opened.open("#/look", ".look-heads button")
+    opened.open("#/look", ".attention-heads button")
     for payload in PAYLOADS:
-        opened.page.locator("#look-source").fill(payload)
+        opened.page.locator("#attention-source").fill(payload)
         opened.press("Enter")
     opened.until(
-        lambda: "confirm" in "".join(opened.page.locator(".look-keys .look-token").all_text_contents()).replace("·", "")
+        lambda: (
+            "confirm"
+            in "".join(opened.page.locator(".attention-keys .attention-token").all_text_contents()).replace("·", "")
+        )
     )
     harmless(opened, "look")
 
 
-def test_payloads_in_what_a_model_says_stay_text(opened: Opened) -> None:
+def test_payloads_in_responses_stay_text(opened: Opened) -> None:
     """50 as translations, with their links; 50 as names and descriptions of models and labs."""
     translations = [{"text": payload, "score": -float(i), "penalised": -float(i)} for i, payload in enumerate(PAYLOADS)]
     opened.stub("/api/translate", {"model": "fr-en", "translations": translations})
     told = {"kind": "decoder", "translates": True, "writes": True, "source": "fr", "target": "<b>"}
     sizes = {"parameters": 1_000, "layers": 1, "decoder_layers": None, "heads": 1, "look_at_most": 300}
     opened.stub("/api/models", [{"name": each, "about": each, **told, **sizes} for each in PAYLOADS])
-    opened.open("#/translate?source=Oui", ".others li")
-    assert opened.page.locator(".other-text").all_text_contents() == PAYLOADS[1:]
+    opened.open("#/translate?source=Oui", ".alternatives li")
+    assert opened.page.locator(".alternative-text").all_text_contents() == PAYLOADS[1:]
     assert opened.page.locator("select option").all_text_contents() == PAYLOADS
     harmless(opened, "translations")
     table = {"title": PAYLOADS[0], "head": PAYLOADS, "rows": [PAYLOADS]}
@@ -805,7 +809,7 @@ def test_payloads_in_what_a_model_says_stay_text(opened: Opened) -> None:
 
 
 def attention(tokens: list[str]) -> dict[str, Any]:
-    """What the server might answer of a model with such tokens."""
+    """A response of the server for a model with these tokens."""
     t = len(tokens)
     weights = (torch.randn(1, 2, t, t) * 2).softmax(-1).tolist()
     one = {"queries": tokens, "keys": tokens, "weights": weights}
@@ -829,13 +833,13 @@ def attention(tokens: list[str]) -> dict[str, Any]:
 
 
 def test_payloads_in_tokens_stay_text(opened: Opened) -> None:
-    """50 as tokens of both sides, in the steps, the beam and the readouts; 50 as what might follow a text."""
+    """50 as tokens of both sides, in the steps, the beam and the readouts; 50 as next tokens."""
     opened.stub("/api/attend", attention(PAYLOADS))
     opened.look()
-    assert opened.page.locator(".look-keys .look-token").all_text_contents() == PAYLOADS
+    assert opened.page.locator(".attention-keys .attention-token").all_text_contents() == PAYLOADS
     for row in range(0, 50, 7):
-        opened.page.locator(".look-queries button").nth(row).click()
-        opened.page.locator(".look-keys button").nth(row).hover()
+        opened.page.locator(".attention-queries button").nth(row).click()
+        opened.page.locator(".attention-keys button").nth(row).hover()
     harmless(opened, "look")
     tokens = [{"id": i, "text": each, "p": 0.02, "kept_p": 0.02} for i, each in enumerate(PAYLOADS)]
     opened.stub("/api/next", {"model": "writer", "tokens": tokens, "text_tokens": PAYLOADS})
@@ -846,11 +850,11 @@ def test_payloads_in_tokens_stay_text(opened: Opened) -> None:
     harmless(opened, "write")
 
 
-def test_tokens_that_can_hardly_be_seen(opened: Opened) -> None:
+def test_invisible_tokens_are_made_visible(opened: Opened) -> None:
     tokens = ["", "\u0301", "שלום", "مرحبا", "\u200d", "🏳️‍🌈", "a" * 300, "ﷺ", " ", "\u202eabc"]
     opened.stub("/api/attend", attention(tokens))
     opened.look()
-    shown = opened.page.locator(".look-keys .look-token").all_text_contents()
+    shown = opened.page.locator(".attention-keys .attention-token").all_text_contents()
     assert shown[:4] == ["∅", "◌\u0301", "שלום", "مرحبا"]
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
 
@@ -858,12 +862,12 @@ def test_tokens_that_can_hardly_be_seen(opened: Opened) -> None:
 def test_a_hundred_tokens(opened: Opened) -> None:
     opened.stub("/api/attend", attention([f"token{i}" for i in range(100)]))
     opened.look()
-    opened.page.locator(".look-queries button").nth(99).click()
+    opened.page.locator(".attention-queries button").nth(99).click()
     assert len(shares(opened, "keys")) == 100
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_the_page_fetches_nothing_from_elsewhere_and_sets_no_html() -> None:
+def test_the_page_loads_nothing_external_and_sets_no_html() -> None:
     for path in sorted(Path(regard.__file__).parent.glob("page/*.*")):
         if path.suffix not in (".js", ".css", ".html"):
             continue

@@ -1,4 +1,4 @@
-"""The server as clients meet it: real sockets, real clients, the same answers as a direct call."""
+"""The server over real sockets with real clients: the same results as direct calls."""
 
 import json
 import threading
@@ -44,7 +44,7 @@ def test_health_and_models(server: Running) -> None:
     assert told["petit-fr-en"]["parameters"] == regard.models.parameters("petit-fr-en")
 
 
-def test_translations_are_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
+def test_translations_equal_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
     for text in SENTENCES:
         status, found = server.ask("POST", "/api/translate", {"text": text, "n_best": 3})
         (direct,) = petit.translations([text], beam=4, n_best=3)
@@ -55,7 +55,7 @@ def test_translations_are_those_of_a_direct_call(server: Running, petit: regard.
         assert [each["score"] for each in found["translations"]] == pytest.approx([each.score for each in wanted])
 
 
-def test_many_clients_at_once_get_each_their_own(server: Running, petit: regard.Model) -> None:
+def test_concurrent_clients_get_their_own_responses(server: Running, petit: regard.Model) -> None:
     sentences = [pair.french for pair in pairs(48, split="test")]
     told = petit.translations(sentences, n_best=2)
     sure = [best.penalised - second.penalised > 0.01 for best, second in told]  # other batches round differently
@@ -82,7 +82,7 @@ def test_a_libretranslate_client(server: Running, petit: regard.Model) -> None:
     assert {"code": "fr", "name": "French", "targets": ["fr", "en"]} in client.languages()
 
 
-def test_libretranslate_in_all_its_forms(server: Running, petit: regard.Model) -> None:
+def test_libretranslate_json_forms_and_html(server: Running, petit: regard.Model) -> None:
     best = petit.translate(SENTENCES[:2])
     asked = {"q": SENTENCES[:2], "source": "auto", "target": "en", "alternatives": 2, "api_key": "x"}
     status, found = server.ask("POST", "/translate", asked)
@@ -221,7 +221,7 @@ def test_a_stop_string_ends_a_stream(server: Running) -> None:
     assert [each["finish_reason"] for each in choices][-1] == "stop"
 
 
-def test_prompts_decoded_together_say_what_they_say_alone(server: Running) -> None:
+def test_batched_prompts_generate_the_same_text_as_single_ones(server: Running) -> None:
     prompts = ["Once", "The small black cat", "a", "Le petit chat noir dort. "]
     asked = {"model": "noise", "temperature": 0.8, "seed": 3, "max_tokens": 20}
     alone = [
@@ -231,7 +231,7 @@ def test_prompts_decoded_together_say_what_they_say_alone(server: Running) -> No
     assert [each["text"] for each in together] == alone
 
 
-def test_long_writing_holds_up_nobody(server: Running) -> None:
+def test_long_generation_does_not_block_other_requests(server: Running) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -249,7 +249,7 @@ def test_long_writing_holds_up_nobody(server: Running) -> None:
     thread.join()
 
 
-def test_labs_are_the_gallery(server: Running) -> None:
+def test_labs_are_read_from_the_gallery(server: Running) -> None:
     status, labs = server.ask("GET", "/api/labs")
     assert status == 200
     names = [lab["name"] for lab in labs]
@@ -272,10 +272,10 @@ def test_labs_are_the_gallery(server: Running) -> None:
 
 
 def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
-    status, content, headers = server.whole("GET", "/page/look.js")
-    assert (status, content) == (200, (PAGE_FOLDER / "look.js").read_bytes())
+    status, content, headers = server.whole("GET", "/page/attention_map.js")
+    assert (status, content) == (200, (PAGE_FOLDER / "attention_map.js").read_bytes())
     assert headers["content-type"].startswith("text/javascript")
-    assert server.whole("GET", "/page/look.js", if_none_match=headers["etag"])[0] == 304
+    assert server.whole("GET", "/page/attention_map.js", if_none_match=headers["etag"])[0] == 304
     assert server.whole("GET", "/")[0] == 200
     for path in (
         "/page/__init__.py",
@@ -287,7 +287,7 @@ def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
         assert server.whole("GET", path)[0] == 404
 
 
-def test_openapi_describes_all(server: Running) -> None:
+def test_openapi_describes_every_path(server: Running) -> None:
     status, told = server.ask("GET", "/openapi.json")
     asked = {
         path: told["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]

@@ -1,4 +1,4 @@
-"""The page of `regard serve` in a real browser: a server to open it from, and an open page that must stay quiet."""
+"""A real server and a real browser for tests of the page."""
 
 import os
 import re
@@ -27,20 +27,20 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 @contextmanager
 def serving(models: Sequence[str] = ()) -> Iterator[str]:
-    """`regard serve` on a port of its own: its address."""
+    """`regard serve` in a subprocess: its URL."""
     command = [sys.executable, "-m", "regard", "serve", *models, "--port", "0"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as ran:
         assert ran.stdout
-        said = []
+        lines = []
         for line in ran.stdout:
-            said.append(line)
-            if found := re.search(r"is serving at (http://\S+)", line):
+            lines.append(line)
+            if url := re.search(r"is serving at (http://\S+)", line):
                 break
         else:
-            raise AssertionError(f"the server did not start: {''.join(said)}")
+            raise AssertionError(f"the server did not start: {''.join(lines)}")
         try:
-            yield found[1]
+            yield url[1]
         finally:
             ran.send_signal(signal.SIGTERM)
             ran.stdout.read()

@@ -1,4 +1,4 @@
-"""Requests that nobody should send: half right, so that they get far, and wrong in one place or several."""
+"""Random invalid requests: mostly valid, so that they get far, with one or a few errors."""
 
 import json
 from collections.abc import Iterator
@@ -38,20 +38,20 @@ PATHS = (
     "/v1/models",
     "/v1/models/x",
     "/labs/heads.png",
-    "/page/look.js",
+    "/page/attention_map.js",
     "/",
 )
 KINDS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "")
 
 
 def requests(draw: Random, count: int) -> Iterator[Request]:
-    """So many of them, the same for the same state of `draw`."""
+    """This many random requests, reproducible from the state of `draw`."""
     for _ in range(count):
         yield draw.choice((_value, _value, _value, _bytes, _path, _form))(draw)
 
 
 def _value(draw: Random) -> Request:
-    """A right body with some values, or names, that are not."""
+    """A valid body with some invalid values or names."""
     path = draw.choice(list(BODIES))
     body = dict(BODIES[path])
     for _ in range(draw.randint(1, 2)):
@@ -63,17 +63,17 @@ def _value(draw: Random) -> Request:
 
 
 def _bytes(draw: Random) -> Request:
-    """A right body with bytes changed, cut or put in."""
+    """A valid body with bytes changed, removed or inserted."""
     path = draw.choice(list(BODIES))
     body = bytearray(json.dumps(BODIES[path]).encode())
     for _ in range(draw.randint(1, 4)):
-        place = draw.randrange(len(body) + 1)
-        body[place : place + draw.choice((0, 1, 5))] = draw.randbytes(draw.randint(0, 3))
+        position = draw.randrange(len(body) + 1)
+        body[position : position + draw.choice((0, 1, 5))] = draw.randbytes(draw.randint(0, 3))
     return "POST", path, bytes(body), {"content_type": draw.choice(KINDS[:1] * 5 + KINDS)}
 
 
 def _path(draw: Random) -> Request:
-    """A right or wrong path, by a right or wrong method."""
+    """A valid or invalid path with a valid or invalid method."""
     letters = "".join(
         draw.choice("ab/.%2fe?&=#-_~0 \\<>\"'é".replace(" ", "").replace("é", "")) for _ in range(draw.randint(0, 12))
     )
@@ -82,7 +82,7 @@ def _path(draw: Random) -> Request:
 
 
 def _form(draw: Random) -> Request:
-    """LibreTranslate's form, whole or broken."""
+    """LibreTranslate's form, valid or broken."""
     pieces = [
         b"q=a",
         b"source=fr",

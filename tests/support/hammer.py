@@ -1,8 +1,8 @@
-"""The figures of docs/reliability.md for the server: a real one in a process of its own, hammered over loopback.
+"""Measures the server's figures in docs/reliability.md: a real server in a subprocess under heavy load over loopback.
 
-python -m tests.support.hammer                 # all of it: some minutes
+python -m tests.support.hammer                 # everything: several minutes
 python -m tests.support.hammer --seconds 10 --fuzzed 2000
-python -m tests.support.hammer --memory 180    # memory alone, under requests of all shapes
+python -m tests.support.hammer --memory 180    # only memory, under requests of many shapes
 """
 
 import argparse
@@ -30,11 +30,11 @@ from tests.support.serving import language_model
 
 @contextmanager
 def listening() -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server of what is bundled and of a language model that says noise; its port and its process."""
+    """A server with the bundled models and an untrained language model: its port and process."""
     with TemporaryDirectory() as folder:
         language_model().save(Path(folder) / "noise")
-        with _serving(["fr-en", "petit-fr-en", f"{folder}/noise"]) as found:
-            yield found
+        with _serving(["fr-en", "petit-fr-en", f"{folder}/noise"]) as server:
+            yield server
 
 
 @contextmanager
@@ -43,15 +43,15 @@ def _serving(models: list[str]) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            found = (re.search(r"http://127\.0\.0\.1:(\d+)/", line) for line in process.stdout)
-            yield next(int(match[1]) for match in found if match), process
+            urls = (re.search(r"http://127\.0\.0\.1:(\d+)/", line) for line in process.stdout)
+            yield next(int(match[1]) for match in urls if match), process
         finally:
             if process.poll() is None:
                 process.kill()
 
 
 async def ask(port: int, method: str, path: str, body: bytes | None, kind: str = "application/json") -> int:
-    """The status of one request on a connection of its own; 0 if there was no answer."""
+    """Send one request on a new connection: its status, or 0 without a response."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
@@ -76,8 +76,8 @@ def translation(text: str) -> bytes:
 
 def megabytes(process: subprocess.Popen[str]) -> float:
     """Resident memory of a process."""
-    told = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
-    return int(told[1]) / 1024 if told else float("nan")
+    match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+    return int(match[1]) / 1024 if match else float("nan")
 
 
 def p99(seconds: list[float]) -> float:
@@ -85,7 +85,7 @@ def p99(seconds: list[float]) -> float:
 
 
 async def watch(port: int, path: str, body: bytes | None, until: float) -> tuple[list[float], Counter[int]]:
-    """The seconds and statuses of one request after the other."""
+    """Send a request repeatedly: the durations and statuses."""
     seconds, statuses = [], Counter[int]()
     while time.monotonic() < until:
         begun = time.monotonic()
@@ -96,7 +96,7 @@ async def watch(port: int, path: str, body: bytes | None, until: float) -> tuple
 
 
 async def flood(port: int, process: subprocess.Popen[str], clients: int, seconds: float) -> str:
-    """So many clients, each asking as soon as it has its answer."""
+    """Many concurrent clients that send a request as soon as they have a response."""
     texts = [pair.french for pair in pairs(500, split="test")]
 
     async def client(draw: random.Random, until: float, statuses: Counter[int]) -> None:
@@ -106,15 +106,15 @@ async def flood(port: int, process: subprocess.Popen[str], clients: int, seconds
             if status in (429, 503):
                 await asyncio.sleep(0.2)
 
-    async def for_a_while(seconds: float) -> tuple[list[float], Counter[int], Counter[int]]:
+    async def run_clients(seconds: float) -> tuple[list[float], Counter[int], Counter[int]]:
         until, statuses = time.monotonic() + seconds, Counter[int]()
         watching = asyncio.create_task(watch(port, "/health", None, until))
         await asyncio.gather(*(client(random.Random(n), until, statuses) for n in range(clients)))
         return *(await watching), statuses
 
-    await for_a_while(seconds / 2)  # what grows at first is not counted
+    await run_clients(seconds / 2)  # warm-up, not measured
     before = megabytes(process)
-    taken, answers, statuses = await for_a_while(seconds)
+    taken, answers, statuses = await run_clients(seconds)
     growth = megabytes(process) / before - 1
     return (
         f"{clients} clients, {seconds:g} s: {dict(sorted(statuses.items()))}; "
@@ -123,46 +123,46 @@ async def flood(port: int, process: subprocess.Popen[str], clients: int, seconds
 
 
 def varied(draw: random.Random, texts: list[str]) -> tuple[str, bytes]:
-    """A request of a shape that hardly comes twice: lengths, beams, lengths of what is written."""
+    """A request with random lengths and beam width."""
     text = " ".join(draw.choices(texts, k=draw.randint(1, 8)))[: draw.randint(1, 300)].strip() or "a"
     kind = draw.random()
     if kind < 0.7:
-        told = {"text": text, "beam": draw.randint(1, 16), "n_best": 1, "model": draw.choice(["fr-en", "petit-fr-en"])}
-        return "/api/translate", json.dumps(told).encode()
+        body = {"text": text, "beam": draw.randint(1, 16), "n_best": 1, "model": draw.choice(["fr-en", "petit-fr-en"])}
+        return "/api/translate", json.dumps(body).encode()
     if kind < 0.8:
         return "/api/attend", json.dumps({"source": text[:60].strip() or "a", "model": "fr-en"}).encode()
     if kind < 0.9:
         return "/api/next", json.dumps({"text": text * draw.choice([1, 1, 10])}).encode()
-    told = {"model": "noise", "prompt": text, "max_tokens": draw.randint(1, 60), "n": draw.randint(1, 4)}
-    return "/v1/completions", json.dumps(told).encode()
+    body = {"model": "noise", "prompt": text, "max_tokens": draw.randint(1, 60), "n": draw.randint(1, 4)}
+    return "/v1/completions", json.dumps(body).encode()
 
 
 async def memory(port: int, process: subprocess.Popen[str], clients: int, seconds: float) -> str:
-    """Resident memory twelve times while so many clients send requests of all shapes, and 15 s after the last."""
+    """Resident memory at twelve times while clients send requests of many shapes, and 15 s after the last one."""
     texts = [pair.french for pair in pairs(500, split="test")]
     begun, statuses = time.monotonic(), Counter[int]()
-    found = [megabytes(process)]
+    samples = [megabytes(process)]
 
     async def client(draw: random.Random) -> None:
         while time.monotonic() < begun + seconds:
             statuses[await ask(port, "POST", *varied(draw, texts))] += 1
 
-    async def look() -> None:
+    async def sample() -> None:
         for n in range(1, 13):
             await asyncio.sleep(max(0.0, begun + n * seconds / 12 - time.monotonic()))
-            found.append(megabytes(process))
+            samples.append(megabytes(process))
 
-    await asyncio.gather(look(), *(client(random.Random(n)) for n in range(clients)))
+    await asyncio.gather(sample(), *(client(random.Random(n)) for n in range(clients)))
     await asyncio.sleep(15)
-    told = " ".join(f"{each:.0f}" for each in found)
-    return f"{clients} clients, {seconds:g} s: {dict(statuses)}; MB: {told}; 15 s later {megabytes(process):.0f}"
+    timeline = " ".join(f"{size:.0f}" for size in samples)
+    return f"{clients} clients, {seconds:g} s: {dict(statuses)}; MB: {timeline}; 15 s later {megabytes(process):.0f}"
 
 
 async def trickle(port: int, sockets: int, seconds: float) -> str:
-    """So many connections that send a byte now and then, and come again when they are cut off; and one real client."""
+    """Connections that send a byte now and then and reconnect when they are closed, next to one real client."""
     until, cut = time.monotonic() + seconds, 0
 
-    async def dawdler(draw: random.Random) -> None:
+    async def slow_client(draw: random.Random) -> None:
         nonlocal cut
         while time.monotonic() < until:
             with suppress(OSError):
@@ -178,14 +178,14 @@ async def trickle(port: int, sockets: int, seconds: float) -> str:
                 writer.close()
 
     watching = asyncio.create_task(watch(port, "/translate", translation("Le chat dort."), until))
-    await asyncio.gather(*(dawdler(random.Random(n)) for n in range(sockets)))
+    await asyncio.gather(*(slow_client(random.Random(n)) for n in range(sockets)))
     taken, statuses = await watching
-    told = f"a real client's p99 {p99(taken):.2f} s {dict(statuses)}"
-    return f"{sockets} trickling sockets, {seconds:g} s, {cut} cut off: {told}"
+    real_client = f"a real client's p99 {p99(taken):.2f} s {dict(statuses)}"
+    return f"{sockets} slow connections, {seconds:g} s, {cut} closed: {real_client}"
 
 
 async def fuzz(port: int, count: int) -> str:
-    """Requests that are wrong, 32 at a time."""
+    """Invalid requests, 32 at a time."""
     waiting, statuses = fuzzed(random.Random(1), count), Counter[int]()
 
     async def client() -> None:
@@ -200,7 +200,7 @@ async def fuzz(port: int, count: int) -> str:
 
 
 def schemathesis(port: int, examples: int) -> str:
-    """The same from what /openapi.json tells."""
+    """Requests generated by schemathesis from /openapi.json."""
     program = Path(sys.executable).with_name("schemathesis")
     if find_spec("schemathesis") is None or not program.is_file():
         return "schemathesis is not installed"
@@ -208,40 +208,40 @@ def schemathesis(port: int, examples: int) -> str:
     command += ["--max-examples", str(examples), "--phases", "coverage,fuzzing", "--request-timeout", "60"]
     done = subprocess.run([*command, "--continue-on-failure"], capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
-    told = [line.strip() for line in lines if re.search(r"generated|❌ ST|Network Error:|Server error", line)]
-    return f"schemathesis: {'; '.join(told)} (exit {done.returncode})"
+    summary = [line.strip() for line in lines if re.search(r"generated|❌ ST|Network Error:|Server error", line)]
+    return f"schemathesis: {'; '.join(summary)} (exit {done.returncode})"
 
 
 async def drain(port: int, process: subprocess.Popen[str]) -> str:
-    """SIGTERM while requests are under way: all that were accepted are answered."""
+    """SIGTERM during requests: all accepted requests must get a response."""
     long = translation("Le petit chat noir dort dans la maison. " * 40)
-    asked = [asyncio.create_task(ask(port, "POST", "/translate", long)) for _ in range(8)]
+    requests = [asyncio.create_task(ask(port, "POST", "/translate", long)) for _ in range(8)]
     await asyncio.sleep(0.5)
     begun = time.monotonic()
     os.kill(process.pid, signal.SIGTERM)
-    statuses = Counter(await asyncio.gather(*asked))
+    statuses = Counter(await asyncio.gather(*requests))
     status = await asyncio.to_thread(process.wait, 60)
     ended = f"ended after {time.monotonic() - begun:.1f} s, exit {status}"
     return f"SIGTERM with 8 requests under way: {dict(statuses)}, {ended}"
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("--seconds", type=float, default=60.0)
-    told.add_argument("--clients", type=int, default=200)
-    told.add_argument("--sockets", type=int, default=500)
-    told.add_argument("--fuzzed", type=int, default=100_000)
-    told.add_argument("--examples", type=int, default=200)
-    told.add_argument("--memory", type=float, default=0.0)
-    asked = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--sockets", type=int, default=500)
+    parser.add_argument("--fuzzed", type=int, default=100_000)
+    parser.add_argument("--examples", type=int, default=200)
+    parser.add_argument("--memory", type=float, default=0.0)
+    options = parser.parse_args()
     with listening() as (port, process):
-        if asked.memory:
-            print(asyncio.run(memory(port, process, min(asked.clients, 20), asked.memory)), flush=True)
+        if options.memory:
+            print(asyncio.run(memory(port, process, min(options.clients, 20), options.memory)), flush=True)
             return
-        print(asyncio.run(flood(port, process, asked.clients, asked.seconds)), flush=True)
-        print(asyncio.run(trickle(port, asked.sockets, asked.seconds / 2)), flush=True)
-        print(asyncio.run(fuzz(port, asked.fuzzed)), flush=True)
-        print(schemathesis(port, asked.examples), flush=True)
+        print(asyncio.run(flood(port, process, options.clients, options.seconds)), flush=True)
+        print(asyncio.run(trickle(port, options.sockets, options.seconds / 2)), flush=True)
+        print(asyncio.run(fuzz(port, options.fuzzed)), flush=True)
+        print(schemathesis(port, options.examples), flush=True)
         print(asyncio.run(drain(port, process)), flush=True)
 
 

@@ -1,6 +1,6 @@
-"""The pictures of the page in docs/: `python -m tests.support.screenshots [NAME=FOLDER]`.
+"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [NAME=FOLDER]`.
 
-The model that is named writes: without a language model there is no picture of that.
+The argument is a language model. Without one there is no screenshot of the Write view.
 """
 
 import sys
@@ -18,7 +18,7 @@ SENTENCE = "Il y a trois livres sur la table."
 
 
 def shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
-    """Of each picture: its name, the window, the address, and what to wait for."""
+    """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
     look = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
     night = {"viewport": {"width": 1920, "height": 1080}, "color_scheme": "dark"}
@@ -26,7 +26,7 @@ def shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
     found: list[tuple[str, dict[str, Any], str, str]] = [
         ("page-look", desk, f"#/look?{urlencode(look | {'step': 5})}", ".beam"),
         ("page-look-dark", night, f"#/look?{urlencode(look | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
-        ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".others li"),
+        ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
     if writer:
         begun = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
@@ -35,7 +35,7 @@ def shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
 
 
 def small(png: bytes) -> bytes:
-    """The same picture in 256 colours."""
+    """The same image with 256 colours."""
     buffer = BytesIO()
     Image.open(BytesIO(png)).convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE).save(
         buffer, "png", optimize=True
@@ -44,7 +44,7 @@ def small(png: bytes) -> bytes:
 
 
 def main(models: list[str]) -> None:
-    """Serve, look and keep what is seen."""
+    """Start a server and take all screenshots."""
     writer = models[0].partition("=")[0] if models else None
     with serving(["fr-en", "petit-fr-en", *models]) as address, chromium() as browser:
         for name, window, hash_, wait in shots(writer):
@@ -52,7 +52,7 @@ def main(models: list[str]) -> None:
             page.goto(address + hash_)
             page.wait_for_selector(wait)
             page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(500)  # what moves has come to rest
+            page.wait_for_timeout(500)  # until all transitions have ended
             path = DOCS / f"{name}.png"
             path.write_bytes(small(page.screenshot()))
             print(f"{path}  {path.stat().st_size:,} bytes")

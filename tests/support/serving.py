@@ -1,4 +1,4 @@
-"""Servers for tests: real ones, on free ports of loopback."""
+"""Real servers for tests, on free loopback ports."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ from regard.server.model_registry import ModelRegistry, build_registry
 
 @dataclass(frozen=True)
 class Running:
-    """A server that listens."""
+    """A running server."""
 
     port: int
     registry: ModelRegistry
@@ -31,36 +31,37 @@ class Running:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, method: str, path: str, told: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and answer; bytes are sent as they are, anything else as JSON."""
-        status, content, _ = self.whole(method, path, told, **headers)
-        return status, json.loads(content)
+    def ask(self, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
+        """Send a request: the status and the JSON response. Bytes are sent unchanged, anything else as JSON."""
+        status, response, _ = self.whole(method, path, content, **headers)
+        return status, json.loads(response)
 
-    def whole(self, method: str, path: str, told: Any = None, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    def whole(self, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+        """Send a request: the status, the body and the headers of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        body = told if told is None or isinstance(told, bytes) else json.dumps(told).encode()
-        kind = {} if told is None else {"content-type": "application/json"}
-        sent = kind | {name.replace("_", "-"): value for name, value in headers.items()}
+        body = content if content is None or isinstance(content, bytes) else json.dumps(content).encode()
+        content_type = {} if content is None else {"content-type": "application/json"}
+        sent = content_type | {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             connection.request(method, path, body, sent)
-            with connection.getresponse() as answer:
-                return answer.status, answer.read(), {key.lower(): value for key, value in answer.getheaders()}
+            with connection.getresponse() as response:
+                return response.status, response.read(), {key.lower(): value for key, value in response.getheaders()}
         finally:
             connection.close()
 
     def raw(self, sent: bytes, timeout: float = 5.0) -> bytes:
-        """All that comes back, until the server closes."""
+        """Send bytes: everything that comes back until the server closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(sent)
-            found = b""
+            received = b""
             while piece := connection.recv(65536):
-                found += piece
-            return found
+                received += piece
+            return received
 
 
 @contextmanager
 def running(models: ModelRegistry, guards: AccessRules | None = None) -> Iterator[Running]:
-    """A server in a thread; engines cannot be started twice, and so each needs models of its own."""
+    """A server in a thread. Engines cannot be started twice, so each server needs its own registry."""
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
     app = create_app(models, guards or access_rules("127.0.0.1", (), (), None))
@@ -80,7 +81,7 @@ WORDS = "Le petit chat noir dort. The small black cat is sleeping. Once upon a t
 
 
 def language_model(seed: int = 0) -> Model:
-    """A small one that learned nothing: what it says is noise, and always the same."""
+    """A small untrained language model. Its output is meaningless but deterministic."""
     torch.manual_seed(seed)
     tokenizer = train_tokenizer([WORDS] * 3, 320)
     config = regard.ModelConfig(
@@ -90,6 +91,6 @@ def language_model(seed: int = 0) -> Model:
 
 
 def all_models() -> ModelRegistry:
-    """Both bundled translators, and a language model."""
+    """Both bundled translators and a language model."""
     models = {name: regard.load(name) for name in ("petit-fr-en", "fr-en")}
     return build_registry({**models, "noise": language_model()}, "float32")

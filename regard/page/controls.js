@@ -1,51 +1,52 @@
-// Which of the served models: a list to choose from, of those that can do what the view is for.
+// Controls that several views share: the model selector, example sentences and text fields that grow with their content.
 
-import { make } from "./parts.js";
+import { make } from "./dom.js";
 
-export function modelChoice(models, changed) {
+export function createModelSelector(models, onChange) {
   const select = make("select", {}, ...models.map(({ name }) => make("option", { value: name }, name)));
   const about = make("span", { class: "about" });
-  const missing = make("span", { class: "missing", role: "status" });
+  const missing = make("span", { class: "missing-model", role: "status" });
   const root = make("div", { class: "choice" }, make("label", {}, "Model ", select), about, missing);
-  const chosen = () => models.find(({ name }) => name === select.value);
+  const selected = () => models.find(({ name }) => name === select.value);
 
-  function tell(wanted) {
-    const model = chosen();
+  function describe(requested) {
+    const model = selected();
     about.textContent = model ? [size(model), model.about].filter(Boolean).join(" · ") : "";
-    missing.textContent = wanted && model && model.name !== wanted ? `The link’s model, “${wanted}”, is not served here: this is ${model.name}.` : "";
+    const isOther = requested && model && model.name !== requested;
+    missing.textContent = isOther ? `This server has no model “${requested}”; showing ${model.name} instead.` : "";
   }
 
   select.addEventListener("change", () => {
-    tell();
-    changed();
+    describe();
+    onChange();
   });
-  tell();
+  describe();
   return {
     root,
-    chosen,
-    choose(name) {
+    selected,
+    select(name) {
       select.value = models.some((model) => model.name === name) ? name : models[0]?.name;
-      tell(name);
+      describe(name);
     },
   };
 }
 
-function size({ parameters, layers, decoder_layers: more, heads }) {
+function size({ parameters, layers, decoder_layers: decoderLayers, heads }) {
   const count = parameters >= 1e6 ? `${(parameters / 1e6).toPrecision(3)} million` : `${Math.round(parameters / 1e3)} thousand`;
-  return `${count} parameters, ${layers}${more ? ` + ${more}` : ""} layers, ${heads} heads`;
+  return `${count} parameters, ${layers}${decoderLayers ? ` + ${decoderLayers}` : ""} layers, ${heads} heads`;
 }
 
-const NAMES = new Intl.DisplayNames(["en"], { type: "language", fallback: "none" });
+const LANGUAGE_NAMES = new Intl.DisplayNames(["en"], { type: "language", fallback: "none" });
 
-export function language(code, otherwise) {
+export function languageName(code, fallback) {
   try {
-    return (code && NAMES.of(code)) || otherwise;
+    return (code && LANGUAGE_NAMES.of(code)) || fallback;
   } catch {
-    return otherwise; // no code that anyone knows
+    return fallback; // not a valid language code
   }
 }
 
-// Sentences to begin with, in the languages that the bundled models read.
+// Example sentences by source language, for the bundled models.
 const EXAMPLES = new Map([
   ["fr", ["Il y a trois livres sur la table.", "Elle va au marché.", "Je ne mange pas de viande.", "Tu as oublié ton parapluie."]],
 ]);
@@ -54,17 +55,17 @@ export function examples(code) {
   return EXAMPLES.get(code) ?? [];
 }
 
-export function exampleButtons(code, picked) {
+export function exampleButtons(code, onPick) {
   const buttons = examples(code).map((text) => {
     const button = make("button", { type: "button", lang: code }, text);
-    button.addEventListener("click", () => picked(text));
+    button.addEventListener("click", () => onPick(text));
     return button;
   });
   return buttons.length ? [make("span", {}, "Try "), ...buttons] : [];
 }
 
-// A text field as high as what it holds, where the browser does not see to that itself.
-export function growing(attributes) {
+// A text field that is as high as its content.
+export function createTextField(attributes) {
   const field = make("textarea", { rows: 1, spellcheck: "false", autocapitalize: "off", dir: "auto", ...attributes });
   const fit = () => {
     field.style.height = "auto";

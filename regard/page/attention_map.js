@@ -1,0 +1,448 @@
+// The attention of every head: thumbnails of all layers and heads, and one head in detail. Hover over a token to see what
+// it attends to and what attends to it. `createAttentionMap(root, data)` fills `root` from the data of
+// `Attention.to_json`. `data.open` may name the kind, layer and head to show first; `data.gold` has the gold alignment of
+// cross-attention as [row, column]. `onChange` is called with what is open, `more` has elements to append, and
+// `showHeading` says whether to show the sentence as a heading.
+
+import { colour, colourTable, COLOUR_RAMPS, createCanvas, layOut, MIN_NUMBER_CELL, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
+import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, scrollWithin, truncate, visibleToken } from "./dom.js";
+
+const KINDS = {
+  encoder: { title: "Encoder", summary: "source attends to source", rows: "token", columns: "attends to" },
+  decoder: { title: "Decoder", summary: "target attends to the target so far", rows: "reads → predicts", columns: "attends to" },
+  cross: { title: "Cross", summary: "target attends to source", rows: "reads → predicts", columns: "attends to (source)" },
+};
+const MEAN = -1; // in place of a head: the mean of a layer's heads
+const START_LABEL = "start"; // label of the token that a translation starts from
+const MIN_LINE_WEIGHT = 0.03; // lines of smaller weights are omitted while no token is selected
+const MIN_SELECTED_WEIGHT = 0.002; // the same for the lines of a selected token
+const MAX_COMFORTABLE_TOKENS = 26; // longer texts get smaller rows
+const MAX_LARGE_HEADING = 100; // characters; a longer heading is smaller
+const LEGEND_TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
+const NONE = { t: null, s: null }; // no cell: t is a row (query), s a column (key)
+
+export function createAttentionMap(root, data, { onChange = () => {}, more = [], showHeading = true } = {}) {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const controller = new AbortController();
+  const firstKind = kindIndex(data, data.open?.kind);
+  const state = { map: null, layer: 0, head: MEAN, chosen: NONE, hover: null, lastRow: null };
+  const view = build(root, data, firstKind, more, showHeading);
+  const ramp = () => (dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light);
+  let thumbnails = []; // of each layer and head, the mean last
+
+  function openKind(index, { layer = null, head = null } = {}) {
+    const map = withLabels(data, data.maps[index]);
+    const valid = (number, list) => (number !== null && number >= 0 && number < list.length ? number : null);
+    Object.assign(state, { map, chosen: NONE, hover: null, lastRow: null });
+    Object.assign(state, { layer: valid(layer, map.weights) ?? map.weights.length - 1, head: valid(head, map.weights[0]) ?? MEAN });
+    view.kinds[index].checked = true;
+    view.goldChoice.hidden = !hasGold();
+    fillHeads();
+    fillTokens();
+    paint();
+    scrollWithin(view.heads.parentElement, view.heads.querySelector("[aria-pressed=true]"));
+  }
+
+  function openHead(layer, head) {
+    Object.assign(state, { layer, head, hover: null });
+    show();
+  }
+
+  function choose(cell) {
+    Object.assign(state, { chosen: cell, hover: null, lastRow: null });
+    show();
+  }
+
+  // Shows the state after this row was predicted: later rows are dimmed. After the last row nothing is dimmed.
+  function stepTo(row) {
+    if (!state.map.writes.length) return;
+    const isLast = row >= state.map.queries.length - 1;
+    Object.assign(state, { chosen: { t: clampIndex(row, state.map.queries), s: null }, hover: null, lastRow: isLast ? null : row });
+    show();
+    scrollWithin(view.lines, view.queries.children[state.chosen.t]);
+  }
+
+  function hover(cell) {
+    if (!isSameCell(cell, state.hover)) {
+      state.hover = cell;
+      show();
+    }
+  }
+
+  const hasGold = () => Boolean(data.gold?.length) && state.map.kind === "cross";
+  const goldLinks = () => (hasGold() && view.gold.checked ? data.gold : []);
+  const openThumbnail = () => thumbnails[state.layer][state.head === MEAN ? thumbnails[state.layer].length - 1 : state.head];
+
+  // The thumbnails: a row per layer, a column per head and one for their mean.
+  function fillHeads() {
+    const { map } = state;
+    const heads = map.weights[0].length;
+    thumbnails = map.weights.map((layer) => [...layer, meanOf(layer)].map((weights) => ({ weights, canvas: createCanvas(weights) })));
+    view.heads.style.setProperty("--columns", heads + 1);
+    view.heads.style.setProperty("--shape", Math.min(1.6, Math.max(0.6, map.keys.length / map.queries.length)));
+    view.heads.classList.toggle("attention-fine", Math.max(map.keys.length, map.queries.length) > 40);
+    const columnLabels = [...Array(heads).keys(), "mean"].map((name) => make("span", { "aria-hidden": "true" }, `${name}`));
+    const rows = thumbnails.map((layer, l) => [
+      make("span", { class: "attention-side", "aria-hidden": "true" }, `layer ${l}`),
+      ...layer.map(({ canvas }, h) => headButton(l, h === heads ? MEAN : h, canvas)),
+    ]);
+    view.heads.replaceChildren(make("span", { class: "attention-side", "aria-hidden": "true" }, "head"), ...columnLabels, ...rows.flat());
+  }
+
+  function headButton(layer, head, canvas) {
+    const button = make("button", { type: "button", "aria-label": headName(layer, head), title: headName(layer, head) }, canvas);
+    button.addEventListener("click", () => {
+      button.focus({ preventScroll: true });
+      showMap();
+    });
+    button.addEventListener("focus", () => openHead(layer, head));
+    return button;
+  }
+
+  // Scrolls just far enough to show the heat map; one that is higher than the window is shown from its top.
+  function showMap() {
+    const { top, bottom, height } = view.matrix.getBoundingClientRect();
+    const fits = height <= innerHeight;
+    const visible = Math.min(bottom, innerHeight) - Math.max(top, 0);
+    if (visible < (fits ? height : innerHeight / 2)) view.matrix.scrollIntoView({ block: fits ? "nearest" : "start" });
+  }
+
+  // The two lists of tokens, queries and keys.
+  function fillTokens() {
+    const { map } = state;
+    const { rows, columns } = KINDS[map.kind];
+    view.lines.classList.toggle("attention-dense", Math.max(map.queries.length, map.keys.length) > MAX_COMFORTABLE_TOKENS);
+    view.rowCaption.textContent = map.writes.length ? rows : "token";
+    view.columnCaption.textContent = columns;
+    view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), queryName(t))));
+    view.keys.replaceChildren(...map.keys.map((token, s) => tokenButton({ t: null, s }, [tokenLabel(token)], map.names.keys[s])));
+    measureLines();
+  }
+
+  // Measures the width of the lines when no token is truncated.
+  function measureLines() {
+    view.lines.classList.add("attention-full-width");
+    view.panels.style.setProperty("--lines", `${Math.ceil(view.lines.getBoundingClientRect().width)}px`);
+    view.lines.classList.remove("attention-full-width");
+  }
+
+  function queryLabel(t) {
+    const read = state.map.queries[t];
+    const write = state.map.writes[t];
+    return write ? [make("i", {}, tokenLabel(read), " → "), tokenLabel(write)] : [tokenLabel(read)];
+  }
+
+  function queryName(t) {
+    const write = state.map.writes[t];
+    const read = state.map.names.queries[t];
+    return write ? `reads ${read}, predicts ${write}` : read;
+  }
+
+  const tokenLabel = (token) => make("bdi", token === START_LABEL || data.special.includes(token) ? { class: "attention-special" } : {}, visibleToken(token));
+
+  function tokenButton(cell, label, name) {
+    const text = make("span", { class: "attention-token" }, ...label);
+    const button = make("button", { type: "button", title: name, "aria-label": name }, text, make("span", { class: "attention-share" }));
+    let wasChosen = false; // when the pointer was pressed: then a click deselects the token
+    button.addEventListener("pointerdown", () => (wasChosen = isSameCell(state.chosen, cell)));
+    button.addEventListener("pointerover", (event) => event.pointerType !== "touch" && hover(cell));
+    button.addEventListener("focus", () => choose(cell));
+    button.addEventListener("click", (event) => {
+      const isChosen = event.detail === 0 ? isSameCell(state.chosen, cell) : wasChosen;
+      if (document.activeElement !== button) button.focus();
+      choose(isChosen ? NONE : cell);
+    });
+    return button;
+  }
+
+  // Repaints everything that depends on the colour scheme or the kind of attention.
+  function paint() {
+    const table = colourTable(ramp());
+    for (const { weights, canvas } of thumbnails.flat()) paintCells(canvas, weights, table);
+    paintCells(view.scale, [Array.from({ length: 256 }, (_, i) => (i / 255) ** 2)], table);
+    show();
+  }
+
+  function show() {
+    const { map } = state;
+    const cell = state.hover ?? state.chosen;
+    const { weights } = openThumbnail();
+    const name = headName(state.layer, state.head);
+    view.title.textContent = capitalize(name);
+    view.goldScore.textContent = hasGold() ? describeGold(weights, data.gold) : "";
+    view.readout.replaceChildren(...describeCell(map, weights, cell));
+    markHeads();
+    markTokens(view.queries, map.queries.map((_, t) => (cell.s === null ? null : weights[t][cell.s])), state.chosen.t, cell.t);
+    markTokens(view.keys, map.keys.map((_, s) => (cell.t === null ? null : weights[cell.t][s])), state.chosen.s, cell.s);
+    drawMatrix(weights, cell, name);
+    drawLinks(weights, cell);
+    const hasSteps = map.writes.length > 0; // the rows of an encoder are not steps
+    const head = state.head === MEAN ? null : state.head;
+    onChange({ kind: map.kind, layer: state.layer, head, row: hasSteps ? cell.t : null, chosen: hasSteps ? state.chosen.t : null });
+  }
+
+  function markHeads() {
+    const columns = thumbnails[0].length;
+    const open = state.layer * columns + (state.head === MEAN ? columns - 1 : state.head);
+    view.heads.querySelectorAll("button").forEach((button, i) => {
+      button.setAttribute("aria-pressed", i === open);
+      button.tabIndex = i === open ? 0 : -1;
+    });
+  }
+
+  function markTokens(list, shares, chosen, active) {
+    const colours = ramp();
+    [...list.children].forEach((button, i) => {
+      const share = shares[i];
+      const rgb = share === null ? null : colour(colours, share);
+      button.setAttribute("aria-pressed", i === chosen);
+      button.classList.toggle("attention-later", list === view.queries && state.lastRow !== null && i > state.lastRow);
+      button.tabIndex = i === (chosen ?? 0) ? 0 : -1;
+      button.style.backgroundColor = rgb ? `rgb(${rgb})` : i === active ? "var(--edge)" : "";
+      button.style.color = rgb ? textColourOn(rgb) : "";
+      button.lastChild.textContent = share === null ? "" : percent(share);
+    });
+  }
+
+  function drawLinks(weights, { t: row, s: column }) {
+    const height = Math.max(view.queries.offsetHeight, view.keys.offsetHeight);
+    const { context, width } = resizeCanvas(view.links, view.links.parentElement.clientWidth, height);
+    const step = view.queries.offsetHeight / weights.length;
+    const nothingSelected = row === null && column === null;
+    const drawLink = (t, s) => {
+      const [from, to] = [(t + 0.5) * step, (s + 0.5) * step];
+      context.beginPath();
+      context.moveTo(0, from);
+      context.bezierCurveTo(width / 2, from, width / 2, to, width, to);
+      context.stroke();
+    };
+    context.strokeStyle = style("--line");
+    weights.forEach((shares, t) => shares.forEach((share, s) => {
+      if (state.lastRow !== null && t > state.lastRow) return;
+      const isSelected = row === t || (row === null && column === s);
+      const isDrawn = nothingSelected ? share >= MIN_LINE_WEIGHT : isSelected && share > MIN_SELECTED_WEIGHT;
+      if (!isDrawn) return;
+      context.globalAlpha = Math.min(1, nothingSelected ? share : Math.sqrt(share));
+      context.lineWidth = 0.8 + 4 * share;
+      drawLink(t, s);
+    }));
+    Object.assign(context, { globalAlpha: 1, lineWidth: 1.6, strokeStyle: style("--mark") });
+    context.setLineDash([5, 4]);
+    for (const [t, s] of goldLinks()) if (nothingSelected || row === t || (row === null && column === s)) drawLink(t, s);
+  }
+
+  // Places the heat map next to the lines, or above them if its cells would be too small; on a phone below them, unless
+  // there are many tokens.
+  function arrange(rows, columns, family) {
+    const width = view.panels.clientWidth;
+    const gap = parseFloat(getComputedStyle(view.panels).columnGap);
+    const room = width - parseFloat(view.panels.style.getPropertyValue("--lines")) - gap;
+    const layout = layOut(room, rows, columns, family);
+    const isAbove = width < 600 ? columns.length > MAX_COMFORTABLE_TOKENS : layout.width > room || layout.cell < MIN_SIDE_CELL;
+    const order = isAbove ? [view.matrix, view.lines] : [view.lines, view.matrix];
+    if (view.panels.firstChild !== order[0]) view.panels.replaceChildren(...order);
+    view.panels.classList.toggle("attention-wide", isAbove);
+  }
+
+  function drawMatrix(weights, cell, name) {
+    const { map } = state;
+    const label = (token, maxLength) => `\u2068${truncate(visibleToken(token), maxLength)}\u2069`; // isolated, for right-to-left text
+    const rows = map.queries.map((read, t) => (map.writes[t] ? `${label(read, 10)} → ${label(map.writes[t], 10)}` : label(read, 24)));
+    const columns = map.keys.map((key) => label(key, 16));
+    const family = style("font-family");
+    arrange(rows, columns, family);
+    const layout = view.layout = layOut(view.matrix.clientWidth - 8, rows, columns, family);
+    const { context } = resizeCanvas(view.map, layout.width, layout.height);
+    const { left, top, cell: size } = layout;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(openThumbnail().canvas, left, top, size * columns.length, size * rows.length);
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    rows.forEach((label, t) => drawLabel(context, layout, label, left - 6, top + (t + 0.5) * size, 0, t === cell.t));
+    context.textAlign = "left";
+    columns.forEach((label, s) => drawLabel(context, layout, label, left + (s + 0.5) * size, top - 6, -Math.PI / 3, s === cell.s));
+    if (size >= MIN_NUMBER_CELL) drawNumbers(context, layout, weights);
+    context.strokeStyle = style("--mark");
+    context.lineWidth = 2;
+    for (const [t, s] of goldLinks()) drawRing(context, left + (s + 0.5) * size, top + (t + 0.5) * size, size / 2 - 2);
+    if (state.lastRow !== null) {
+      context.globalAlpha = 0.8;
+      context.fillStyle = style("--card");
+      context.fillRect(0, top + (state.lastRow + 1) * size, layout.width, layout.height);
+      context.globalAlpha = 1;
+    }
+    if (cell.t !== null) context.strokeRect(left, top + cell.t * size, size * columns.length, size);
+    if (cell.s !== null) context.strokeRect(left + cell.s * size, top, size, size * rows.length);
+    view.map.setAttribute("aria-label", `Heat map of ${name}: one row per query token, one column per key token; use the arrow keys to move between cells`);
+  }
+
+  function drawLabel(context, layout, label, x, y, angle, active) {
+    context.save();
+    context.translate(x, y);
+    context.rotate(angle);
+    context.font = `${active ? 700 : 400} ${layout.font}px ${layout.family}`;
+    context.fillStyle = style(active ? "--mark" : "--ink");
+    context.fillText(label, 0, 0);
+    context.restore();
+  }
+
+  // A ring in two colours, so that it is visible on any background.
+  function drawRing(context, x, y, radius) {
+    for (const [colour, width] of [["--card", 4], ["--mark", 2]]) {
+      Object.assign(context, { strokeStyle: style(colour), lineWidth: width });
+      context.beginPath();
+      context.arc(x, y, Math.max(2, radius), 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  function drawNumbers(context, { left, top, cell, family }, weights) {
+    const colours = ramp();
+    context.textAlign = "center";
+    context.font = `${Math.round(cell * 0.36)}px ${family}`;
+    weights.forEach((shares, t) => shares.forEach((share, s) => {
+      if (share < 0.005) return;
+      context.fillStyle = textColourOn(colour(colours, share));
+      context.fillText(`${Math.round(100 * share)}`, left + (s + 0.5) * cell, top + (t + 0.5) * cell);
+    }));
+  }
+
+  const style = (name) => getComputedStyle(root).getPropertyValue(name);
+
+  function cellAt(event) {
+    const { left, top, cell } = view.layout;
+    const [s, t] = [Math.floor((event.offsetX - left) / cell), Math.floor((event.offsetY - top) / cell)];
+    const isInside = s >= 0 && t >= 0 && s < state.map.keys.length && t < state.map.queries.length;
+    return isInside ? { t, s } : null;
+  }
+
+  function moveInMatrix(event) {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const { t, s } = state.chosen;
+    choose({ t: clampIndex(t + step[0], state.map.queries), s: clampIndex(s + step[1], state.map.keys) });
+  }
+
+  function enterMatrix() {
+    const t = state.chosen.t ?? 0;
+    choose({ t, s: state.chosen.s ?? indexOfLargest(openThumbnail().weights[t]) });
+  }
+
+  view.kinds.forEach((input, i) => input.addEventListener("change", () => openKind(i)));
+  view.heads.addEventListener("keydown", (event) => moveFocus(event, view.heads.querySelectorAll("button"), thumbnails[0].length));
+  for (const [list, other] of [[view.queries, view.keys], [view.keys, view.queries]]) {
+    list.addEventListener("keydown", (event) => moveFocus(event, list.children, 1, other));
+    list.addEventListener("pointerleave", () => hover(null));
+  }
+  view.map.addEventListener("pointermove", (event) => event.pointerType !== "touch" && hover(cellAt(event)));
+  view.map.addEventListener("pointerleave", () => hover(null));
+  view.map.addEventListener("click", (event) => choose(cellAt(event) ?? NONE));
+  view.map.addEventListener("keydown", moveInMatrix);
+  view.map.addEventListener("focus", () => view.map.matches(":focus-visible") && enterMatrix());
+  root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NONE));
+  view.gold.addEventListener("change", show);
+  dark.addEventListener("change", paint, { signal: controller.signal });
+  openKind(firstKind, data.open);
+  const observer = new ResizeObserver(() => requestAnimationFrame(() => {
+    if (controller.signal.aborted) return;
+    measureLines();
+    show();
+  }));
+  observer.observe(view.panels);
+  controller.signal.addEventListener("abort", () => observer.disconnect());
+  return { stepTo, open: (kind, selection) => openKind(kindIndex(data, kind), selection), close: () => controller.abort() };
+}
+
+// Creates all elements, and returns those that change.
+function build(root, data, firstKind, more, showHeading) {
+  const kinds = data.maps.map(({ kind }, i) => make("input", { type: "radio", name: "attention-kind", value: kind, ...(i === firstKind && { checked: "" }) }));
+  const choices = kinds.map((input) => make("label", {}, input, KINDS[input.value].title, make("small", {}, KINDS[input.value].summary)));
+  const heads = make("div", { class: "attention-heads", role: "group", "aria-label": "Layers and heads, numbered from 0; use the arrow keys to move" });
+  const scale = make("canvas", { width: 256, height: 1 });
+  const ticks = LEGEND_TICKS.map((tick) => make("span", {}, `${100 * tick}`));
+  ticks.forEach((tick, i) => (tick.style.left = `${100 * Math.sqrt(LEGEND_TICKS[i])}%`));
+  const legend = make("div", { class: "attention-legend", "aria-hidden": "true" }, scale, make("span", {}, "percent"), make("div", { class: "attention-ticks" }, ...ticks));
+  const title = make("h2", {});
+  const readout = make("p", { class: "attention-readout", "aria-live": "polite", id: "attention-readout" });
+  const queries = make("div", { class: "attention-list attention-queries", role: "group", "aria-label": "Query tokens" });
+  const keys = make("div", { class: "attention-list attention-keys", role: "group", "aria-label": "Key tokens" });
+  const links = make("canvas", { class: "attention-links", "aria-hidden": "true" });
+  const [rowCaption, columnCaption] = [make("span", { class: "attention-caption" }), make("span", { class: "attention-caption" })];
+  const lines = addScrollFade(make("div", { class: "attention-lines" }, rowCaption, make("span", {}), columnCaption, queries, make("div", {}, links), keys));
+  const map = make("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "attention-readout" });
+  const matrix = addScrollFade(make("div", { class: "attention-matrix" }, map));
+  const panels = make("div", { class: "attention-panels" }, lines, matrix);
+  const gold = make("input", { type: "checkbox", checked: "" });
+  const goldScore = make("span", { class: "hint" });
+  const goldChoice = make("p", { class: "attention-gold" }, make("label", {}, gold, " gold alignment"), " ", goldScore);
+  root.className = "attention";
+  root.replaceChildren(
+    ...(showHeading ? [createHeading(data)] : []),
+    ...(data.maps.length > 1 ? [make("fieldset", { class: "attention-kinds" }, make("legend", {}, "Kind of attention"), ...choices)] : []),
+    make("section", { class: "attention-card attention-overview", "aria-label": "Overview" },
+      make("h2", {}, "All layers and heads"), addScrollFade(make("div", { class: "attention-scroll" }, heads)), legend),
+    make("section", { class: "attention-card attention-large", "aria-label": "One head" }, title, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
+    ...more,
+  );
+  return { gold, goldScore, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, layout: null };
+}
+
+function createHeading({ model, source, target }) {
+  return make("header", { class: "attention-head" },
+    make("p", { class: "attention-model" }, "Attention of every head of ", make("strong", {}, model)),
+    make("h1", source.length > MAX_LARGE_HEADING ? { class: "attention-long" } : {}, source),
+    ...(target === null ? [] : [make("p", { class: "attention-target" }, `→ ${target}`)]));
+}
+
+// Adds the original tokens of a map as `names`, and labels the meaningless start token of a translation.
+function withLabels({ maps, special }, map) {
+  const hasStart = map.kind !== "encoder" && maps.some(({ kind }) => kind === "cross");
+  const labelled = ([first, ...rest], isTarget) => (isTarget && hasStart && special.includes(first) ? [START_LABEL, ...rest] : [first, ...rest]);
+  const { queries, keys } = map;
+  return { ...map, queries: labelled(queries, true), keys: labelled(keys, map.kind === "decoder"), names: { queries, keys } };
+}
+
+// The index of the map of this kind; by default cross-attention, or the first map.
+function kindIndex({ maps }, kind) {
+  const indices = [kind, "cross"].map((each) => maps.findIndex((map) => map.kind === each));
+  return indices.find((index) => index >= 0) ?? 0;
+}
+
+// Says for how many of the aligned tokens the largest weight is on the gold alignment.
+function describeGold(weights, gold) {
+  const rows = [...new Set(gold.map(([t]) => t))];
+  const correct = rows.filter((t) => gold.some(([row, s]) => row === t && s === indexOfLargest(weights[t])));
+  return `largest weight on the correct token for ${correct.length} of ${rows.length} tokens`;
+}
+
+// Describes the attention of a query, to a key, or of a cell.
+function describeCell(map, weights, { t, s }) {
+  const quote = (token) => `“${truncate(token, 18)}”`;
+  const predicting = (i) => `predicting ${quote(map.writes[i])} after ${quote(map.queries[i])}`;
+  const query = (i) => (map.writes[i] ? predicting(i) : quote(map.queries[i]));
+  if (t === null && s === null) return [make("span", { class: "hint" }, "Hover over a token, or select one with Tab and the arrow keys, to see what it attends to and what attends to it.")];
+  if (t !== null && s !== null) return [`${capitalize(query(t))} attends to ${quote(map.keys[s])}: `, make("b", {}, percent(weights[t][s]))];
+  const shares = t !== null ? weights[t] : weights.map((row) => row[s]);
+  const names = t !== null ? map.keys.map(quote) : map.queries.map((_, i) => query(i));
+  const largest = shares.map((_, i) => i).sort((a, b) => shares[b] - shares[a]).slice(0, 3).filter((i) => shares[i] > 0);
+  const list = largest.flatMap((i, n) => [n ? ", " : "", `${names[i]} `, make("b", {}, percent(shares[i]))]);
+  const beginning = t !== null ? `${capitalize(query(t))} attends most to ` : `${quote(map.keys[s])} gets most attention ${map.writes.length ? "when" : "from"} `;
+  return [beginning, ...list];
+}
+
+function headName(layer, head) {
+  return head === MEAN ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
+}
+
+function isSameCell(a, b) {
+  return a === b || (a !== null && b !== null && a.t === b.t && a.s === b.s);
+}
+
+function indexOfLargest(shares) {
+  return shares.indexOf(Math.max(...shares));
+}
+
+function meanOf(heads) {
+  return heads[0].map((row, t) => row.map((_, s) => heads.reduce((sum, head) => sum + head[t][s], 0) / heads.length));
+}
