@@ -1,1 +1,1 @@
-"""Regard beside its peers: same work, one run, ratios."""
+"""Benchmarks of Regard next to other engines: the same work in the same run, reported as ratios."""

@@ -1,5 +1,6 @@
-"""`python -m benchmarks`: Regard compared with its peers."""
+"""`python -m benchmarks`: the command line of the benchmarks."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,84 +8,105 @@ import typer
 
 from regard.errors import RegardError
 
-app = typer.Typer(help="Regard beside its peers: same work, one run, ratios.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure Regard next to other engines: the same work in the same run, reported as ratios.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 
 @app.command()
 def text(
-    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 3,
-    batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens in a batch, on its larger side.")] = 16_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 3,
+    batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens per batch, counted on the larger side.")] = 16_000,
 ) -> None:
-    """Files to batches: padding, the time of preparation beside the bare tokenizer library, peak memory.
+    """Measure data preparation: padding, time compared with the tokenizer library, peak memory.
 
     Example: python -m benchmarks text --repeats 3
     """
-    from benchmarks.text import bench as run
+    from benchmarks.text import measure_all
     from regard.plots.console import console
 
-    run(console(), repeats, batch_tokens)
+    measure_all(console(), repeats, batch_tokens)
 
 
 @app.command()
 def decode(
-    device: Annotated[str, typer.Option(help="cpu or cuda; cuda where there is one, if not given.")] = "",
-    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 5,
-    models: Annotated[str, typer.Option(help="Which models, of base, small, gpt2.")] = "base,small,gpt2",
+    device: Annotated[str, typer.Option(help="cpu or cuda; defaults to cuda if available.")] = "",
+    repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 5,
+    models: Annotated[
+        str, typer.Option(help="Models to measure, separated by commas: base, small, gpt2.")
+    ] = "base,small,gpt2",
 ) -> None:
-    """Decoding beside transformers and, on a CPU, CTranslate2: the same weights, the same work, in turns.
+    """Measure decoding next to transformers and, on a CPU, CTranslate2, with the same weights.
 
     Example: python -m benchmarks decode --models small
     """
-    from benchmarks.decode import bench as run
+    from benchmarks.decode import measure_all
     from regard.plots.console import console
 
-    run(console(), _device(device), repeats, models.split(","))
+    measure_all(console(), _device(device), repeats, models.split(","))
 
 
 @app.command()
 def train(
-    device: Annotated[str, typer.Option(help="cpu or cuda; cuda where there is one, if not given.")] = "",
-    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 3,
-    work: Annotated[str, typer.Option(help="On a CPU petit, multi30k; on a GPU gpt2, base; all if not given.")] = "",
-    nanogpt: Annotated[Path | None, typer.Option(help="A checkout of nanoGPT, to be measured beside gpt2.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda; defaults to cuda if available.")] = "",
+    repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 3,
+    work: Annotated[
+        str,
+        typer.Option(help="Workloads, separated by commas: petit, multi30k (CPU); gpt2, base (GPU). Defaults to all."),
+    ] = "",
+    nanogpt: Annotated[Path | None, typer.Option(help="Checkout of nanoGPT to measure next to gpt2.")] = None,
 ) -> None:
-    """Training steps beside Hugging Face, torch.nn.Transformer and nanoGPT: the same shapes and sentences, in turns.
+    """Measure training next to Hugging Face, torch.nn.Transformer and nanoGPT, with the same shapes and sentences.
 
     Example: python -m benchmarks train --device cpu --work petit
     """
-    from benchmarks.train import bench as run
+    from benchmarks.train import measure_all
     from regard.plots.console import console
 
-    run(console(), _device(device), repeats, [name.strip() for name in work.split(",") if name.strip()], nanogpt)
+    measure_all(
+        console(), _device(device), repeats, [name.strip() for name in work.split(",") if name.strip()], nanogpt
+    )
 
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Option(help="A bundled translator.")] = "fr-en",
-    clients: Annotated[int, typer.Option(min=1, help="So many at once.")] = 32,
-    sentences: Annotated[int, typer.Option(min=1, help="That each way translates.")] = 128,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each timing is taken.")] = 5,
+    model: Annotated[str, typer.Option(help="Bundled translator to serve.")] = "fr-en",
+    clients: Annotated[int, typer.Option(min=1, help="Number of simultaneous clients.")] = 32,
+    sentences: Annotated[int, typer.Option(min=1, help="Number of sentences to translate.")] = 128,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 5,
 ) -> None:
-    """The server: many clients at once beside one at a time, and one client beside a direct call, in turns.
+    """Measure the server: many clients next to one client, and one client next to direct calls.
 
     Example: python -m benchmarks serve --clients 32
     """
-    from benchmarks.serve import bench as run
+    from benchmarks.serve import measure_all
     from regard.plots.console import console
 
-    run(console(), model, clients, sentences, repeats)
+    measure_all(console(), model, clients, sentences, repeats)
 
 
-def _device(wanted: str) -> str:
-    """The device that is asked for, or the best there is."""
+def _device(requested: str) -> str:
+    """Return the requested device, or the best available one."""
     import torch
 
-    if wanted not in ("", "cpu", "cuda"):
-        raise RegardError(f"--device {wanted} is neither cpu nor cuda")
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise RegardError("--device cuda, and there is no GPU here that PyTorch can use")
-    return wanted or ("cuda" if torch.cuda.is_available() else "cpu")
+    if requested not in ("", "cpu", "cuda"):
+        raise RegardError(f"--device must be cpu or cuda, not {requested}")
+    if requested == "cuda" and not torch.cuda.is_available():
+        raise RegardError("--device cuda requires a GPU that PyTorch can use")
+    return requested or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def main() -> None:
+    """Run the command line; errors in the input end with a message instead of a traceback."""
+    try:
+        app(prog_name="python -m benchmarks")
+    except RegardError as error:
+        typer.echo(f"benchmarks: {error}", err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m benchmarks")
+    main()

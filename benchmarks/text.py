@@ -1,7 +1,7 @@
-"""`python -m benchmarks text`: what it costs to get from files to batches, beside the bare tokenizer library.
+"""`python -m benchmarks text`: the cost of turning files into batches, compared with the tokenizer library.
 
-Three figures for each corpus: padding in batches of a token budget (and in packed ones), the time of preparation over
-that of `encode_batch` alone on text already in memory, and the peak memory of a process that does nothing else.
+It reports three figures for each corpus: padding in batches with a token budget and in packed batches, the time of
+preparation divided by that of `encode_batch` on text in memory, and the peak memory of a process that only prepares.
 """
 
 import multiprocessing
@@ -27,29 +27,36 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.petit import pairs
 
-KNOWN = {
+REAL_CORPORA = {
     "Multi30k": (("data/multi30k/train.fr.gz", "data/multi30k/train.en.gz"), 8_000),
     "Europarl": (("data/europarl/train-600k.fr-en.fr.xz", "data/europarl/train-600k.fr-en.en.xz"), 16_000),
 }
-"""corpora looked for under REGARD_REAL_DATA, and the vocabulary to learn from each"""
+"""Corpora to look for under REGARD_REAL_DATA, with the vocabulary size for each."""
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What was measured of one corpus."""
+class PreparationCosts:
+    """Measurements of one corpus."""
 
     pairs: int
     padding: float
-    flat_padding: float
+    """Share of positions that are padding."""
+    packed_padding: float
+    """Share of positions that are padding in packed batches."""
     fill: float
+    """Minimum number of batches divided by the actual number."""
     ratio: list[float]
+    """Time of preparation divided by that of `encode_batch`, one per repeat."""
     ratio_to_fast: list[float]
+    """The same for `encode_batch_fast`."""
     megabytes: float
-    again: float
+    """Peak memory of preparation."""
+    cached_seconds: float
+    """Time to open prepared data."""
 
 
-def bench(console: Console, repeats: int, batch_tokens: int) -> None:
-    """Measure every corpus there is, and print a column for each."""
+def measure_all(console: Console, repeats: int, batch_tokens: int) -> None:
+    """Measure every available corpus and print a column for each."""
     table = Table(f"batches of {batch_tokens:,} tokens", box=None, pad_edge=False, header_style="bold")
     figures = []
     with tempfile.TemporaryDirectory() as folder:
@@ -62,54 +69,56 @@ def bench(console: Console, repeats: int, batch_tokens: int) -> None:
     console.print(table)
 
 
-def _figures(costs: Costs) -> Iterator[tuple[str, str]]:
-    """The name of each figure, and the figure."""
+def _figures(costs: PreparationCosts) -> Iterator[tuple[str, str]]:
+    """Yield each figure with its name."""
     yield "pairs", f"{costs.pairs:,}"
-    yield "padding, of all places", f"{costs.padding:.1%}"
-    yield "padding, packed flat", f"{costs.flat_padding:.1%}"
+    yield "padding, share of positions", f"{costs.padding:.1%}"
+    yield "padding, packed", f"{costs.packed_padding:.1%}"
     yield "fewest batches ÷ batches", f"{costs.fill:.0%}"
     yield "prepare ÷ encode_batch", _median_and_spread(costs.ratio)
     yield "÷ encode_batch_fast", _median_and_spread(costs.ratio_to_fast)
     yield "peak memory", f"{costs.megabytes:.0f} MB"
-    yield "second run", f"{1000 * costs.again:.0f} ms"
+    yield "second run", f"{1000 * costs.cached_seconds:.0f} ms"
 
 
-def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, folder: Path) -> Costs:
-    """All figures for one corpus, the two timings in turn."""
+def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, folder: Path) -> PreparationCosts:
+    """Measure one corpus; the timings alternate."""
     sample = islice(corpus.rows(Problems(skip=True)), 100_000)
     tokenizer = train_tokenizer((text for row in sample for text in row.fields), vocab_size)
     tokenizer.save(folder)
     rows = [row.fields for row in corpus.rows(Problems(skip=True))]
     ratio, ratio_to_fast, megabytes = [], [], 0.0
     context = multiprocessing.get_context("spawn")
-    for turn in range(repeats):
-        bare, fast = (_time_of_bare_encoding(encode, rows) for encode in _encoders(tokenizer))
-        with context.Pool(1) as alone:
-            seconds, peak = alone.apply(_prepare_alone, (corpus, folder, folder / f"prepared-{turn}"))
+    for repeat in range(repeats):
+        bare, fast = (_time_encoding(encode, rows) for encode in _encoders(tokenizer))
+        with context.Pool(1) as process:
+            seconds, peak = process.apply(_prepare_in_process, (corpus, folder, folder / f"prepared-{repeat}"))
         ratio.append(seconds / bare)
         ratio_to_fast.append(seconds / fast)
         megabytes = max(megabytes, peak)
-    began = time.perf_counter()
+    start = time.perf_counter()
     data = prepare([corpus], tokenizer, folder / "prepared-0", Problems(skip=True))
-    again = time.perf_counter() - began
-    return Costs(len(data), *_padding(data, tokenizer, batch_tokens), ratio, ratio_to_fast, megabytes, again)
+    cached_seconds = time.perf_counter() - start
+    return PreparationCosts(
+        len(data), *_padding(data, tokenizer, batch_tokens), ratio, ratio_to_fast, megabytes, cached_seconds
+    )
 
 
 def _corpora(folder: Path) -> Iterator[tuple[str, Corpus, int]]:
-    """Petit, and what of the known corpora is on this machine."""
+    """Yield Petit and those of the real corpora that are on this machine."""
     petit = list(pairs(50_000))
     for suffix in ("french", "english"):
         (folder / suffix).write_text("".join(f"{getattr(pair, suffix)}\n" for pair in petit))
     yield "Petit", Corpus((str(folder / "french"), str(folder / "english"))), 4_000
     root = Path(os.environ.get("REGARD_REAL_DATA", "../shared"))
-    for name, (files, vocab_size) in KNOWN.items():
+    for name, (files, vocab_size) in REAL_CORPORA.items():
         paths = tuple(str(root / file) for file in files)
         if all(Path(path).is_file() for path in paths):
             yield name, Corpus(paths), vocab_size
 
 
 def _encoders(tokenizer: HuggingFaceTokenizer) -> tuple[Callable[..., object], Callable[..., object]]:
-    """The library's two ways to encode; the second leaves out where in the text each token stands."""
+    """Return the library's two functions to encode; the second does not compute the offsets of tokens."""
     return tokenizer.engine.encode_batch, tokenizer.engine.encode_batch_fast
 
 
@@ -117,26 +126,26 @@ def _median_and_spread(figures: list[float]) -> str:
     return f"{statistics.median(figures):.2f} ({min(figures):.2f}–{max(figures):.2f})"
 
 
-def _time_of_bare_encoding(encode: Callable[..., object], rows: list[tuple[str, ...]], chunk: int = 10_000) -> float:
-    """Encoding and nothing else, in chunks: whole corpora at once would not fit into memory."""
-    began = time.perf_counter()
+def _time_encoding(encode: Callable[..., object], rows: list[tuple[str, ...]], chunk: int = 10_000) -> float:
+    """Time only the encoding, in chunks, because a complete corpus would not fit into memory."""
+    start = time.perf_counter()
     for side in range(2):
         for start in range(0, len(rows), chunk):
             encode([row[side] for row in rows[start : start + chunk]], add_special_tokens=False)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def _prepare_alone(corpus: Corpus, tokenizer: Path, cache: Path) -> tuple[float, float]:
-    """In a process of its own: seconds, and the peak of its memory in megabytes."""
+def _prepare_in_process(corpus: Corpus, tokenizer: Path, cache: Path) -> tuple[float, float]:
+    """Prepare a corpus in this process; return the seconds and the peak memory in megabytes."""
     engine = HuggingFaceTokenizer.load(tokenizer)
-    began = time.perf_counter()
+    start = time.perf_counter()
     prepare([corpus], engine, cache, Problems(skip=True))
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return seconds, _peak_megabytes()
 
 
 def _peak_megabytes() -> float:
-    """The most memory this process has held. Not ru_maxrss where there is another: a child inherits its parent's."""
+    """Return the peak memory of this process. Linux passes ru_maxrss on to children, so it is not used."""
     status = Path("/proc/self/status")
     if status.is_file():
         kilobytes = re.search(r"VmHWM:\s+(\d+)", status.read_text())
@@ -145,9 +154,11 @@ def _peak_megabytes() -> float:
 
 
 def _padding(data: Prepared, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float, float]:
-    """The part of all places that holds no token, in padded batches and in flat packed ones; and how full batches are,
-    as the fewest that the tokens could make over those there are."""
-    from regard.data.batches import packed_translation, translation  # torch, which the timed process does without
+    """Return the padding of padded and of packed batches, and the minimum number of batches over the actual."""
+    from regard.data.batches import (  # imports torch, which the timed process does not need
+        packed_translation,
+        translation,
+    )
 
     options = {"end": tokenizer.end, "pad": tokenizer.pad, "batch_tokens": batch_tokens}
     shares, counts = [], []

@@ -1,8 +1,8 @@
-"""`python -m benchmarks train`: steps of training beside peers: models of one shape, the same sentences, in turns.
+"""`python -m benchmarks train`: training steps of Regard and other engines on models of the same shape and size.
 
-Ours is the step that `regard train` makes. All start from random weights, with Adam fused and dropout in the same
-places; that they do the same work is seen by the number of their weights and by the loss of their first step, about
-ln V for V outputs. What counts is real target tokens per second: padding is no work.
+Regard runs the step of `regard train`. All engines start from random weights and use fused Adam, dropout in the same
+positions and the same sentences, and they run alternately. The number of weights and the loss of the first step, about
+ln V for V outputs, show that they do the same work. The unit is target tokens per second, without padding.
 
 Dimensions: B rows, T target length, S source length, C model width, V outputs.
 """
@@ -27,7 +27,14 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benchmarks.common import Timed, circumstances, in_turns, quiet_transformers, ratios
+from benchmarks.common import (
+    Timings,
+    measurement_conditions,
+    quiet_transformers,
+    ratio_table,
+    round_up,
+    time_alternating,
+)
 from regard.config import ModelConfig, did_you_mean, preset
 from regard.data.batches import IGNORE, Batch, packed_translation, translation
 from regard.data.tokenized_corpus import Prepared
@@ -44,97 +51,99 @@ from regard.training.recipe_files import read_recipe
 from regard.training.step import StepRunner
 from regard.training.train import update_weights
 
-LR = 1e-4
-ALIKE = 0.01
-"""the part of their weights by which models may differ, as by a last norm or the row of <pad>"""
-MULTIPLE = 8
-"""on a GPU, peers pad lengths up to one of these: fewer shapes"""
-WARM_UP = {"cpu": 3, "cuda": 24}
-"""steps before the timing, if there are not more batches; on a GPU each shape comes twice, and steps are recorded"""
+LEARNING_RATE = 1e-4
+MAX_PARAMETER_DIFFERENCE = 0.01
+"""Maximum relative difference in the number of weights, such as a final norm or the row of <pad>."""
+GPU_LENGTH_MULTIPLE = 8
+"""On a GPU, peers pad lengths to a multiple of this, which reduces the number of shapes."""
+WARM_UP_STEPS = {"cpu": 3, "cuda": 24}
+"""Minimum number of steps before the timing. On a GPU each shape must occur twice before its graph is captured."""
 
 Step = Callable[[Batch], Tensor]
-"""one update of the weights; gives the mean loss"""
+"""Updates the weights and returns the mean loss."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be trained: a model, in batches as the settings say, of random ids."""
+class TrainingWorkload:
+    """A model to train on batches of random ids."""
 
     name: str
     config: ModelConfig
     train: TrainSection
     steps: int
-    """in each timing, every one on a batch of its own"""
+    """Number of steps per timing, each on its own batch."""
     sentence: int = 0
-    """tokens of a sentence, in the median; none for a language model, whose rows are full"""
+    """Median length of a sentence in tokens; 0 for a language model, whose rows are full."""
 
 
 @dataclass(frozen=True)
-class Engine:
-    """One that trains, and what it reads."""
+class TrainingEngine:
+    """An engine to measure, with its batches."""
 
     name: str
     parameters: int
     batches: Sequence[Batch]
     step: Step
-    otherwise: Step | None = None
-    """the same without compilation, should that never end"""
+    uncompiled_step: Step | None = None
+    """The step without compilation, used if every shape would be compiled again."""
 
     def run(self) -> None:
-        """A step on each batch."""
+        """Run a step on each batch."""
         for batch in self.batches:
             self.step(batch)
 
 
-def bench(console: Console, device: str, repeats: int, names: Sequence[str], nanogpt: Path | None = None) -> None:
-    """Time every engine on the named works (all of this device, if none), and print a table for each."""
-    works = [work() for work in _chosen(device, names)]
-    console.print(f"[dim]{circumstances(device, repeats)}[/]")
-    for work in works:
-        console.print(f"[dim]{_told(work)}[/]")
-        console.print(measure(work, device, repeats, nanogpt))
+def measure_all(console: Console, device: str, repeats: int, names: Sequence[str], nanogpt: Path | None = None) -> None:
+    """Measure every engine on the named workloads, by default all of the device, and print a table for each."""
+    workloads = [workload() for workload in _select(device, names)]
+    console.print(f"[dim]{measurement_conditions(device, repeats)}[/]")
+    for workload in workloads:
+        console.print(f"[dim]{_describe(workload)}[/]")
+        console.print(measure(workload, device, repeats, nanogpt))
         if device != "cpu":
             torch.cuda.empty_cache()
 
 
-def measure(work: Work, device: str, repeats: int, nanogpt: Path | None = None) -> Table:
-    """Train with each engine in turn, after steps that are not counted."""
-    engines, losses = prepared(work, device, nanogpt)
-    timed = in_turns({name: engine.run for name, engine in engines.items()}, device, repeats)
+def measure(workload: TrainingWorkload, device: str, repeats: int, nanogpt: Path | None = None) -> Table:
+    """Time each engine, after steps to warm up."""
+    engines, losses = prepare_engines(workload, device, nanogpt)
+    timings = time_alternating({name: engine.run for name, engine in engines.items()}, device, repeats)
     columns = {
         "weights": {name: f"{engine.parameters / 1e6:,.2f} M" for name, engine in engines.items()},
         "first loss": {name: f"{loss:.2f}" for name, loss in losses.items()},
     }
     if device != "cpu":
-        columns["utilisation"] = _utilisation(work, engines, timed)
+        columns["utilisation"] = _utilisation(workload, engines, timings)
     counts = {name: sum(batch.targets for batch in engine.batches) for name, engine in engines.items()}
-    return ratios(work.name, "tokens/s", timed, counts, columns)
+    return ratio_table(workload.name, "tokens/s", timings, counts, columns)
 
 
-def prepared(work: Work, device: str, nanogpt: Path | None = None) -> tuple[dict[str, Engine], dict[str, float]]:
-    """All engines by name, warmed up, ours behind the others; and the loss of the first step of each."""
+def prepare_engines(
+    workload: TrainingWorkload, device: str, nanogpt: Path | None = None
+) -> tuple[dict[str, TrainingEngine], dict[str, float]]:
+    """Return the engines by name, warmed up and with Regard last, and the loss of the first step of each."""
     torch.manual_seed(0)
-    engines = list(_engines(work, device, nanogpt))
-    check_alike(engines)
-    warm = [_warmed_up(engine, WARM_UP[device]) for engine in engines]
+    engines = list(_engines(workload, device, nanogpt))
+    check_same_size(engines)
+    warm = [_warm_up(engine, WARM_UP_STEPS[device]) for engine in engines]
     return {engine.name: engine for engine, _ in warm}, {engine.name: loss for engine, loss in warm}
 
 
-def check_alike(engines: Sequence[Engine]) -> None:
-    """A ValueError unless all have as many weights as the last."""
+def check_same_size(engines: Sequence[TrainingEngine]) -> None:
+    """Raise RegardError unless all engines have about as many weights as the last."""
     last = engines[-1]
     for engine in engines:
-        if abs(engine.parameters - last.parameters) > ALIKE * last.parameters:
+        if abs(engine.parameters - last.parameters) > MAX_PARAMETER_DIFFERENCE * last.parameters:
             raise RegardError(
                 f"{engine.name} has {engine.parameters:,} weights and {last.name} {last.parameters:,}: "
-                "these are not models of one shape, and their times say nothing"
+                "the models differ in shape, so their timings cannot be compared"
             )
 
 
-# What there is to train
+# Workloads
 
 
-def _gpt2() -> Work:
+def _gpt2() -> TrainingWorkload:
     train = TrainSection(
         batch_tokens=32 * 1024,
         max_length=1024,
@@ -145,58 +154,59 @@ def _gpt2() -> Work:
         clip=1.0,
         label_smoothing=0.0,
     )
-    return Work("GPT-2 124M", preset("gpt2-small", vocab_size=50_304, dropout=0.0), train, steps=10)
+    return TrainingWorkload("GPT-2 124M", preset("gpt2-small", vocab_size=50_304, dropout=0.0), train, steps=10)
 
 
-def _base() -> Work:
+def _base() -> TrainingWorkload:
     train = TrainSection(batch_tokens=32 * 1024, max_length=128)
-    return Work("Transformer-base", preset("paper-base", vocab_size=32_001), train, steps=12, sentence=15)
+    return TrainingWorkload("Transformer-base", preset("paper-base", vocab_size=32_001), train, steps=12, sentence=15)
 
 
-def _of_recipe(name: str, steps: int, sentence: int) -> Work:
+def _recipe_workload(name: str, steps: int, sentence: int) -> TrainingWorkload:
     recipe = read_recipe(name)
-    outputs = -(-recipe.tokenizer.vocab_size // 64) * 64
-    return Work(name, recipe.config(outputs + 1), recipe.train, steps, sentence)
+    outputs = round_up(recipe.tokenizer.vocab_size, 64)
+    return TrainingWorkload(name, recipe.config(outputs + 1), recipe.train, steps, sentence)
 
 
-WORKS: Mapping[str, Mapping[str, Callable[[], Work]]] = {
+WORKLOADS: Mapping[str, Mapping[str, Callable[[], TrainingWorkload]]] = {
     "cpu": {
-        "petit": partial(_of_recipe, "petit-fr-en", steps=8, sentence=10),
-        "multi30k": partial(_of_recipe, "multi30k-fr-en", steps=2, sentence=15),
+        "petit": partial(_recipe_workload, "petit-fr-en", steps=8, sentence=10),
+        "multi30k": partial(_recipe_workload, "multi30k-fr-en", steps=2, sentence=15),
     },
     "cuda": {"gpt2": _gpt2, "base": _base},
 }
-"""by device and name"""
+"""Workloads by device and name."""
 
 
-def _chosen(device: str, names: Sequence[str]) -> list[Callable[[], Work]]:
-    known = [name for works in WORKS.values() for name in works]
+def _select(device: str, names: Sequence[str]) -> list[Callable[[], TrainingWorkload]]:
+    known = [name for workloads in WORKLOADS.values() for name in workloads]
     for name in names:
         if name not in known:
-            raise RegardError(f"no work {name!r} to measure: {did_you_mean(name, known)}")
-        if name not in WORKS[device]:
-            raise RegardError(f"{name} is not measured on {device}: there it is {' or '.join(WORKS[device])}")
-    return [work for name, work in WORKS[device].items() if not names or name in names]
+            raise RegardError(f"unknown workload {name!r}: {did_you_mean(name, known)}")
+        if name not in WORKLOADS[device]:
+            raise RegardError(f"{name} is for another device; on {device}, choose {' or '.join(WORKLOADS[device])}")
+    return [workload for name, workload in WORKLOADS[device].items() if not names or name in names]
 
 
-def _told(work: Work) -> str:
-    of = f"sentences of {work.sentence}" if work.sentence else f"rows of {work.train.max_length}"
-    return f"{work.name}: batches of {work.train.batch_tokens:,} tokens in {of}, of {work.config.outputs:,} words"
+def _describe(workload: TrainingWorkload) -> str:
+    rows = f"sentences of {workload.sentence}" if workload.sentence else f"rows of {workload.train.max_length}"
+    batch_tokens, outputs = workload.train.batch_tokens, workload.config.outputs
+    return f"{workload.name}: batches of {batch_tokens:,} tokens in {rows}, vocabulary of {outputs:,}"
 
 
-# What is read
+# Batches
 
 
-def _rows(work: Work) -> list[Batch]:
-    """Full rows for a language model."""
-    length = work.train.max_length
-    shape = (work.steps, work.train.batch_tokens // length, length + 1)
-    ids = torch.randint(work.config.outputs, shape)
-    return [Batch(each[:, :-1].contiguous(), each[:, 1:].contiguous()) for each in ids]
+def _rows(workload: TrainingWorkload) -> list[Batch]:
+    """Return batches of full rows for a language model."""
+    length = workload.train.max_length
+    shape = (workload.steps, workload.train.batch_tokens // length, length + 1)
+    ids = torch.randint(workload.config.outputs, shape)
+    return [Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous()) for rows in ids]
 
 
 def sentences(count: int, median: int, outputs: int) -> Prepared:
-    """Random ids in pairs: lengths are log-normal from 2 to 60, and a target's is its source's, give or take two."""
+    """Return pairs of random ids with log-normal lengths from 2 to 60; the lengths of a pair differ by at most 2."""
     random = np.random.default_rng(0)
     source = random.lognormal(np.log(median), 0.45, count).round().clip(2, 60).astype(np.int64)
     target = (source + random.integers(-2, 3, count)).clip(2, 60)
@@ -205,91 +215,104 @@ def sentences(count: int, median: int, outputs: int) -> Prepared:
     return Prepared(tokens, offsets, None, (), {})
 
 
-def _pairs(work: Work, packed: bool) -> list[Batch]:
-    """As many batches as there are steps; packed, all of them full: in a corpus only the last is not."""
-    train, outputs = work.train, work.config.outputs
-    count = int((work.steps + 1) * train.batch_tokens / work.sentence)
+def _pairs(workload: TrainingWorkload, packed: bool) -> list[Batch]:
+    """Return a batch per step. Packed batches are all full, as all but the last of a corpus are."""
+    train, outputs = workload.train, workload.config.outputs
+    count = int((workload.steps + 1) * train.batch_tokens / workload.sentence)
     options = {"end": 0, "pad": outputs, "batch_tokens": train.batch_tokens, "max_length": train.max_length}
-    data = sentences(count, work.sentence, outputs)
+    data = sentences(count, workload.sentence, outputs)
     if not packed:
-        return list(islice(translation(data, **options).epoch(0), work.steps))
-    batches = packed_translation(data, **options, row=-(-train.max_length // 64) * 64).epoch(0)
+        return list(islice(translation(data, **options).epoch(0), workload.steps))
+    batches = packed_translation(data, **options, row=round_up(train.max_length, 64)).epoch(0)
     full = (batch for batch in batches if batch.lengths is not None and bool(batch.lengths[:, 0].all()))
-    return list(islice(full, work.steps))
+    return list(islice(full, workload.steps))
 
 
-def _rounded(batch: Batch, pad: int) -> Batch:
-    """The same sentences, padded up to a multiple."""
+def _pad_to_multiple(batch: Batch, pad: int) -> Batch:
+    """Pad the lengths of a batch to a multiple."""
     assert batch.source is not None
 
-    def longer(rows: Tensor, fill: int) -> Tensor:
-        return F.pad(rows, (0, -rows.size(1) % MULTIPLE), value=fill)
+    def pad_rows(rows: Tensor, fill: int) -> Tensor:
+        return F.pad(rows, (0, -rows.size(1) % GPU_LENGTH_MULTIPLE), value=fill)
 
-    labels = longer(batch.labels, IGNORE)
-    return replace(batch, tokens=longer(batch.tokens, pad), labels=labels, source=longer(batch.source, pad))
+    labels = pad_rows(batch.labels, IGNORE)
+    return replace(batch, tokens=pad_rows(batch.tokens, pad), labels=labels, source=pad_rows(batch.source, pad))
 
 
 def _pinned(batches: Sequence[Batch], device: str) -> list[Batch]:
     return [batch.pinned_for(torch.device(device)) for batch in batches]
 
 
-# Who trains
+# Engines
 
 
-def _engines(work: Work, device: str, nanogpt: Path | None) -> Iterator[Engine]:
-    """Each with weights of its own; the last is the one that others are held against."""
-    translates = work.config.kind == "encoder-decoder"
-    padded = _pinned(_pairs(work, packed=False) if translates else _rows(work), device)
+def _engines(workload: TrainingWorkload, device: str, nanogpt: Path | None) -> Iterator[TrainingEngine]:
+    """Yield the engines, each with its own weights; Regard comes last."""
+    translates = workload.config.kind == "encoder-decoder"
+    padded = _pinned(_pairs(workload, packed=False) if translates else _rows(workload), device)
     if translates:
-        rounded = [_rounded(batch, work.config.outputs) for batch in padded]
-        theirs = padded if device == "cpu" else _pinned(rounded, device)
-        yield _peer("Hugging Face Marian", _Marian(work), work, device, theirs, compiled=device != "cpu")
-        yield _peer("torch.nn.Transformer", _TorchTransformer(work), work, device, theirs, compiled=device != "cpu")
+        rounded = [_pad_to_multiple(batch, workload.config.outputs) for batch in padded]
+        peer_batches = padded if device == "cpu" else _pinned(rounded, device)
+        yield _peer("Hugging Face Marian", _Marian(workload), workload, device, peer_batches, compiled=device != "cpu")
+        yield _peer(
+            "torch.nn.Transformer",
+            _TorchTransformer(workload),
+            workload,
+            device,
+            peer_batches,
+            compiled=device != "cpu",
+        )
     else:
         if nanogpt is not None:
-            yield _nanogpt(nanogpt, work, device, padded)
-        yield _peer("Hugging Face GPT-2", _Gpt2(work), work, device, padded, compiled=device != "cpu")
-    chosen = choose_device(replace(work.train, device=device))
-    plain = replace(chosen, dtype=torch.float32, compiled=False)
-    for place in [chosen] if device != "cpu" or chosen == plain else [plain, chosen]:
+            yield _nanogpt(nanogpt, workload, device, padded)
+        yield _peer("Hugging Face GPT-2", _Gpt2(workload), workload, device, padded, compiled=device != "cpu")
+    default = choose_device(replace(workload.train, device=device))
+    plain = replace(default, dtype=torch.float32, compiled=False)
+    for settings in [default] if device != "cpu" or default == plain else [plain, default]:
         packs = translates and device != "cpu"
-        yield _ours(work, place, _pinned(_pairs(work, packed=True), device) if packs else padded, packs)
+        yield _regard(workload, settings, _pinned(_pairs(workload, packed=True), device) if packs else padded, packs)
 
 
-def _ours(work: Work, place: DeviceSettings, batches: Sequence[Batch], packed: bool) -> Engine:
-    """The step of `regard train`."""
-    network = build(work.config).to(place.device, place.dtype).train()
-    objective = Objective(network, work.train.label_smoothing, place.compiled)
-    stepper = StepRunner(update_weights, objective, Optimizer(network, work.train), place.device, Ranks())
+def _regard(
+    workload: TrainingWorkload, settings: DeviceSettings, batches: Sequence[Batch], packed: bool
+) -> TrainingEngine:
+    """Return Regard, with the step of `regard train`."""
+    network = build(workload.config).to(settings.device, settings.dtype).train()
+    objective = Objective(network, workload.train.label_smoothing, settings.compiled)
+    stepper = StepRunner(update_weights, objective, Optimizer(network, workload.train), settings.device, Ranks())
 
     def step(batch: Batch) -> Tensor:
         targets = float(batch.targets)
-        return stepper.step([batch], LR, targets)[0] / targets
+        return stepper.step([batch], LEARNING_RATE, targets)[0] / targets
 
-    how = [_called(place.dtype), *["packed"] * packed, *["compiled"] * place.compiled]
-    return Engine(f"Regard, {', '.join(how)}", _weights(network), batches, step)
+    variant = [_dtype_name(settings.dtype)]
+    if packed:
+        variant.append("packed")
+    if settings.compiled:
+        variant.append("compiled")
+    return TrainingEngine(f"Regard, {', '.join(variant)}", _count_weights(network), batches, step)
 
 
 def _peer(
     name: str,
     network: nn.Module,
-    work: Work,
+    workload: TrainingWorkload,
     device: str,
     batches: Sequence[Batch],
     compiled: bool,
     optimizer: torch.optim.Optimizer | None = None,
-) -> Engine:
-    """A network that gives its mean loss, trained as its users train it."""
+) -> TrainingEngine:
+    """Return another engine: a network that returns its mean loss, trained as its users would train it."""
     network.to(device).train()
-    learned = [weight for weight in network.parameters() if weight.requires_grad]
-    updates = optimizer or adam(learned, work.train, LR)
-    clip = work.train.clip
+    trainable = [weight for weight in network.parameters() if weight.requires_grad]
+    updates = optimizer or adam(trainable, workload.train, LEARNING_RATE)
+    clip = workload.train.clip
 
     def stepping(forward: Callable[..., Tensor]) -> Step:
         def step(batch: Batch) -> Tensor:
-            there = batch.to(device)
+            on_device = batch.to(device)
             with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
-                loss = forward(there.tokens, there.labels, there.source, there.source_lengths)
+                loss = forward(on_device.tokens, on_device.labels, on_device.source, on_device.source_lengths)
             loss.backward()  # type: ignore[no-untyped-call]
             if clip:
                 torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
@@ -299,24 +322,30 @@ def _peer(
 
         return step
 
-    how = f"{name}, {'float32' if device == 'cpu' else 'bfloat16'}"
+    variant = f"{name}, {'float32' if device == 'cpu' else 'bfloat16'}"
     if not compiled:
-        return Engine(how, _weights(network), batches, stepping(network))
-    varied = work.sentence > 0
-    quick = torch.compile(network, dynamic=True if varied else None)
-    return Engine(f"{how}, compiled", _weights(network), batches, stepping(quick), otherwise=stepping(network))
+        return TrainingEngine(variant, _count_weights(network), batches, stepping(network))
+    varied = workload.sentence > 0
+    compiled_network = torch.compile(network, dynamic=True if varied else None)
+    return TrainingEngine(
+        f"{variant}, compiled",
+        _count_weights(network),
+        batches,
+        stepping(compiled_network),
+        uncompiled_step=stepping(network),
+    )
 
 
-def _warmed_up(engine: Engine, least: int) -> tuple[Engine, float]:
-    """The engine after steps on all its batches, and the loss of the first; without compilation, if that never ends."""
-    count = max(least, len(engine.batches))
+def _warm_up(engine: TrainingEngine, min_steps: int) -> tuple[TrainingEngine, float]:
+    """Run steps on all batches; return the engine and the first loss. If every shape recompiles, drop compilation."""
+    count = max(min_steps, len(engine.batches))
     try:
-        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=engine.otherwise is not None):
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=engine.uncompiled_step is not None):
             first, *_ = [engine.step(batch) for batch in islice(cycle(engine.batches), count)]
     except torch._dynamo.exc.FailOnRecompileLimitHit:
-        assert engine.otherwise is not None
-        name = f"{engine.name.removesuffix(', compiled')}, eager since each shape is compiled anew"
-        return _warmed_up(replace(engine, name=name, step=engine.otherwise, otherwise=None), least)
+        assert engine.uncompiled_step is not None
+        name = f"{engine.name.removesuffix(', compiled')}, eager because every shape recompiles"
+        return _warm_up(replace(engine, name=name, step=engine.uncompiled_step, uncompiled_step=None), min_steps)
     return engine, float(first)
 
 
@@ -325,12 +354,12 @@ def _mean_loss(logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], smoot
 
 
 class _Marian(nn.Module):
-    """Hugging Face's translator. Its norms stand behind each sum, whatever ours do: they cost the same."""
+    """Hugging Face's translator. It is always post-norm, which costs the same as pre-norm."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, workload: TrainingWorkload) -> None:
         super().__init__()
-        transformers, config = quiet_transformers(), work.config
-        self.smoothing = work.train.label_smoothing
+        transformers, config = quiet_transformers(), workload.config
+        self.smoothing = workload.train.label_smoothing
         self.network: Any = transformers.MarianMTModel(
             transformers.MarianConfig(
                 vocab_size=config.vocab_size,
@@ -360,14 +389,14 @@ class _Marian(nn.Module):
 
 
 class _TorchTransformer(nn.Module):
-    """`torch.nn.Transformer`, with what it leaves to its users: embeddings, positions, the tied output."""
+    """`torch.nn.Transformer` with the parts it does not include: embeddings, positions, the tied output."""
 
     positions: Tensor
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, workload: TrainingWorkload) -> None:
         super().__init__()
-        config = work.config
-        self.smoothing, self.scale, self.outputs = work.train.label_smoothing, config.d_model**0.5, config.outputs
+        config = workload.config
+        self.smoothing, self.scale, self.outputs = workload.train.label_smoothing, config.d_model**0.5, config.outputs
         self.embedding = nn.Embedding(config.vocab_size, config.d_model, padding_idx=config.pad_id)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         self.register_buffer("positions", sinusoids(torch.arange(config.max_length), config.d_model))
@@ -380,23 +409,23 @@ class _TorchTransformer(nn.Module):
         self.network = nn.Transformer(
             config.d_model, config.heads, num_decoder_layers=config.decoder_depth, custom_encoder=encoder, **sizes
         )
-        for module in self.network.modules():  # dropout where the paper has it, and nowhere else
+        for module in self.network.modules():  # dropout only where the paper has it
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = 0.0
             if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
                 module.dropout.p = 0.0
 
     def embed(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
-        """Vectors of tokens at their positions."""
-        found: Tensor = self.dropout(self.embedding(tokens) * self.scale + self.positions[: tokens.size(1)])
-        return found
+        """Return the vectors of tokens at their positions."""
+        embedded: Tensor = self.dropout(self.embedding(tokens) * self.scale + self.positions[: tokens.size(1)])
+        return embedded
 
     def forward(
         self, tokens: Int[Tensor, "B T"], labels: Int[Tensor, "B T"], source: Int[Tensor, "B S"], lengths: Tensor
     ) -> Float[Tensor, ""]:
         hidden_source = torch.arange(source.size(1), device=source.device) >= lengths[:, None]  # [B, S]
         t = tokens.size(1)
-        causal = torch.ones(t, t, dtype=torch.bool, device=tokens.device).triu(1)  # True hides, here
+        causal = torch.ones(t, t, dtype=torch.bool, device=tokens.device).triu(1)  # True masks, in nn.Transformer
         x = self.network(
             self.embed(source),
             self.embed(tokens),
@@ -411,9 +440,9 @@ class _TorchTransformer(nn.Module):
 class _Gpt2(nn.Module):
     """Hugging Face's GPT-2."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, workload: TrainingWorkload) -> None:
         super().__init__()
-        transformers, config = quiet_transformers(), work.config
+        transformers, config = quiet_transformers(), workload.config
         self.network: Any = transformers.GPT2LMHeadModel(
             transformers.GPT2Config(
                 vocab_size=config.vocab_size,
@@ -433,26 +462,30 @@ class _Gpt2(nn.Module):
         return _mean_loss(self.network(input_ids=tokens).logits, labels)
 
 
-def _nanogpt(folder: Path, work: Work, device: str, batches: Sequence[Batch]) -> Engine:
-    """nanoGPT from its own `model.py`, with its own optimizer, as its `train.py` runs them."""
-    config, train = work.config, work.train
+def _nanogpt(folder: Path, workload: TrainingWorkload, device: str, batches: Sequence[Batch]) -> TrainingEngine:
+    """Return nanoGPT with its own `model.py` and optimizer, as its `train.py` runs them."""
+    config, train = workload.config, workload.train
     path = folder / "model.py"
     spec = importlib.util.spec_from_file_location("nanogpt_model", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise RegardError(f"{path}: there is no such file; --nanogpt is a checkout of nanoGPT")
-    theirs: Any = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = theirs  # where the compiler looks for what its code names
-    spec.loader.exec_module(theirs)
+        raise RegardError(f"{path} does not exist: --nanogpt must be a checkout of nanoGPT")
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where the compiler resolves its names
+    spec.loader.exec_module(module)
     sizes = {"block_size": train.max_length, "vocab_size": config.vocab_size, "n_layer": config.layers}
     sizes |= {"n_head": config.heads, "n_embd": config.d_model}
-    with redirect_stdout(io.StringIO()):  # it tells of its weights
-        model = theirs.GPT(theirs.GPTConfig(**sizes, dropout=config.dropout, bias=True)).to(device)
-        own = model.configure_optimizers(train.weight_decay, LR, (train.beta1, train.beta2), device)
-    return _peer("nanoGPT", _NanoGpt(model), work, device, batches, compiled=device != "cpu", optimizer=own)
+    with redirect_stdout(io.StringIO()):  # it prints its number of weights
+        model = module.GPT(module.GPTConfig(**sizes, dropout=config.dropout, bias=True)).to(device)
+        own_optimizer = model.configure_optimizers(
+            train.weight_decay, LEARNING_RATE, (train.beta1, train.beta2), device
+        )
+    return _peer(
+        "nanoGPT", _NanoGpt(model), workload, device, batches, compiled=device != "cpu", optimizer=own_optimizer
+    )
 
 
 class _NanoGpt(nn.Module):
-    """Its loss alone."""
+    """nanoGPT, reduced to its loss."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -463,33 +496,37 @@ class _NanoGpt(nn.Module):
         return loss
 
 
-def _weights(network: nn.Module) -> int:
-    """How many are learned: tables of sinusoids are not."""
+def _count_weights(network: nn.Module) -> int:
+    """Return the number of trainable weights, which excludes tables of sinusoids."""
     return sum(weight.numel() for weight in network.parameters() if weight.requires_grad)
 
 
-def _called(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# What a GPU could do
+# Utilisation of the GPU
 
 
-def _utilisation(work: Work, engines: Mapping[str, Engine], timed: Mapping[str, Timed]) -> dict[str, str]:
-    """Operations per second over those of one large matrix product."""
-    most = matrix_rate()
-    flops = {name: sum(batch_flops(work.config, batch) for batch in engine.batches) for name, engine in engines.items()}
-    return {name: f"{flops[name] / timed[name].median / most:.0%}" for name in engines}
+def _utilisation(
+    workload: TrainingWorkload, engines: Mapping[str, TrainingEngine], timings: Mapping[str, Timings]
+) -> dict[str, str]:
+    """Return the operations per second of each engine, relative to those of a large matrix product."""
+    peak = matrix_rate()
+    flops = {
+        name: sum(batch_flops(workload.config, batch) for batch in engine.batches) for name, engine in engines.items()
+    }
+    return {name: f"{flops[name] / timings[name].median / peak:.0%}" for name in engines}
 
 
 def matrix_rate(size: int = 8192, times: int = 30) -> float:
-    """Operations per second of a product of square matrices in bfloat16, on the GPU at hand."""
+    """Return the operations per second of a product of square bfloat16 matrices on the GPU."""
     a, b = torch.randn(2, size, size, device="cuda", dtype=torch.bfloat16)
     for _ in range(2):  # the first to warm up
         torch.cuda.synchronize()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(times):
             a @ b
         torch.cuda.synchronize()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
     return 2.0 * size**3 * times / seconds

@@ -1,4 +1,4 @@
-"""Training beside peers: that all of them do the same work. How fast they are is measured elsewhere."""
+"""The training benchmark: all engines do the same work. Their speed is not tested."""
 
 import io
 import math
@@ -14,8 +14,17 @@ import torch
 from rich.console import Console
 
 from benchmarks import train as bench_train
-from benchmarks.common import Timed, ratios
-from benchmarks.train import WORKS, Engine, Work, bench, check_alike, measure, prepared, sentences
+from benchmarks.common import Timings, ratio_table
+from benchmarks.train import (
+    WORKLOADS,
+    TrainingEngine,
+    TrainingWorkload,
+    check_same_size,
+    measure,
+    measure_all,
+    prepare_engines,
+    sentences,
+)
 from regard.config import ModelConfig, preset
 from regard.data.batches import IGNORE, Batch, translation
 from regard.training.device import DeviceSettings
@@ -25,8 +34,10 @@ from regard.training.recipe_files import read_recipe
 pytest.importorskip("transformers")
 
 SIZES: dict[str, Any] = {"vocab_size": 4097, "d_model": 32, "heads": 2, "layers": 2, "d_ff": 64}
-TRANSLATOR = Work("tiny", ModelConfig(**SIZES), TrainSection(batch_tokens=200, max_length=64), steps=2, sentence=8)
-WRITER = Work(
+TRANSLATOR = TrainingWorkload(
+    "tiny", ModelConfig(**SIZES), TrainSection(batch_tokens=200, max_length=64), steps=2, sentence=8
+)
+WRITER = TrainingWorkload(
     "tiny",
     preset("gpt2-small", **SIZES | {"vocab_size": 4096}, max_length=16, dropout=0.0),
     TrainSection(batch_tokens=64, max_length=16, optimizer="adamw", weight_decay=0.1, clip=1.0, label_smoothing=0.0),
@@ -82,7 +93,7 @@ def nanogpt(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_translators_do_the_same_work(norm: Literal["pre", "post"]) -> None:
     work = replace(TRANSLATOR, config=ModelConfig(**SIZES, norm=norm))
-    engines, losses = prepared(work, "cpu")
+    engines, losses = prepare_engines(work, "cpu")
     assert list(engines) == ["Hugging Face Marian, float32", "torch.nn.Transformer, float32", "Regard, float32"]
     *_, ours = engines.values()
     for engine in engines.values():
@@ -93,7 +104,7 @@ def test_translators_do_the_same_work(norm: Literal["pre", "post"]) -> None:
 
 def test_language_models_do_the_same_work(nanogpt: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = replace(WRITER.config, d_ff=4 * WRITER.config.d_model)
-    engines, losses = prepared(replace(WRITER, config=config), "cpu", nanogpt)
+    engines, losses = prepare_engines(replace(WRITER, config=config), "cpu", nanogpt)
     assert list(engines) == ["nanoGPT, float32", "Hugging Face GPT-2, float32", "Regard, float32"]
     assert capsys.readouterr().out == ""
     for loss in losses.values():
@@ -101,21 +112,21 @@ def test_language_models_do_the_same_work(nanogpt: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("work", [TRANSLATOR, WRITER])
-def test_every_engine_learns(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_train, "LR", 1e-2)
-    engines, _ = prepared(replace(work, config=replace(work.config, dropout=0.0)), "cpu")
+def test_every_engine_learns(work: TrainingWorkload, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_train, "LEARNING_RATE", 1e-2)
+    engines, _ = prepare_engines(replace(work, config=replace(work.config, dropout=0.0)), "cpu")
     for engine in engines.values():
         batch = engine.batches[0]
         losses = [float(engine.step(batch)) for _ in range(5)]
         assert losses[-1] < losses[0] - 0.1, engine.name
 
 
-def test_padding_changes_no_loss_of_a_peer() -> None:
-    """What pads lengths up on a GPU leaves the peers' losses as they are, and their masks hide it."""
+def test_padding_does_not_change_the_loss_of_a_peer() -> None:
+    """Padding to a multiple, as on a GPU, leaves the losses of the peers unchanged because their masks hide it."""
     work = replace(TRANSLATOR, config=replace(TRANSLATOR.config, dropout=0.0))
     options = {"end": 0, "pad": work.config.outputs, "batch_tokens": 200}
     batch = next(translation(sentences(20, 8, work.config.outputs), **options).epoch(0))
-    longer = bench_train._rounded(batch, work.config.outputs)
+    longer = bench_train._pad_to_multiple(batch, work.config.outputs)
     assert longer.tokens.size(1) % 8 == 0
     assert longer.positions > batch.positions
     assert longer.targets == batch.targets
@@ -133,9 +144,9 @@ def test_packed_batches_are_full_and_of_one_shape() -> None:
 
 
 def test_the_table_has_a_row_for_each_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_train, "WORKS", {"cpu": {"tiny": lambda: TRANSLATOR}})
+    monkeypatch.setattr(bench_train, "WORKLOADS", {"cpu": {"tiny": lambda: TRANSLATOR}})
     printed = io.StringIO()
-    bench(Console(file=printed, width=200), "cpu", 1, ["tiny"])
+    measure_all(Console(file=printed, width=200), "cpu", 1, ["tiny"])
     *_, head, marian, torchs, ours, strongest = printed.getvalue().splitlines()
     assert head.split() == ["tiny", "tokens/s", "spread", "weights", "first", "loss", "float32", "÷", "this"]
     rows = [re.split(r"  +", row.strip()) for row in (marian, torchs, ours)]
@@ -151,81 +162,83 @@ def test_the_table_has_a_row_for_each_engine(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_ratio_is_that_of_the_rates() -> None:
-    timed = {"other": Timed([2.0, 4.0, 3.0]), "Regard, float32": Timed([1.0])}
-    table = ratios("work", "tokens/s", timed, {"other": 30, "Regard, float32": 20})
+    timed = {"other": Timings([2.0, 4.0, 3.0]), "Regard, float32": Timings([1.0])}
+    table = ratio_table("work", "tokens/s", timed, {"other": 30, "Regard, float32": 20})
     cells = [list(column.cells) for column in table.columns]
     assert cells == [["other", "Regard, float32"], ["10.0", "20.0"], ["2.00", "1.00"], ["2.00", ""]]
 
 
 def test_the_strongest_peer_is_named_whatever_the_order() -> None:
     seconds = {"slow": 4.0, "strong": 2.0, "weak": 3.0, "Regard, float32": 1.5, "Regard, bfloat16": 1.0}
-    timed = {name: Timed([each]) for name, each in seconds.items()}
+    timed = {name: Timings([each]) for name, each in seconds.items()}
     told = "strongest peer: strong; Regard, bfloat16 is 2.00 × as fast"
-    assert ratios("work", "tokens/s", timed, dict.fromkeys(timed, 60)).caption == told
+    assert ratio_table("work", "tokens/s", timed, dict.fromkeys(timed, 60)).caption == told
     alone = {name: each for name, each in timed.items() if name.startswith("Regard")}
-    assert ratios("work", "tokens/s", alone, dict.fromkeys(alone, 60)).caption is None
-    served = {name: Timed([1.0]) for name in ("HTTP, one client", "HTTP, 8 clients")}
-    assert ratios("work", "tokens/s", served, dict.fromkeys(served, 60)).caption is None
+    assert ratio_table("work", "tokens/s", alone, dict.fromkeys(alone, 60)).caption is None
+    served = {name: Timings([1.0]) for name in ("HTTP, one client", "HTTP, 8 clients")}
+    assert ratio_table("work", "tokens/s", served, dict.fromkeys(served, 60)).caption is None
 
 
 def test_every_peer_is_compiled_where_regard_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU no peer runs eagerly beside a compiled Regard; here the engines are only listed."""
+    """On a GPU no peer runs eagerly next to a compiled Regard. The test only lists the engines."""
     asked = {}
 
-    def peer(name: str, *_arguments: object, compiled: bool, **_options: object) -> Engine:
+    def peer(name: str, *_arguments: object, compiled: bool, **_options: object) -> TrainingEngine:
         asked[name] = compiled
-        return Engine(name, 1, [], lambda batch: batch.tokens)
+        return TrainingEngine(name, 1, [], lambda batch: batch.tokens)
 
     monkeypatch.setattr(bench_train, "_peer", peer)
     place = DeviceSettings(torch.device("cpu"), torch.bfloat16, compiled=True)
-    monkeypatch.setattr(bench_train, "find_place", lambda _train: place)
-    monkeypatch.setattr(bench_train, "_ours", lambda *_: Engine("Regard", 1, [], lambda batch: batch.tokens))
+    monkeypatch.setattr(bench_train, "choose_device", lambda _train: place)
+    monkeypatch.setattr(bench_train, "_regard", lambda *_: TrainingEngine("Regard", 1, [], lambda batch: batch.tokens))
     monkeypatch.setattr(Batch, "pinned_for", lambda self, _device: self)
     for work in (TRANSLATOR, WRITER):
         list(bench_train._engines(replace(work, train=replace(work.train, max_length=64)), "cuda", None))
     assert asked == dict.fromkeys(("Hugging Face Marian", "torch.nn.Transformer", "Hugging Face GPT-2"), True)
 
 
-def test_models_of_unlike_size_are_refused() -> None:
-    engines = [Engine(name, size, [], lambda batch: batch.tokens) for name, size in {"a": 102, "b": 100}.items()]
+def test_models_of_different_sizes_are_refused() -> None:
+    engines = [
+        TrainingEngine(name, size, [], lambda batch: batch.tokens) for name, size in {"a": 102, "b": 100}.items()
+    ]
     with pytest.raises(ValueError, match="a has 102 weights and b 100"):
-        check_alike(engines)
-    check_alike([replace(engines[0], parameters=101), engines[1]])
+        check_same_size(engines)
+    check_same_size([replace(engines[0], parameters=101), engines[1]])
 
 
-def test_a_peer_that_compiles_for_ever_goes_on_without() -> None:
+def test_a_peer_that_recompiles_every_shape_runs_eagerly() -> None:
     def compiled(batch: object) -> torch.Tensor:
         raise torch._dynamo.exc.FailOnRecompileLimitHit("again")
 
     batches = bench_train._rows(WRITER)
-    engine = Engine("peer, compiled", 1, batches, compiled, otherwise=lambda _batch: torch.tensor(7.0))
-    found, loss = bench_train._warmed_up(engine, least=3)
-    assert found.name == "peer, eager since each shape is compiled anew"
+    engine = TrainingEngine("peer, compiled", 1, batches, compiled, uncompiled_step=lambda _batch: torch.tensor(7.0))
+    found, loss = bench_train._warm_up(engine, min_steps=3)
+    assert found.name == "peer, eager because every shape recompiles"
     assert (loss, float(found.step(batches[0]))) == (7.0, 7.0)
 
 
-def test_works_are_the_recipes() -> None:
-    petit = WORKS["cpu"]["petit"]()
+def test_workloads_match_the_recipes() -> None:
+    petit = WORKLOADS["cpu"]["petit"]()
     assert petit.config == read_recipe("petit-fr-en").config(2049)
     assert petit.train.batch_tokens == 2_000
-    assert WORKS["cuda"]["gpt2"]().config.vocab_size == 50_304
-    assert WORKS["cuda"]["base"]().config.outputs == 32_000
+    assert WORKLOADS["cuda"]["gpt2"]().config.vocab_size == 50_304
+    assert WORKLOADS["cuda"]["base"]().config.outputs == 32_000
 
 
 def test_a_precision_that_a_recipe_chooses_is_measured_too() -> None:
     work = replace(TRANSLATOR, train=replace(TRANSLATOR.train, precision="bfloat16"))
-    engines, losses = prepared(work, "cpu")
+    engines, losses = prepare_engines(work, "cpu")
     assert list(engines)[2:] == ["Regard, float32", "Regard, bfloat16"]
     assert losses["Regard, bfloat16"] == pytest.approx(losses["Regard, float32"], rel=0.05)
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+def test_invalid_workloads_are_refused(tmp_path: Path) -> None:
     console = Console(file=io.StringIO())
-    with pytest.raises(ValueError, match="no work 'petti' to measure: did you mean 'petit'"):
-        bench(console, "cpu", 1, ["petti"])
-    with pytest.raises(ValueError, match="gpt2 is not measured on cpu: there it is petit or multi30k"):
-        bench(console, "cpu", 1, ["gpt2"])
-    with pytest.raises(ValueError, match=r"model.py: there is no such file; --nanogpt is a checkout"):
+    with pytest.raises(ValueError, match="unknown workload 'petti': did you mean 'petit'"):
+        measure_all(console, "cpu", 1, ["petti"])
+    with pytest.raises(ValueError, match="gpt2 is for another device; on cpu, choose petit or multi30k"):
+        measure_all(console, "cpu", 1, ["gpt2"])
+    with pytest.raises(ValueError, match=r"model.py does not exist: --nanogpt must be a checkout"):
         measure(WRITER, "cpu", 1, tmp_path)
 
 
@@ -236,7 +249,7 @@ def test_transformers_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_command_refuses_nonsense() -> None:
-    command = [sys.executable, "-m", "regard", "bench", "train", "--device", "cpu", "--work", "nonsense"]
+    command = [sys.executable, "-m", "benchmarks", "train", "--device", "cpu", "--work", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert "no work 'nonsense' to measure: known are petit, multi30k, gpt2, base" in done.stderr.replace("\n", " ")
+    assert "unknown workload 'nonsense': known are petit, multi30k, gpt2, base" in done.stderr.replace("\n", " ")

@@ -178,5 +178,5 @@ def test_real_text_is_clean_and_padded_little(tmp_path: Path) -> None:
     costs = measure(corpus, 8_000, repeats=1, batch_tokens=16_000, folder=tmp_path)
     assert costs.pairs == 29_000
     assert costs.padding <= 0.08
-    assert costs.flat_padding == 0
+    assert costs.packed_padding == 0
     assert costs.megabytes < 600
