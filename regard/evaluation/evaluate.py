@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 
 from regard.config import did_you_mean
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.decoding.batching import batches_by_length
 from regard.decoding.fast_copy import Precision
 from regard.decoding.generate import padded
@@ -283,7 +284,7 @@ def attention_of(model: Model) -> Attention:
 
 def can_be_aligned(model: Model) -> bool:
     """Whether a model looks from a target at its source, with pieces that know where in the text they stand."""
-    return task_of(model) == "translation" and hasattr(model.require_tokenizer(), "engine")
+    return task_of(model) == "translation" and isinstance(model.require_tokenizer(), HuggingFaceTokenizer)
 
 
 def align(model: Model, examples: Examples, links: Sequence[Links]) -> dict[str, AlignmentScores] | None:

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from regard import petit
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.evaluation.alignment import piece_words, row_words, source_pieces
 
@@ -16,7 +17,7 @@ def gold_links(tokenizer: Tokenizer, source: str, target: str) -> list[tuple[int
     None if the text is not a sentence of Petit with its correct translation.
     """
     links = _word_links(source, target)
-    if links is None or not hasattr(tokenizer, "engine"):
+    if links is None or not isinstance(tokenizer, HuggingFaceTokenizer):
         return None
     rows, columns = row_words(piece_words(tokenizer, target)), source_pieces(tokenizer, source)
     return [(i, j) for i, row in enumerate(rows) for j, column in enumerate(columns) if (column, row) in links]
