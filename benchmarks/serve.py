@@ -21,7 +21,7 @@ from benchmarks.common import Runnable, Timings, measurement_conditions, ratio_t
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.load import load
-from regard.models import folder_of
+from regard.models import bundled_folder
 from regard.petit import pairs
 
 ONE_CLIENT = "HTTP, one client"
@@ -34,7 +34,7 @@ def measure_all(console: Console, model: str, clients: int, sentences: int, repe
     """Measure and print, for each beam size, the throughput of many clients and the latency of one."""
     texts = [pair.french for pair in pairs(sentences, split="test")]
     words = sum(len(text.split()) for text in texts) / len(texts)
-    direct = load(folder_of(model)).quick()
+    direct = load(bundled_folder(model)).quick()
     with running_server(model) as port:
         console.print(
             f"[dim]{measurement_conditions('cpu', repeats)}; {model}, sentences of Petit, {words:.1f} words each[/]"
@@ -89,7 +89,17 @@ def _latencies(timings: Mapping[str, Timings], count: int) -> str:
 @contextmanager
 def running_server(model: str) -> Iterator[int]:
     """Run a server for this model in its own process; yield its port."""
-    command = [sys.executable, "-m", "regard", "serve", f"{model}={folder_of(model)}", "--port", "0", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "regard",
+        "serve",
+        f"{model}={bundled_folder(model)}",
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

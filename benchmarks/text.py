@@ -20,9 +20,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from regard.data.corpus import Corpus, Problems
+from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenized_corpus import Prepared, prepare
+from regard.data.tokenized_corpus import TokenizedCorpus, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.petit import pairs
@@ -83,10 +83,10 @@ def _figures(costs: PreparationCosts) -> Iterator[tuple[str, str]]:
 
 def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, folder: Path) -> PreparationCosts:
     """Measure one corpus; the timings alternate."""
-    sample = islice(corpus.rows(Problems(skip=True)), 100_000)
+    sample = islice(corpus.rows(CorpusProblems(skip=True)), 100_000)
     tokenizer = train_tokenizer((text for row in sample for text in row.fields), vocab_size)
     tokenizer.save(folder)
-    rows = [row.fields for row in corpus.rows(Problems(skip=True))]
+    rows = [row.fields for row in corpus.rows(CorpusProblems(skip=True))]
     ratio, ratio_to_fast, megabytes = [], [], 0.0
     context = multiprocessing.get_context("spawn")
     for repeat in range(repeats):
@@ -97,7 +97,7 @@ def measure(corpus: Corpus, vocab_size: int, repeats: int, batch_tokens: int, fo
         ratio_to_fast.append(seconds / fast)
         megabytes = max(megabytes, peak)
     start = time.perf_counter()
-    data = prepare([corpus], tokenizer, folder / "prepared-0", Problems(skip=True))
+    data = tokenize_corpora([corpus], tokenizer, folder / "prepared-0", CorpusProblems(skip=True))
     cached_seconds = time.perf_counter() - start
     return PreparationCosts(
         len(data), *_padding(data, tokenizer, batch_tokens), ratio, ratio_to_fast, megabytes, cached_seconds
@@ -139,7 +139,7 @@ def _prepare_in_process(corpus: Corpus, tokenizer: Path, cache: Path) -> tuple[f
     """Prepare a corpus in this process; return the seconds and the peak memory in megabytes."""
     engine = HuggingFaceTokenizer.load(tokenizer)
     start = time.perf_counter()
-    prepare([corpus], engine, cache, Problems(skip=True))
+    tokenize_corpora([corpus], engine, cache, CorpusProblems(skip=True))
     seconds = time.perf_counter() - start
     return seconds, _peak_megabytes()
 
@@ -153,16 +153,16 @@ def _peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
 
-def _padding(data: Prepared, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float, float]:
+def _padding(data: TokenizedCorpus, tokenizer: Tokenizer, batch_tokens: int) -> tuple[float, float, float]:
     """Return the padding of padded and of packed batches, and the minimum number of batches over the actual."""
     from regard.data.batches import (  # imports torch, which the timed process does not need
-        packed_translation,
-        translation,
+        packed_translation_batches,
+        translation_batches,
     )
 
     options = {"end": tokenizer.end, "pad": tokenizer.pad, "batch_tokens": batch_tokens}
     shares, counts = [], []
-    for batches in (translation(data, **options), packed_translation(data, **options)):
+    for batches in (translation_batches(data, **options), packed_translation_batches(data, **options)):
         sizes = [(batch.real, batch.positions) for batch in batches.epoch(0)]
         shares.append(1 - sum(real for real, _ in sizes) / sum(positions for _, positions in sizes))
         counts.append(len(sizes))

@@ -36,8 +36,8 @@ from benchmarks.common import (
     time_alternating,
 )
 from regard.config import ModelConfig, did_you_mean, preset
-from regard.data.batches import IGNORE, Batch, packed_translation, translation
-from regard.data.tokenized_corpus import Prepared
+from regard.data.batches import IGNORED_TARGET, Batch, packed_translation_batches, translation_batches
+from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.errors import RegardError
 from regard.model.positions import sinusoids
 from regard.model.transformer import build
@@ -205,14 +205,14 @@ def _rows(workload: TrainingWorkload) -> list[Batch]:
     return [Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous()) for rows in ids]
 
 
-def sentences(count: int, median: int, outputs: int) -> Prepared:
+def sentences(count: int, median: int, outputs: int) -> TokenizedCorpus:
     """Return pairs of random ids with log-normal lengths from 2 to 60; the lengths of a pair differ by at most 2."""
     random = np.random.default_rng(0)
     source = random.lognormal(np.log(median), 0.45, count).round().clip(2, 60).astype(np.int64)
     target = (source + random.integers(-2, 3, count)).clip(2, 60)
     tokens = tuple(random.integers(1, outputs, int(side.sum())).astype(np.uint16) for side in (source, target))
     offsets = tuple(np.concatenate([[0], np.cumsum(side)]) for side in (source, target))
-    return Prepared(tokens, offsets, None, (), {})
+    return TokenizedCorpus(tokens, offsets, None, (), {})
 
 
 def _pairs(workload: TrainingWorkload, packed: bool) -> list[Batch]:
@@ -222,8 +222,8 @@ def _pairs(workload: TrainingWorkload, packed: bool) -> list[Batch]:
     options = {"end": 0, "pad": outputs, "batch_tokens": train.batch_tokens, "max_length": train.max_length}
     data = sentences(count, workload.sentence, outputs)
     if not packed:
-        return list(islice(translation(data, **options).epoch(0), workload.steps))
-    batches = packed_translation(data, **options, row=round_up(train.max_length, 64)).epoch(0)
+        return list(islice(translation_batches(data, **options).epoch(0), workload.steps))
+    batches = packed_translation_batches(data, **options, row=round_up(train.max_length, 64)).epoch(0)
     full = (batch for batch in batches if batch.lengths is not None and bool(batch.lengths[:, 0].all()))
     return list(islice(full, workload.steps))
 
@@ -235,7 +235,7 @@ def _pad_to_multiple(batch: Batch, pad: int) -> Batch:
     def pad_rows(rows: Tensor, fill: int) -> Tensor:
         return F.pad(rows, (0, -rows.size(1) % GPU_LENGTH_MULTIPLE), value=fill)
 
-    labels = pad_rows(batch.labels, IGNORE)
+    labels = pad_rows(batch.labels, IGNORED_TARGET)
     return replace(batch, tokens=pad_rows(batch.tokens, pad), labels=labels, source=pad_rows(batch.source, pad))
 
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.errors import FULL, RegardError, WriteError, error_number, write_error
+from regard.errors import DISK_FULL_ERRNOS, RegardError, WriteError, error_number, write_error
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def raising_write_errors(path: Path) -> Iterator[None]:
     """Turn an error of the operating system into a `WriteError` that names `path`."""
     try:
         yield
@@ -43,12 +43,12 @@ def write_file(path: Path, content: str | bytes, new: bool = False) -> None:
             file.write(data)
         if not new and target.exists():
             temporary.chmod(target.stat().st_mode & 0o777)
-        flush(temporary)
+        flush_to_disk(temporary)
         if new:
             _claim(temporary, target)
         else:
             temporary.replace(target)
-        flush(target.parent)
+        flush_to_disk(target.parent)
     except OSError as error:
         raise write_error(error, path) from error
     finally:  # also after Ctrl-C
@@ -58,11 +58,11 @@ def write_file(path: Path, content: str | bytes, new: bool = False) -> None:
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?P<process>\d+)(?:/task/\d+)?)/fd/(?P<number>\d{1,9})")
 MAX_LINKS = 40
-"""Most symbolic links that are followed, as on Linux."""
+"""Maximum number of symbolic links that are followed, as on Linux."""
 
 
 def _open_descriptor(path: Path) -> int | None:
-    """The number of the open descriptor that a path such as /dev/stdout or /dev/fd/63 stands for."""
+    """Return the number of the open descriptor that a path such as /dev/stdout or /dev/fd/63 names."""
     for _ in range(MAX_LINKS):
         path = path.parent.resolve() / path.name
         match = _DESCRIPTOR.fullmatch(str(path))
@@ -82,7 +82,7 @@ def _write_directly(path: Path, data: bytes) -> bool:
     """
     descriptor = _open_descriptor(path)
     if descriptor is not None:
-        sys.stdout.flush()  # what was printed before comes first
+        sys.stdout.flush()  # keeps the order of earlier output
         with os.fdopen(os.dup(descriptor), "wb") as file:
             file.write(data)
         return True
@@ -95,7 +95,7 @@ def _write_directly(path: Path, data: bytes) -> bool:
 
 
 def _temporary_name(target: Path) -> Path:
-    """A hidden name next to `target`; cut so that it stays below 255 bytes in any script."""
+    """Return a hidden name next to `target`, cut so that it stays below 255 bytes in any script."""
     return target.parent / f".{target.name[:55]}.{secrets.token_hex(8)}"
 
 
@@ -110,14 +110,14 @@ def _claim(temporary: Path, target: Path) -> None:
         temporary.replace(target)
 
 
-LAST = ("config.json", "manifest.json")
-"""what makes a folder a model's: where files are moved one by one, these come behind all others"""
+MODEL_MARKER_FILES = ("config.json", "manifest.json")
+"""Files that mark a folder as a complete model: when files are moved one by one, these are moved last."""
 
 
 def check_new_folder(path: Path, force: bool = False) -> None:
-    """Raise a ValueError unless a folder can be written here: nothing is there, or an empty folder.
+    """Raise a RegardError unless nothing exists at `path`, or an empty folder.
 
-    With `force` the folder may hold files: those of the same names are replaced, and all others stay.
+    With `force` the folder may contain files: those with the same names will be replaced, all others stay.
     """
     if path.exists() and not path.is_dir():
         raise RegardError(f"{path} already exists and is not a folder: choose another name")
@@ -130,51 +130,54 @@ def check_new_folder(path: Path, force: bool = False) -> None:
 
 @contextmanager
 def new_folder(
-    path: Path, keep_other: bool = False, force: bool = False, obsolete: Collection[str] = ()
+    path: Path, keep_existing: bool = False, force: bool = False, obsolete: Collection[str] = ()
 ) -> Iterator[Path]:
-    """A temporary folder to write into, which becomes `path` when all went well and vanishes otherwise.
+    """Provide a temporary folder that is renamed to `path` on success and removed on failure.
 
-    Its files are flushed to disk before the rename and the parent after it, so that a crash leaves either nothing
-    or everything. Into a folder that is there and empty (the current one, a mount point, what a link leads to) they are
-    moved one by one instead, since whoever stands in it would be left in a folder without a name. If another has come
-    to be meanwhile, it stays, and this is a ValueError, or with `keep_other` no mistake: then either will do.
+    Its files are flushed to disk before the rename and the parent after it, so a crash leaves either nothing or
+    everything. If `path` is an existing empty folder (the current folder, a mount point, the target of a link), the
+    files are moved into it one by one, because replacing it would leave processes in a deleted folder. If another
+    process creates `path` in the meantime, its folder is left untouched: that is a RegardError, unless `keep_existing`
+    says that either folder will do.
 
-    With `force`, a folder that holds files gets the new ones too: files of the same names are replaced, those named in
-    `obsolete` are removed, and all others stay.
+    With `force`, `path` may contain files: those with the same names are replaced, those named in `obsolete` are
+    removed, and all others stay.
     """
     given, path = path, path.resolve()
-    with writing(given):
+    with raising_write_errors(given):
         path.parent.mkdir(parents=True, exist_ok=True)
-        there = path.is_dir()
-        temporary = _temporary_name(path / path.name if there else path)
+        exists = path.is_dir()
+        temporary = _temporary_name(path / path.name if exists else path)
         temporary.mkdir()
     try:
         temporary.chmod(0o755)
         yield temporary
         for file in sorted(temporary.rglob("*")):
-            file.chmod(0o755 if file.is_dir() else 0o644)  # some writers leave them private
-            flush(file)
-        flush(temporary)
+            file.chmod(0o755 if file.is_dir() else 0o644)  # some libraries create private files
+            flush_to_disk(file)
+        flush_to_disk(temporary)
         if force and path.is_dir():
             _replace_each(temporary, path, obsolete)
-        elif not _take_place(temporary, path, there) and not (keep_other and path.is_dir()):
-            raise RegardError(f"{path} has come to be meanwhile, and was left as it is: choose another name")
-        flush(path.parent)
+        elif not _move_into_place(temporary, path, exists) and not (keep_existing and path.is_dir()):
+            raise RegardError(
+                f"{path} was created by another process in the meantime and was left untouched: choose another name"
+            )
+        flush_to_disk(path.parent)
     except Exception as error:
-        if error_number(error) in FULL and not isinstance(error, WriteError):
+        if error_number(error) in DISK_FULL_ERRNOS and not isinstance(error, WriteError):
             raise write_error(error, given) from error
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _take_place(temporary: Path, path: Path, there: bool) -> bool:
-    """Whether what was written is at `path` now; not if something else is."""
-    if there:
+def _move_into_place(temporary: Path, path: Path, exists: bool) -> bool:
+    """Move the finished folder to `path`; return False if something else has been created there."""
+    if exists:
         if list(path.iterdir()) != [temporary]:
             return False
         _move_each(temporary, path)
-        flush(path)
+        flush_to_disk(path)
         return True
     try:
         temporary.rename(path)
@@ -186,10 +189,10 @@ def _take_place(temporary: Path, path: Path, there: bool) -> bool:
 
 
 def _move_each(source: Path, target: Path) -> None:
-    """Move all that is in one folder into another; all of it, or nothing."""
+    """Move the content of one folder into another: all of it, or nothing."""
     moved: list[Path] = []
     try:
-        for file in sorted(source.iterdir(), key=lambda file: (file.name in LAST, file.name)):
+        for file in sorted(source.iterdir(), key=lambda file: (file.name in MODEL_MARKER_FILES, file.name)):
             file.rename(target / file.name)
             moved.append(target / file.name)
     except BaseException:
@@ -199,12 +202,15 @@ def _move_each(source: Path, target: Path) -> None:
 
 
 def _replace_each(source: Path, target: Path, obsolete: Collection[str]) -> None:
-    """Move all files of one folder into another, in place of those of the same names; remove what is obsolete.
+    """Move all files of one folder into another, replacing files with the same names, and remove obsolete ones.
 
-    What makes a folder a model's goes first and comes last, so that a mixture of two is never taken for a model.
+    The files that mark a complete model are removed first and added last, so a mixture of two models is never
+    mistaken for one.
     """
     files = [file for file in source.rglob("*") if not file.is_dir()]
-    names = sorted((file.relative_to(source) for file in files), key=lambda name: (name.name in LAST, str(name)))
+    names = sorted(
+        (file.relative_to(source) for file in files), key=lambda name: (name.name in MODEL_MARKER_FILES, str(name))
+    )
     for name in names:
         parents = [target / parent for parent in name.parents if (target / parent).exists()]
         in_the_way = [parent for parent in parents if not parent.is_dir()]
@@ -212,21 +218,21 @@ def _replace_each(source: Path, target: Path, obsolete: Collection[str]) -> None
             in_the_way.append(target / name)
         if in_the_way:
             raise RegardError(f"{in_the_way[0]} is in the way of {target / name}: remove it, or choose another folder")
-    for first in LAST:
+    for first in MODEL_MARKER_FILES:
         if Path(first) in names or first in obsolete:
             (target / first).unlink(missing_ok=True)
-    flush(target)
+    flush_to_disk(target)
     for old in obsolete:
         if Path(old) not in names and (target / old).is_file():
             (target / old).unlink()
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).replace(target / name)
-    flush(target)
+    flush_to_disk(target)
 
 
-def flush(path: Path) -> None:
-    """Have the system write a file or a folder's list of names to disk."""
+def flush_to_disk(path: Path) -> None:
+    """Flush a file, or a folder's list of names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -234,7 +240,7 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file's content, read in pieces."""
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 digest of a file's content, read in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
-"""What a model is made of: one frozen dataclass, checked as it is made, and the presets.
+"""The configuration of a model: one frozen dataclass that validates itself, and the presets.
 
-The string under each field is its documentation, here and wherever the field is shown to a user.
+The docstring of each field is its documentation, here and in everything generated from it.
 """
 
 import math
@@ -11,28 +11,13 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import RegardError
-
-MAX_SHOWN = 200
-"""Longest value that a message quotes in full, in characters."""
-
-
-def shown(value: object) -> str:
-    """A value as a message quotes it, cut if it is long.
-
-    >>> shown("x" * 1_000)[-3:], shown(10**5_000)
-    ('xx…', 'a number of more than 4,300 digits')
-    """
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to write out longer numbers
-        return "a number of more than 4,300 digits"
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+from regard.formatting import MAX_QUOTED, quoted
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown `word`: the nearest known one, or all of them."""
+    """Return the end of an error message about an unknown word: the closest known word, or all of them."""
     known = list(known)
-    word = word[:MAX_SHOWN]
+    word = word[:MAX_QUOTED]
     near = [name for name in known if len(word) > 2 and word in name] or get_close_matches(word, known, n=1)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
 
@@ -40,7 +25,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def head_widths(
     d_model: int, heads: int, d_k: int | None, d_v: int | None, kv_heads: int | None
 ) -> tuple[int, int, int]:
-    """The width of a head's queries and keys, of its values, and the number of key/value heads; checked."""
+    """Validate the widths of an attention; return d_k, d_v and the number of key/value heads."""
     for name, number in {"d_model": d_model, "heads": heads, "d_k": d_k, "d_v": d_v, "kv_heads": kv_heads}.items():
         check_type(name, number, int | None)
     require_at_least(1, d_model=d_model, heads=heads, d_k=d_k, d_v=d_v, kv_heads=kv_heads)
@@ -51,78 +36,77 @@ def head_widths(
     kv_heads = heads if kv_heads is None else kv_heads
     if heads % kv_heads:
         raise RegardError(
-            f"kv_heads={kv_heads} does not divide heads={heads}: each must serve equally many query heads"
+            f"kv_heads={kv_heads} does not divide heads={heads}: each must serve the same number of query heads"
         )
     return d_k or d_model // heads, d_v or d_model // heads, kv_heads
 
 
-def require_at_least(least: int, **numbers: int | None) -> None:
-    """A ValueError for the first of the named numbers that is given and smaller than `least`."""
+def require_at_least(minimum: int, **numbers: int | None) -> None:
+    """Raise a RegardError for the first of the named numbers that is set and smaller than `minimum`."""
     for name, number in numbers.items():
-        if number is not None and number < least:
-            raise RegardError(f"{name}={shown(number)} is too small: it must be at least {least}")
+        if number is not None and number < minimum:
+            raise RegardError(f"{name}={quoted(number)} is too small: it must be at least {minimum}")
 
 
-def require_at_most(most: Mapping[str, int | float], numbers: Mapping[str, Any]) -> None:
-    """A ValueError for the first number whose size is beyond the maximum that `most` gives for its name."""
-    for name, maximum in most.items():
+def require_at_most(maxima: Mapping[str, int | float], numbers: Mapping[str, Any]) -> None:
+    """Raise a RegardError for the first number whose magnitude exceeds the maximum given for its name."""
+    for name, maximum in maxima.items():
         number = numbers.get(name)
-        if number is not None and maximum < abs(number) < math.inf:  # that it must be finite is said elsewhere
-            raise RegardError(f"{name}={shown(number)} is too large: it must be at most {maximum:,}")
+        if number is not None and maximum < abs(number) < math.inf:  # infinity is reported elsewhere
+            raise RegardError(f"{name}={quoted(number)} is too large: it must be at most {maximum:,}")
 
 
-def check_probability(name: str, p: float) -> None:
-    """A ValueError unless something can be dropped with probability `p`, and something kept."""
-    if not 0 <= p < 1:
-        raise RegardError(f"{name}={shown(p)} is not a probability: it must be at least 0 and below 1")
+def check_probability(name: str, probability: float) -> None:
+    """Raise a RegardError unless this is a dropout probability: at least 0 and below 1."""
+    if not 0 <= probability < 1:
+        raise RegardError(f"{name}={quoted(probability)} is not a probability: it must be at least 0 and below 1")
 
 
-class Strict:
-    """Base of Regard's configs: an unknown key, a value of the wrong type or a number too large is a ValueError.
+class StrictConfig:
+    """Base class of configurations that reject unknown keys, values of the wrong type and numbers that are too large.
 
-    A subclass gives the largest value of its numbers by name: `class Train(Strict, most={"steps": 10**9})`.
+    A subclass names the maxima of its numbers: `class Train(StrictConfig, maxima={"steps": 10**9})`.
     """
 
-    _most: ClassVar[Mapping[str, int | float]] = {}
+    _maxima: ClassVar[Mapping[str, int | float]] = {}
 
-    def __init_subclass__(cls, most: Mapping[str, int | float] | None = None) -> None:
-        """Remember the largest value that each number may have."""
-        cls._most = most or {}
+    def __init_subclass__(cls, maxima: Mapping[str, int | float] | None = None) -> None:
+        """Store the maxima of the subclass."""
+        cls._maxima = maxima or {}
 
     def __new__(cls, *_args: Any, **options: Any) -> Any:
-        """Refuse an unknown key before the dataclass sees it, so that every way in gives the same error."""
+        """Reject an unknown key before the dataclass sees it, so that every caller gets the same error."""
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # each subclass is a dataclass
         for key in options:
             if key not in known:
-                raise RegardError(f"{cls.__name__} has no key {shown(key)}: {did_you_mean(key, known)}")
+                raise RegardError(f"{cls.__name__} has no key {quoted(key)}: {did_you_mean(key, known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check each value against the annotation of its field, and against the largest that is possible."""
+        """Check each value against the annotation of its field and against its maximum."""
         hints = get_type_hints(type(self))
         for field in fields(self):  # type: ignore[arg-type]  # each subclass is a dataclass
             check_type(f"{type(self).__name__}.{field.name}", getattr(self, field.name), hints[field.name])
-        require_at_most(self._most, vars(self))
+        require_at_most(self._maxima, vars(self))
 
 
 def check_type(name: str, value: object, annotation: Any) -> None:
-    """A ValueError unless `value` is what `annotation` allows: a plain type, a Literal, a tuple or dict, or a union of
-    such."""
+    """Raise a RegardError unless `value` matches `annotation`: a plain type, a Literal, a tuple, a dict, or a union."""
     options = get_args(annotation) if get_origin(annotation) in (types.UnionType, Union) else (annotation,)
     if any(_fits(value, option) for option in options):
         return
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
-        raise RegardError(f"{name}={shown(value)} is not a choice: {did_you_mean(_word(value), choices)}")
-    wanted = " or ".join(_called(option) for option in options)
-    raise RegardError(f"{name}={shown(value)} is a {type(value).__name__}: it must be {wanted}")
+        raise RegardError(f"{name}={quoted(value)} is not a choice: {did_you_mean(_word(value), choices)}")
+    wanted = " or ".join(_type_name(option) for option in options)
+    raise RegardError(f"{name}={quoted(value)} is a {type(value).__name__}: it must be {wanted}")
 
 
 def _word(value: object) -> str:
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else quoted(value)
 
 
-def _called(option: Any) -> str:
+def _type_name(option: Any) -> str:
     if get_origin(option) is tuple:
         return f"a list of {get_args(option)[0].__name__}"
     if get_origin(option) is dict:
@@ -151,10 +135,10 @@ def check_token_count(what: str, tokens: int, limit: int | None) -> None:
 
 
 MAX_LAYERS = 1_000
-"""Most layers of an encoder or a decoder: ten times more than the deepest model in use."""
+"""Maximum number of layers of an encoder or a decoder: ten times more than the deepest model in use."""
 MAX_PARAMETERS = 10**12
-"""Most parameters of a model."""
-MODEL_MOST = {
+"""Maximum number of parameters of a model."""
+MODEL_MAXIMA = {
     "vocab_size": 10_000_000,
     "d_model": 131_072,
     "heads": 65_536,
@@ -168,75 +152,76 @@ MODEL_MOST = {
     "rotary_base": 1e15,
     "classes": 10_000_000,
 }
-"""Largest values of a model's numbers: far beyond any model in use, and small enough to be refused or built quickly."""
+"""Maxima of a model's numbers: far above any model in use, yet small enough that the rest is rejected quickly."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(Strict, most=MODEL_MOST):
+class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """A Transformer's architecture. The defaults are the base model of "Attention Is All You Need"."""
 
     kind: Literal["encoder", "decoder", "encoder-decoder"] = "encoder-decoder"
-    """which of the three Transformers"""
+    """Which of the three Transformers this is."""
     vocab_size: int
-    """number of token ids, <pad> included; source and target share them"""
+    """Number of token ids, including <pad>. Source and target share one vocabulary."""
     pad: int | None = -1
-    """id of <pad>, negative counted from the end; as the last id it is no output, and its embedding stays zero"""
+    """Id of <pad>; negative ids count from the end. The last id is never predicted, and its embedding stays zero."""
     d_model: int = 512
-    """width of the vectors between layers"""
+    """Width of the vectors between layers."""
     heads: int = 8
-    """query heads of each attention"""
+    """Number of query heads in each attention."""
     kv_heads: int | None = None
-    """key and value heads, each shared by heads ÷ kv_heads query heads; as many as heads if not given"""
+    """Number of key and value heads, each shared by heads ÷ kv_heads query heads. Default: heads."""
     d_k: int | None = None
-    """width of each head's queries and keys; d_model ÷ heads if not given"""
+    """Width of each head's queries and keys. Default: d_model ÷ heads."""
     d_v: int | None = None
-    """width of each head's values; d_model ÷ heads if not given"""
+    """Width of each head's values. Default: d_model ÷ heads."""
     layers: int = 6
-    """layers of the encoder, or of the decoder when that is all there is"""
+    """Number of layers of the encoder, or of the decoder in a decoder-only model."""
     decoder_layers: int | None = None
-    """layers of an encoder-decoder's decoder; as many as layers if not given"""
+    """Number of decoder layers of an encoder-decoder. Default: layers."""
     d_ff: int = 2048
-    """inner width of the position-wise feed-forward network"""
+    """Inner width of the position-wise feed-forward network."""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
-    """the feed-forward network's non-linearity; swiglu adds a gate"""
+    """Non-linearity of the feed-forward network; swiglu adds a gate."""
     bias: bool = True
-    """whether the linear layers of attention and feed-forward have biases"""
+    """Whether the linear layers of attention and feed-forward network have biases."""
     attention_bias: bool | None = None
-    """whether attention's four projections have biases; as `bias` if not given. The paper's formulas have biases in
-    the feed-forward network only: bias = true, attention_bias = false"""
+    """Whether the four projections of attention have biases. Default: bias. The paper's formulas have biases only in
+    the feed-forward network: bias = true, attention_bias = false."""
     norm: Literal["post", "pre"] = "post"
-    """normalise after each residual sum (the paper), or before each sub-layer with one more norm at the end"""
+    """Where to normalise: after each residual sum (post, as in the paper), or before each sub-layer and once at the end
+    (pre)."""
     norm_kind: Literal["layer", "rms"] = "layer"
-    """LayerNorm or RMSNorm"""
+    """Kind of normalisation: LayerNorm or RMSNorm."""
     norm_eps: float = 1e-5
-    """added to the variance in each norm"""
+    """Value added to the variance in each norm."""
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
-    """how the model knows the order of its tokens"""
+    """How positions are encoded."""
     max_length: int = 1024
-    """longest sequence; only learned positions are bound by it"""
+    """Maximum sequence length; only learned positions enforce it."""
     rotary_base: float = 10_000.0
-    """base of the rotary wavelengths"""
+    """Base of the rotary wavelengths."""
     scale_embeddings: bool = True
-    """multiply embeddings by √d_model, as the paper does"""
+    """Whether embeddings are multiplied by √d_model, as in the paper."""
     embedding_norm: bool = False
-    """normalise the sum of embeddings and positions, as BERT does"""
+    """Whether the sum of embeddings and positions is normalised, as in BERT."""
     tied: bool = True
-    """share the embedding's weights with the output layer"""
+    """Whether the output layer shares the embedding's weights."""
     output_bias: bool = False
-    """whether the output layer over the vocabulary has a bias, as Marian's and BERT's have"""
+    """Whether the output layer over the vocabulary has a bias, as in Marian and BERT."""
     output_transform: bool = False
-    """one more dense layer, activation and norm before the output over the vocabulary, as BERT has"""
+    """Whether a dense layer, activation and norm precede the output layer over the vocabulary, as in BERT."""
     dropout: float = 0.1
-    """where the paper has it: on each sub-layer's output and on the embeddings"""
+    """Dropout probability on each sub-layer's output and on the embeddings, as in the paper."""
     attention_dropout: float = 0.0
-    """on the attention weights; not possible with packed batches"""
+    """Dropout probability on the attention weights; must be 0 with packed batches."""
     prefix: bool = False
-    """decoder only: a prefix (the source of a translation) sees itself whole"""
+    """Whether the prefix of a decoder-only model (the source of a translation) attends to itself in both directions."""
     classes: int = 0
-    """0: a head per token, over the vocabulary; otherwise a head per sequence, over so many classes"""
+    """Number of classes: 0 predicts tokens of the vocabulary; otherwise one class is predicted per sequence."""
 
     def __post_init__(self) -> None:
-        """Check what the fields must be together."""
+        """Check that the fields fit together."""
         super().__post_init__()
         require_at_least(
             1,
@@ -255,26 +240,26 @@ class ModelConfig(Strict, most=MODEL_MOST):
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise RegardError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
         if self.positions == "rotary" and d_k % 2:
-            raise RegardError(f"rotary positions turn pairs of dimensions: d_k={d_k} is odd, and must be even")
+            raise RegardError(f"rotary positions rotate pairs of dimensions: d_k={d_k} is odd but must be even")
         if self.decoder_layers is not None and self.kind != "encoder-decoder":
-            raise RegardError(f"decoder_layers is for an encoder-decoder: a {self.kind} has layers={self.layers} alone")
+            raise RegardError(f"decoder_layers is for an encoder-decoder: a {self.kind} has only layers={self.layers}")
         if self.prefix and self.kind != "decoder":
-            raise RegardError(f"prefix is for a decoder: an {self.kind} sees its source whole already")
+            raise RegardError(f"prefix is for a decoder: an {self.kind} attends in both directions anyway")
         if self.classes and self.kind == "encoder-decoder":
-            raise RegardError(f"classes={self.classes}: a head per sequence needs kind 'encoder' or 'decoder'")
+            raise RegardError(f"classes={self.classes}: classification needs kind 'encoder' or 'decoder'")
         if self.classes and (self.output_bias or self.output_transform):
-            raise RegardError(f"output_bias and output_transform are for a head per token: classes={self.classes}")
+            raise RegardError(f"output_bias and output_transform need classes=0: classes={self.classes}")
         if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
-            raise RegardError(f"pad={shown(self.pad)} is outside the vocabulary of {self.vocab_size} ids")
-        if self.least_parameters > MAX_PARAMETERS:
+            raise RegardError(f"pad={quoted(self.pad)} is outside the vocabulary of {self.vocab_size} ids")
+        if self.min_parameters > MAX_PARAMETERS:
             raise RegardError(
                 f"a model with d_model={self.d_model}, d_ff={self.d_ff}, heads={self.heads} and layers={self.layers} "
-                f"has {self.least_parameters:,} parameters: {MAX_PARAMETERS:,} are the most; choose smaller ones"
+                f"has at least {self.min_parameters:,} parameters: at most {MAX_PARAMETERS:,} allowed"
             )
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """The width of a head's queries and keys, of its values, and the number of key/value heads."""
+        """The width of a head's queries and keys, the width of its values, and the number of key/value heads."""
         return head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
 
     @property
@@ -284,12 +269,12 @@ class ModelConfig(Strict, most=MODEL_MOST):
 
     @property
     def projection_bias(self) -> bool:
-        """Whether attention's four projections have biases: `attention_bias`, or `bias` where that is not given."""
+        """Whether the four projections of attention have biases: `attention_bias`, or `bias` if that is not set."""
         return self.bias if self.attention_bias is None else self.attention_bias
 
     @property
-    def least_parameters(self) -> int:
-        """The number of parameters, without biases and norms: what the model takes at the least."""
+    def min_parameters(self) -> int:
+        """A lower bound of the number of parameters: all but biases and norms."""
         d_k, d_v, kv_heads = self.widths
         attention = self.d_model * (self.heads * (d_k + d_v) + kv_heads * (d_k + d_v))
         feed_forward = self.d_model * self.d_ff * (3 if self.activation == "swiglu" else 2)
@@ -302,12 +287,12 @@ class ModelConfig(Strict, most=MODEL_MOST):
 
     @property
     def pad_id(self) -> int | None:
-        """The id of <pad>, counted from the start."""
+        """The id of <pad>, never negative."""
         return None if self.pad is None else self.pad % self.vocab_size
 
     @property
     def pad_is_last(self) -> bool:
-        """Whether <pad> is the last id, as in the tokenizers Regard trains: then it is no output."""
+        """Whether <pad> is the last id, as in the tokenizers that Regard trains; then it is never predicted."""
         return self.pad_id == self.vocab_size - 1
 
     @property
@@ -317,42 +302,42 @@ class ModelConfig(Strict, most=MODEL_MOST):
 
     @property
     def outputs(self) -> int:
-        """How many ids the model can say: all of them but a <pad> that stands last."""
+        """The number of ids that the model can predict: all except a <pad> that is the last id."""
         return self.vocab_size - self.pad_is_last
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecialIds(Strict):
-    """The ids that steer a model rather than being text; a loaded model keeps its own."""
+class SpecialIds(StrictConfig):
+    """The ids that control generation instead of being text; a loaded model keeps its own."""
 
     end: tuple[int, ...] = ()
-    """any of these ends a text"""
+    """Ids that end a text."""
     start: int | None = None
-    """what a target starts with, in an encoder-decoder"""
+    """Id that starts every target of an encoder-decoder."""
     separator: int | None = None
-    """what parts a source from its target, in a decoder-only translator"""
+    """Id that separates source and target in a decoder-only translator."""
     suppressed: tuple[int, ...] = ()
-    """never to be said"""
+    """Ids that are never generated."""
 
     def check(self, config: ModelConfig) -> None:
-        """A ValueError unless the model of this config knows each of them."""
+        """Raise a RegardError unless every id is in the vocabulary of a model with this configuration."""
         given = {"start": (self.start,), "separator": (self.separator,), "end": self.end, "suppressed": self.suppressed}
         for name, ids in given.items():
             for id_ in ids:
                 if id_ is not None and not 0 <= id_ < config.vocab_size:
                     raise RegardError(
-                        f"the {name} id {shown(id_)} is outside the vocabulary of {config.vocab_size} ids"
+                        f"the {name} id {quoted(id_)} is outside the vocabulary of {config.vocab_size} ids"
                     )
         if config.kind == "encoder-decoder" and self.start is None:
-            raise RegardError("an encoder-decoder needs an id that its targets start with (decoder_start_token_id)")
+            raise RegardError("an encoder-decoder needs an id that starts its targets (decoder_start_token_id)")
 
 
 _PAPER: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to a multiple of 64, and <pad>
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Small enough for any test, with every part of the paper's model.
+    # Small enough for tests, with every part of the paper's model.
     "tiny": {"vocab_size": 513, "d_model": 64, "heads": 4, "layers": 2, "d_ff": 256},
-    # Vaswani et al. 2017, Table 3: 65 and 213 million parameters. attention_bias=False is what its formulas have.
+    # Vaswani et al. 2017, Table 3: 65 and 213 million parameters. attention_bias=False would match its formulas.
     "paper-base": _PAPER,
     "paper-big": _PAPER | {"d_model": 1024, "heads": 16, "d_ff": 4096, "dropout": 0.3},
     # Radford et al. 2019, the smallest: 124 million parameters.
@@ -405,7 +390,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, **changes: Any) -> ModelConfig:
-    """The named configuration, with `changes` to its fields.
+    """Return a preset configuration, with `changes` to its fields.
 
     >>> preset("paper-base", vocab_size=8_001).d_model
     512

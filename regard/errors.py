@@ -20,9 +20,9 @@ class ModelError(RegardError):
         super().__init__(message)
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Error numbers that mean that nothing more can be written, whatever is being written."""
-ADVICE = {
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Error numbers that mean that nothing more can be written to this location."""
+ERRNO_ADVICE = {
     errno.ENOSPC: "free some space, or choose another location",
     errno.EDQUOT: "free some of your quota, or choose another location",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another location",
@@ -30,7 +30,7 @@ ADVICE = {
     errno.EACCES: "check the permissions, or choose another location",
     errno.EPERM: "check the permissions, or choose another location",
 }
-"""What to do about an error of the operating system."""
+"""Advice for errors of the operating system."""
 
 
 class WriteError(OSError, RegardError):
@@ -45,25 +45,25 @@ class WriteError(OSError, RegardError):
 
 
 def error_number(error: BaseException) -> int:
-    """The operating system's error number; libraries written in Rust put it only into their message. 0 if unknown."""
+    """Return the operating system's error number, or 0. Libraries written in Rust have it only in their message."""
     if isinstance(error, OSError):
         return error.errno or 0
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return int(found[1]) if found else 0
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else 0
 
 
 def describe_os_error(error: OSError) -> str:
-    """What an error of the operating system is about, without its number, and what to do about it."""
+    """Describe an error of the operating system, without its number, and say what to do about it."""
     if isinstance(error, WriteError) or error.strerror is None:
         return str(error)
     where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-    advice = ADVICE.get(error.errno or 0)
+    advice = ERRNO_ADVICE.get(error.errno or 0)
     return f"{where}{error.strerror}" + (f": {advice}" if advice else "")
 
 
 def write_error(error: BaseException, path: Path) -> WriteError:
-    """The error to raise when `path` could not be written."""
+    """Return the error to raise when `path` could not be written."""
     code = error_number(error)
     reason = os.strerror(code) if code else str(error)
-    advice = ADVICE.get(code)
+    advice = ERRNO_ADVICE.get(code)
     return WriteError(code, f"{path} cannot be written: {reason}" + (f"; {advice}" if advice else ""))

@@ -1,27 +1,29 @@
-"""What is told to people: texts of strangers that do nothing but stand there, and times."""
+"""Formatting for people: untrusted text made harmless for terminals and Markdown, quoted values, durations, tables."""
 
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+MAX_QUOTED = 200
+"""Maximum length of a value that an error message quotes, in characters."""
 JOINERS = "\u200c\u200d"
-"""not seen, and part of how some scripts are written"""
-LONGEST = 300
-"""characters of a text"""
+"""Invisible characters that some scripts need between letters."""
+MAX_MARKDOWN_TEXT = 300
+"""Maximum length of a text in Markdown, in characters; longer ones are cut."""
 
 
 def visible(text: str) -> str:
-    r"""A text in one line that does nothing to a terminal: what cannot be seen is shown by a sign or its number.
+    r"""Return a text as one line that is safe to print: invisible characters are replaced by a symbol or their code.
 
     >>> visible("a\tb\x1b[2J\u202ec")
     'a␉b␛[2J\\u202ec'
     """
-    return text if text.isprintable() else "".join(map(_seen, text))
+    return text if text.isprintable() else "".join(map(_visible_character, text))
 
 
 def visible_lines(text: str) -> str:
-    r"""A text of several lines that does nothing to a terminal: as `visible`, but line feeds and tabs are kept.
+    r"""Return a text of several lines that is safe to print: like `visible`, but line feeds and tabs are kept.
 
     >>> print(visible_lines("a\x1b[2J\nb\u202e"))
     a␛[2J
@@ -30,10 +32,10 @@ def visible_lines(text: str) -> str:
     return re.sub(r"[^\n\t]+", lambda run: visible(run[0]), text)
 
 
-def _seen(letter: str) -> str:
+def _visible_character(letter: str) -> str:
     if letter.isprintable() or letter in JOINERS:
         return letter
-    if unicodedata.category(letter) == "Zs":  # French has some before its marks
+    if unicodedata.category(letter) == "Zs":  # French has narrow spaces before some punctuation
         return " "
     number = ord(letter)
     if number < 0x20 or number == 0x7F:
@@ -41,20 +43,20 @@ def _seen(letter: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def safe(text: str, most: int = LONGEST) -> str:
-    """A text in Markdown as it is: nothing in it is markup or a link, and all of it is in one line, not too long.
+def escape_markdown(text: str, max_length: int = MAX_MARKDOWN_TEXT) -> str:
+    """Return a text for Markdown, as one line in which nothing is markup or a link, cut if it is too long.
 
     >>> safe("a | b *c* <d> www.e.org")
     'a \\\\| b \\\\*c\\\\* \\\\<d\\\\> www\\\\.e.org'
     """
     text = visible(text)
-    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    text = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
     escaped = re.sub(r"([\\`*_{}\[\]<>|~$&#!^]|:(?=\S)|(?i:(?<=www))\.)", r"\\\1", text).strip()
-    return re.sub(r"@(?=\S)", "@<!-- -->", escaped)  # GitHub finds addresses and names behind all escapes
+    return re.sub(r"@(?=\S)", "@<!-- -->", escaped)  # GitHub links addresses and names even after an escape
 
 
 def code_cell(text: str) -> str:
-    """A text word for word in a table of Markdown, where a bar would end the cell even within code.
+    """Return a text as code for a cell of a Markdown table, where a bar would end the cell even within code.
 
     >>> code_cell("case:lc|tok:13a")
     '`case:lc\\\\|tok:13a`'
@@ -64,9 +66,9 @@ def code_cell(text: str) -> str:
 
 
 def duration(seconds: int | float) -> str:
-    """Time as people say it.
+    """Return a duration in a readable form.
 
-    >>> [duration(each) for each in (0.04, 12.34, 250, 4000, 200_000)]
+    >>> [duration(seconds) for seconds in (0.04, 12.34, 250, 4000, 200_000)]
     ['0.0s', '12s', '4m10s', '1h06m', '2d07h']
     """
     if not math.isfinite(seconds):
@@ -84,28 +86,35 @@ def duration(seconds: int | float) -> str:
     return f"{minutes // 60 // 24}d{minutes // 60 % 24:02}h"
 
 
-def safe_whole(text: str) -> str:
-    """As `safe`, however long the text is: its words alone are cut."""
-    return " ".join(map(safe, text.split(" ")))
+def escape_markdown_words(text: str) -> str:
+    """Like `escape_markdown` for a text of any length: only single words that are too long are cut."""
+    return " ".join(map(escape_markdown, text.split(" ")))
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:
-    """A table of cells that are Markdown already; `right` says of each column whether it holds numbers.
+    """Return a Markdown table of cells that are Markdown already; `right` marks the right-aligned columns.
 
     >>> print(markdown_table(["seed", "BLEU"], [["0", "52.7"]], [False, True]))
     | seed | BLEU |
     | --- | ---: |
     | 0 | 52.7 |
     """
-    rules = ["---:" if each else "---" for each in right or [False] * len(heads)]
+    rules = ["---:" if is_right else "---" for is_right in right or [False] * len(heads)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rules, *rows))
 
 
-def shorten(message: str, most: int = 400) -> str:
-    """A message that quotes a stranger, cut where the stranger goes on too long."""
-    return message if len(message) <= most else f"{message[: most - 1]}…"
+def shorten(message: str, max_length: int = 400) -> str:
+    """Cut a message that quotes untrusted text to `max_length` characters."""
+    return message if len(message) <= max_length else f"{message[: max_length - 1]}…"
 
 
 def quoted(value: object) -> str:
-    """A stranger's value in a message, however long it is."""
-    return shorten(repr(value), 100)
+    """Return a value as error messages quote it, cut if it is long.
+
+    >>> quoted("x" * 1_000)[-3:], quoted(10**5_000)
+    ('xx…', 'a number of more than 4,300 digits')
+    """
+    try:
+        return shorten(repr(value), MAX_QUOTED)
+    except ValueError:  # Python refuses to write out longer numbers
+        return "a number of more than 4,300 digits"

@@ -1,16 +1,16 @@
-"""How much memory there is, to refuse what cannot fit before anything is allocated."""
+"""The available memory, so that a model that cannot fit is rejected before anything is allocated."""
 
 import os
 from pathlib import Path
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process may still take, as far as the system says; None where it does not.
+    """Return the number of bytes that this process can still allocate, or None if the system does not report it.
 
-    On Linux the limit of a container counts too. Elsewhere it is all the memory of the machine.
+    On Linux this respects the limit of a container. On other systems it is the total memory of the machine.
     """
-    found = [amount for amount in (_from_meminfo(), _from_cgroup(), _physical()) if amount is not None]
-    return min(found, default=None)
+    amounts = [amount for amount in (_from_meminfo(), _from_cgroup(), _physical()) if amount is not None]
+    return min(amounts, default=None)
 
 
 def _from_meminfo() -> int | None:
@@ -22,7 +22,7 @@ def _from_meminfo() -> int | None:
 
 
 def _from_cgroup(group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What the limit of a container (cgroup v2) leaves. The page cache counts as free: it is given up when needed."""
+    """Return what the limit of a container (cgroup v2) leaves. The page cache counts as free: it can be reclaimed."""
     try:
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # no such group, or "max": no limit

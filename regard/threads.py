@@ -1,4 +1,4 @@
-"""How many cores small work takes."""
+"""Limiting torch to one thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For many small operations: threads that wait for a busy core at each of them take most of the time."""
+    """Run torch on one thread: with many small operations, threads that wait for a busy core cost most of the time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

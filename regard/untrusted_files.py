@@ -1,6 +1,6 @@
-"""Reading files that may come from anyone: only regular files, within limits on size, nesting and number of values.
+"""Reading untrusted files: only regular files, with limits on size, nesting and number of values.
 
-A few bytes of JSON could otherwise fill the memory.
+Without the limits, a few bytes of JSON could exhaust the memory.
 """
 
 import errno
@@ -11,109 +11,111 @@ from typing import Any
 
 from regard.errors import RegardError
 
-MAX_JSON = 16_000_000
-"""bytes of a JSON file: an index of a hundred thousand tensors takes nine million"""
-MAX_VALUES = 400_000
-"""values in a JSON file, each of which takes some hundred bytes of memory"""
-MAX_DEPTH, MAX_TEXT = 64, 1_000_000
-"""of objects in objects, and characters of one text"""
+MAX_JSON_BYTES = 16_000_000
+"""Maximum size of a JSON file; an index of 100,000 tensors takes 9 million bytes."""
+MAX_JSON_VALUES = 400_000
+"""Maximum number of values in a JSON file; each takes about a hundred bytes of memory."""
+MAX_JSON_DEPTH = 64
+"""Maximum nesting depth of a JSON document."""
+MAX_JSON_STRING = 1_000_000
+"""Maximum length of a string in a JSON document, in characters."""
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is a file; a ValueError if there is a folder, a pipe, a device or a link to nothing instead."""
+def is_regular_file(path: Path) -> bool:
+    """Return whether a regular file exists here; raise a RegardError for a folder, pipe, device or broken link."""
     try:
         if path.is_file():
             return True
-        other = path.is_symlink() or path.exists()
+        exists = path.is_symlink() or path.exists()
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        other = False
-    if other:
-        raise RegardError(f"{path} is no ordinary file")
+        exists = False
+    if exists:
+        raise RegardError(f"{path} is not a regular file")
     return False
 
 
-def stays_within(name: str) -> bool:
-    """Whether a file name that a file tells leads to a place within that file's own folder.
+def is_safe_relative_path(name: str) -> bool:
+    """Return whether a file name found in an untrusted file stays within that file's own folder.
 
     >>> [stays_within(name) for name in ("a.json", "deep/a.json", "../a.json", "/a.json", "./a.json", "")]
     [True, True, False, False, False, False]
     """
     path = PurePosixPath(name)
-    plain = len(name) < 256 and name.isprintable() and "\\" not in name and str(path) == name
-    return plain and not path.is_absolute() and name != "." and ".." not in path.parts
+    is_plain = len(name) < 256 and name.isprintable() and "\\" not in name and str(path) == name
+    return is_plain and not path.is_absolute() and name != "." and ".." not in path.parts
 
 
-def read_file(path: Path, most: int) -> bytes:
-    """The content of an ordinary file of at most so many bytes, which must not be a pickle."""
-    if not is_there(path):
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a regular file of at most `max_bytes` bytes, which must not be a pickle."""
+    if not is_regular_file(path):
         raise RegardError(f"{path} is missing")
-    if path.stat().st_size > most:
-        raise RegardError(f"{path} has {path.stat().st_size:,} bytes: {most:,} are the most that is read")
+    if path.stat().st_size > max_bytes:
+        raise RegardError(f"{path} has {path.stat().st_size:,} bytes: at most {max_bytes:,} are read")
     if is_pickle(path):
-        raise RegardError(f"{path} is a pickle, which can run any code when it is read, and Regard reads none")
-    with path.open("rb") as file:  # some files of the system say that they are empty, and never end
-        return file.read(most)
+        raise RegardError(f"{path} is a pickle, which can run arbitrary code when loaded; Regard never reads pickles")
+    with path.open("rb") as file:  # some system files report a size of 0 and never end
+        return file.read(max_bytes)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object, of a size and depth that one may expect."""
-    return parse_json(read_file(path, MAX_JSON), path)
+    """Read a JSON file that contains an object, within the limits on size and depth."""
+    return parse_json(read_file(path, MAX_JSON_BYTES), path)
 
 
-def parse_json(text: bytes, path: Path, most: int = MAX_VALUES) -> dict[str, Any]:
-    """The object that the text holds, of at most so many values; `path` is for the message.
+def parse_json(text: bytes, path: Path, max_values: int = MAX_JSON_VALUES) -> dict[str, Any]:
+    """Parse a JSON object of at most `max_values` values; `path` is for the error message.
 
-    A name given twice is refused, because readers differ in which they take.
+    Duplicate names are rejected, because JSON parsers differ in which one they use.
     """
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise RegardError("a name is given twice")
-        return found
+    def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = dict(pairs)
+        if len(names) != len(pairs):
+            raise RegardError("a name occurs twice")
+        return names
 
     values = sum(text.count(mark) for mark in b",[{")
-    if values > most:
-        raise RegardError(f"{path} has {values:,} values: {most:,} are the most that is read")
+    if values > max_values:
+        raise RegardError(f"{path} has {values:,} values: at most {max_values:,} are read")
     try:
-        value = json.loads(text.decode(), object_pairs_hook=once)
+        value = json.loads(text.decode(), object_pairs_hook=reject_duplicates)
     except RecursionError:
-        raise RegardError(f"{path} is nested too deeply to be what it should be") from None
+        raise RegardError(f"{path} is nested too deeply") from None
     except ValueError as error:
-        raise RegardError(f"{path} is no JSON: {error}") from None
+        raise RegardError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise RegardError(f"{path} holds a {type(value).__name__}, and should hold names and values")
+        raise RegardError(f"{path} contains a {type(value).__name__}, but must contain a JSON object")
     _check_depth_and_texts(value, path)
     return value
 
 
 def _check_depth_and_texts(value: dict[str, Any], path: Path) -> None:
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        names = [name for each in level if isinstance(each, dict) for name in each]
-        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
-        if any(isinstance(text, str) and len(text) > MAX_TEXT for text in (*names, *level)):
-            raise RegardError(f"{path} holds a text of more than {MAX_TEXT:,} characters")
-        level = [each for each in level if isinstance(each, dict | list)]
+    for _ in range(MAX_JSON_DEPTH):
+        names = [name for node in level if isinstance(node, dict) for name in node]
+        level = [item for node in level for item in (node.values() if isinstance(node, dict) else node)]
+        if any(isinstance(text, str) and len(text) > MAX_JSON_STRING for text in (*names, *level)):
+            raise RegardError(f"{path} contains a string of more than {MAX_JSON_STRING:,} characters")
+        level = [item for item in level if isinstance(item, dict | list)]
         if not level:
             return
-    raise RegardError(f"{path} is nested too deeply to be what it should be")
+    raise RegardError(f"{path} is nested too deeply")
 
 
-PICKLED = re.compile(
-    rb"\x80[\x01-\x05]"  # since protocol 2
-    rb"|\([dlt]?[pq]|[]})][qR]|\([SVI][^\n]{,80}\np\d+\n|\(S'[^\n]*'\n"  # before: a list, a dictionary, a tuple
-    rb"|\(*[ci][\w.]+\n\w+\n"  # anything that is called
+PICKLE_START = re.compile(
+    rb"\x80[\x01-\x05]"  # protocol 2 and later
+    rb"|\([dlt]?[pq]|[]})][qR]|\([SVI][^\n]{,80}\np\d+\n|\(S'[^\n]*'\n"  # earlier: a list, dictionary or tuple
+    rb"|\(*[ci][\w.]+\n\w+\n"  # a call
 )
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether a file's content, whatever its name, is what torch or Python pickles: a zip, a tar or a bare pickle."""
+    """Return whether a file is a pickle of torch or Python, whatever its name: a zip, a tar or a bare pickle."""
     with path.open("rb") as file:
         start = file.read(265)
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:  # a safetensors header
         return False
     archive = start[:4] in (b"PK\x03\x04", b"PK\x05\x06") or start[257:262] == b"ustar"
-    return archive or PICKLED.match(start) is not None
+    return archive or PICKLE_START.match(start) is not None

@@ -36,7 +36,7 @@ from tests.support.oracles import documented_fields, small
         ({"norm_eps": 0.0}, "norm_eps=0.0 .* above 0"),
         ({"kind": "decoder", "decoder_layers": 2}, "decoder_layers is for an encoder-decoder"),
         ({"prefix": True}, "prefix is for a decoder"),
-        ({"classes": 3}, "a head per sequence needs kind 'encoder' or 'decoder'"),
+        ({"classes": 3}, "classification needs kind 'encoder' or 'decoder'"),
         ({"pad": 31}, "pad=31 is outside the vocabulary of 31 ids"),
         ({"pad": -32}, "pad=-32 is outside the vocabulary of 31 ids"),
     ],

@@ -8,12 +8,12 @@ import typer
 
 from regard.cli.models import MODEL, Device
 from regard.errors import RegardError
-from regard.models import DEFAULT
+from regard.models import DEFAULT_MODEL
 
 
 def attend(
     text: Annotated[str, typer.Argument(help="What the model reads.")],
-    model: Annotated[str, typer.Option("--model", "-m", help=f"{MODEL} Without it, the bundled {DEFAULT}.")] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help=f"{MODEL} Without it, the bundled {DEFAULT_MODEL}.")] = "",
     target: Annotated[
         str | None, typer.Option(help="What it writes; a translator that is given none translates first.")
     ] = None,

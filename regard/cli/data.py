@@ -54,7 +54,7 @@ def check(
 
     Example: regard data check train.fr train.en --test test.fr --test test.en
     """
-    from regard.data.corpus_report import report
+    from regard.data.corpus_report import report_corpus
     from regard.plots.console import console
     from regard.plots.corpus_tables import show_report
 
@@ -69,7 +69,7 @@ def check(
     refused, parted = 0, False
     for number, corpus in enumerate(corpora):
         typer.echo("\n" * (number > 0), nl=False)
-        found = report(corpus, tests, labelled)
+        found = report_corpus(corpus, tests, labelled)
         show_report(console(), corpus, found)
         if not found.rows:
             raise RegardError(f"{corpus.files[0]}: not one row could be read")

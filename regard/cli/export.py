@@ -46,7 +46,7 @@ def export(
     from regard.interop.export import ExportTarget, check_dtype
     from regard.interop.export import export as write
     from regard.interop.load import find_model, load
-    from regard.storage.model_folder import RECIPE
+    from regard.storage.model_folder import RECIPE_FILE
 
     check_type("--to", to, ExportTarget)  # before the model is loaded
     check_dtype(dtype, to)  # type: ignore[arg-type]  # checked
@@ -54,7 +54,7 @@ def export(
     results = [_result(path) for path in scores or []]
     card_text = None if card is None else _card(card)
     source = find_model(model)
-    recipe = _text(source / RECIPE) if (source / RECIPE).is_file() else None
+    recipe = _text(source / RECIPE_FILE) if (source / RECIPE_FILE).is_file() else None
     loaded = load(model)
     check_results(results, loaded)
     loaded.about |= _metadata(source, name, [result.scored for result in results], card_text)
@@ -68,14 +68,14 @@ COMMANDS: list[Callable[..., None]] = [export]
 
 def _metadata(source: Path, name: str, scores: list[Any], card: str | None) -> dict[str, Any]:
     """Return the metadata to add to the exported folder: name, training, scores and the user's card."""
-    from regard.storage.metadata import as_told
+    from regard.storage.metadata import as_metadata
     from regard.training.training_summary import logged_training
 
     trained = logged_training(source)
     metadata = {
         "name": name,
-        "trained": None if trained is None else as_told(trained),
-        "tests": [as_told(score) for score in scores],
+        "trained": None if trained is None else as_metadata(trained),
+        "tests": [as_metadata(score) for score in scores],
         "card": card,
     }
     return {key: value for key, value in metadata.items() if value}

@@ -14,9 +14,9 @@ import typer
 from regard.decoding.options import DEFAULT_BEAM
 from regard.errors import RegardError
 from regard.formatting import visible_lines
-from regard.models import DEFAULT, SHIPPED, bundled, folder_of
+from regard.models import BUNDLED_MODELS, DEFAULT_MODEL, bundled_folder, bundled_models
 
-MODEL = f"A run, a model's folder (Regard's or Hugging Face's), a GGUF file, or a bundled one ({', '.join(SHIPPED)})."
+MODEL = f"Run, model folder (Regard or Hugging Face), GGUF file, or bundled model ({', '.join(BUNDLED_MODELS)})."
 FEW = 100
 """lines that are done before anyone looks at a bar"""
 
@@ -25,7 +25,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU w
 
 def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of --input or stdin.")] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help=f"{MODEL} Without it, the bundled {DEFAULT}.")] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help=f"{MODEL} Without it, the bundled {DEFAULT_MODEL}.")] = "",
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file, a text a line; .gz and .xz too.")
     ] = None,
@@ -172,18 +172,18 @@ def models() -> None:
 
     from regard import models as bundle
     from regard.plots.console import console
-    from regard.storage.metadata import texts_of
+    from regard.storage.metadata import strings_of
 
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("", "languages", "parameters", "MB", "scores"):
         table.add_column(column, justify="right" if column in ("parameters", "MB") else "left")
-    for name in bundled():
-        about = bundle.about(name)
-        amounts = f"{bundle.parameters(name):,}", f"{bundle.size(name) / 1e6:.1f}"
-        table.add_row(name, " → ".join(texts_of(about, "languages")), *amounts, "\n".join(_tests(about)))
+    for name in bundled_models():
+        about = bundle.bundled_metadata(name)
+        amounts = f"{bundle.bundled_parameters(name):,}", f"{bundle.bundled_size(name) / 1e6:.1f}"
+        table.add_row(name, " → ".join(strings_of(about, "languages")), *amounts, "\n".join(_tests(about)))
     console().print(table)
-    for name in SHIPPED:
-        folder_of(name)  # one that is missing is an error, which says what to do
+    for name in BUNDLED_MODELS:
+        bundled_folder(name)  # one that is missing is an error, which says what to do
 
 
 COMMANDS: list[Callable[..., None]] = [translate, generate, verify, models]
@@ -191,9 +191,9 @@ COMMANDS: list[Callable[..., None]] = [translate, generate, verify, models]
 
 def _tests(about: dict[str, Any]) -> list[str]:
     """The first figure of each test set, which for a translator is BLEU."""
-    from regard.storage.metadata import tests_of
+    from regard.storage.metadata import test_scores_of
 
-    first = ((test.figures[0], test.set) for test in tests_of(about))
+    first = ((test.figures[0], test.set) for test in test_scores_of(about))
     return [f"{figure.name} {figure.value:.1f}: {where}" for figure, where in first]
 
 
@@ -215,19 +215,19 @@ def load_model(name: str, device: str) -> Any:
 
 def default_model() -> str:
     """Where the bundled translator lies, whatever folders there are here."""
-    return str(folder_of(DEFAULT))
+    return str(bundled_folder(DEFAULT_MODEL))
 
 
 def _lines(path: Path | None) -> Iterator[str]:
     """The lines of a file, or of stdin; the first that is no text is an error that names it."""
-    from regard.data.corpus import Fault, _decode, _raw_lines, read_lines, remedy
+    from regard.data.corpus import LineFault, _decode, _raw_lines, read_lines, remedy
 
-    def typed(stdin: BinaryIO) -> Iterator[tuple[int, str | Fault]]:
+    def typed(stdin: BinaryIO) -> Iterator[tuple[int, str | LineFault]]:
         for number, raw in enumerate(_raw_lines(stdin), 1):  # type: ignore[arg-type]  # it has readline, which is all
             yield number, _decode(raw, first=number == 1)
 
     for number, line in typed(sys.stdin.buffer) if path is None else read_lines(str(path)):
-        if isinstance(line, Fault):
+        if isinstance(line, LineFault):
             detail = f" ({line.detail})" if line.detail else ""
             advice = "break it up" if line.kind == "too long" else remedy(line, str(path or "stdin"))
             raise RegardError(f"{path or 'stdin'}:{number}: {line.kind}{detail}: {advice}")
@@ -237,11 +237,11 @@ def _lines(path: Path | None) -> Iterator[str]:
 @contextmanager
 def _written(path: Path | None) -> Iterator[TextIO]:
     """A file to write to, or stdout; after Ctrl-C what is done stays written."""
-    from regard.atomic_files import writing
-    from regard.errors import FULL, write_error
+    from regard.atomic_files import raising_write_errors
+    from regard.errors import DISK_FULL_ERRNOS, write_error
 
     where = path or Path("standard output")
-    with writing(where):
+    with raising_write_errors(where):
         file = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="\n")
     try:
         yield file
@@ -249,9 +249,9 @@ def _written(path: Path | None) -> Iterator[TextIO]:
         typer.echo("\nregard: stopped; what was done is written", err=True)
         raise typer.Exit(130) from None
     except OSError as error:
-        raise (write_error(error, where) if error.errno in FULL else error) from None
+        raise (write_error(error, where) if error.errno in DISK_FULL_ERRNOS else error) from None
     finally:
-        with writing(where):
+        with raising_write_errors(where):
             file.flush() if path is None else file.close()
 
 

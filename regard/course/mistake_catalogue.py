@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake, load_assignments
 from regard.errors import RegardError
-from regard.formatting import safe_whole
+from regard.formatting import escape_markdown_words
 
 CATALOGUE_FILE = Path(__file__).parent / "mistakes.toml"
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "misconceptions.md"
@@ -66,7 +66,7 @@ def _mistake(mistake_id: str, texts: Mapping[str, str]) -> Mistake:
 
 def _page_entry(mistake: Mistake, assignments: list[str]) -> str:
     names = ", ".join(f"`{name}`" for name in assignments)
-    title, why, question = (safe_whole(text) for text in (mistake.title, mistake.why, mistake.question))
+    title, why, question = (escape_markdown_words(text) for text in (mistake.title, mistake.why, mistake.question))
     return f"### `{mistake.id}`\n**{title}.** {why}\n\n> {question}\n\nAssignments: {names}\n"
 
 

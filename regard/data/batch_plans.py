@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from regard.config import require_at_least
 from regard.errors import RegardError
 
-Ids = NDArray[Any]
-Items = Ids
+IntArray = NDArray[Any]
+BatchItems = IntArray
 """what makes a batch: examples or, in packed rows, the examples of each row [rows, N]; NONE where there is none"""
 
-NONE = -1
+NO_EXAMPLE = -1
 
-Plan = Callable[[np.random.Generator], list[Items]]
+EpochPlan = Callable[[np.random.Generator], list[BatchItems]]
 
 
-def by_length(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
+def plan_by_length(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan:
     """Batches of examples of like length on every side, each of at most `batch_tokens` places on its larger one."""
 
     narrow = lengths.astype(np.int32)  # half the bytes to go through
 
-    def split(rows: Ids) -> Iterator[Ids]:
+    def split(rows: IntArray) -> Iterator[IntArray]:
         sides = narrow.take(rows, axis=1)  # [sides, rows]; unlike an index, it lays each side end to end
         if len(rows) * int(sides.max()) <= batch_tokens:
             yield rows
@@ -36,10 +36,10 @@ def by_length(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
         yield from split(rows[order[:cut]])
         yield from split(rows[order[cut:]])
 
-    return lambda random: list(split(random.permutation(chosen(kept, random))))
+    return lambda random: list(split(random.permutation(choose_variants(kept, random))))
 
 
-def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
+def _best_cut(sides: IntArray, batch_tokens: int, few: int = 8) -> tuple[IntArray, int]:
     """An order of the rows and a place to cut it, such that the two parts, padded, take the least room.
 
     Rows are sorted by either side, by both together and by how they differ, and cut at a quarter, half or three
@@ -48,7 +48,7 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
     """
     count = sides.shape[1]
     keys = [sides[0]] if len(sides) == 1 else [*sides, sides.sum(0), sides[0] - sides[1]]
-    best: tuple[float, Ids, int] | None = None
+    best: tuple[float, IntArray, int] | None = None
     for key in keys:
         order = np.argsort(key, kind="stable")
         ordered = sides.take(order, axis=1)
@@ -74,13 +74,13 @@ def _best_cut(sides: Ids, batch_tokens: int, few: int = 8) -> tuple[Ids, int]:
     return best[1], best[2]
 
 
-def in_turn(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
+def plan_flat(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan:
     """Batches of examples as chance brings them, each of at most `batch_tokens` tokens on its larger side."""
 
-    def plan(random: np.random.Generator) -> list[Items]:
-        order = random.permutation(chosen(kept, random))
+    def plan(random: np.random.Generator) -> list[BatchItems]:
+        order = random.permutation(choose_variants(kept, random))
         sums = np.cumsum(lengths[:, order], axis=1)  # [sides, examples]
-        batches: list[Items] = []
+        batches: list[BatchItems] = []
         start = 0
         while start < len(order):
             before = sums[:, start - 1] if start else np.zeros(len(lengths), np.int64)
@@ -95,46 +95,46 @@ def in_turn(lengths: Ids, kept: Ids, batch_tokens: int) -> Plan:
     return plan
 
 
-def in_rows(lengths: Ids, kept: Ids, row: int, batch_tokens: int, ranks: int = 1) -> Plan:
+def plan_rows(lengths: IntArray, kept: IntArray, row: int, batch_tokens: int, ranks: int = 1) -> EpochPlan:
     """Batches of rows, each filled with the examples that fit into `row` places on every side, all of one shape.
 
     No row has more than N examples: twice as many as fit when all are of mean length.
     """
-    rows = rows_for(batch_tokens, row)
+    rows = rows_per_batch(batch_tokens, row)
     larger = lengths[:, kept].max(0)
     most = min(row // int(larger.min()), math.ceil(2 * row / larger.mean()))
 
-    def plan(random: np.random.Generator) -> list[Items]:
-        filled = _fill_rows(lengths, random.permutation(chosen(kept, random)), row, most)  # [all rows, N]
-        return evenly(random.permutation(filled), rows, ranks)
+    def plan(random: np.random.Generator) -> list[BatchItems]:
+        filled = _fill_rows(lengths, random.permutation(choose_variants(kept, random)), row, most)  # [all rows, N]
+        return equal_batches(random.permutation(filled), rows, ranks)
 
     return plan
 
 
-def evenly(items: Ids, rows: int, ranks: int) -> list[Items]:
+def equal_batches(items: IntArray, rows: int, ranks: int) -> list[BatchItems]:
     """Batches of so many rows, each brought with NONE to a number that ranks divide: all have one shape on any rank.
 
     >>> [batch.tolist() for batch in evenly(np.array([5, 6, 7]), rows=2, ranks=1)]
     [[5, 6], [7, -1]]
     """
     batches = -(-len(items) // rows)
-    laid = np.full((batches * rows, *items.shape[1:]), NONE)
+    laid = np.full((batches * rows, *items.shape[1:]), NO_EXAMPLE)
     laid[: len(items)] = items
     laid = laid.reshape(batches, rows, *items.shape[1:])
     behind = [(0, 0), (0, -rows % ranks), *[(0, 0)] * (laid.ndim - 2)]
-    return list(np.pad(laid, behind, constant_values=NONE))
+    return list(np.pad(laid, behind, constant_values=NO_EXAMPLE))
 
 
-def _fill_rows(lengths: Ids, order: Ids, row: int, most: int, waiting: int = 32) -> Ids:
+def _fill_rows(lengths: IntArray, order: IntArray, row: int, most: int, waiting: int = 32) -> IntArray:
     """Rows of at most `most` examples [rows, most]: of a few that wait, the next is the one that leaves the least room.
 
     Lanes do this side by side, each with its own part of the examples, so that a step is arithmetic on all of them.
     """
     lanes = max(1, min(128, len(order) // 2048))  # each may leave one row unfilled
     steps = math.ceil(len(order) / lanes)
-    queue = np.full((steps + waiting, lanes), NONE)
+    queue = np.full((steps + waiting, lanes), NO_EXAMPLE)
     queue.flat[: len(order)] = order
-    sizes = np.where(queue == NONE, row + 1, lengths[:, queue]).astype(
+    sizes = np.where(queue == NO_EXAMPLE, row + 1, lengths[:, queue]).astype(
         np.int32
     )  # [sides, steps, lanes]; NONE never fits
     near = queue[:waiting].T.copy()  # [lanes, waiting]
@@ -156,26 +156,26 @@ def _fill_rows(lengths: Ids, order: Ids, row: int, most: int, waiting: int = 32)
     return _by_row(placed, numbers, most)
 
 
-def _room_left(room: Ids, sizes: Ids) -> Ids:
+def _room_left(room: IntArray, sizes: IntArray) -> IntArray:
     """On the side that keeps more of it [lanes, waiting]; huge where one does not fit, as -1 is without a sign."""
-    left: Ids = (room[:, :, None] - sizes).view(np.uint32).max(0)
+    left: IntArray = (room[:, :, None] - sizes).view(np.uint32).max(0)
     return left
 
 
-def _by_row(placed: Ids, numbers: Ids, most: int) -> Ids:
+def _by_row(placed: IntArray, numbers: IntArray, most: int) -> IntArray:
     """The examples that each lane [steps, lanes] has placed in its rows of these numbers, as [rows, most]."""
     lanes = np.repeat(np.arange(placed.shape[1]), len(placed))
     examples, numbers = placed.T.ravel(), numbers.T.ravel()
-    real = examples != NONE
+    real = examples != NO_EXAMPLE
     another = np.diff(numbers[real]) | np.diff(lanes[real])
     starts = np.concatenate([[0], np.flatnonzero(another) + 1])
     counts = np.diff(starts, append=int(real.sum()))
-    rows = np.full((len(counts), most), NONE)
+    rows = np.full((len(counts), most), NO_EXAMPLE)
     rows[np.arange(most) < counts[:, None]] = examples[real]
     return rows
 
 
-def short_enough(lengths: Ids, longest: int, max_length: int | None = None, variants: int = 1) -> Ids:
+def select_short_enough(lengths: IntArray, longest: int, max_length: int | None = None, variants: int = 1) -> IntArray:
     """The examples that have no more than `longest` tokens on any side, nor more than `max_length`.
 
     Of examples that are written in several ways, one behind the other, all ways of each [examples, variants]: it is
@@ -192,15 +192,15 @@ def short_enough(lengths: Ids, longest: int, max_length: int | None = None, vari
     return np.where(larger.T[kept] <= longest, ways, kept[:, None])
 
 
-def chosen(kept: Ids, random: np.random.Generator) -> Ids:
+def choose_variants(kept: IntArray, random: np.random.Generator) -> IntArray:
     """The examples of an epoch: where each is written in several ways, one of them."""
     if kept.ndim == 1:
         return kept
-    ways: Ids = kept[np.arange(len(kept)), random.integers(kept.shape[1], size=len(kept))]
+    ways: IntArray = kept[np.arange(len(kept)), random.integers(kept.shape[1], size=len(kept))]
     return ways
 
 
-def rows_for(batch_tokens: int, length: int) -> int:
+def rows_per_batch(batch_tokens: int, length: int) -> int:
     """How many rows of `length` a batch has."""
     require_at_least(1, length=length)
     if batch_tokens < length:

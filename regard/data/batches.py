@@ -18,12 +18,23 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.config import require_at_least
-from regard.data.batch_plans import NONE, Ids, Items, Plan, by_length, evenly, in_rows, in_turn, rows_for, short_enough
-from regard.data.ragged import Ragged, beside, ranges, taken
-from regard.data.tokenized_corpus import Prepared
+from regard.data.batch_plans import (
+    NO_EXAMPLE,
+    BatchItems,
+    EpochPlan,
+    IntArray,
+    equal_batches,
+    plan_by_length,
+    plan_flat,
+    plan_rows,
+    rows_per_batch,
+    select_short_enough,
+)
+from regard.data.ragged import Ragged, concatenate_rows, index_ranges, take_rows
+from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.errors import RegardError
 
-IGNORE = -100
+IGNORED_TARGET = -100
 """the label where no loss is counted: torch's own default"""
 
 
@@ -71,7 +82,7 @@ class Batch:
     @property
     def targets(self) -> int:
         """How many labels count."""
-        return int((self.labels != IGNORE).sum())
+        return int((self.labels != IGNORED_TARGET).sum())
 
     @property
     def positions(self) -> int:
@@ -89,7 +100,7 @@ class Batch:
 class Batches:
     """Batches without end: `plan` says which items go together in an epoch, `make` lays them into tensors."""
 
-    plan: Plan
+    plan: EpochPlan
     make: Callable[[Any], Batch]
     left_out: int = 0
     """examples that are too long for a batch, and in none"""
@@ -98,7 +109,7 @@ class Batches:
     ranks: int = 1
     shuffle: bool = True
     """whether batches come in random order, or in the plan's"""
-    _last: dict[int, list[Items]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _last: dict[int, list[BatchItems]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the share."""
@@ -114,9 +125,9 @@ class Batches:
                 yield self.make(share)
             else:  # fewer rows than ranks: take part with a row that counts nothing
                 batch = self.make(items[:1])
-                yield replace(batch, labels=torch.full_like(batch.labels, IGNORE))
+                yield replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET))
 
-    def order(self, epoch: int) -> list[Items]:
+    def order(self, epoch: int) -> list[BatchItems]:
         """The items of each batch of an epoch, over all ranks; the last epoch asked for is remembered."""
         known = self._last.get(epoch)
         if known is None:
@@ -133,8 +144,8 @@ class Batches:
         return len(self.order(epoch))
 
 
-def translation(
-    data: Prepared,
+def translation_batches(
+    data: TokenizedCorpus,
     end: int,
     pad: int,
     batch_tokens: int,
@@ -146,11 +157,11 @@ def translation(
     """For encoder and decoder: the source ends with </s>; the target starts with <pad> and must say </s>."""
     lengths = _lengths_of_pairs(data)
 
-    def make(pairs: Ids) -> Batch:
+    def make(pairs: IntArray) -> Batch:
         source, target, labels = _three(data, pairs, end, pad)
         return Batch(
             tokens=target.padded(pad),
-            labels=labels.padded(IGNORE),
+            labels=labels.padded(IGNORED_TARGET),
             lengths=torch.from_numpy(target.lengths),
             source=source.padded(pad),
             source_lengths=torch.from_numpy(source.lengths),
@@ -159,8 +170,8 @@ def translation(
     return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
-def packed_translation(
-    data: Prepared,
+def packed_translation_batches(
+    data: TokenizedCorpus,
     end: int,
     pad: int,
     batch_tokens: int,
@@ -170,7 +181,7 @@ def packed_translation(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """As `translation`, with many pairs one behind the other, kept apart by lengths [B, N].
+    """As `translation_batches`, with many pairs one behind the other, kept apart by lengths [B, N].
 
     Flat, all in one row with nothing between or behind. Or with `row` in rows of so many places on either side, and
     every batch of one shape: B is `batch_tokens // row`, N the same for the whole text, and a last batch is filled up
@@ -178,12 +189,12 @@ def packed_translation(
     """
     lengths = _lengths_of_pairs(data)
 
-    def make(items: Ids) -> Batch:
+    def make(items: IntArray) -> Batch:
         pairs, counts, most = _packing(items)
         source, target, labels = _three(data, pairs, end, pad)
         return Batch(
             tokens=target.packed(counts, pad, row),
-            labels=labels.packed(counts, IGNORE, row),
+            labels=labels.packed(counts, IGNORED_TARGET, row),
             lengths=target.packed_lengths(counts, most),
             source=source.packed(counts, pad, row),
             source_lengths=source.packed_lengths(counts, most),
@@ -192,8 +203,8 @@ def packed_translation(
     return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
-def decoder_translation(
-    data: Prepared,
+def decoder_translation_batches(
+    data: TokenizedCorpus,
     end: int,
     separator: int,
     pad: int,
@@ -210,16 +221,16 @@ def decoder_translation(
     """
     lengths = _lengths_in_a_row(data)
 
-    def make(pairs: Ids) -> Batch:
+    def make(pairs: IntArray) -> Batch:
         sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
         known = torch.from_numpy(sources) if prefix else None
-        return Batch(tokens.padded(pad), labels.padded(IGNORE), torch.from_numpy(tokens.lengths), prefix=known)
+        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths), prefix=known)
 
     return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
-def packed_decoder_translation(
-    data: Prepared,
+def packed_decoder_translation_batches(
+    data: TokenizedCorpus,
     end: int,
     separator: int,
     pad: int,
@@ -231,15 +242,15 @@ def packed_decoder_translation(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """As `decoder_translation`, packed as `packed_translation` packs; the prefix is that of each sentence, [B, N]."""
+    """Like `decoder_translation_batches`, packed as in `packed_translation_batches`, one prefix per sentence [B, N]."""
     lengths = _lengths_in_a_row(data)
 
-    def make(items: Ids) -> Batch:
+    def make(items: IntArray) -> Batch:
         pairs, counts, most = _packing(items)
         sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
         return Batch(
             tokens=tokens.packed(counts, pad, row),
-            labels=labels.packed(counts, IGNORE, row),
+            labels=labels.packed(counts, IGNORED_TARGET, row),
             lengths=tokens.packed_lengths(counts, most),
             prefix=Ragged(sources, counts).padded(0, most) if prefix else None,
         )
@@ -247,8 +258,8 @@ def packed_decoder_translation(
     return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
-def classification(
-    data: Prepared,
+def classification_batches(
+    data: TokenizedCorpus,
     end: int,
     pad: int,
     batch_tokens: int,
@@ -263,16 +274,16 @@ def classification(
         raise RegardError("this text has no classes: prepare it with labelled=True")
     lengths = (data.lengths(0) + 1)[None]  # [1, examples]
 
-    def make(rows: Ids) -> Batch:
-        texts = beside(_side(data, 0, rows), end)
+    def make(rows: IntArray) -> Batch:
+        texts = concatenate_rows(_side(data, 0, rows), end)
         labels = torch.from_numpy(classes[rows].astype(np.int64))
         return Batch(texts.padded(pad), labels, torch.from_numpy(texts.lengths))
 
     return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
 
-def language_blocks(
-    data: Prepared,
+def language_block_batches(
+    data: TokenizedCorpus,
     end: int,
     length: int,
     batch_tokens: int,
@@ -290,75 +301,75 @@ def language_blocks(
     total = len(data.tokens[0]) + len(data) + 1
     if total <= (1 if covering else length):
         raise RegardError(f"the text has {total} tokens, too few for one block of {length} and the token after it")
-    rows = rows_for(batch_tokens, length)
+    rows = rows_per_batch(batch_tokens, length)
 
-    def plan(random: np.random.Generator) -> list[Items]:
+    def plan(random: np.random.Generator) -> list[BatchItems]:
         if covering:
-            return evenly(np.arange(0, total - 1, length), rows, ranks)
+            return equal_batches(np.arange(0, total - 1, length), rows, ranks)
         first = int(random.integers(min(length, total - length)))
-        return evenly(random.permutation(np.arange(first, total - length, length)), rows, ranks)
+        return equal_batches(random.permutation(np.arange(first, total - length, length)), rows, ranks)
 
-    def make(blocks: Ids) -> Batch:
+    def make(blocks: IntArray) -> Batch:
         places = blocks[:, None] + np.arange(length + 1)  # [B, length + 1]
-        there = (blocks[:, None] != NONE) & (places < total)
+        there = (blocks[:, None] != NO_EXAMPLE) & (places < total)
         ids = stream(np.where(there, places, 0))  # the first is a </s>
-        labels = np.where(there, ids, IGNORE)[:, 1:]
+        labels = np.where(there, ids, IGNORED_TARGET)[:, 1:]
         return Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in (ids[:, :-1], labels)))
 
     return Batches(plan, make, 0, seed, rank, ranks, shuffle=not covering)
 
 
-def language_documents(
-    data: Prepared, end: int, pad: int, row: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
+def language_document_batches(
+    data: TokenizedCorpus, end: int, pad: int, row: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
 ) -> Batches:
     """Documents packed into rows and kept apart: each starts with </s>, and must say </s> when it is over.
 
     One that is longer than a row is cut into pieces, which do not see each other. All batches have one shape, as those
-    of `packed_translation` in rows.
+    of `packed_translation_batches` in rows.
     """
     stream = _stream(data, end)
     require_at_least(1, row=row)
     whole = data.lengths(0) + 1
     counts = -(-whole // row)  # pieces of each document
-    within = row * ranges(np.zeros_like(counts), counts)  # where each piece begins in its document
+    within = row * index_ranges(np.zeros_like(counts), counts)  # where each piece begins in its document
     starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # and in the stream
     lengths = np.minimum(np.repeat(whole, counts) - within, row)
 
-    def make(items: Ids) -> Batch:
+    def make(items: IntArray) -> Batch:
         pieces, counts, most = _packing(items)
-        places = ranges(starts[pieces], lengths[pieces])
+        places = index_ranges(starts[pieces], lengths[pieces])
         tokens, labels = (Ragged(stream(places + after), lengths[pieces]) for after in (0, 1))
         return Batch(
             tokens=tokens.packed(counts, pad, row),
-            labels=labels.packed(counts, IGNORE, row),
+            labels=labels.packed(counts, IGNORED_TARGET, row),
             lengths=tokens.packed_lengths(counts, most),
         )
 
     return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
 
 
-def check_sides(data: Prepared, sides: int) -> None:
+def check_sides(data: TokenizedCorpus, sides: int) -> None:
     """A ValueError unless the text has so many sides."""
     if len(data.tokens) != sides:
         raise RegardError(f"this needs text of {sides} side{'s' * (sides > 1)}, and here are {len(data.tokens)}")
 
 
-def _lengths_of_pairs(data: Prepared) -> Ids:
+def _lengths_of_pairs(data: TokenizedCorpus) -> IntArray:
     """Of each pair both sides, with the one token that is added to either: [2, examples]."""
     check_sides(data, 2)
     return np.stack([data.lengths(0) + 1, data.lengths(1) + 1])
 
 
-def _lengths_in_a_row(data: Prepared) -> Ids:
+def _lengths_in_a_row(data: TokenizedCorpus) -> IntArray:
     """Of source, separator and target, one behind the other, [1, examples]."""
-    lengths: Ids = _lengths_of_pairs(data).sum(0, keepdims=True) - 1
+    lengths: IntArray = _lengths_of_pairs(data).sum(0, keepdims=True) - 1
     return lengths
 
 
 def _padded_batches(
-    data: Prepared,
-    lengths: Ids,
-    make: Callable[[Ids], Batch],
+    data: TokenizedCorpus,
+    lengths: IntArray,
+    make: Callable[[IntArray], Batch],
     batch_tokens: int,
     max_length: int | None,
     seed: int,
@@ -366,15 +377,15 @@ def _padded_batches(
     ranks: int,
 ) -> Batches:
     """Batches of like lengths, of the examples that are short enough."""
-    kept = short_enough(lengths, batch_tokens, max_length, data.variants)
+    kept = select_short_enough(lengths, batch_tokens, max_length, data.variants)
     left_out = lengths.shape[1] // data.variants - len(kept)
-    return Batches(by_length(lengths, kept, batch_tokens), make, left_out, seed, rank, ranks)
+    return Batches(plan_by_length(lengths, kept, batch_tokens), make, left_out, seed, rank, ranks)
 
 
 def _packed_batches(
-    data: Prepared,
-    lengths: Ids,
-    make: Callable[[Ids], Batch],
+    data: TokenizedCorpus,
+    lengths: IntArray,
+    make: Callable[[IntArray], Batch],
     batch_tokens: int,
     row: int | None,
     max_length: int | None,
@@ -383,42 +394,48 @@ def _packed_batches(
     ranks: int,
 ) -> Batches:
     """Batches flat or in rows, of the examples that are short enough."""
-    kept = short_enough(lengths, batch_tokens if row is None else row, max_length, data.variants)
-    plan = in_turn(lengths, kept, batch_tokens) if row is None else in_rows(lengths, kept, row, batch_tokens, ranks)
+    kept = select_short_enough(lengths, batch_tokens if row is None else row, max_length, data.variants)
+    plan = plan_flat(lengths, kept, batch_tokens) if row is None else plan_rows(lengths, kept, row, batch_tokens, ranks)
     left_out = lengths.shape[1] // data.variants - len(kept)
     return Batches(plan, make, left_out, seed, rank, ranks)
 
 
-def _packing(items: Ids) -> tuple[Ids, Ids, int]:
+def _packing(items: IntArray) -> tuple[IntArray, IntArray, int]:
     """The examples that are packed, how many go into each row, and how many could at most."""
     rows = np.atleast_2d(items)  # [B, N]; flat is one row
-    real = rows != NONE
+    real = rows != NO_EXAMPLE
     return rows[real], real.sum(1), rows.shape[1]
 
 
-def _side(data: Prepared, side: int, rows: Ids) -> Ragged:
-    return taken(data.tokens[side], data.offsets[side], rows)
+def _side(data: TokenizedCorpus, side: int, rows: IntArray) -> Ragged:
+    return take_rows(data.tokens[side], data.offsets[side], rows)
 
 
-def _three(data: Prepared, pairs: Ids, end: int, pad: int) -> tuple[Ragged, Ragged, Ragged]:
+def _three(data: TokenizedCorpus, pairs: IntArray, end: int, pad: int) -> tuple[Ragged, Ragged, Ragged]:
     """What the encoder reads of each pair, what the decoder reads, and what it must say."""
     source, target = _side(data, 0, pairs), _side(data, 1, pairs)
-    return beside(source, end), beside(pad, target), beside(target, end)
+    return concatenate_rows(source, end), concatenate_rows(pad, target), concatenate_rows(target, end)
 
 
-def _one_behind_the_other(data: Prepared, pairs: Ids, end: int, separator: int) -> tuple[Ids, Ragged, Ragged]:
+def _one_behind_the_other(
+    data: TokenizedCorpus, pairs: IntArray, end: int, separator: int
+) -> tuple[IntArray, Ragged, Ragged]:
     """How long each source is with its separator, what the decoder reads of each pair, and what it must say."""
     source, target = _side(data, 0, pairs), _side(data, 1, pairs)
-    return source.lengths + 1, beside(source, separator, target), beside(source.filled(IGNORE), target, end)
+    return (
+        source.lengths + 1,
+        concatenate_rows(source, separator, target),
+        concatenate_rows(source.filled(IGNORED_TARGET), target, end),
+    )
 
 
-def _stream(data: Prepared, end: int) -> Callable[[Ids], Ids]:
+def _stream(data: TokenizedCorpus, end: int) -> Callable[[IntArray], IntArray]:
     """From places to what stands there, in the text as one stream, </s> before each document and at the end."""
     check_sides(data, 1)
     ends = data.offsets[0] + np.arange(len(data) + 1)  # where each </s> stands
     tokens = np.asarray(data.tokens[0])
 
-    def at(places: Ids) -> Ids:
+    def at(places: IntArray) -> IntArray:
         passed = np.searchsorted(ends, places, side="right")  # how many </s> up to here
         if not len(tokens):
             return np.full(places.shape, end)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import RegardError
 
-LONGEST = 100_000
+MAX_LINE_CHARACTERS = 100_000
 """a line of so many characters or more is no sentence: it is counted and left out"""
 
 REMEDIES = {
@@ -39,19 +39,19 @@ REMEDIES = {
     "missing key": "each object needs every key",
     "not a string": "the value of each key must be text",
     "unknown class": "the classes are those of the training text",
-    "too long": f"lines of {LONGEST:,} characters or more are left out",
+    "too long": f"lines of {MAX_LINE_CHARACTERS:,} characters or more are left out",
 }
 """what can be wrong with a line, and what to do about it"""
 
-PIPE_SECONDS = 10
+PIPE_TIMEOUT_SECONDS = 10
 """How long a pipe is waited for until somebody opens it for writing."""
 
-Bytes = BufferedReader | gzip.GzipFile
+ByteReader = BufferedReader | gzip.GzipFile
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Fault(NamedTuple):
+class LineFault(NamedTuple):
     """What is wrong with a line: one of REMEDIES, and a detail."""
 
     kind: str
@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 UTF_16 = "it is UTF-16"
 
 
-def remedy(fault: Fault, path: str) -> str:
+def remedy(fault: LineFault, path: str) -> str:
     """What to do about a fault in this file, or in what was piped in, which is called stdin; commands can be pasted."""
     if fault.kind != "invalid UTF-8":
         return REMEDIES[fault.kind]
@@ -80,7 +80,7 @@ class CorpusError(RegardError):
 
 
 @dataclass
-class Problems:
+class CorpusProblems:
     """What was wrong on the way. Strict, the first problem is an error; with `skip` each is counted and left out."""
 
     skip: bool = False
@@ -102,14 +102,14 @@ class Problems:
             seen.append(where)
         if not self.skip and kind != "too long":
             told = f"{where}: {kind}{f' ({detail})' if detail else ''}"
-            mend = remedy(Fault(kind, detail), where.rpartition(":")[0])
+            mend = remedy(LineFault(kind, detail), where.rpartition(":")[0])
             ways = "in training --set data.skip_bad=true, in other commands --skip-bad, in Python Problems(skip=True)"
             without = "" if kind == "unequal lines" else f"; or go on without such lines: {ways}"
             raise CorpusError(f"{told}: {mend}{without}")
 
 
 @dataclass(frozen=True)
-class Row:
+class CorpusRow:
     """The fields of one example and the line it stands on."""
 
     fields: tuple[str, ...]
@@ -154,7 +154,7 @@ class Corpus:
         """The same with each file sought in a folder, unless it is named from the root."""
         return replace(self, files=tuple(str(folder / file) for file in self.files))
 
-    def rows(self, problems: Problems) -> Iterator[Row]:
+    def rows(self, problems: CorpusProblems) -> Iterator[CorpusRow]:
         """The good rows, in order."""
         if len(self.files) > 1:
             rows = _aligned(self.files, problems)
@@ -163,16 +163,16 @@ class Corpus:
         elif self.keys:
             rows = _keys(self.files[0], self.keys, problems)
         else:
-            rows = (Row((line,), number) for number, line in _good_lines(self.files[0], problems))
+            rows = (CorpusRow((line,), number) for number, line in _good_lines(self.files[0], problems))
         if self.sides == 1:
             return rows  # a blank line of plain text is text
         return (row for row in rows if not self._has_empty_side(row, problems))
 
-    def where(self, row: Row, side: int = 0) -> str:
+    def where(self, row: CorpusRow, side: int = 0) -> str:
         """`file:line` of one side of a row."""
         return f"{self.files[min(side, len(self.files) - 1)]}:{row.line}"
 
-    def _has_empty_side(self, row: Row, problems: Problems) -> bool:
+    def _has_empty_side(self, row: CorpusRow, problems: CorpusProblems) -> bool:
         for side, text in enumerate(row.fields):
             if not text.strip():
                 problems.found("empty side", self.where(row, side))
@@ -180,7 +180,7 @@ class Corpus:
         return False
 
 
-def read_lines(path: str) -> Iterator[tuple[int, str | Fault]]:
+def read_lines(path: str) -> Iterator[tuple[int, str | LineFault]]:
     """Each line of a file with its number, or what is wrong with it."""
     number = 0
     try:
@@ -197,15 +197,15 @@ def read_lines(path: str) -> Iterator[tuple[int, str | Fault]]:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _good_lines(path: str, problems: Problems) -> Iterator[tuple[int, str]]:
+def _good_lines(path: str, problems: CorpusProblems) -> Iterator[tuple[int, str]]:
     for number, line in read_lines(path):
-        if isinstance(line, Fault):
+        if isinstance(line, LineFault):
             problems.found(line.kind, f"{path}:{number}", line.detail)
         else:
             yield number, line
 
 
-def open_by_suffix(path: str) -> Bytes:
+def open_by_suffix(path: str) -> ByteReader:
     """A file's bytes, decompressed when its name ends in .gz or .xz. A pipe can be read too, but only once."""
     kind = kind_of_file(path)
     packed = path.endswith((".gz", ".xz"))
@@ -216,7 +216,7 @@ def open_by_suffix(path: str) -> Bytes:
     if path.endswith(".gz"):
         return gzip.GzipFile(path)
     if path.endswith(".xz"):
-        return BufferedReader(Xz(path), 1 << 16)
+        return BufferedReader(XzReader(path), 1 << 16)
     return Path(path).open("rb")
 
 
@@ -259,7 +259,7 @@ def _open_pipe(path: str) -> BufferedReader:
     opened: list[int] = []
     waiting = threading.Thread(target=lambda: opened.append(os.open(path, os.O_RDONLY)), daemon=True)
     waiting.start()
-    waiting.join(PIPE_SECONDS)
+    waiting.join(PIPE_TIMEOUT_SECONDS)
     if not waiting.is_alive() and opened:
         return os.fdopen(opened[0], "rb")
     with suppress(OSError):  # a writer, so that the thread goes on and ends
@@ -267,10 +267,10 @@ def _open_pipe(path: str) -> BufferedReader:
     waiting.join(1)
     for handle in opened:
         os.close(handle)
-    raise CorpusError(f"{path} is a pipe, and nobody has written to it for {PIPE_SECONDS} seconds")
+    raise CorpusError(f"{path} is a pipe, and nobody has written to it for {PIPE_TIMEOUT_SECONDS} seconds")
 
 
-class Xz(RawIOBase):
+class XzReader(RawIOBase):
     """An .xz file's bytes. Unlike lzma.LZMAFile, it does not take a stream that is damaged for the end of the file."""
 
     def __init__(self, path: str) -> None:
@@ -314,9 +314,9 @@ class Xz(RawIOBase):
         super().close()
 
 
-def _raw_lines(file: Bytes) -> Iterator[bytes | None]:
+def _raw_lines(file: ByteReader) -> Iterator[bytes | None]:
     """Lines without their ends, None for one so long that it is not kept in memory."""
-    most = 4 * LONGEST  # bytes of so many characters at the most
+    most = 4 * MAX_LINE_CHARACTERS  # bytes of so many characters at the most
     while raw := file.readline(most + 2):
         if raw.endswith(b"\n"):
             yield raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
@@ -328,24 +328,24 @@ def _raw_lines(file: Bytes) -> Iterator[bytes | None]:
             yield None
 
 
-def _decode(raw: bytes | None, first: bool) -> str | Fault:
+def _decode(raw: bytes | None, first: bool) -> str | LineFault:
     """The text of a line, or what is wrong with it."""
     if raw is None:
-        return Fault("too long")
+        return LineFault("too long")
     if first and raw.startswith(b"\xef\xbb\xbf"):
         raw = raw[3:]
     if first and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return Fault("invalid UTF-8", UTF_16)
+        return LineFault("invalid UTF-8", UTF_16)
     if b"\0" in raw:
-        return Fault("NUL byte", f"at byte {raw.index(0)}")
+        return LineFault("NUL byte", f"at byte {raw.index(0)}")
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
-        return Fault("invalid UTF-8", f"at byte {error.start}")
-    return Fault("too long") if len(line) >= LONGEST else line
+        return LineFault("invalid UTF-8", f"at byte {error.start}")
+    return LineFault("too long") if len(line) >= MAX_LINE_CHARACTERS else line
 
 
-def _aligned(files: tuple[str, ...], problems: Problems) -> Iterator[Row]:
+def _aligned(files: tuple[str, ...], problems: CorpusProblems) -> Iterator[CorpusRow]:
     """One row for each line number; the first thing wrong with it is its problem."""
     readers = [read_lines(path) for path in files]
     for number, lines in enumerate(zip_longest(*readers), 1):
@@ -355,24 +355,24 @@ def _aligned(files: tuple[str, ...], problems: Problems) -> Iterator[Row]:
             problems.found("unequal lines", f"{longer}:{number}", f"{ended[0]} ends before it")
             continue
         fields = [line for _, line in lines]
-        faults = [(path, line) for path, line in zip(files, fields, strict=True) if isinstance(line, Fault)]
+        faults = [(path, line) for path, line in zip(files, fields, strict=True) if isinstance(line, LineFault)]
         if faults:
             path, fault = faults[0]
             problems.found(fault.kind, f"{path}:{number}", fault.detail)
         else:
-            yield Row(tuple(line for line in fields if isinstance(line, str)), number)
+            yield CorpusRow(tuple(line for line in fields if isinstance(line, str)), number)
 
 
-def _columns(path: str, columns: tuple[int, ...], problems: Problems) -> Iterator[Row]:
+def _columns(path: str, columns: tuple[int, ...], problems: CorpusProblems) -> Iterator[CorpusRow]:
     for number, line in _good_lines(path, problems):
         cells = line.split("\t")
         if len(cells) < max(columns):
             problems.found("missing column", f"{path}:{number}", f"it has {len(cells)}, and {max(columns)} is wanted")
             continue
-        yield Row(tuple(cells[column - 1] for column in columns), number)
+        yield CorpusRow(tuple(cells[column - 1] for column in columns), number)
 
 
-def _keys(path: str, keys: tuple[str, ...], problems: Problems) -> Iterator[Row]:
+def _keys(path: str, keys: tuple[str, ...], problems: CorpusProblems) -> Iterator[CorpusRow]:
     for number, line in _good_lines(path, problems):
         where = f"{path}:{number}"
         try:
@@ -393,4 +393,4 @@ def _keys(path: str, keys: tuple[str, ...], problems: Problems) -> Iterator[Row]
         elif any("\0" in value for value in fields):
             problems.found("NUL byte", where)
         else:
-            yield Row(fields, number)
+            yield CorpusRow(fields, number)

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from regard.data.corpus import Corpus, Problems, Row
+from regard.data.corpus import Corpus, CorpusProblems, CorpusRow
 
-BINS = (5, 10, 20, 40, 80, 160)
+LENGTH_BINS = (5, 10, 20, 40, 80, 160)
 """upper ends of the histogram of lengths, in words"""
 
-RATIO = 3.0
+MAX_LENGTH_RATIO = 3.0
 """one side so many times longer than the other, in characters, is no translation of it"""
 
-SHORT = 20
+MAX_TRIVIAL_CHARACTERS = 20
 """characters up to which any ratio is common: "Oui." and "Yes, I do." """
 
 
 @dataclass
-class Finding:
+class CorpusFinding:
     """Something to look at: how often it occurs, and where it was seen first."""
 
     count: int = 0
@@ -37,7 +37,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class CorpusReport:
     """A corpus in figures."""
 
     rows: int
@@ -46,21 +46,21 @@ class Report:
     characters: list[int]
     histogram: list[list[int]]
     """for each side, rows by length: as many as BINS, and one more for what is longer"""
-    ratio: Finding
-    duplicates: Finding
-    leaks: Finding | None
+    ratio: CorpusFinding
+    duplicates: CorpusFinding
+    leaks: CorpusFinding | None
     """sentences of the test sets, either side, of more than SHORT characters; None when no test set was named"""
-    problems: Problems
+    problems: CorpusProblems
     classes: Counter[str]
     """for labelled text: how many rows each class has"""
 
 
-def report(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False) -> Report:
+def report_corpus(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False) -> CorpusReport:
     """Read all of it and of the test sets, go on over bad lines, and say what there is."""
-    problems = Problems(skip=True)
+    problems = CorpusProblems(skip=True)
     words, characters = [0] * corpus.sides, [0] * corpus.sides
-    histogram = [[0] * (len(BINS) + 1) for _ in range(corpus.sides)]
-    ratio, leaks, rows = Finding(), Finding(), 0
+    histogram = [[0] * (len(LENGTH_BINS) + 1) for _ in range(corpus.sides)]
+    ratio, leaks, rows = CorpusFinding(), CorpusFinding(), 0
     digests, lines = array("q"), array("q")
     known, classes = _sentences(tests, problems), Counter[str]()
     leaked: set[str] = set()
@@ -70,7 +70,7 @@ def report(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False)
             count = len(text.split())
             words[side] += count
             characters[side] += len(text)
-            histogram[side][int(np.searchsorted(BINS, count))] += 1
+            histogram[side][int(np.searchsorted(LENGTH_BINS, count))] += 1
         if labelled:
             classes[row.fields[1].strip()] += 1
         elif _out_of_ratio(row):
@@ -84,44 +84,46 @@ def report(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False)
             digests.append(hash(row.fields))
             lines.append(row.line)
     duplicates = _duplicates(corpus, digests, lines)
-    return Report(rows, words, characters, histogram, ratio, duplicates, leaks if tests else None, problems, classes)
+    return CorpusReport(
+        rows, words, characters, histogram, ratio, duplicates, leaks if tests else None, problems, classes
+    )
 
 
-def _out_of_ratio(row: Row) -> bool:
+def _out_of_ratio(row: CorpusRow) -> bool:
     if len(row.fields) != 2:
         return False
     short, long = sorted(len(text) for text in row.fields)
-    return long > SHORT and long > RATIO * short
+    return long > MAX_TRIVIAL_CHARACTERS and long > MAX_LENGTH_RATIO * short
 
 
-def _sentences(tests: Iterable[Corpus], problems: Problems) -> dict[str, str]:
+def _sentences(tests: Iterable[Corpus], problems: CorpusProblems) -> dict[str, str]:
     """Each sentence of the test sets, and where it stands. Very short ones are everybody's, and no leak."""
     return {
         text.strip(): corpus.where(row, side)
         for corpus in tests
         for row in corpus.rows(problems)
         for side, text in enumerate(row.fields)
-        if len(text.strip()) > SHORT
+        if len(text.strip()) > MAX_TRIVIAL_CHARACTERS
     }
 
 
-def _duplicates(corpus: Corpus, digests: "array[int]", lines: "array[int]") -> Finding:
+def _duplicates(corpus: Corpus, digests: "array[int]", lines: "array[int]") -> CorpusFinding:
     """Rows that are there more than once, counted without the first."""
-    finding = Finding()
+    finding = CorpusFinding()
     order = np.argsort(np.asarray(digests), kind="stable")
     ordered = np.asarray(digests)[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1 if len(ordered) else np.zeros(0, int)
     finding.count = len(again)
     for place in again[np.argsort(order[again])[:3]]:
-        here, there = (Row((), lines[order[i]]) for i in (place, place - 1))
+        here, there = (CorpusRow((), lines[order[i]]) for i in (place, place - 1))
         finding.examples.append(f"{corpus.where(here)} is {corpus.where(there)}")
     return finding
 
 
-def bins() -> Iterator[str]:
+def length_bin_names() -> Iterator[str]:
     """The names of the histogram's bins."""
     low = 0
-    for high in BINS:
+    for high in LENGTH_BINS:
         yield f"{low}–{high}"
         low = high + 1
     yield f"{low} and more"

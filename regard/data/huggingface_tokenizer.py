@@ -15,7 +15,7 @@ from regard.data.tokenizer import END, PAD, SEPARATOR, Tokenizer
 from regard.data.untrusted_tokenizer import check_tokenizer
 from regard.errors import RegardError
 from regard.formatting import shorten
-from regard.untrusted_files import is_there, parse_json, read_file, read_json
+from regard.untrusted_files import is_regular_file, parse_json, read_file, read_json
 
 MAX_TOKENIZER_BYTES = 48_000_000
 """Maximum size of a `tokenizer.json`; the largest in use, with 262,000 ids, has 33 million bytes."""
@@ -74,7 +74,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def load(cls, folder: Path) -> "HuggingFaceTokenizer":
         """Load and validate a folder's `tokenizer.json`, which need not have been written by Regard."""
         path = folder / "tokenizer.json"
-        if not is_there(path):
+        if not is_regular_file(path):
             raise RegardError(f"{folder} has no tokenizer.json")
         content, settings = read_file(path, MAX_TOKENIZER_BYTES), _read_settings(folder)
         check_tokenizer(parse_json(content, path, MAX_TOKENIZER_VALUES), content, path)
@@ -188,11 +188,11 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        settings = read_json(folder / name) if is_there(folder / name) else {}
+        settings = read_json(folder / name) if is_regular_file(folder / name) else {}
         roles |= _token_roles(settings, folder / name)
     plain = {name: settings[name] for name in PLAIN_SETTINGS if name in settings}
     template = folder / "chat_template.jinja"
-    if is_there(template):
+    if is_regular_file(template):
         plain["chat_template"] = read_file(template, MAX_CHAT_TEMPLATE_BYTES).decode(errors="replace")
     return {"tokenizer_class": "PreTrainedTokenizerFast", **roles, **plain}
 

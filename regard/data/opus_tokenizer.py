@@ -10,7 +10,7 @@ from typing import Any
 from regard.data.tokenizer import END, PAD, Tokenizer
 from regard.data.untrusted_tokenizer import check_charsmap, check_pieces
 from regard.errors import RegardError
-from regard.untrusted_files import MAX_JSON, is_there, parse_json, read_file
+from regard.untrusted_files import MAX_JSON_BYTES, is_regular_file, parse_json, read_file
 
 OPUS_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
 UNKNOWN = "<unk>"
@@ -54,10 +54,10 @@ class OpusTokenizer(Tokenizer):
     @classmethod
     def load(cls, folder: Path) -> "OpusTokenizer":
         """Load and validate the three files of a folder."""
-        missing = [name for name in OPUS_TOKENIZER_FILES if not is_there(folder / name)]
+        missing = [name for name in OPUS_TOKENIZER_FILES if not is_regular_file(folder / name)]
         if missing:
             raise RegardError(f"{folder} has no {', '.join(missing)}, which an OPUS-MT tokenizer needs")
-        files = {name: read_file(folder / name, MAX_JSON) for name in OPUS_TOKENIZER_FILES}
+        files = {name: read_file(folder / name, MAX_JSON_BYTES) for name in OPUS_TOKENIZER_FILES}
         try:
             return cls(files)
         except RegardError as error:

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch_plans import Ids
+from regard.data.batch_plans import IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Ragged:
         """As many values in each row, all of them this one."""
         return Ragged(np.full(len(self.values), value), self.lengths)
 
-    def joined(self, counts: Ids) -> "Ragged":
+    def joined(self, counts: IntArray) -> "Ragged":
         """Longer rows: the first `counts[0]` become one, the next `counts[1]` another, and so on.
 
         >>> rows = Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).joined(np.array([2, 0, 1]))
@@ -54,7 +54,7 @@ class Ragged:
         laid[np.arange(width) < self.lengths[:, None]] = self.values
         return torch.from_numpy(laid)
 
-    def packed(self, counts: Ids, fill: int, length: int | None = None) -> Int[Tensor, "B T"]:
+    def packed(self, counts: IntArray, fill: int, length: int | None = None) -> Int[Tensor, "B T"]:
         """Many a row: the first `counts[0]` one behind the other, below them the next `counts[1]`, and so on.
 
         >>> Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).packed(np.array([2, 0, 1]), fill=-1, length=4)
@@ -64,7 +64,7 @@ class Ragged:
         """
         return self.joined(counts).padded(fill, length)
 
-    def packed_lengths(self, counts: Ids, most: int) -> Int[Tensor, "B N"]:
+    def packed_lengths(self, counts: IntArray, most: int) -> Int[Tensor, "B N"]:
         """How long each is of those that `packed` puts into a row, and 0 up to `most`.
 
         >>> Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).packed_lengths(np.array([2, 0, 1]), most=3)
@@ -75,7 +75,7 @@ class Ragged:
         return Ragged(self.lengths, counts).padded(0, most)
 
 
-def taken(tokens: Ids, offsets: Ids, rows: Ids) -> Ragged:
+def take_rows(tokens: IntArray, offsets: IntArray, rows: IntArray) -> Ragged:
     """The named rows of text that lies end to end, row i from `offsets[i]` up to `offsets[i + 1]`.
 
     >>> rows = taken(np.array([5, 6, 7, 8], np.uint16), np.array([0, 2, 3, 4]), np.array([2, 0]))
@@ -83,10 +83,10 @@ def taken(tokens: Ids, offsets: Ids, rows: Ids) -> Ragged:
     ([8, 5, 6], [1, 2])
     """
     lengths = offsets[rows + 1] - offsets[rows]
-    return Ragged(np.asarray(tokens)[ranges(offsets[rows], lengths)].astype(np.int64), lengths)
+    return Ragged(np.asarray(tokens)[index_ranges(offsets[rows], lengths)].astype(np.int64), lengths)
 
 
-def beside(*parts: Ragged | int) -> Ragged:
+def concatenate_rows(*parts: Ragged | int) -> Ragged:
     """The first rows of all parts one behind the other, then the second rows; an id stands for itself in each row.
 
     >>> rows = beside(Ragged(np.array([5, 6, 7]), np.array([2, 1])), 0, Ragged(np.array([8]), np.array([0, 1])))
@@ -101,12 +101,12 @@ def beside(*parts: Ragged | int) -> Ragged:
     values = np.empty(int(lengths.sum()), np.int64)
     place = np.cumsum(lengths) - lengths
     for part in whole:
-        values[ranges(place, part.lengths)] = part.values
+        values[index_ranges(place, part.lengths)] = part.values
         place = place + part.lengths
     return Ragged(values, lengths)
 
 
-def ranges(starts: Ids, lengths: Ids) -> NDArray[np.int64]:
+def index_ranges(starts: IntArray, lengths: IntArray) -> NDArray[np.int64]:
     """Whole numbers from each start on, so many as its length.
 
     >>> ranges(np.array([7, 3]), np.array([2, 3])).tolist()

@@ -19,24 +19,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.atomic_files import digest, new_folder
+from regard.atomic_files import file_digest, new_folder
 from regard.config import did_you_mean
-from regard.data.corpus import Corpus, CorpusError, Problems, require_files
+from regard.data.corpus import Corpus, CorpusError, CorpusProblems, require_files
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 
-VERSION = 1
+TOKENIZED_FORMAT = 1
 """raised when the layout changes, so that no old folder is taken for a new one"""
 
-CHUNK = 4096
+ROWS_PER_CHUNK = 4096
 """rows tokenised at a time: enough for all cores, little in memory"""
 
-Documents = Literal["line", "blank-line", "file"]
+DocumentBoundary = Literal["line", "blank-line", "file"]
 """what one text of a language model's corpus is: a line, lines up to a blank one, or the whole file"""
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TokenizedCorpus:
     """Tokenised text. Sequence i of a side is `tokens[side][offsets[side][i] : offsets[side][i + 1]]`."""
 
     tokens: tuple[NDArray[np.unsignedinteger[Any]], ...]
@@ -66,15 +66,15 @@ class Prepared:
         return self.tokens[side][self.offsets[side][i] : self.offsets[side][i + 1]]
 
 
-def prepare(
+def tokenize_corpora(
     corpora: Sequence[Corpus],
     tokenizer: Tokenizer,
     cache: Path | str,
-    problems: Problems,
-    documents: Documents = "line",
+    problems: CorpusProblems,
+    documents: DocumentBoundary = "line",
     labelled: bool = False,
     classes: Sequence[str] = (),
-) -> Prepared:
+) -> TokenizedCorpus:
     """Tokenise the corpora, one behind the other, or open what an earlier call left in the folder `cache`.
 
     With `labelled` the second side is a class: one of `classes` or, if none are given, of those the text holds.
@@ -91,7 +91,7 @@ def prepare(
     if len(set(classes)) != len(classes):
         raise CorpusError(f"a class is named twice: {list(classes)}")
     origin = {
-        "version": VERSION,
+        "version": TOKENIZED_FORMAT,
         "files": _digests(corpora),
         "read": [[corpus.columns, corpus.keys] for corpus in corpora],
         "skip": problems.skip,
@@ -102,17 +102,17 @@ def prepare(
     name = hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     folder = Path(cache) / name
     if not folder.is_dir():
-        with new_folder(folder, keep_other=True) as temporary:  # another run may prepare the same
-            _write(temporary, corpora, tokenizer, Problems(problems.skip), documents, labelled, tuple(classes))
+        with new_folder(folder, keep_existing=True) as temporary:  # another run may prepare the same
+            _write(temporary, corpora, tokenizer, CorpusProblems(problems.skip), documents, labelled, tuple(classes))
             if _digests(corpora) != origin["files"]:
                 raise CorpusError(f"{corpora[0].files[0]} (or a file beside it) changed while it was read: start again")
-    data, examples = open_prepared(folder)
+    data, examples = open_tokenized_corpus(folder)
     problems.add(data.problems, examples)
     return data
 
 
-def open_prepared(folder: Path) -> tuple[Prepared, dict[str, list[str]]]:
-    """What `prepare` wrote, memory-mapped, and examples of the lines it left out."""
+def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list[str]]]:
+    """What `tokenize_corpora` wrote, memory-mapped, and examples of the lines it left out."""
     try:
         info = json.loads((folder / "prepared.json").read_text())
         sides = range(info["sides"])
@@ -127,22 +127,22 @@ def open_prepared(folder: Path) -> tuple[Prepared, dict[str, list[str]]]:
             raise RegardError("its sizes do not fit together")
     except (OSError, KeyError, ValueError) as error:
         raise RegardError(f"{folder} is damaged ({error}): delete it, and it is prepared again") from error
-    return Prepared(tokens, offsets, labels, tuple(info["classes"]), info["problems"]), info["examples"]
+    return TokenizedCorpus(tokens, offsets, labels, tuple(info["classes"]), info["problems"]), info["examples"]
 
 
 def _write(
     folder: Path,
     corpora: Sequence[Corpus],
     tokenizer: Tokenizer,
-    problems: Problems,
-    documents: Documents,
+    problems: CorpusProblems,
+    documents: DocumentBoundary,
     labelled: bool,
     classes: tuple[str, ...],
 ) -> None:
     """Tokenise and write in chunks, so that memory does not grow with the corpus."""
     sides = 1 if labelled else corpora[0].sides
     dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
-    labels = Labels(classes)
+    labels = ClassNumbers(classes)
     rows, ends = 0, [0] * sides
     with ExitStack() as files:
         token_files = [files.enter_context((folder / f"{side}.tokens").open("wb")) for side in range(sides)]
@@ -151,7 +151,7 @@ def _write(
             file.write(np.zeros(1, np.int64).tobytes())
         read = labels.texts if labelled else partial(_texts, documents=documents)
         texts = chain.from_iterable(read(corpus, problems) for corpus in corpora)
-        while chunk := list(islice(texts, CHUNK)):
+        while chunk := list(islice(texts, ROWS_PER_CHUNK)):
             last = np.array([ended for _, ended in chunk])
             for side in range(sides):
                 encode = tokenizer.encode_targets if side else tokenizer.encode_batch
@@ -177,7 +177,7 @@ def _write(
     (folder / "prepared.json").write_text(json.dumps(info, indent=2) + "\n")
 
 
-class Labels:
+class ClassNumbers:
     """The classes met while reading, as numbers: four bytes a row."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
@@ -185,7 +185,7 @@ class Labels:
         self.number = {name: i for i, name in enumerate(classes)}
         self.seen = array("i")
 
-    def texts(self, corpus: Corpus, problems: Problems) -> Iterator[tuple[tuple[str, ...], bool]]:
+    def texts(self, corpus: Corpus, problems: CorpusProblems) -> Iterator[tuple[tuple[str, ...], bool]]:
         """The text of each row whose class is known, or becomes so."""
         for row in corpus.rows(problems):
             label = row.fields[1].strip()
@@ -203,7 +203,9 @@ class Labels:
         return names, place[np.asarray(self.seen)]
 
 
-def _texts(corpus: Corpus, problems: Problems, documents: Documents) -> Iterator[tuple[tuple[str, ...], bool]]:
+def _texts(
+    corpus: Corpus, problems: CorpusProblems, documents: DocumentBoundary
+) -> Iterator[tuple[tuple[str, ...], bool]]:
     """The fields of each row, and whether a sequence ends with it."""
     rows = corpus.rows(problems)
     if corpus.sides > 1:
@@ -213,7 +215,7 @@ def _texts(corpus: Corpus, problems: Problems, documents: Documents) -> Iterator
     return _joined((row.fields[0] for row in rows), documents)
 
 
-def _joined(lines: Iterable[str], documents: Documents) -> Iterator[tuple[tuple[str, ...], bool]]:
+def _joined(lines: Iterable[str], documents: DocumentBoundary) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Lines, each with its line feed, that go on in one text until a blank one or the end of the file."""
     kept: str | None = None
     for line in lines:
@@ -228,7 +230,7 @@ def _joined(lines: Iterable[str], documents: Documents) -> Iterator[tuple[tuple[
 def _digests(corpora: Sequence[Corpus]) -> list[list[tuple[str, str]]]:
     """What the corpora are made of: each file's content, and its suffix, which says how it is read."""
     require_files(file for corpus in corpora for file in corpus.files)
-    return [[(digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in corpora]
+    return [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in corpora]
 
 
 def _mapped(path: Path, dtype: Any) -> NDArray[Any]:

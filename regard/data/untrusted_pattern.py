@@ -16,7 +16,7 @@ from regard.formatting import shorten
 
 MAX_PATTERN = 10_000
 """Maximum length of a regular expression, in characters."""
-UNBOUNDED = 1_000
+UNBOUNDED_CHOICES = 1_000
 """Number of choices that an unbounded repetition counts for."""
 MAX_CHOICES = 20_000
 """Maximum number of choices that may be retried when a match fails: one unbounded repetition and a few short ones."""
@@ -206,7 +206,7 @@ class _Scan:
             group.fail()
         if nested:  # (?:a{1,3})+, which is also what a{1,3}+ means: the ways to split a run grow exponentially
             group.ambiguous = True
-            group.choices *= UNBOUNDED * UNBOUNDED
+            group.choices *= UNBOUNDED_CHOICES * UNBOUNDED_CHOICES
         elif possessive or choices == 1:
             group.scan(_cap(most))
         else:
@@ -255,12 +255,12 @@ class _Scan:
             nested |= high > 1 and least != most and not possessive
             possessive = suffix == "+" and not braces
             least, most = least * low, math.inf if math.inf in (most, high) else most * high
-        choices = 1 if possessive else _cap(most - least + 1) if math.isfinite(least) else UNBOUNDED
+        choices = 1 if possessive else _cap(most - least + 1) if math.isfinite(least) else UNBOUNDED_CHOICES
         return least, most, choices, possessive, nested
 
 
 def _cap(count: float) -> int:
-    return int(min(max(count, 1), UNBOUNDED))
+    return int(min(max(count, 1), UNBOUNDED_CHOICES))
 
 
 def _quantifier(regex: str, at: int) -> int:

@@ -27,21 +27,21 @@ from regard.formatting import shorten
 
 MAX_PIECE = 4_096
 """Longest piece of a vocabulary, in characters; the longest in use have some hundred."""
-MAX_ADDED = 1_000_000
+MAX_ADDED_CHARACTERS = 1_000_000
 """Maximum number of characters in all added tokens, after normalisation; the library takes 74 bytes for each."""
 UNICODE_GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18}
 """Maximum number of characters that Unicode's normalisation forms make of one character."""
-MAX_STEPS = 64
+MAX_PIPELINE_STEPS = 64
 """Most steps of a normalizer, a pre-tokenizer, a decoder or a post-processor."""
 MAX_GROWTH = 64
 """Most characters that one character may become, apart from what Unicode's own normalisation does."""
-MAX_TEMPLATE = 64
+MAX_TEMPLATE_IDS = 64
 """Maximum number of special ids that a template may put around a text, or around a pair."""
-MAX_WORD = 1_000
+MAX_WORDPIECE_WORD = 1_000
 """Longest word that WordPiece may split: its time grows with the cube."""
 MAX_CHARSMAP_ENTRY = 128
 """Longest replacement in a table of SentencePiece's normalisation, in bytes; the longest in use has 33."""
-PLAIN_PIECES = 200_000
+MAX_UNTRIED_CHARACTERS = 200_000
 """Characters of a Unigram vocabulary that is loaded without a trial; the library takes some 350 bytes for each."""
 
 TRIAL_BYTES, TRIAL_CPU_SECONDS, TRIAL_SECONDS = 1_500_000_000, 20, 60
@@ -51,7 +51,7 @@ TRIAL_TEXTS = ("", "a", "Hello, world! 123", "L'été  à\tParis\n\n", "é中�
 TRIAL_LETTERS, TRIAL_RUN = "aA1é中яا .-_'\n", 3_000
 """Letters that are repeated this many times on trial, besides those that patterns name, to find what is slow."""
 
-STEPS: dict[str, int] = {
+STEP_GROWTH: dict[str, int] = {
     # normalizers
     **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents", "Precompiled"), 1),
     "BertNormalizer": 3,
@@ -68,15 +68,15 @@ STEPS: dict[str, int] = {
     **dict.fromkeys(("BPEDecoder", "ByteFallback", "CTC", "Fuse", "WordPiece"), 1),
 }
 """How many times longer each step can make a text."""
-PARTS = {
+PIPELINE_PARTS = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
     "post_processor": "processors",
     "decoder": "decoders",
 }
 """The parts of a pipeline, and where a Sequence of each keeps its steps."""
-MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
-PROCESSORS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence")
+MODEL_TYPES = ("BPE", "WordPiece", "WordLevel", "Unigram")
+POST_PROCESSOR_TYPES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence")
 
 
 def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None:
@@ -87,18 +87,19 @@ def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None
     try:
         check_pieces(_pieces(spec.get("model")))
         check_added(_added(spec))
-        growth = {part: _check_part(part, spec.get(part)) for part in PARTS}
+        growth = {part: _check_part(part, spec.get(part)) for part in PIPELINE_PARTS}
         if growth["normalizer"] * growth["pre_tokenizer"] > MAX_GROWTH:
             raise RegardError(f"its normalizer and pre_tokenizer can turn one character into more than {MAX_GROWTH}")
-        if (length := _normalized_length(spec) * growth["normalizer"]) > MAX_ADDED:
+        if (length := _normalized_length(spec) * growth["normalizer"]) > MAX_ADDED_CHARACTERS:
             raise RegardError(
-                f"its normalizer can make {length:,.0f} characters of the added tokens: the maximum is {MAX_ADDED:,}"
+                f"its normalizer can make {length:,.0f} characters of the added tokens: "
+                f"the maximum is {MAX_ADDED_CHARACTERS:,}"
             )
         _check_model(spec.get("model"))
     except ValueError as error:
         raise RegardError(f"{path}: {error}") from None
     length *= _unicode_growth(spec)
-    if length > MAX_ADDED or not _is_plain(spec):
+    if length > MAX_ADDED_CHARACTERS or not _is_plain(spec):
         _try(content, _letters(spec), path)
 
 
@@ -112,8 +113,8 @@ def check_pieces(pieces: Iterable[object]) -> None:
 def check_added(tokens: Iterable[object]) -> None:
     """A ValueError for added tokens that together take too much memory."""
     tokens = list(tokens)
-    if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED:
-        raise RegardError(f"it adds tokens of more than {MAX_ADDED:,} characters")
+    if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED_CHARACTERS:
+        raise RegardError(f"it adds tokens of more than {MAX_ADDED_CHARACTERS:,} characters")
     check_pieces(tokens)
 
 
@@ -164,14 +165,14 @@ def _pieces(model: object) -> Iterator[object]:
 def _check_model(model: object) -> None:
     if not isinstance(model, dict):
         return
-    if (kind := model.get("type")) is not None and kind not in MODELS:
+    if (kind := model.get("type")) is not None and kind not in MODEL_TYPES:
         raise RegardError(f"its model is of the unknown type {_short(kind)}")
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if len(str(model.get(name) or "")) > MAX_GROWTH:
             raise RegardError(f"its {name} has more than {MAX_GROWTH} characters")
     longest = model.get("max_input_chars_per_word")
-    if isinstance(longest, int) and longest > MAX_WORD:
-        raise RegardError(f"max_input_chars_per_word={_short(longest)}: the maximum is {MAX_WORD:,}")
+    if isinstance(longest, int) and longest > MAX_WORDPIECE_WORD:
+        raise RegardError(f"max_input_chars_per_word={_short(longest)}: the maximum is {MAX_WORDPIECE_WORD:,}")
 
 
 def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
@@ -179,7 +180,7 @@ def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
     if not isinstance(step, dict):
         return
     yield step
-    inner = step.get(PARTS[part])
+    inner = step.get(PIPELINE_PARTS[part])
     for each in inner if isinstance(inner, list) else []:
         yield from _steps(part, each)
 
@@ -187,8 +188,8 @@ def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
 def _check_part(part: str, first: object) -> int | float:
     """How many times longer a part can make a text; a ValueError if that is too much, or not known."""
     steps = list(_steps(part, first))
-    if len(steps) > MAX_STEPS:
-        raise RegardError(f"its {part} has {len(steps):,} steps: the maximum is {MAX_STEPS}")
+    if len(steps) > MAX_PIPELINE_STEPS:
+        raise RegardError(f"its {part} has {len(steps):,} steps: the maximum is {MAX_PIPELINE_STEPS}")
     if part == "post_processor":
         _check_templates(steps)
         return 1
@@ -196,9 +197,9 @@ def _check_part(part: str, first: object) -> int | float:
     tables = 0
     for step in steps:
         kind = step.get("type")
-        if not isinstance(kind, str) or kind not in STEPS:
+        if not isinstance(kind, str) or kind not in STEP_GROWTH:
             raise RegardError(f"its {part} has a step of the unknown type {_short(kind)}")
-        growth *= STEPS[kind] * _growth(step)
+        growth *= STEP_GROWTH[kind] * _growth(step)
         tables += kind == "Precompiled"
         _check_step(step)
     if growth > MAX_GROWTH or tables > 1:
@@ -234,7 +235,7 @@ def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
     """A ValueError for templates that repeat a text, or put very many ids around it."""
     totals = {"single": 0, "pair": 0}
     for step in steps:
-        if (kind := step.get("type")) not in PROCESSORS:
+        if (kind := step.get("type")) not in POST_PROCESSOR_TYPES:
             raise RegardError(f"its post_processor has a step of the unknown type {_short(kind)}")
         known = step.get("special_tokens")
         sizes = {name: _ids(token) for name, token in known.items()} if isinstance(known, dict) else {}
@@ -246,11 +247,15 @@ def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
                 raise RegardError(f"its template {name} repeats a text")
             tokens = [item["SpecialToken"] for item in items if isinstance(item.get("SpecialToken"), dict)]
             totals[name] += sum(sizes.get(str(_id(token)), 1) for token in tokens)
-        if isinstance(known, list) or sum(sizes.values()) > MAX_TEMPLATE * MAX_TEMPLATE:
-            raise RegardError(f"its template has special tokens of more than {MAX_TEMPLATE * MAX_TEMPLATE:,} ids")
+        if isinstance(known, list) or sum(sizes.values()) > MAX_TEMPLATE_IDS * MAX_TEMPLATE_IDS:
+            raise RegardError(
+                f"its template has special tokens of more than {MAX_TEMPLATE_IDS * MAX_TEMPLATE_IDS:,} ids"
+            )
     for name, total in totals.items():
-        if total > MAX_TEMPLATE:
-            raise RegardError(f"its template {name} puts {total:,} ids around a text: the maximum is {MAX_TEMPLATE}")
+        if total > MAX_TEMPLATE_IDS:
+            raise RegardError(
+                f"its template {name} puts {total:,} ids around a text: the maximum is {MAX_TEMPLATE_IDS}"
+            )
 
 
 def _id(item: object) -> object:
@@ -269,14 +274,14 @@ def _short(value: object) -> str:
 
 def _is_plain(spec: Mapping[str, Any]) -> bool:
     """Whether a tokenizer is only lists of pieces and steps whose cost is known: it needs no trial."""
-    steps = [step for part in PARTS for step in _steps(part, spec.get(part))]
+    steps = [step for part in PIPELINE_PARTS for step in _steps(part, spec.get(part))]
     patterns = [step.get("pattern") for step in steps]
     regexes = {pattern.get("Regex") for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern}
     tables = any("precompiled_charsmap" in step for step in steps)
     model = spec.get("model")
     pieces = sum(len(piece) for piece in _pieces(model) if isinstance(piece, str))
     unigram = isinstance(model, dict) and isinstance(model.get("vocab"), list)
-    return not regexes and not tables and not (unigram and pieces > PLAIN_PIECES)
+    return not regexes and not tables and not (unigram and pieces > MAX_UNTRIED_CHARACTERS)
 
 
 # The trial
@@ -284,7 +289,7 @@ def _is_plain(spec: Mapping[str, Any]) -> bool:
 
 _PASSED: set[bytes] = set()
 """SHA-256 of the tokenizers that this process has tried already."""
-PROGRAM = """
+TRIAL_PROGRAM = """
 import json, sys
 told = json.loads(sys.argv[1])
 sys.path[:] = told["path"]
@@ -318,7 +323,7 @@ except BaseException as error:
 
 def _letters(spec: Mapping[str, Any]) -> str:
     """Letters and signs in the patterns of a tokenizer."""
-    patterns = [step.get("pattern") for part in PARTS for step in _steps(part, spec.get(part))]
+    patterns = [step.get("pattern") for part in PIPELINE_PARTS for step in _steps(part, spec.get(part))]
     regexes = [str(pattern.get("Regex", "")) for pattern in patterns if isinstance(pattern, dict)]
     return "".join(dict.fromkeys("".join(regexes)))[:100]
 
@@ -344,7 +349,7 @@ def _try(content: bytes, letters: str, path: Path) -> None:
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", PROGRAM, json.dumps(told)],
+            [sys.executable, "-I", "-c", TRIAL_PROGRAM, json.dumps(told)],
             input=content,
             capture_output=True,
             env=environment,

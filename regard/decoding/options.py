@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
-from regard.config import Strict, require_at_least, shown
+from regard.config import StrictConfig, require_at_least
 from regard.errors import RegardError
+from regard.formatting import quoted
 
 DECODING_MOST = {
     "beam": 100_000,
@@ -31,7 +32,7 @@ DEFAULT_BEAM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding(Strict, most=DECODING_MOST):
+class Decoding(StrictConfig, maxima=DECODING_MOST):
     """How to choose tokens. The defaults are greedy decoding."""
 
     beam: int = 1
@@ -87,7 +88,7 @@ class Decoding(Strict, most=DECODING_MOST):
 def _check(name: str, value: float, right: bool, wanted: str) -> None:
     """A ValueError unless `right`, which is never so of NaN."""
     if not right:
-        raise RegardError(f"{name}={shown(value)} is not possible: it must be {wanted}")
+        raise RegardError(f"{name}={quoted(value)} is not possible: it must be {wanted}")
 
 
 class DecodingOptions(TypedDict, total=False):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from regard.errors import RegardError
 from regard.plots.training_display import Display
-from regard.storage.model_folder import RECIPE
+from regard.storage.model_folder import RECIPE_FILE
 from regard.training.events import Ended, Event, Saved
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe import Recipe, check_unchanged
@@ -59,10 +59,10 @@ def find_run(recipe: Recipe, out: Path) -> tuple[Recipe, State]:
 
     A run that is there keeps its recipe: it may have been asked for more steps meanwhile.
     """
-    if not (out / RECIPE).is_file():
+    if not (out / RECIPE_FILE).is_file():
         check_run_folder(recipe, out, resume=False)
         return recipe, "new"
-    there = read_recipe(str(out / RECIPE))
+    there = read_recipe(str(out / RECIPE_FILE))
     if there.name != recipe.name:
         raise RegardError(f"{out} holds another run, {there.name!r}: name another folder by --out")
     try:

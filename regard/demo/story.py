@@ -17,7 +17,7 @@ from regard.demo.narrator import Teller, bar
 from regard.evaluation.proportions import Share
 from regard.formatting import duration
 from regard.interop.load import load
-from regard.models import DEFAULT, bundled, folder_of
+from regard.models import DEFAULT_MODEL, bundled_folder, bundled_models
 from regard.petit import PHENOMENA
 from regard.plots.heat_map import short
 from regard.plots.run_report import write_report
@@ -231,17 +231,19 @@ def _phenomena(teller: Teller, shares: dict[str, Share], out: Path) -> None:
 
 def _real(teller: Teller, device: str) -> None:
     """Sentences as people say them, by the model that comes with Regard; one line where there is none."""
-    if DEFAULT not in bundled():
+    if DEFAULT_MODEL not in bundled_models():
         teller.gap()
-        teller.say(f"(The model for real French, {DEFAULT}, does not come with this copy of Regard: left out.)", "dim")
+        teller.say(
+            f"(The model for real French, {DEFAULT_MODEL}, does not come with this copy of Regard: left out.)", "dim"
+        )
         return
     teller.chapter(
         "Real French",
-        f"The same code, trained for longer on sentences that people wrote: {DEFAULT}, which comes with Regard. It is "
-        "small, and not always right.",
+        f"The same code, trained for longer on sentences that people wrote: {DEFAULT_MODEL}, which comes with Regard. "
+        "It is small, and not always right.",
     )
     with teller.waiting("translating …"):
-        said = load(folder_of(DEFAULT), device).translate(REAL)
+        said = load(bundled_folder(DEFAULT_MODEL), device).translate(REAL)
     teller.gap()
     table = plain_table("", "")
     for french, english in zip(REAL, said, strict=True):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TypeVar, cast, get_args
 
 from regard.config import did_you_mean
-from regard.data.corpus import Corpus, CorpusError, Fault, Problems, Row, read_lines, remedy
-from regard.data.tokenized_corpus import Documents, _texts
+from regard.data.corpus import Corpus, CorpusError, CorpusProblems, CorpusRow, LineFault, read_lines, remedy
+from regard.data.tokenized_corpus import DocumentBoundary, _texts
 from regard.errors import RegardError
 from regard.evaluation.alignment import Links, read_links
 from regard.evaluation.petit_scores import read_tags
@@ -52,8 +52,8 @@ class Gold:
 
 def read_examples(corpus: Corpus, limit: int | None = None, skip_bad: bool = False) -> Examples:
     """The rows of a corpus, or its first `limit`; files of unequal length are an error that names both counts."""
-    problems = Problems(skip_bad)
-    rows: list[Row] = []
+    problems = CorpusProblems(skip_bad)
+    rows: list[CorpusRow] = []
     try:
         rows.extend(corpus.rows(problems))
     except CorpusError:
@@ -77,11 +77,11 @@ def read_documents(
     corpus: Corpus, documents: str = "file", limit: int | None = None, skip_bad: bool = False
 ) -> list[str]:
     """The texts of a language model's corpus as `prepare` parts them, or the first `limit`."""
-    known = get_args(Documents)
+    known = get_args(DocumentBoundary)
     if documents not in known:
         raise RegardError(f"documents={documents} is not a choice: {did_you_mean(documents, known)}")
     found: list[list[str]] = [[]]
-    for fields, ended in _texts(corpus, Problems(skip_bad), cast(Documents, documents)):
+    for fields, ended in _texts(corpus, CorpusProblems(skip_bad), cast(DocumentBoundary, documents)):
         found[-1].append(fields[0])
         if ended:
             found.append([])
@@ -105,7 +105,7 @@ def read_outputs(path: Path, examples: Examples) -> list[str]:
     """What a system wrote for each row, from a file with a line for each; a blank line is an output too."""
     outputs: list[str] = []
     for number, line in read_lines(str(path)):
-        if isinstance(line, Fault):
+        if isinstance(line, LineFault):
             raise RegardError(f"{path}:{number}: {line.kind}: {remedy(line, str(path))}")
         outputs.append(line)
     return examples.chosen(outputs, path)

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.config import ModelConfig, SpecialIds
 from regard.errors import RegardError
 from regard.interop.weight_rules import StateDict, WeightRule
-from regard.storage.weights import Entry, Weights
+from regard.storage.weights import TensorEntry, Weights
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FolderTensors:
         candidates = (name, name.removeprefix(self.prefix), legacy, legacy.removeprefix(self.prefix))
         return next((candidate for candidate in candidates if candidate in self.weights.entries), None)
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> TensorEntry | None:
         """Return the type and shape of a tensor, or None if the folder does not contain it."""
         stored_name = self.stored_name(name)
         return None if stored_name is None else self.weights.entries[stored_name]

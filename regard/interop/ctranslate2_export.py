@@ -30,9 +30,9 @@ from regard.model.attention import MultiHeadAttention
 from regard.model.layers import FeedForward, Stack
 from regard.model.positions import sinusoids
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
-from regard.storage.weights import FLOATS, rounded
+from regard.storage.weights import WRITABLE_DTYPES, round_weights
 
-CTRANSLATE2_DTYPES = (*FLOATS, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
+CTRANSLATE2_DTYPES = (*WRITABLE_DTYPES, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
 """Types in which CTranslate2 stores weights."""
 
 Array = Float32[np.ndarray, "*N"]
@@ -46,8 +46,8 @@ def export_ctranslate2(model: Model, folder: Path, dtype: str = "float32") -> No
     if dtype not in CTRANSLATE2_DTYPES:
         raise RegardError(f"CTranslate2 has no dtype {dtype!r}; choose from {', '.join(CTRANSLATE2_DTYPES)}")
     check_supported(model)
-    if dtype in FLOATS:
-        rounded(model.network.state_dict(), dtype)  # raises an error for values out of range
+    if dtype in WRITABLE_DTYPES:
+        round_weights(model.network.state_dict(), dtype)  # raises an error for values out of range
     spec = specification(model)
     spec.config.layer_norm_epsilon = model.config.norm_eps
     spec.validate()

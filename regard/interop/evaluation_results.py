@@ -8,7 +8,7 @@ from typing import Any
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.formatting import quoted
-from regard.storage.metadata import MOST, Figure, Scored, is_number
+from regard.storage.metadata import MAX_NUMBER, MetricScore, TestScores, is_number
 from regard.storage.weights import weights_digest
 from regard.untrusted_files import read_json
 
@@ -23,7 +23,7 @@ class EvaluationResult:
     """A model's scores on a test set, with the identity of the model."""
 
     path: Path
-    scored: Scored
+    scored: TestScores
     parameters: int | float
     weights: str
     """Digest of the model's weights."""
@@ -34,7 +34,7 @@ def read_result(path: Path) -> EvaluationResult:
     report = read_json(path)
     try:
         system = report["system"]
-        scored = Scored(_test_set(report), _decoding(system), tuple(_figures(report)))
+        scored = TestScores(_test_set(report), _decoding(system), tuple(_figures(report)))
         parameters, weights = system["parameters"], system.get("weights")
         if parameters is not None:
             _number(parameters)
@@ -71,7 +71,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _number(value: object, minimum: int | float = 0, maximum: int | float = MOST) -> int | float:
+def _number(value: object, minimum: int | float = 0, maximum: int | float = MAX_NUMBER) -> int | float:
     if not is_number(value, minimum, maximum):
         raise RegardError(f"{quoted(value)} should be a number from {minimum:.3g} to {maximum:.3g}")
     return value
@@ -93,7 +93,7 @@ def _decoding(system: dict[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
 
 
-def _figures(report: dict[str, Any]) -> Iterator[Figure]:
+def _figures(report: dict[str, Any]) -> Iterator[MetricScore]:
     if report["kind"] == "translation":
         yield from (_sacrebleu_figure(report["scores"][name]) for name in ("bleu", "bleu_lowercase", "chrf"))
         if report["petit"] is not None:
@@ -102,25 +102,25 @@ def _figures(report: dict[str, Any]) -> Iterator[Figure]:
             links = report["alignment"]["writing"]
             layer, head = (int(_number(index)) for index in links["best"])
             error = 100 * _number(links["heads"][layer][head]["error_rate"], maximum=1)
-            yield Figure(f"alignment error rate of layer {layer}, head {head}, the best, %", error)
+            yield MetricScore(f"alignment error rate of layer {layer}, head {head}, the best, %", error)
     elif report["kind"] == "language":
         names = {"loss": "loss, nats per token", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
         values = {name: report["score"][name] for name in names}
-        values |= {"perplexity": MOST} if values["perplexity"] is None else {}  # exp(loss) may overflow
-        yield from (Figure(label, _number(values[name])) for name, label in names.items())
+        values |= {"perplexity": MAX_NUMBER} if values["perplexity"] is None else {}  # exp(loss) may overflow
+        yield from (MetricScore(label, _number(values[name])) for name, label in names.items())
     elif report["kind"] == "classes":
         yield _percentage("accuracy, %", report["scores"]["accuracy"])
     else:
         raise RegardError(f"unknown kind {quoted(report['kind'])}")
 
 
-def _sacrebleu_figure(report: dict[str, Any]) -> Figure:
+def _sacrebleu_figure(report: dict[str, Any]) -> MetricScore:
     """Return a sacreBLEU score with its interval."""
     value, low = _number(report["score"], maximum=MAX_PERCENT), _number(report["low"], *INTERVAL_BOUNDS)
     high = _number(report["high"], low, INTERVAL_BOUNDS[1])
-    return Figure(_text(report["name"]), value, low, high, _text(report["signature"]))
+    return MetricScore(_text(report["name"]), value, low, high, _text(report["signature"]))
 
 
-def _percentage(name: str, report: dict[str, Any]) -> Figure:
+def _percentage(name: str, report: dict[str, Any]) -> MetricScore:
     low, value, high = (100 * _number(report[key], maximum=MAX_PERCENT / 100) for key in ("low", "value", "high"))
-    return Figure(name, value, _number(low, maximum=high), high)
+    return MetricScore(name, value, _number(low, maximum=high), high)

@@ -11,8 +11,8 @@ from regard.errors import RegardError
 from regard.interop.ctranslate2_export import CTRANSLATE2_DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
 from regard.interop.model_card import write_card
-from regard.storage.model_folder import RECIPE, about_rounded, check_writable, model_files, write_manifest
-from regard.storage.weights import FLOATS
+from regard.storage.model_folder import RECIPE_FILE, about_rounded, check_writable, model_files, write_manifest
+from regard.storage.weights import WRITABLE_DTYPES
 
 ExportTarget = Literal["huggingface", "ctranslate2", "regard"]
 DTYPE_ALIASES = {
@@ -45,7 +45,7 @@ def export(
     model = replace(model, about=about_rounded(model.about, model.network, dtype))
     with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
         if recipe is not None:
-            (temporary / RECIPE).write_text(recipe, encoding="utf-8")
+            (temporary / RECIPE_FILE).write_text(recipe, encoding="utf-8")
         if to == "huggingface":
             exported = export_huggingface(model, temporary, dtype)
             write_card(model, temporary, exported.model_type, dtype, exported.architecture, exported.notes)
@@ -60,7 +60,7 @@ def export(
 
 def check_dtype(dtype: str, to: ExportTarget) -> None:
     """Raise RegardError, with a suggestion, if the target does not support this type."""
-    known = CTRANSLATE2_DTYPES if to == "ctranslate2" else tuple(FLOATS)
+    known = CTRANSLATE2_DTYPES if to == "ctranslate2" else tuple(WRITABLE_DTYPES)
     if dtype in known:
         return
     if dtype in CTRANSLATE2_DTYPES:

@@ -19,8 +19,8 @@ from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.gguf_header import GgufFile, SettingValue, gguf_package, open_gguf, short_repr
 from regard.interop.gguf_tokenizer import read_tokenizer, token_id
-from regard.storage.model_folder import check_names, empty, fill
-from regard.storage.weights import Entry, Weights
+from regard.storage.model_folder import assign_weights, build_empty, check_tensors
+from regard.storage.weights import TensorEntry, Weights
 
 MODULE_NAMES = {"token_embd": "embedding.tokens", "output_norm": "decoder.norm", "output": "output"}
 """Regard's name of each module outside the layers, by its name in GGUF."""
@@ -66,16 +66,16 @@ def load_gguf(path: Path) -> Model:
     with _errors_name(path):
         file = open_gguf(path)
         config = _config(file)
-    weights = Weights(path, {name: Entry(path, "F32", tensor.shape) for name, tensor in file.tensors.items()})
-    network = empty(config, weights)
+    weights = Weights(path, {name: TensorEntry(path, "F32", tensor.shape) for name, tensor in file.tensors.items()})
+    network = build_empty(config, weights)
     shapes = {_gguf_name(name): tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     # A file may contain only some biases of attention or of the feed-forward network; the others are zero.
-    check_names(weights, {name: shapes[name] for name in shapes if name in file.tensors or not name.endswith("bias")})
+    check_tensors(weights, {name: shapes[name] for name in shapes if name in file.tensors or not name.endswith("bias")})
     with _errors_name(path):
         tokenizer, special = read_tokenizer(file, config.vocab_size), _special_ids(file)
         special.check(config)
     state = {name: _weight(file, _gguf_name(name), shapes[_gguf_name(name)], config) for name in network.state_dict()}
-    fill(network, state)
+    assign_weights(network, state)
     return Model(network, tokenizer, special, {"origin": _origin(file)})
 
 

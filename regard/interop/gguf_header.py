@@ -19,7 +19,7 @@ from jaxtyping import UInt8
 
 from regard.errors import RegardError
 from regard.formatting import shorten
-from regard.untrusted_files import is_there
+from regard.untrusted_files import is_regular_file
 
 MAX_HEADER_BYTES = 64_000_000
 """Maximum size of a header. A large vocabulary takes 15 million bytes."""
@@ -169,7 +169,7 @@ class _HeaderReader:
 
 def open_gguf(path: Path) -> GgufFile:
     """Read and validate the header of a file, but none of its weights."""
-    if not is_there(path):
+    if not is_regular_file(path):
         raise RegardError("no such file")
     if path.stat().st_size < 24:
         raise RegardError(f"not a GGUF file: it has {path.stat().st_size} bytes, fewer than the 24 of a header")

@@ -23,9 +23,16 @@ from regard.interop import bert, gpt2, llama, marian
 from regard.interop.architecture import Architecture, FolderTensors
 from regard.interop.generation_config import read_generation, write_generation
 from regard.interop.weight_rules import StateDict, WeightRule, apply_rules, float32_state, refuse_export
-from regard.storage.model_folder import empty, fill, load_tokenizer, special_ids, why_no_tokenizer, write_json
-from regard.storage.weights import REAL, open_weights, rounded, write_weights
-from regard.untrusted_files import is_there, read_json
+from regard.storage.model_folder import (
+    assign_weights,
+    build_empty,
+    load_tokenizer,
+    special_ids,
+    why_no_tokenizer,
+    write_json,
+)
+from regard.storage.weights import WEIGHT_DTYPES, open_weights, round_weights, write_weights
+from regard.untrusted_files import is_regular_file, read_json
 
 ARCHITECTURES = {
     "bert": bert.ARCHITECTURE,
@@ -63,9 +70,9 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
     special = special_ids(settings | generation, config, folder)
     generation_settings = read_generation(generation or settings, str(folder)) if config.kind != "encoder" else {}
     tensors = FolderTensors(open_weights(folder), architecture.prefix)
-    network = empty(config, tensors.weights)
+    network = build_empty(config, tensors.weights)
     expected_shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    fill(network, read_state(tensors, architecture, config, expected_shapes))
+    assign_weights(network, read_state(tensors, architecture, config, expected_shapes))
     with _errors_name(path, model_type):
         about: dict[str, Any] = {"origin": f"a Hugging Face folder of the type {model_type}"}
         about |= architecture.about(settings, config, tensors)
@@ -81,7 +88,7 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
 
 def _read_generation_file(folder: Path) -> dict[str, Any]:
     path = folder / "generation_config.json"
-    return read_json(path) if is_there(path) else {}
+    return read_json(path) if is_regular_file(path) else {}
 
 
 @contextmanager
@@ -131,9 +138,9 @@ def _check_shapes(tensors: FolderTensors, rule: WeightRule, expected_shapes: dic
     """Raise RegardError unless their tensors convert to the expected shapes. Meta tensors make this free of memory."""
     entries = {name: entry for name in rule.theirs if (entry := tensors.entry(name)) is not None}
     for name, entry in entries.items():
-        if entry.dtype not in REAL:
+        if entry.dtype not in WEIGHT_DTYPES:
             raise RegardError(
-                f"{entry.file}: {name} has type {entry.dtype}; supported types: {', '.join(sorted(REAL))}"
+                f"{entry.file}: {name} has type {entry.dtype}; supported types: {', '.join(sorted(WEIGHT_DTYPES))}"
             )
     if len(entries) < len(rule.theirs):
         if rule.default is not None:
@@ -156,7 +163,7 @@ def _check_copy(tensors: FolderTensors, name: str, original: str) -> None:
     entry, first = tensors.entry(name), tensors.entry(original)
     if entry is None or first is None:
         return
-    comparable = entry.shape == first.shape and entry.dtype in REAL
+    comparable = entry.shape == first.shape and entry.dtype in WEIGHT_DTYPES
     if not comparable or not torch.equal(tensors.read(name), tensors.read(original)):
         raise RegardError(
             f"{tensors.weights.where}: {name} differs from {original}, but its config ties them: "
@@ -193,7 +200,7 @@ def export_huggingface(model: Model, folder: Path, dtype: str = "float32") -> Hu
         write_json(folder / "generation_config.json", generation)
     exported = apply_rules(architecture.rules(config), state)
     exported |= architecture.extra_tensors(config, exported)
-    write_weights(folder / "model.safetensors", rounded(exported, dtype))
+    write_weights(folder / "model.safetensors", round_weights(exported, dtype))
     if model.tokenizer is not None:
         tokenizer_for(model, config, generation).save(folder)
     return HuggingFaceExport(

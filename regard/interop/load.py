@@ -10,8 +10,8 @@ from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
-from regard.models import SHIPPED, bundled, folder_of
-from regard.storage.model_folder import RECIPE
+from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
+from regard.storage.model_folder import RECIPE_FILE
 from regard.storage.weights import is_pickle, pickle_refusal, read_json
 
 
@@ -31,11 +31,11 @@ def find_model(path: Path | str) -> Path:
     given, is_name = Path(path), isinstance(path, str) and Path(path).name == path
     if given.is_file() or (given / "config.json").is_file() or _is_run(given) or _only_gguf(given) is not None:
         return given
-    if is_name and path in {*bundled(), *SHIPPED}:  # even if an unrelated folder has that name
-        return folder_of(str(path))
+    if is_name and path in {*bundled_models(), *BUNDLED_MODELS}:  # even if an unrelated folder has that name
+        return bundled_folder(str(path))
     if given.is_dir():
         raise RegardError(f"{path} is not a model folder: it has no config.json")
-    names = bundled()
+    names = bundled_models()
     siblings = list(given.parent.glob("*/config.json")) if given.parent.is_dir() else []
     known = [*names, *(str(config.parent) for config in siblings)]
     suggestion = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
@@ -46,7 +46,7 @@ def find_model(path: Path | str) -> Path:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "checkpoints").is_dir() or (folder / RECIPE).is_file()
+    return (folder / "checkpoints").is_dir() or (folder / RECIPE_FILE).is_file()
 
 
 def _only_gguf(folder: Path) -> Path | None:

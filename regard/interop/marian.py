@@ -24,7 +24,7 @@ from regard.interop.weight_rules import (
     with_pad_row,
 )
 from regard.model.positions import sinusoids
-from regard.storage.weights import REAL
+from regard.storage.weights import WEIGHT_DTYPES
 
 EMBEDDING_COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 POSITION_TABLES = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
@@ -167,7 +167,7 @@ def check_tensors(tensors: FolderTensors, config: ModelConfig) -> None:
         if entry is None:
             continue
         where = f"{tensors.weights.where}: {name}"
-        if len(entry.shape) != 2 or entry.shape[1] != config.d_model or entry.dtype not in REAL:
+        if len(entry.shape) != 2 or entry.shape[1] != config.d_model or entry.dtype not in WEIGHT_DTYPES:
             raise RegardError(f"{where} is not a table of positions: {entry.dtype} {list(entry.shape)}")
         table = tensors.read(name)
         off = (table - sines_then_cosines(*table.shape)).abs().max() if len(table) else 0.0

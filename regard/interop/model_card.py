@@ -10,8 +10,15 @@ from typing import Any
 from regard.config import ModelConfig
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.decoding.text_model import Model
-from regard.formatting import code_cell, duration, safe
-from regard.storage.metadata import Scored, Trained, tests_of, text_of, texts_of, trained_of
+from regard.formatting import code_cell, duration, escape_markdown
+from regard.storage.metadata import (
+    TestScores,
+    TrainingSummary,
+    string_of,
+    strings_of,
+    test_scores_of,
+    training_summary_of,
+)
 
 LOADED_BY = {
     "MarianMTModel": "AutoModelForSeq2SeqLM",
@@ -37,15 +44,15 @@ def write_card(
 
     `target` is regard, ctranslate2 or the model_type of a Hugging Face folder, `architecture` the class of the latter.
     """
-    title = text_of(model.about, "name") or f"{_article(model.config)} {model.config.kind} by Regard"
+    title = string_of(model.about, "name") or f"{_article(model.config)} {model.config.kind} by Regard"
     sections = [
         _front_matter(model, target),
-        f"# {safe(title)}",
+        f"# {escape_markdown(title)}",
         _description(model, target, dtype),
-        _scores(tests_of(model.about), target),
+        _scores(test_scores_of(model.about), target),
         _training(model.about),
-        text_of(model.about, "card"),
-        _notes(dict.fromkeys([*_limits(model), *texts_of(model.about, "notes"), *notes])),
+        string_of(model.about, "card"),
+        _notes(dict.fromkeys([*_limits(model), *strings_of(model.about, "notes"), *notes])),
         _usage(model, target, architecture),
     ]
     (folder / "README.md").write_text("\n\n".join(section for section in sections if section) + "\n", encoding="utf-8")
@@ -54,7 +61,7 @@ def write_card(
 def _front_matter(model: Model, target: str) -> str:
     library = target if target in ("ctranslate2", "regard") else "transformers"
     lines = [f"library_name: {library}", "tags:", "- regard"]
-    languages = texts_of(model.about, "languages")
+    languages = strings_of(model.about, "languages")
     lines += ["language:", *(f"- {_yaml(language)}" for language in languages)] if languages else []
     if model.config.kind == "encoder-decoder":
         lines.append("pipeline_tag: translation")
@@ -105,20 +112,24 @@ def _engine(target: str) -> str:
     return "CTranslate2" if target == "ctranslate2" else f"transformers (model type {target})"
 
 
-def _scores(tests: Sequence[Scored], target: str) -> str:
+def _scores(tests: Sequence[TestScores], target: str) -> str:
     """Return a table of scores for each test set."""
     if not tests:
         return ""
     blocks = [] if target == "regard" else ["These scores were measured in Regard, before the export."]
     for test in tests:
-        options = f" ({safe(test.asked)})" if test.asked else ""
-        rounding = f". Measured before the weights were converted to {safe(test.rounded)}." if test.rounded else ""
+        options = f" ({escape_markdown(test.asked)})" if test.asked else ""
+        rounding = (
+            f". Measured before the weights were converted to {escape_markdown(test.rounded)}." if test.rounded else ""
+        )
         lines = ["| | score | 95 % interval | sacreBLEU signature |", "|---|---|---|---|"]
         for figure in test.figures:
             interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1f} – {figure.high:.1f}"
             value = f"{figure.value:.1f}" if figure.value < 1e6 else f"{figure.value:.3g}"
-            lines.append(f"| {' | '.join([safe(figure.name), value, interval, code_cell(figure.signature)])} |")
-        blocks += [f"**{safe(test.set)}**{options}{rounding}", "\n".join(lines)]
+            lines.append(
+                f"| {' | '.join([escape_markdown(figure.name), value, interval, code_cell(figure.signature)])} |"
+            )
+        blocks += [f"**{escape_markdown(test.set)}**{options}{rounding}", "\n".join(lines)]
     return "\n\n".join(["## Scores", *blocks])
 
 
@@ -128,10 +139,10 @@ def _training(about: dict[str, Any]) -> str:
     # A run records the complete recipe; the card needs only its name.
     facts = about | {"recipe": recipe.get("name") if isinstance(recipe, dict) else recipe}
     known = [f"{name}: {_inline(facts[name])}" for name in ("origin", "data", "recipe") if facts.get(name)]
-    trained = trained_of(about)
+    trained = training_summary_of(about)
     known += [] if trained is None else [f"trained: {_amount(trained)}"]
     known += _validation(about.get("scores"))
-    lines = [f"- {safe(line, MAX_PARAGRAPH_CHARS)}" for line in known]
+    lines = [f"- {escape_markdown(line, MAX_PARAGRAPH_CHARS)}" for line in known]
     return "\n".join(["## Training", "", *(lines or ["Nothing was recorded about its training."])])
 
 
@@ -143,7 +154,7 @@ def _validation(scores: Any) -> list[str]:
     return [f"{values.pop('set')}: {', '.join(f'{name} {value}' for name, value in values.items())}"]
 
 
-def _amount(trained: Trained) -> str:
+def _amount(trained: TrainingSummary) -> str:
     """Return steps, tokens, time and device, which `regard export` reads from the log of the run."""
     time = duration(trained.seconds)
     return f"{trained.steps:,} steps, {trained.tokens:,} target tokens, {time} of training on {trained.place}"
@@ -158,7 +169,11 @@ def _limits(model: Model) -> list[str]:
 
 
 def _notes(notes: dict[str, None]) -> str:
-    return "\n".join(["## Notes", "", *(f"- {safe(note, MAX_PARAGRAPH_CHARS)}" for note in notes)]) if notes else ""
+    return (
+        "\n".join(["## Notes", "", *(f"- {escape_markdown(note, MAX_PARAGRAPH_CHARS)}" for note in notes)])
+        if notes
+        else ""
+    )
 
 
 def _usage(model: Model, target: str, architecture: str) -> str:

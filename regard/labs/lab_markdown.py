@@ -6,7 +6,7 @@ All texts are escaped, so nothing in them acts as markup, except for `code` betw
 import re
 from collections.abc import Callable, Sequence
 
-from regard.formatting import code_cell, markdown_table, safe_whole, visible
+from regard.formatting import code_cell, escape_markdown_words, markdown_table, visible
 from regard.labs.lab import Claim, ResultTable
 from regard.labs.lab_record import FULL_SUFFIX, LabRecord, sizes_table
 
@@ -20,7 +20,7 @@ NUMBER_START = re.compile(r"[+\-−±≈<>≤≥~]?\s?[\d.]|[–-]$")
 
 def markdown(record: LabRecord) -> str:
     """Return a lab's page."""
-    sections = [f"# {safe_whole(record.question)}"]
+    sections = [f"# {escape_markdown_words(record.question)}"]
     sections += [f"- {_prose(text[2:])}" if text.startswith("- ") else _prose(text) for text in record.about]
     sections += [f"![Figure of the lab {record.name}]({record.picture})", *map(_table, record.tables)]
     for heading, claims in claims_by_heading(record.claims).items():
@@ -28,7 +28,7 @@ def markdown(record: LabRecord) -> str:
     if record.notes:
         sections += ["## Notes", "\n".join(f"- {_prose(note)}" for note in record.notes)]
     sections += ["## Sizes", _table(sizes_table(record.sizes))]
-    sections += [f"Produced by `{visible(record.command)}` with {safe_whole(record.environment)}."]
+    sections += [f"Produced by `{visible(record.command)}` with {escape_markdown_words(record.environment)}."]
     return "\n\n".join(sections) + "\n"
 
 
@@ -37,7 +37,7 @@ def index(records: Sequence[LabRecord], full_forms: Sequence[str], command: str)
     rows = []
     for record in records:
         name = record.name
-        lines = [f"**[{name}]({name}.md)**", safe_whole(record.question), code_cell(record.command)]
+        lines = [f"**[{name}]({name}.md)**", escape_markdown_words(record.question), code_cell(record.command)]
         if not record.holds:
             lines.append(f"✗ {record.confirmed} this time")
         if name in full_forms:
@@ -88,10 +88,10 @@ def format_code(text: str, plain: Callable[[str], str], code: Callable[[str], st
 
 
 def _prose(text: str) -> str:
-    return format_code(text, safe_whole, lambda piece: f"`{visible(piece)}`")
+    return format_code(text, escape_markdown_words, lambda piece: f"`{visible(piece)}`")
 
 
 def _table(table: ResultTable) -> str:
-    title = f"**{safe_whole(table.title)}**\n\n" if table.title else ""
-    heads, *rows = [[safe_whole(cell) for cell in row] for row in (table.columns, *table.rows)]
+    title = f"**{escape_markdown_words(table.title)}**\n\n" if table.title else ""
+    heads, *rows = [[escape_markdown_words(cell) for cell in row] for row in (table.columns, *table.rows)]
     return title + markdown_table(heads, rows, numeric_columns(table))

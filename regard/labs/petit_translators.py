@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import IGNORE, Batch, Batches
+from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
 from regard.evaluation.petit_scores import PetitScore, petit_score
@@ -105,7 +105,7 @@ def prediction_quality(model: Model, batches: Batches) -> PredictionQuality:
     sums, tokens = torch.zeros(3, dtype=torch.float64), 0
     for batch in batches.epoch(0):
         logits = model.network(*network_inputs(model.network, batch.to(device)))  # [B, T, V]
-        counted = batch.labels != IGNORE
+        counted = batch.labels != IGNORED_TARGET
         sums += token_measures(logits.cpu()[counted], batch.labels[counted]).sum(0)
         tokens += batch.targets
     return PredictionQuality(*(sums / tokens).tolist())

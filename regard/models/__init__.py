@@ -1,6 +1,6 @@
-"""The models that come with Regard: a folder each, as `regard export --to regard` writes it.
+"""The bundled models: one folder each, as written by `regard export --to regard`.
 
-What is here waits for no torch, so that `regard --help` can name them.
+This module does not import torch, so that `regard --help` can list the models quickly.
 """
 
 import math
@@ -10,43 +10,43 @@ from typing import Any
 from regard.errors import RegardError
 from regard.untrusted_files import parse_json, read_json
 
-HERE = Path(__file__).parent
-DEFAULT = "fr-en"
-"""the one that translates when none is named"""
-SHIPPED = (DEFAULT, "petit-fr-en")
-"""those that every checkout and installation should have"""
+MODELS_FOLDER = Path(__file__).parent
+DEFAULT_MODEL = "fr-en"
+"""The model that translates unless another is named."""
+BUNDLED_MODELS = (DEFAULT_MODEL, "petit-fr-en")
+"""The models that every checkout and installation should contain."""
 
 
-def bundled() -> list[str]:
-    """The names of the models that are here."""
-    return sorted(config.parent.name for config in HERE.glob("*/config.json"))
+def bundled_models() -> list[str]:
+    """Return the names of the bundled models that are present."""
+    return sorted(config.parent.name for config in MODELS_FOLDER.glob("*/config.json"))
 
 
-def folder_of(name: str) -> Path:
-    """Where a bundled model lies; a ValueError that says what to do if it is not there."""
-    if name not in bundled():
+def bundled_folder(name: str) -> Path:
+    """Return the folder of a bundled model; if it is missing, raise a RegardError that says what to do."""
+    if name not in bundled_models():
         raise RegardError(
-            f"the model {name} comes with Regard, and {HERE / name} does not hold it: this copy is incomplete. "
-            f"In a checkout git checkout -- {HERE / name} brings it back; otherwise install Regard anew, or name "
-            "another model"
+            f"the bundled model {name} is missing from {MODELS_FOLDER / name}: this copy of Regard is incomplete. "
+            f"In a checkout, run git checkout -- {MODELS_FOLDER / name}; otherwise reinstall Regard, or name another "
+            "model"
         )
-    return HERE / name
+    return MODELS_FOLDER / name
 
 
-def about(name: str) -> dict[str, Any]:
-    """What a bundled model tells of itself: see `regard.storage.Model.about`."""
-    told = read_json(folder_of(name) / "config.json").get("about")
-    return told if isinstance(told, dict) else {}
+def bundled_metadata(name: str) -> dict[str, Any]:
+    """Return the metadata of a bundled model; see `regard.Model.about`."""
+    metadata = read_json(bundled_folder(name) / "config.json").get("about")
+    return metadata if isinstance(metadata, dict) else {}
 
 
-def parameters(name: str) -> int:
-    """How many numbers a bundled model's weights are, by the header of their file."""
-    path = folder_of(name) / "model.safetensors"
+def bundled_parameters(name: str) -> int:
+    """Return the number of parameters of a bundled model, from the header of its weights."""
+    path = bundled_folder(name) / "model.safetensors"
     with path.open("rb") as file:
         header = parse_json(file.read(int.from_bytes(file.read(8), "little")), path)
-    return sum(math.prod(told["shape"]) for tensor, told in header.items() if tensor != "__metadata__")
+    return sum(math.prod(entry["shape"]) for tensor, entry in header.items() if tensor != "__metadata__")
 
 
-def size(name: str) -> int:
-    """Bytes of a bundled model's files."""
-    return sum(file.stat().st_size for file in folder_of(name).rglob("*") if file.is_file())
+def bundled_size(name: str) -> int:
+    """Return the total size of a bundled model's files, in bytes."""
+    return sum(file.stat().st_size for file in bundled_folder(name).rglob("*") if file.is_file())

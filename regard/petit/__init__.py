@@ -63,7 +63,7 @@ PHENOMENA: dict[str, str] = {
     "weather": "il pleut, il fait froid",
 }
 
-LONGEST = 20
+MAX_FRENCH_WORDS = 20
 """words of the longest French sentence, its stop among them"""
 MAX_PAIRS = 5_000_000
 """Maximum number of distinct pairs to ask for: drawing many more would hardly end."""
@@ -132,7 +132,7 @@ def _distinct(count: int, seed: int, split: str) -> Iterator[Pair]:
         if sentence.reserved != (split == "compositional"):
             continue
         spoken, places = meet(sentence.phrase.french)
-        if len(spoken) > LONGEST:
+        if len(spoken) > MAX_FRENCH_WORDS:
             continue
         text = spell_french(spoken)
         if split not in ("compositional", _ordinary(text)):
@@ -163,7 +163,7 @@ def _pair(sentence: Sentence, text: str, spoken: list[str], places: list[int]) -
     return Pair(text, spell_english(phrase.english), tuple(links), tuple(sorted(set(tags))))
 
 
-def find(french: str, draws: int = 400_000) -> Pair | None:
+def find_pair(french: str, draws: int = 400_000) -> Pair | None:
     """The pair of a French sentence, if Petit can say it: sought by chance among sentences of its words alone.
 
     None means that it was not met in so many draws.

@@ -11,7 +11,7 @@ from rich.text import Text
 from regard.evaluation.comparison import Apart, ComparisonResult, Piece, Training
 from regard.evaluation.metrics import RESAMPLES, TRIALS, Compared, Comparison, Score
 from regard.evaluation.multi_run import ENOUGH, enough_runs
-from regard.formatting import duration, markdown_table, safe, safe_whole, visible
+from regard.formatting import duration, escape_markdown, escape_markdown_words, markdown_table, visible
 from regard.plots.run_report import power
 from regard.plots.score_tables import millions, plain_table, show_note, show_signatures
 
@@ -60,7 +60,7 @@ def show_comparison(console: Console, result: ComparisonResult) -> None:
 
 def comparison_markdown(result: ComparisonResult) -> str:
     """The same as a page of Markdown: whatever the texts hold, nothing in them is markup."""
-    files = " and ".join(f"{safe(file)}" for file in result.files)
+    files = " and ".join(f"{escape_markdown(file)}" for file in result.files)
     sections = [
         "# Translators side by side",
         f"{result.sentences:,} sentences of {files}.",
@@ -267,7 +267,7 @@ def _scores_markdown(result: ComparisonResult) -> list[str]:
         _bullets(tests_told(result)),
         "sacreBLEU's signatures:",
         "\n".join(f"- {each.name}: `{each.signature}`" for each in _signed_scores(result)),
-        f"**{safe(result.note.test_set.rstrip('.'))}**",
+        f"**{escape_markdown(result.note.test_set.rstrip('.'))}**",
         _bullets((*result.note.comparable, *result.note.warnings)),
     ]
 
@@ -289,7 +289,7 @@ def _apart_markdown(apart: Apart, names: Sequence[str]) -> str:
     written = [[_whole(cell) for cell in row] for row in rows]
     for name, output, chrf, pieces in zip(names, apart.outputs, apart.chrf, apart.mistakes, strict=True):
         marked = "".join(f"{gap}{_sign_markdown(piece)}" for gap, piece in _spaced(pieces))
-        written.append([safe(name), f"{chrf:.0f}", marked if output.strip() else "*(nothing)*"])
+        written.append([escape_markdown(name), f"{chrf:.0f}", marked if output.strip() else "*(nothing)*"])
     return _lines([f"line {apart.line}", "chrF2++>", ""], written)
 
 
@@ -302,7 +302,7 @@ def _sign_markdown(piece: Piece) -> str:
 def _markdown(grid: Grid) -> str:
     if not grid.rows:
         return ""
-    rows = [[safe(cell) for cell in row] for row in grid.rows]
+    rows = [[escape_markdown(cell) for cell in row] for row in grid.rows]
     if grid.bold is not None:
         for row in rows:
             row[grid.bold] = f"**{row[grid.bold]}**"
@@ -319,8 +319,8 @@ def _bullets(texts: Sequence[str]) -> str:
 
 
 def _whole(text: str) -> str:
-    """A text in Markdown as it is, as `safe`, however long it is: its words alone are cut."""
-    return safe_whole(text).strip()
+    """A text in Markdown as it is, as `escape_markdown`, however long it is: its words alone are cut."""
+    return escape_markdown_words(text).strip()
 
 
 def _signed_scores(result: ComparisonResult) -> list[Score]:

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from regard.data.corpus import REMEDIES, Corpus
-from regard.data.corpus_report import RATIO, Finding, Report, bins
+from regard.data.corpus_report import MAX_LENGTH_RATIO, CorpusFinding, CorpusReport, length_bin_names
 from regard.training.corpus_folder import CorpusFolder
 
 
@@ -19,7 +19,7 @@ def show_found(console: Console, folder: Path, found: CorpusFolder) -> None:
     console.print()
 
 
-def show_report(console: Console, corpus: Corpus, report: Report) -> None:
+def show_report(console: Console, corpus: Corpus, report: CorpusReport) -> None:
     """Counts, lengths, and what to look at, with file and line."""
     console.print(f"[bold]{report.rows:,} rows[/] in {escape(' and '.join(corpus.files))}\n")
     if report.rows:
@@ -27,7 +27,7 @@ def show_report(console: Console, corpus: Corpus, report: Report) -> None:
     table = Table("", box=None, header_style="dim", pad_edge=False)
     table.add_column("count", justify="right")
     table.add_column("where (the first few)", overflow="fold")  # never cut: a line number is at the end
-    ratio = f"one side over {RATIO:g} × the other"
+    ratio = f"one side over {MAX_LENGTH_RATIO:g} × the other"
     findings = {"the same row again": report.duplicates}
     if corpus.sides == 2 and not report.classes:
         findings[ratio] = report.ratio
@@ -36,7 +36,7 @@ def show_report(console: Console, corpus: Corpus, report: Report) -> None:
     for what, finding in findings.items():
         table.add_row(what, *_counted(finding))
     for kind, count in report.problems.counts.items():
-        table.add_row(f"[bold]{kind}[/]", *_counted(Finding(count, report.problems.examples[kind][:3])))
+        table.add_row(f"[bold]{kind}[/]", *_counted(CorpusFinding(count, report.problems.examples[kind][:3])))
     console.print(table)
     if report.classes:
         console.print("\n[bold]classes[/]")
@@ -46,14 +46,14 @@ def show_report(console: Console, corpus: Corpus, report: Report) -> None:
         console.print(f"\n[bold]{kind}[/]: {REMEDIES[kind]}.")
 
 
-def _show_lengths(console: Console, report: Report) -> None:
+def _show_lengths(console: Console, report: CorpusReport) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("length in words")
     for side in range(len(report.words)):
         table.add_column(f"side {side + 1}", justify="right")
         table.add_column("")
     most = max(max(counts) for counts in report.histogram) or 1
-    for i, name in enumerate(bins()):
+    for i, name in enumerate(length_bin_names()):
         cells = [(f"{counts[i]:,}", "█" * round(16 * counts[i] / most)) for counts in report.histogram]
         table.add_row(name, *(cell for pair in cells for cell in pair))
     for what, totals in (("words", report.words), ("characters", report.characters)):
@@ -62,5 +62,5 @@ def _show_lengths(console: Console, report: Report) -> None:
     console.print()
 
 
-def _counted(finding: Finding) -> tuple[str, str]:
+def _counted(finding: CorpusFinding) -> tuple[str, str]:
     return f"{finding.count:,}", escape("\n".join(finding.examples))

@@ -15,14 +15,14 @@ from regard.errors import RegardError
 from regard.evaluation.classification import ClassScores
 from regard.evaluation.metrics import TranslationScores
 from regard.evaluation.perplexity import LanguageScore
-from regard.formatting import code_cell, duration, markdown_table, safe, visible
+from regard.formatting import code_cell, duration, escape_markdown, markdown_table, visible
 from regard.plots.training_display import NAME_SOME, UNTRIED, argument, example, plural, untried, usage
-from regard.storage.model_folder import RECIPE
+from regard.storage.model_folder import RECIPE_FILE
 from regard.training.events import TRANSIENT_NOTES, Ended, Event, Noted, Saved, Started, Stepped, Validated
 from regard.training.flops import paper_flops, peak_flops
 from regard.training.metrics_log import METRICS, read_metrics
 from regard.training.recipe import TrainSection
-from regard.untrusted_files import is_there, read_file, read_json
+from regard.untrusted_files import is_regular_file, read_file, read_json
 
 REPORT, CURVES = "report.md", "curves.png"
 SHOWN = 3
@@ -45,7 +45,7 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
     stepped = [event for event in events if isinstance(event, Stepped)]
     validated = [event for event in events if isinstance(event, Validated)]
     recipe = _recipe(folder)
-    sections = [f"# {safe(started[-1].name)}", _opening(started[-1], recipe)]
+    sections = [f"# {escape_markdown(started[-1].name)}", _opening(started[-1], recipe)]
     tried = [event for event in validated if not untried(event)]
     if stepped or tried:
         from regard.plots.figures import curves_png
@@ -67,8 +67,8 @@ def write_report(folder: Path, scores: Sequence[Scores] | None = None) -> Path:
 
 def _recipe(folder: Path) -> dict[str, Any]:
     """The recipe's sections; none if there is no recipe."""
-    path = folder / RECIPE
-    if not is_there(path):
+    path = folder / RECIPE_FILE
+    if not is_regular_file(path):
         return {}
     try:
         return tomllib.loads(read_file(path, MAX_RECIPE).decode())
@@ -79,7 +79,7 @@ def _recipe(folder: Path) -> dict[str, Any]:
 def _config(folder: Path) -> ModelConfig | None:
     """The shape of the best model; None as long as there is none."""
     path = folder / "config.json"
-    if not is_there(path):
+    if not is_regular_file(path):
         return None
     try:
         return ModelConfig(**read_json(path)["model"])
@@ -95,7 +95,7 @@ def _opening(started: Started, recipe: dict[str, Any]) -> str:
     }[started.task]
     languages = _section(recipe, "data").get("languages")
     between = " → ".join(map(str, languages)) if isinstance(languages, list) else ""
-    return f"{what}{f' ({safe(between)})' if between else ''}, trained by Regard."
+    return f"{what}{f' ({escape_markdown(between)})' if between else ''}, trained by Regard."
 
 
 def _trained(
@@ -105,15 +105,18 @@ def _trained(
     last = started[-1]
     data, train = _section(recipe, "data"), _section(recipe, "train")
     start = _section(recipe, "model").get("start")
-    rows = [("model", _shape(config)), ("fine-tuned from", safe(start) if isinstance(start, str) else "")]
+    rows = [("model", _shape(config)), ("fine-tuned from", escape_markdown(start) if isinstance(start, str) else "")]
     rows += [("parameters", f"{last.parameters:,}")]
     too_long = f", and {last.left_out:,} too long, left out" if last.left_out else ""
     rows += [("data", f"{plural(last.examples, 'example')}{too_long}"), ("from", _files(data))]
-    problems = [f"{count:,} {safe(kind)}" for kind, count in last.problems.items() if count]
+    problems = [f"{count:,} {escape_markdown(kind)}" for kind, count in last.problems.items() if count]
     rows += [("lines left out", ", ".join(problems)), ("steps", _steps(events, last))]
     batch = train.get("batch_tokens")
     rows += [("batch", f"{batch:,} tokens on the larger side" if isinstance(batch, int) else "")]
-    rows += [*_amounts(events, last), ("device", "; then ".join(dict.fromkeys(safe(each.place) for each in started)))]
+    rows += [
+        *_amounts(events, last),
+        ("device", "; then ".join(dict.fromkeys(escape_markdown(each.place) for each in started))),
+    ]
     resumed = [f"{each.step:,}" for each in started if each.step]
     rows += [("went on from step", ", ".join(resumed))]
     return "## What was trained\n\n" + markdown_table(["", ""], [list(row) for row in rows if row[1]])
@@ -155,7 +158,9 @@ def _files(data: dict[str, Any]) -> str:
     corpora = data.get("train")
     corpora = corpora if isinstance(corpora, list) else []
     named = [each.get("files") for each in corpora if isinstance(each, dict)]
-    return "; ".join(", ".join(safe(str(file)) for file in files) for files in named if isinstance(files, list))
+    return "; ".join(
+        ", ".join(escape_markdown(str(file)) for file in files) for files in named if isinstance(files, list)
+    )
 
 
 def _steps(events: Sequence[Event], started: Started) -> str:
@@ -210,8 +215,8 @@ def _scored(scores: Scores) -> str:
         for each in three
     ]
     table = markdown_table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
-    notes = [f"- {safe(each)}" for each in (*scores.note.comparable, *scores.note.warnings)]
-    head = f"**{safe(scores.note.test_set.rstrip('.'))}**"
+    notes = [f"- {escape_markdown(each)}" for each in (*scores.note.comparable, *scores.note.warnings)]
+    head = f"**{escape_markdown(scores.note.test_set.rstrip('.'))}**"
     return "\n\n".join([head, table, *(["\n".join(notes)] if notes else [])])
 
 
@@ -250,7 +255,7 @@ def power(number: float) -> str:
 def _on_the_way(notes: Sequence[Noted]) -> str:
     if not notes:
         return ""
-    lines = [f"- step {note.step:,}: {safe(note.text)}" for note in notes[:NOTES]]
+    lines = [f"- step {note.step:,}: {escape_markdown(note.text)}" for note in notes[:NOTES]]
     lines += [f"- and {len(notes) - NOTES:,} more, in {METRICS}"] if len(notes) > NOTES else []
     return "\n".join(["## What happened on the way", "", *lines])
 
@@ -263,13 +268,13 @@ def _samples(validated: Sequence[Validated]) -> str:
     blocks = []
     for sample in validated[-1].samples[:SHOWN]:
         said = [
-            [f"{each.step:,}", safe(other.output) or "*(nothing)*"]
+            [f"{each.step:,}", escape_markdown(other.output) or "*(nothing)*"]
             for each in (validated[moment] for moment in moments)
             for other in each.samples
             if other.source == sample.source
         ]
-        reference = [["reference", f"*{safe(sample.reference)}*"]] if sample.reference else []
-        blocks.append(markdown_table(["step", safe(sample.source)], said + reference))
+        reference = [["reference", f"*{escape_markdown(sample.reference)}*"]] if sample.reference else []
+        blocks.append(markdown_table(["step", escape_markdown(sample.source)], said + reference))
     return "\n\n".join(["## Samples over time", *blocks])
 
 

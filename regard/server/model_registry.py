@@ -11,11 +11,11 @@ import torch
 from regard.config import did_you_mean
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
-from regard.models import SHIPPED, folder_of
+from regard.models import BUNDLED_MODELS, bundled_folder
 from regard.server.engine import Engine
 from regard.server.http_errors import HttpError
 from regard.server.prefix_cache import PrefixCache
-from regard.storage.metadata import tests_of, text_of, texts_of
+from regard.storage.metadata import string_of, strings_of, test_scores_of
 
 MODEL_NAME = re.compile(r"[\w][\w.-]{0,63}", re.ASCII)
 
@@ -45,7 +45,7 @@ class ServedModel:
     @property
     def languages(self) -> tuple[str, str] | None:
         """The source and target language of a translator, if its metadata names them."""
-        languages = texts_of(self.model.about, "languages")
+        languages = strings_of(self.model.about, "languages")
         return (languages[0], languages[1]) if self.translates and len(languages) == 2 else None
 
     @property
@@ -57,9 +57,11 @@ class ServedModel:
     def summary(self) -> str:
         """The languages, the origin and the first score of the model, in one line."""
         about = self.model.about
-        languages = " → ".join(texts_of(about, "languages"))
-        scores = [f"{test.figures[0].name} {test.figures[0].value:.1f} on {test.set}" for test in tests_of(about)[:1]]
-        return "; ".join(filter(None, [languages, text_of(about, "origin"), *scores]))
+        languages = " → ".join(strings_of(about, "languages"))
+        scores = [
+            f"{test.figures[0].name} {test.figures[0].value:.1f} on {test.set}" for test in test_scores_of(about)[:1]
+        ]
+        return "; ".join(filter(None, [languages, string_of(about, "origin"), *scores]))
 
 
 class ModelRegistry:
@@ -145,7 +147,7 @@ def parse_model_arguments(arguments: Iterable[str]) -> dict[str, str]:
         if name in paths:
             raise RegardError(f"two models are called {name}: give one of them another name, as in other={path}")
         paths[name] = path
-    return paths or {name: str(folder_of(name)) for name in SHIPPED}
+    return paths or {name: str(bundled_folder(name)) for name in BUNDLED_MODELS}
 
 
 def build_registry(models: Mapping[str, Model], precision: Any = "auto") -> ModelRegistry:

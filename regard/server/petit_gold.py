@@ -25,7 +25,7 @@ def gold_links(tokenizer: Tokenizer, source: str, target: str) -> list[tuple[int
 
 @lru_cache(maxsize=256)
 def _word_links(source: str, target: str) -> frozenset[tuple[int, int]] | None:
-    if not 0 < len(petit.words(source)) <= petit.LONGEST:
+    if not 0 < len(petit.words(source)) <= petit.MAX_FRENCH_WORDS:
         return None
-    pair = petit.find(source, SENTENCES_SEARCHED)
+    pair = petit.find_pair(source, SENTENCES_SEARCHED)
     return frozenset(pair.alignment) if pair is not None and pair.english == target else None

@@ -1,16 +1,17 @@
-"""What a model tells of itself in `Model.about`, as far as it can be understood: its folder may come from anyone."""
+"""The metadata of a model (`regard.Model.about`): test scores and training summary. Invalid entries are ignored,
+because the folder may be untrusted."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeGuard
 
-MOST = 1e300
-"""of any number: larger ones are slips, and become infinite at once"""
+MAX_NUMBER = 1e300
+"""Maximum of any number in metadata; larger ones would overflow in the next calculation."""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A score with its name; of some also a 95 % interval, and sacreBLEU's signature."""
+class MetricScore:
+    """A named score, some with a 95 % confidence interval and a sacreBLEU signature."""
 
     name: str
     value: int | float
@@ -20,103 +21,103 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A model's figures on a test set."""
+class TestScores:
+    """The scores of a model on one test set."""
 
     set: str
     asked: str
-    """how a translator was asked: its beam, length penalty and precision"""
-    figures: tuple[Figure, ...]
+    """The decoding settings: beam, length penalty and precision."""
+    figures: tuple[MetricScore, ...]
     rounded: str = ""
-    """the type that its weights were rounded to since, if they were"""
+    """The type that the weights were rounded to after the measurement, if any."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a training took, as its log tells."""
+class TrainingSummary:
+    """The cost of a training run, from its log."""
 
     steps: int
     tokens: int
-    """target tokens that were learned from, each as often as it came"""
+    """Number of target tokens in all training steps."""
     seconds: int | float
-    """validating and saving left out"""
+    """Training time, without validation and saving."""
     place: str
-    """device, precision and whether it was compiled"""
+    """The device, the precision and whether the model was compiled."""
     flops: float | None = None
-    """floating-point operations, counted; None of a run that has not ended"""
+    """Number of floating-point operations; None if the run has not ended."""
 
 
-def as_told(value: Scored | Trained) -> dict[str, Any]:
-    """The same for `Model.about`; what is not known is left out."""
-    return asdict(value, dict_factory=lambda pairs: {name: each for name, each in pairs if each not in (None, "")})
+def as_metadata(value: TestScores | TrainingSummary) -> dict[str, Any]:
+    """Return a dictionary for `Model.about`, without empty values."""
+    return asdict(value, dict_factory=lambda pairs: {name: item for name, item in pairs if item not in (None, "")})
 
 
-def tests_of(about: Mapping[str, Any]) -> list[Scored]:
-    """A model's scores on test sets.
+def test_scores_of(about: Mapping[str, Any]) -> list[TestScores]:
+    """Return a model's scores on test sets.
 
     >>> figures = [{"name": "BLEU", "value": 30}, {"name": "chrF", "value": "?"}]
     >>> tests_of({"tests": [1, {"set": "a", "figures": figures}]})
     [Scored(set='a', asked='', figures=(Figure(name='BLEU', value=30, low=None, high=None, signature=''),), rounded='')]
     """
-    return [found for each in _list(about.get("tests")) if (found := _scored(each)) is not None]
+    return [scores for item in _list(about.get("tests")) if (scores := _test_scores(item)) is not None]
 
 
-def trained_of(about: Mapping[str, Any]) -> Trained | None:
-    """What a model's training took."""
-    told = about.get("trained")
-    if not isinstance(told, dict):
+def training_summary_of(about: Mapping[str, Any]) -> TrainingSummary | None:
+    """Return the summary of a model's training, if there is a valid one."""
+    summary = about.get("trained")
+    if not isinstance(summary, dict):
         return None
-    steps, tokens, seconds = (told.get(name) for name in ("steps", "tokens", "seconds"))
-    place, flops = told.get("place"), told.get("flops")
+    steps, tokens, seconds = (summary.get(name) for name in ("steps", "tokens", "seconds"))
+    place, flops = summary.get("place"), summary.get("flops")
     if not is_number(seconds) or not isinstance(place, str) or not is_number(steps) or not is_number(tokens):
         return None
-    return Trained(round(steps), round(tokens), seconds, place, float(flops) if is_number(flops) else None)
+    return TrainingSummary(round(steps), round(tokens), seconds, place, float(flops) if is_number(flops) else None)
 
 
-def texts_of(about: Mapping[str, Any], name: str) -> list[str]:
-    """The texts of this name, each once: languages, or notes.
+def strings_of(about: Mapping[str, Any], name: str) -> list[str]:
+    """Return the distinct strings under this name, such as languages or notes.
 
     >>> texts_of({"languages": ["en", "en", 3]}, "languages")
     ['en']
     """
-    told = about.get(name)
-    listed = [told] if isinstance(told, str) else _list(told)
-    return list(dict.fromkeys(each for each in listed if isinstance(each, str) and each.strip()))
+    value = about.get(name)
+    strings = [value] if isinstance(value, str) else _list(value)
+    return list(dict.fromkeys(string for string in strings if isinstance(string, str) and string.strip()))
 
 
-def text_of(about: Mapping[str, Any], name: str) -> str:
-    """The text of this name; an empty one if there is none."""
-    found = about.get(name)
-    return found.strip() if isinstance(found, str) else ""
+def string_of(about: Mapping[str, Any], name: str) -> str:
+    """Return the string under this name, or an empty one."""
+    value = about.get(name)
+    return value.strip() if isinstance(value, str) else ""
 
 
-def is_number(value: object, least: int | float = 0, most: int | float = MOST) -> TypeGuard[int | float]:
-    """Whether this is a number within these bounds.
+def is_number(value: object, minimum: int | float = 0, maximum: int | float = MAX_NUMBER) -> TypeGuard[int | float]:
+    """Return whether this is a number within these bounds.
 
-    >>> [is_number(each) for each in (3, 0.5, -1, True, "3", float("nan"), 10**400, None)]
+    >>> [is_number(value) for value in (3, 0.5, -1, True, "3", float("nan"), 10**400, None)]
     [True, True, False, False, False, False, False, False]
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, int | float) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
 def _list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _scored(told: object) -> Scored | None:
-    if not isinstance(told, dict):
+def _test_scores(entry: object) -> TestScores | None:
+    if not isinstance(entry, dict):
         return None
-    figures = [found for each in _list(told.get("figures")) if (found := _figure(each)) is not None]
-    name, asked, rounded = (text_of(told, key) for key in ("set", "asked", "rounded"))
-    return Scored(name, asked, tuple(figures), rounded) if name and figures else None
+    figures = [score for item in _list(entry.get("figures")) if (score := _metric_score(item)) is not None]
+    name, asked, rounded = (string_of(entry, key) for key in ("set", "asked", "rounded"))
+    return TestScores(name, asked, tuple(figures), rounded) if name and figures else None
 
 
-def _figure(told: object) -> Figure | None:
-    if not isinstance(told, dict):
+def _metric_score(entry: object) -> MetricScore | None:
+    if not isinstance(entry, dict):
         return None
-    name, value, low, high = text_of(told, "name"), *(told.get(key) for key in ("value", "low", "high"))
+    name, value, low, high = string_of(entry, "name"), *(entry.get(key) for key in ("value", "low", "high"))
     if not name or not is_number(value):
         return None
-    if not is_number(low, -MOST) or not is_number(high, low):
+    if not is_number(low, -MAX_NUMBER) or not is_number(high, low):
         low = high = None
-    return Figure(name, value, low, high, text_of(told, "signature"))
+    return MetricScore(name, value, low, high, string_of(entry, "signature"))

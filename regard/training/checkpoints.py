@@ -20,10 +20,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.atomic_files import flush, new_folder, writing
+from regard.atomic_files import flush_to_disk, new_folder, raising_write_errors
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
-from regard.storage.model_folder import MANIFEST, RECIPE, as_json, check_manifest, write_json, write_manifest
+from regard.storage.model_folder import MANIFEST_FILE, RECIPE_FILE, as_json, check_manifest, write_json, write_manifest
 from regard.storage.weights import write_weights
 from regard.training.metrics_log import METRICS, SAMPLES
 from regard.untrusted_files import read_json
@@ -104,7 +104,7 @@ def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
 def check_intact(folder: Path) -> None:
     """Raise a RegardError that names the damaged file of a folder, if any. The manifest is checked too."""
     check_manifest(folder)
-    manifest = folder / MANIFEST
+    manifest = folder / MANIFEST_FILE
     if manifest.read_bytes() != as_json(read_json(manifest)).encode():
         raise RegardError(f"{manifest} is damaged: its content has changed since it was written")
 
@@ -122,7 +122,7 @@ def remove_leftovers(run: Path) -> None:
     """Remove temporary files left by a process that was killed while writing."""
     for folder in (run / "checkpoints").glob(".*-*"):
         shutil.rmtree(folder, ignore_errors=True)
-    for pattern in (f"{TEMPORARY_PREFIX}*", *(f".{name}.*" for name in (RECIPE, METRICS, SAMPLES))):
+    for pattern in (f"{TEMPORARY_PREFIX}*", *(f".{name}.*" for name in (RECIPE_FILE, METRICS, SAMPLES))):
         for file in run.glob(pattern):
             file.unlink(missing_ok=True)
 
@@ -133,19 +133,19 @@ def publish_model(run: Path, best: Path) -> None:
     withdraw_model(run)
     for name in sorted((file.name for file in best.iterdir()), key=lambda name: (name == "config.json", name)):
         temporary = run / f"{TEMPORARY_PREFIX}{name}"
-        with writing(run / name):
+        with raising_write_errors(run / name):
             shutil.copyfile(best / name, temporary)
-            flush(temporary)
+            flush_to_disk(temporary)
             if name == "config.json":
-                flush(run)
+                flush_to_disk(run)
             temporary.replace(run / name)
-    flush(run)
+    flush_to_disk(run)
 
 
 def withdraw_model(run: Path) -> None:
     """Remove the published model's `config.json`: `load` then uses the newest best model in `checkpoints/`."""
     (run / "config.json").unlink(missing_ok=True)
-    flush(run)
+    flush_to_disk(run)
 
 
 def _size(tensors: Mapping[str, Tensor]) -> int:
@@ -157,7 +157,7 @@ def _write(folder: Path, write: Callable[[Path], None], needed: int) -> None:
     try:
         if not folder.parent.is_dir():
             folder.parent.mkdir()  # without parents: a run's folder that the user removed must not come back
-            flush(folder.parent.parent)
+            flush_to_disk(folder.parent.parent)
         if folder.exists():  # left by an earlier process that came further
             _remove(folder)
         if shutil.disk_usage(folder.parent).free < needed:

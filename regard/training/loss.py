@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.data.batches import IGNORE
+from regard.data.batches import IGNORED_TARGET
 from regard.model.attention import HAS_TRITON
 
 GPU_MEMORY_DIVISOR = 32
@@ -38,7 +38,7 @@ def loss_sum(
     as in `F.cross_entropy`.
     """
     if hidden.device.type == "cpu":  # on a GPU this would make the host wait and change shapes
-        counted = labels != IGNORE
+        counted = labels != IGNORED_TARGET
         if not counted.all():
             hidden, labels = hidden[counted], labels[counted]
     if not torch.is_grad_enabled():  # needs_input_grad does not reflect no_grad
@@ -109,7 +109,7 @@ def losses_and_gradients(
         from regard.training.loss_kernel import losses_and_gradients as in_one_pass
 
         return in_one_pass(logits, labels, smoothing)
-    counted = labels != IGNORE
+    counted = labels != IGNORED_TARGET
     safe = labels.clamp(min=0)[:, None]  # [n, 1]
     log_probs = logits.float().log_softmax(-1)  # [n, V]
     losses = -(1 - smoothing) * log_probs.gather(1, safe)[:, 0] - smoothing * log_probs.mean(-1)  # [n]

@@ -20,7 +20,7 @@ from regard.config import check_type
 from regard.errors import RegardError
 from regard.formatting import shorten, visible
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
-from regard.untrusted_files import is_there
+from regard.untrusted_files import is_regular_file
 
 METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
 DAMAGED = f"{METRICS}.damaged"
@@ -111,7 +111,7 @@ def read_metrics(folder: Path, strict: bool = True) -> list[Event]:
 
 def _read_lines(path: Path) -> list[bytes]:
     """The lines of a file, the last of which is what follows the last line feed; one that is empty if there is none."""
-    return path.read_bytes().split(b"\n") if is_there(path) else [b""]
+    return path.read_bytes().split(b"\n") if is_regular_file(path) else [b""]
 
 
 def _object(line: bytes, strict: bool = False) -> dict[str, Any] | None:
@@ -152,7 +152,7 @@ def _stays(found: dict[str, Any], step: int) -> bool:
 
 def _kept_samples(path: Path, kept: list[dict[str, Any]], step: int) -> bytes:
     """The samples of all validations up to a step: from the log or, of those that cannot be read, as they are there."""
-    text = path.read_bytes() if is_there(path) else b""
+    text = path.read_bytes() if is_regular_file(path) else b""
     there = {int(block[1].replace(b",", b"")): block[0] for block in SAMPLES_OF_STEP.finditer(text)}
     for found in kept:
         if found.get("event") == Validated.__name__:

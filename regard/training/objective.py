@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, Batch
+from regard.data.batches import IGNORED_TARGET, Batch
 from regard.model.transformer import EncoderDecoder, Network
 from regard.training.loss import loss_sum
 
@@ -46,7 +46,7 @@ class Objective(nn.Module):
         if network.config.classes:
             logits = self.run_network(batch.tokens, batch.lengths).float()  # [B, K]
             return F.cross_entropy(
-                logits, batch.labels, reduction="sum", ignore_index=IGNORE, label_smoothing=self.smoothing
+                logits, batch.labels, reduction="sum", ignore_index=IGNORED_TARGET, label_smoothing=self.smoothing
             )
         if self.consistency:
             batch = batch.twice()
@@ -65,7 +65,7 @@ def consistency_loss(
     The divergence is Kullback and Leibler's, averaged over both directions. Its weight is half of `consistency`,
     because each of the two losses counts half.
     """
-    log_probs, counted = logits.float().log_softmax(-1), labels != IGNORE  # [N, V], [N]
+    log_probs, counted = logits.float().log_softmax(-1), labels != IGNORED_TARGET  # [N, V], [N]
     label_log_probs = log_probs.gather(1, labels.clamp(min=0)[:, None])[:, 0]  # [N]
     losses = -(1 - smoothing) * label_log_probs - smoothing * log_probs.mean(-1)  # [N]
     first, second = log_probs.chunk(2)  # [N / 2, V]

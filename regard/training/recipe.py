@@ -10,19 +10,19 @@ from typing import Any, Literal
 
 from regard.config import (
     ModelConfig,
-    Strict,
+    StrictConfig,
     check_probability,
     check_type,
     did_you_mean,
     preset,
     require_at_least,
-    shown,
 )
 from regard.data.corpus import Corpus, require_files
-from regard.data.tokenized_corpus import Documents
+from regard.data.tokenized_corpus import DocumentBoundary
 from regard.data.tokenizer_training import MAX_VOCABULARY, TokenizerKind
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
+from regard.formatting import quoted
 from regard.petit import MAX_PAIRS
 from regard.training.corpus_folder import VALIDATION_STEMS, find_corpus_files, training_languages
 
@@ -68,7 +68,7 @@ MAX_TRAIN_VALUES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSection(Strict, most=MAX_DATA_VALUES):
+class DataSection(StrictConfig, maxima=MAX_DATA_VALUES):
     """Which text. A corpus is `{ files = ["a.fr", "a.en"] }`, one file a side; or one file with `columns` or `keys`."""
 
     task: TaskKind = "translation"
@@ -86,7 +86,7 @@ class DataSection(Strict, most=MAX_DATA_VALUES):
     """without `validation`, named or found: this share of the training text, its end, is kept for it"""
     petit: int = 0
     """instead of files: so many pairs of Petit, the French–English world that comes with Regard"""
-    documents: Documents = "line"
+    documents: DocumentBoundary = "line"
     """for language: what one text is: a line, lines up to a blank one, or the whole file"""
     skip_bad: bool = False
     """leave out lines that cannot be used, and count them, where otherwise the first is an error"""
@@ -136,7 +136,7 @@ class DataSection(Strict, most=MAX_DATA_VALUES):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSection(Strict, most={"vocab_size": MAX_VOCABULARY}):
+class TokenizerSection(StrictConfig, maxima={"vocab_size": MAX_VOCABULARY}):
     """How text becomes ids. Fine-tuning takes the tokenizer of the model it starts from."""
 
     kind: TokenizerKind = "bpe"
@@ -155,7 +155,7 @@ class TokenizerSection(Strict, most={"vocab_size": MAX_VOCABULARY}):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSection(Strict, most=MAX_TRAIN_VALUES):
+class TrainSection(StrictConfig, maxima=MAX_TRAIN_VALUES):
     """How it learns. The defaults are the paper's, for a smaller batch."""
 
     steps: int = 10_000
@@ -244,7 +244,7 @@ class TrainSection(Strict, most=MAX_TRAIN_VALUES):
         for name in ("eps", "weight_decay", "clip", "lr_end", "lr", "consistency"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise RegardError(f"{name}={shown(value)} is not possible: it must be at least 0 and finite")
+                raise RegardError(f"{name}={quoted(value)} is not possible: it must be at least 0 and finite")
         if self.eps == 0:
             raise RegardError("eps=0 divides by zero where a gradient is zero: it must be above 0")
         if self.lr_end > 1:
@@ -254,7 +254,7 @@ class TrainSection(Strict, most=MAX_TRAIN_VALUES):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Strict):
+class Recipe(StrictConfig):
     """The five sections, and the recipe's name."""
 
     name: str
@@ -299,7 +299,7 @@ class Recipe(Strict):
             if key in DERIVED_MODEL_KEYS:
                 raise RegardError(f"model.{key} follows from the text and is filled in: leave it out")
             if key not in (*known, "preset", "start"):
-                raise RegardError(f"[model] has no key {shown(key)}: {did_you_mean(key, [*known, 'preset', 'start'])}")
+                raise RegardError(f"[model] has no key {quoted(key)}: {did_you_mean(key, [*known, 'preset', 'start'])}")
         for key in ("preset", "start"):
             check_type(f"model.{key}", self.model.get(key), str | None)
         if self.start is None:

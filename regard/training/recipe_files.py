@@ -8,15 +8,15 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from regard.config import ModelConfig, Strict, check_type, did_you_mean, shown
+from regard.config import ModelConfig, StrictConfig, check_type, did_you_mean
 from regard.data.corpus import Corpus
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
-from regard.formatting import shorten, visible
+from regard.formatting import quoted, shorten, visible
 from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.untrusted_files import read_file
 
-SECTIONS: dict[str, type[Strict]] = {
+SECTIONS: dict[str, type[StrictConfig]] = {
     "data": DataSection,
     "tokenizer": TokenizerSection,
     "model": ModelConfig,
@@ -207,7 +207,7 @@ def _section(name: str, told: dict[str, Any]) -> Any:
     known = [each.name for each in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
     for key in told:
         if key not in known:
-            raise RegardError(f"[{name}] has no key {shown(key)}: {did_you_mean(key, known)}")
+            raise RegardError(f"[{name}] has no key {quoted(key)}: {did_you_mean(key, known)}")
     return SECTIONS[name](**_valued(name, told))
 
 
@@ -227,10 +227,10 @@ def _corpus(told: object, place: str) -> Corpus:
     """Where text lies, from its table."""
     known = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
     if not isinstance(told, dict) or "files" not in told:
-        raise RegardError(f'{place}={shown(told)} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
+        raise RegardError(f'{place}={quoted(told)} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
     for key, value in values.items():
         if key not in known:
-            raise RegardError(f"{place} has no key {shown(key)}: {did_you_mean(key, known)}")
+            raise RegardError(f"{place} has no key {quoted(key)}: {did_you_mean(key, known)}")
         check_type(f"{place}.{key}", value, known[key])
     return Corpus(**values)

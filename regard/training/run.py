@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.decoding.text_model import Model
 from regard.model.transformer import Network, build
-from regard.storage.model_folder import fill
+from regard.storage.model_folder import assign_weights
 from regard.training.checkpoints import withdraw_model
 from regard.training.device import DeviceSettings, attention_kernels
 from regard.training.flops import batch_flops
@@ -101,7 +101,7 @@ class TrainingRun:
         """A model with these weights, independent of the one that is trained."""
         with torch.device("meta"):
             network = build(self.network.config)
-        fill(network, dict(weights))
+        assign_weights(network, dict(weights))
         return Model(network, self.setup.tokenizer, self.setup.special, self.setup.about)
 
     def on_training_device(self, model: Model) -> Model:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from regard.atomic_files import writing
+from regard.atomic_files import raising_write_errors
 from regard.errors import RegardError
-from regard.storage.model_folder import RECIPE
+from regard.storage.model_folder import RECIPE_FILE
 from regard.training.recipe import Recipe, check_unchanged
 from regard.training.recipe_files import read_recipe
 
@@ -17,13 +17,13 @@ LOCK = ".lock"
 
 def check_run_folder(recipe: Recipe, out: Path, resume: bool) -> None:
     """Raise a RegardError if a run would be overwritten, or resumed with a different recipe."""
-    holds_run = (out / RECIPE).exists()
+    holds_run = (out / RECIPE_FILE).exists()
     if holds_run and not resume:
         raise RegardError(f"{out} already holds a run: continue it with --resume, or choose another folder with --out")
     if not holds_run and out.exists() and (not out.is_dir() or any(path.name[0] != "." for path in out.iterdir())):
         raise RegardError(f"{out} already exists and does not hold a run: choose another folder with --out")
     if holds_run and any((out / "checkpoints").glob("step-*")):
-        check_unchanged(read_recipe(str(out / RECIPE)), recipe)
+        check_unchanged(read_recipe(str(out / RECIPE_FILE)), recipe)
 
 
 @contextmanager
@@ -59,6 +59,6 @@ def _lock(file: IO[str], out: Path) -> None:
         ) from None
     except OSError:  # a file system without locks
         return
-    with writing(out / LOCK):
+    with raising_write_errors(out / LOCK):
         file.truncate(0)
         os.write(file.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: a buffer's rest would fail at close

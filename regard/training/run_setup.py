@@ -10,7 +10,7 @@ import torch
 from regard.atomic_files import write_file
 from regard.errors import RegardError
 from regard.model.transformer import Network
-from regard.storage.model_folder import RECIPE
+from regard.storage.model_folder import RECIPE_FILE
 from regard.training.device import choose_device
 from regard.training.events import STOPPING_NOTE, Watcher
 from regard.training.interrupts import Interrupts
@@ -72,7 +72,7 @@ def prepare_run(
     run.meter = StepMeter(run.device, progress.seconds, progress.unlogged_loss, progress.unlogged_targets)
     if ranks.first:
         out.mkdir(parents=True, exist_ok=True)
-        write_file(out / RECIPE, as_toml(recipe))
+        write_file(out / RECIPE_FILE, as_toml(recipe))
         run.reporter.watchers = [*watchers, MetricsLog(out, progress.step)]
     run.reporter.send(started_event(run))
     if settings.warmup > settings.steps:

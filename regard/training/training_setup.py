@@ -24,9 +24,9 @@ import torch
 from regard.config import ModelConfig, SpecialIds
 from regard.data import batches as lay
 from regard.data.batches import Batches
-from regard.data.corpus import Problems
+from regard.data.corpus import CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenized_corpus import Prepared
+from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
@@ -118,7 +118,7 @@ def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, r
     data = petit_files(recipe.data, cache) if recipe.data.petit else with_file_paths(recipe.data)
     base = None if recipe.start is None else _load_base(recipe.start, data.task)
     framing = _new_framing(recipe, data, cache) if base is None else _framing_of(base, data.task)
-    problems = Problems(data.skip_bad)
+    problems = CorpusProblems(data.skip_bad)
     text = prepared_text(data, framing.tokenizer, cache, problems, recipe.tokenizer.dropout, recipe.train.seed)
     text = _with_leading_ids(text, data, framing)
     classes = text.train.classes
@@ -272,10 +272,10 @@ def check_memory(config: ModelConfig, train: TrainSection) -> None:
     On a CPU, memory holds weights, gradients and two moments; for a GPU, the weights are created on the host first.
     """
     on_gpu = train.device != "cpu" and torch.cuda.is_available()
-    needed, available = config.least_parameters * (4 if on_gpu else 16), available_memory()
+    needed, available = config.min_parameters * (4 if on_gpu else 16), available_memory()
     if available is not None and needed > available:
         raise RegardError(
-            f"a model of {config.least_parameters:,} parameters needs {needed / 1e9:,.1f} GB of memory to train, and "
+            f"a model of {config.min_parameters:,} parameters needs {needed / 1e9:,.1f} GB of memory to train, and "
             f"{available / 1e9:,.1f} GB are available: choose a smaller d_model, d_ff, layers or vocab_size"
         )
 
@@ -330,7 +330,7 @@ class _BatchPlan:
         train = self.recipe.train
         return min(train.max_length, train.batch_tokens, self.max_positions or train.max_length)
 
-    def lengths(self, data: Prepared) -> Any:
+    def lengths(self, data: TokenizedCorpus) -> Any:
         """Number of tokens on the longer side of each example, with the ids around it."""
         if self.task == "classification":
             return data.lengths(0) + 1
@@ -338,11 +338,11 @@ class _BatchPlan:
             return data.lengths(0) + data.lengths(1) + 1
         return np.maximum(data.lengths(0), data.lengths(1)) + 1
 
-    def training(self, data: Prepared) -> Batches:
+    def training(self, data: TokenizedCorpus) -> Batches:
         """Training batches."""
         return self._language(data) if self.task == "language" else self._examples(data, self.limit, self.row_length)
 
-    def validation(self, data: Prepared) -> Batches:
+    def validation(self, data: TokenizedCorpus) -> Batches:
         """Validation batches: each example once, also those too long to train on, if a batch can hold them."""
         if self.task == "language":
             return self._language(data, covering=True)
@@ -352,7 +352,7 @@ class _BatchPlan:
         row_length = row_length if row_length <= batch_tokens else self.row_length
         return self._examples(data, min(longest, batch_tokens), row_length)
 
-    def longest_source(self, data: Prepared) -> dict[str, int]:
+    def longest_source(self, data: TokenizedCorpus) -> dict[str, int]:
         """For a translator, the length of the longest training source, framed as its tokenizer does."""
         if self.task != "translation":
             return {}
@@ -367,7 +367,7 @@ class _BatchPlan:
         fits = self.lengths(text.validation) <= self.max_positions
         return [example for example, fit in zip(text.examples, fits, strict=True) if fit]
 
-    def _language(self, data: Prepared, covering: bool = False) -> Batches:
+    def _language(self, data: TokenizedCorpus, covering: bool = False) -> Batches:
         train, framing = self.recipe.train, self.framing
         if self.max_positions is not None and train.max_length > self.max_positions:
             raise RegardError(
@@ -376,23 +376,23 @@ class _BatchPlan:
             )
         share = (train.batch_tokens, train.seed, self.rank, self.ranks)
         if self.packed and self.recipe.data.documents != "file":
-            return lay.language_documents(data, framing.end, framing.pad, train.max_length, *share)
-        return lay.language_blocks(data, framing.end, train.max_length, *share, covering=covering)
+            return lay.language_document_batches(data, framing.end, framing.pad, train.max_length, *share)
+        return lay.language_block_batches(data, framing.end, train.max_length, *share, covering=covering)
 
-    def _examples(self, data: Prepared, limit: int, row_length: int) -> Batches:
+    def _examples(self, data: TokenizedCorpus, limit: int, row_length: int) -> Batches:
         train, special, end, pad = self.recipe.train, self.framing.special, self.framing.end, self.framing.pad
         size, share = train.batch_tokens, {"seed": train.seed, "rank": self.rank, "ranks": self.ranks}
         if self.task == "classification":
-            return lay.classification(data, end, pad, size, limit, **share)
+            return lay.classification_batches(data, end, pad, size, limit, **share)
         if self.config.kind == "encoder-decoder":
             if self.packed:
-                return lay.packed_translation(data, end, pad, size, row_length, limit, **share)
-            return lay.translation(data, end, pad, size, limit, **share)
+                return lay.packed_translation_batches(data, end, pad, size, row_length, limit, **share)
+            return lay.translation_batches(data, end, pad, size, limit, **share)
         assert special.separator is not None
         ids, prefix = (end, special.separator, pad), self.config.prefix
         if self.packed:
-            return lay.packed_decoder_translation(data, *ids, size, row_length, limit, prefix, **share)
-        return lay.decoder_translation(data, *ids, size, limit, prefix, **share)
+            return lay.packed_decoder_translation_batches(data, *ids, size, row_length, limit, prefix, **share)
+        return lay.decoder_translation_batches(data, *ids, size, limit, prefix, **share)
 
 
 def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.evaluation.comparison import Training
-from regard.storage.metadata import Trained, trained_of
+from regard.storage.metadata import TrainingSummary, training_summary_of
 from regard.training.events import Ended, Started, Stepped
 from regard.training.metrics_log import read_metrics
 
@@ -15,13 +15,13 @@ def training_summary(folder: Path, about: Mapping[str, Any]) -> Training | None:
 
     None of models that others trained. `about` is what the model tells of itself, as in `Model`.
     """
-    found = logged_training(folder) or trained_of(about)
+    found = logged_training(folder) or training_summary_of(about)
     if found is None:
         return None
     return Training(found.place, found.seconds, found.tokens, found.flops, _start(about))
 
 
-def logged_training(folder: Path) -> Trained | None:
+def logged_training(folder: Path) -> TrainingSummary | None:
     """What the training in a run's folder took; None where no log tells.
 
     Of a run that was killed it is what was logged_training last, and lines that cannot be read are left out.
@@ -32,7 +32,7 @@ def logged_training(folder: Path) -> Trained | None:
     if not started or not told:
         return None
     last = told[-1]
-    return Trained(
+    return TrainingSummary(
         steps=last.step,
         tokens=last.tokens,
         seconds=last.seconds,

@@ -16,11 +16,11 @@ import numpy as np
 import tokenizers
 
 from regard import __version__
-from regard.atomic_files import digest, new_folder
-from regard.data.bpe_dropout import varied
-from regard.data.corpus import Corpus, Problems
+from regard.atomic_files import file_digest, new_folder
+from regard.data.bpe_dropout import add_bpe_variants
+from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenized_corpus import Prepared, _texts, prepare
+from regard.data.tokenized_corpus import TokenizedCorpus, _texts, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import BROKEN
@@ -40,8 +40,8 @@ PROMPT_COUNT, PASSAGE_TOKENS, MAX_PROMPT_CHARS = 8, 256, 120
 class TrainingText:
     """What is learned from, and what is only tried."""
 
-    train: Prepared
-    validation: Prepared | None
+    train: TokenizedCorpus
+    validation: TokenizedCorpus | None
     examples: list[tuple[str, str]]
 
 
@@ -54,7 +54,7 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
     """
     folder = cache / f"petit-{__version__}-{data.petit}-{PETIT_SEED}"
     if not folder.is_dir():
-        with new_folder(folder, keep_other=True) as temporary:  # another run may write the same
+        with new_folder(folder, keep_existing=True) as temporary:  # another run may write the same
             write_petit(data.petit, temporary / "text", PETIT_SEED)
             _write_rarest(temporary / "text")
     sides = {"translation": ("fr", "en"), "language": ("fr",), "classification": ("fr", "rarest")}[data.task]
@@ -82,14 +82,14 @@ def trained_tokenizer(data: DataSection, section: TokenizerSection, cache: Path)
     """A tokenizer of all training text, what is held out of it included; or the one that an earlier run has trained."""
     origin = {
         "library": tokenizers.__version__,
-        "files": [[(digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
+        "files": [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
         "read": [[corpus.columns, corpus.keys] for corpus in data.train],
         "data": [data.task, data.documents, data.skip_bad],
         "tokenizer": {"kind": section.kind, "vocab_size": section.vocab_size},
     }
     folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     if not folder.is_dir():
-        with new_folder(folder, keep_other=True) as temporary:  # another run may train the same
+        with new_folder(folder, keep_existing=True) as temporary:  # another run may train the same
             train_tokenizer(_training_texts(data), section.vocab_size, section.kind).save(temporary)
     return HuggingFaceTokenizer.load(folder)
 
@@ -98,25 +98,27 @@ def _training_texts(data: DataSection) -> Iterator[str]:
     """Every text of the training files, of both sides; a class is no text."""
     sides = 1 if data.task == "classification" else None
     for corpus in data.train:
-        for fields, _ in _texts(corpus, Problems(data.skip_bad), data.documents):
+        for fields, _ in _texts(corpus, CorpusProblems(data.skip_bad), data.documents):
             yield from fields[:sides]
 
 
 def prepared_text(
-    data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Problems, dropout: float = 0.0, seed: int = 0
+    data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems, dropout: float = 0.0, seed: int = 0
 ) -> TrainingText:
     """The text as ids, parted into what is learned from, with BPE dropout if asked for, and what is not."""
     text = _parts(data, tokenizer, cache, problems)
-    return replace(text, train=varied(text.train, tokenizer, dropout, seed=seed)) if dropout else text
+    return replace(text, train=add_bpe_variants(text.train, tokenizer, dropout, seed=seed)) if dropout else text
 
 
-def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Problems) -> TrainingText:
+def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems) -> TrainingText:
     """The text as ids, parted into what is learned from and what is not."""
     labelled = data.task == "classification"
     how: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
-    train = prepare(data.train, tokenizer, cache / "prepared", problems, **how)
+    train = tokenize_corpora(data.train, tokenizer, cache / "prepared", problems, **how)
     if data.validation is not None:
-        validation = prepare([data.validation], tokenizer, cache / "prepared", problems, classes=train.classes, **how)
+        validation = tokenize_corpora(
+            [data.validation], tokenizer, cache / "prepared", problems, classes=train.classes, **how
+        )
     elif data.held_out:
         train, validation = split(train, data.held_out, anywhere=data.documents == "file")
     else:
@@ -127,7 +129,7 @@ def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Probl
     return TrainingText(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
 
 
-def split(data: Prepared, share: float, anywhere: bool = False) -> tuple[Prepared, Prepared]:
+def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[TokenizedCorpus, TokenizedCorpus]:
     """The text without its last share, and that share: whole examples or, if it may be cut `anywhere`, tokens."""
     total = len(data.tokens[0]) if anywhere else len(data)
     cut = int(total * (1 - share))
@@ -145,7 +147,7 @@ def split(data: Prepared, share: float, anywhere: bool = False) -> tuple[Prepare
     )
 
 
-def _part(data: Prepared, offsets: Sequence[Any], rows: slice) -> Prepared:
+def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> TokenizedCorpus:
     """The examples between these offsets, and nothing beside them."""
     tokens = tuple(ids[each[0] : each[-1]] for ids, each in zip(data.tokens, offsets, strict=True))
     labels = None if data.labels is None else data.labels[rows]
@@ -156,14 +158,14 @@ def _last_rows(
     corpora: Sequence[Corpus], count: int, skip_bad: bool, classes: tuple[str, ...]
 ) -> list[tuple[str, str]]:
     """The last rows as they stand in the files: those that `split` holds out, or all."""
-    rows = chain.from_iterable(corpus.rows(Problems(skip_bad)) for corpus in corpora)
+    rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad)) for corpus in corpora)
     pairs = ((row.fields[0], row.fields[1]) for row in rows)
     if classes:
         pairs = ((text, label.strip()) for text, label in pairs if label.strip() in classes)
     return list(deque(pairs, maxlen=count))
 
 
-def _openings(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, str]]:
+def _openings(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
     """Prompts and what follows them: the beginnings of some texts or, of a few long ones, passages from a line on."""
     (tokens,), (offsets,) = data.tokens, data.offsets
     many = len(data) >= PROMPT_COUNT
@@ -197,7 +199,7 @@ def text_digest(text: TrainingText) -> str:
     return found.hexdigest()
 
 
-def begin_with(data: Prepared, before: Sequence[int]) -> Prepared:
+def begin_with(data: TokenizedCorpus, before: Sequence[int]) -> TokenizedCorpus:
     """The same text with these ids before each example of the first side."""
     offsets, tokens = data.offsets[0], np.asarray(data.tokens[0])
     longer = np.insert(tokens, np.repeat(offsets[:-1], len(before)), np.tile(before, len(data)).astype(tokens.dtype))

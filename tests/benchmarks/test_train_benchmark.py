@@ -26,7 +26,7 @@ from benchmarks.train import (
     sentences,
 )
 from regard.config import ModelConfig, preset
-from regard.data.batches import IGNORE, Batch, translation
+from regard.data.batches import IGNORED_TARGET, Batch, translation_batches
 from regard.training.device import DeviceSettings
 from regard.training.recipe import TrainSection
 from regard.training.recipe_files import read_recipe
@@ -125,7 +125,7 @@ def test_padding_does_not_change_the_loss_of_a_peer() -> None:
     """Padding to a multiple, as on a GPU, leaves the losses of the peers unchanged because their masks hide it."""
     work = replace(TRANSLATOR, config=replace(TRANSLATOR.config, dropout=0.0))
     options = {"end": 0, "pad": work.config.outputs, "batch_tokens": 200}
-    batch = next(translation(sentences(20, 8, work.config.outputs), **options).epoch(0))
+    batch = next(translation_batches(sentences(20, 8, work.config.outputs), **options).epoch(0))
     longer = bench_train._pad_to_multiple(batch, work.config.outputs)
     assert longer.tokens.size(1) % 8 == 0
     assert longer.positions > batch.positions
@@ -140,7 +140,7 @@ def test_packed_batches_are_full_and_of_one_shape() -> None:
     packed = bench_train._pairs(work, packed=True)
     assert len(packed) == 3
     assert {batch.tokens.shape for batch in packed} == {(8, 64)}
-    assert all((batch.labels != IGNORE).any(1).all() for batch in packed)
+    assert all((batch.labels != IGNORED_TARGET).any(1).all() for batch in packed)
 
 
 def test_the_table_has_a_row_for_each_engine(monkeypatch: pytest.MonkeyPatch) -> None:

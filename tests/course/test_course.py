@@ -400,7 +400,7 @@ def test_a_starter_does_not_replace_a_file_created_meanwhile(
 ) -> None:
     """A student saves the file while the command is writing the starter."""
     mine = tmp_path / "mine.py"
-    flush = atomic_files.flush
+    flush = atomic_files.flush_to_disk
 
     def saved_meanwhile(path: Path) -> None:
         mine.write_text("hours of work")

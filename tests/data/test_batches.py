@@ -19,23 +19,23 @@ from hypothesis import strategies as st
 import regard
 from regard.data import batches as lay
 from regard.data import tokenized_corpus as prepared_module
-from regard.data.batch_plans import NONE, by_length, in_rows, in_turn
-from regard.data.batches import IGNORE, Batch, Batches
-from regard.data.corpus import Corpus, CorpusError, Problems
+from regard.data.batch_plans import NO_EXAMPLE, plan_by_length, plan_flat, plan_rows
+from regard.data.batches import IGNORED_TARGET, Batch, Batches
+from regard.data.corpus import Corpus, CorpusError, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenized_corpus import Prepared, open_prepared, prepare
+from regard.data.tokenized_corpus import TokenizedCorpus, open_tokenized_corpus, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 
 END, SEP, PAD = 0, 1, 99
 
 
-def data_of(*sides: list[list[int]], labels: list[int] | None = None) -> Prepared:
+def data_of(*sides: list[list[int]], labels: list[int] | None = None) -> TokenizedCorpus:
     """Prepared data from ids written out."""
     tokens = tuple(np.array([i for sequence in side for i in sequence], np.uint16) for side in sides)
     offsets = tuple(np.cumsum([0, *(len(sequence) for sequence in side)]) for side in sides)
     known = None if labels is None else np.array(labels, np.int32)
-    return Prepared(tokens, offsets, known, (), {})
+    return TokenizedCorpus(tokens, offsets, known, (), {})
 
 
 def some_pairs(count: int = 200, seed: int = 0) -> tuple[list[list[int]], list[list[int]]]:
@@ -52,14 +52,16 @@ TEXT = data_of(TARGETS)
 CLASSES = data_of(SOURCES, labels=[i % 3 for i in range(200)])
 
 TASKS: dict[str, Callable[..., Batches]] = {
-    "translation": lambda **k: lay.translation(DATA, END, PAD, 64, **k),
-    "decoder": lambda **k: lay.decoder_translation(DATA, END, SEP, PAD, 64, **k),
-    "packed flat": lambda **k: lay.packed_translation(DATA, END, PAD, 64, **k),
-    "packed rows": lambda **k: lay.packed_translation(DATA, END, PAD, 64, row=32, **k),
-    "packed decoder": lambda **k: lay.packed_decoder_translation(DATA, END, SEP, PAD, 64, row=32, prefix=True, **k),
-    "blocks": lambda **k: lay.language_blocks(TEXT, END, 16, 64, **k),
-    "documents": lambda **k: lay.language_documents(TEXT, END, PAD, 16, 64, **k),
-    "classification": lambda **k: lay.classification(CLASSES, END, PAD, 64, **k),
+    "translation": lambda **k: lay.translation_batches(DATA, END, PAD, 64, **k),
+    "decoder": lambda **k: lay.decoder_translation_batches(DATA, END, SEP, PAD, 64, **k),
+    "packed flat": lambda **k: lay.packed_translation_batches(DATA, END, PAD, 64, **k),
+    "packed rows": lambda **k: lay.packed_translation_batches(DATA, END, PAD, 64, row=32, **k),
+    "packed decoder": lambda **k: lay.packed_decoder_translation_batches(
+        DATA, END, SEP, PAD, 64, row=32, prefix=True, **k
+    ),
+    "blocks": lambda **k: lay.language_block_batches(TEXT, END, 16, 64, **k),
+    "documents": lambda **k: lay.language_document_batches(TEXT, END, PAD, 16, 64, **k),
+    "classification": lambda **k: lay.classification_batches(CLASSES, END, PAD, 64, **k),
 }
 
 
@@ -69,10 +71,10 @@ def same(one: Batch, other: Batch) -> bool:
 
 
 def test_translation_rows_are_what_the_model_reads() -> None:
-    (batch,) = lay.translation(data_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
+    (batch,) = lay.translation_batches(data_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
     rows = {tuple(row) for row in torch.cat([batch.source, batch.tokens, batch.labels], 1).tolist()}  # type: ignore[list-item]
     assert rows == {
-        (5, 6, 7, END, PAD, 15, PAD, 15, END, IGNORE),
+        (5, 6, 7, END, PAD, 15, PAD, 15, END, IGNORED_TARGET),
         (8, END, PAD, PAD, PAD, 18, 19, 18, 19, END),
     }
     assert batch.source_lengths is not None
@@ -83,11 +85,11 @@ def test_translation_rows_are_what_the_model_reads() -> None:
 
 def test_decoder_translation_counts_the_target_alone() -> None:
     data = data_of([[5, 6]], [[15, 16]])
-    (batch,) = lay.decoder_translation(data, END, SEP, PAD, 64).epoch(0)
+    (batch,) = lay.decoder_translation_batches(data, END, SEP, PAD, 64).epoch(0)
     assert batch.prefix is None
-    (batch,) = lay.decoder_translation(data, END, SEP, PAD, 64, prefix=True).epoch(0)
+    (batch,) = lay.decoder_translation_batches(data, END, SEP, PAD, 64, prefix=True).epoch(0)
     assert batch.tokens.tolist() == [[5, 6, SEP, 15, 16]]
-    assert batch.labels.tolist() == [[IGNORE, IGNORE, 15, 16, END]]
+    assert batch.labels.tolist() == [[IGNORED_TARGET, IGNORED_TARGET, 15, 16, END]]
     assert batch.prefix is not None
     assert batch.prefix.tolist() == [3]  # the source and <sep>
 
@@ -97,9 +99,9 @@ def test_language_blocks_are_a_stream() -> None:
     stream = [END, 5, 6, 7, END, 8, END, END, 9, 10, 11, 12, END]
     seen = Counter()  # type: Counter[tuple[int, ...]]
     for epoch in range(40):
-        for batch in lay.language_blocks(data_of(documents), END, 4, 8).epoch(epoch):
+        for batch in lay.language_block_batches(data_of(documents), END, 4, 8).epoch(epoch):
             for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
-                if set(labels) == {IGNORE}:  # a row that fills up the last batch
+                if set(labels) == {IGNORED_TARGET}:  # a row that fills up the last batch
                     continue
                 whole = [*row, labels[-1]]
                 assert row[1:] == labels[:-1]
@@ -109,7 +111,7 @@ def test_language_blocks_are_a_stream() -> None:
 
 
 def test_documents_are_cut_and_kept_apart() -> None:
-    batches = lay.language_documents(data_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8).epoch(0)
+    batches = lay.language_document_batches(data_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8).epoch(0)
     pieces = []
     for batch in batches:
         assert batch.tokens.shape == batch.labels.shape
@@ -119,7 +121,7 @@ def test_documents_are_cut_and_kept_apart() -> None:
             for n in lengths.tolist():
                 pieces.append((tokens[start : start + n].tolist(), labels[start : start + n].tolist()))
                 start += n
-            assert (labels[start:] == IGNORE).all()
+            assert (labels[start:] == IGNORED_TARGET).all()
     wanted = [([END, 5, 6, 7], [5, 6, 7, 8]), ([8, 9], [9, END]), ([END, 10], [10, END])]
     assert sorted(piece for piece in pieces if piece[0]) == sorted(wanted)
 
@@ -151,7 +153,7 @@ def test_each_pair_comes_once_an_epoch(task: str, ranks: int) -> None:
             for rank in range(ranks)
             for batch in TASKS[task](rank=rank, ranks=ranks).epoch(epoch)
             for pair in sentences(batch)
-            if not all(label == IGNORE for label in pair[2])
+            if not all(label == IGNORED_TARGET for label in pair[2])
         )
         assert got == wanted
 
@@ -180,8 +182,8 @@ def test_ranks_share_each_batch_and_take_the_same_number_of_steps(task: str, ran
     alone = list(TASKS[task]().epoch(1))
     shares = [list(TASKS[task](rank=rank, ranks=ranks).epoch(1)) for rank in range(ranks)]
     for step, whole in enumerate(alone):
-        counted = sum(int((share[step].labels != IGNORE).sum()) for share in shares)
-        assert counted == int((whole.labels != IGNORE).sum())
+        counted = sum(int((share[step].labels != IGNORED_TARGET).sum()) for share in shares)
+        assert counted == int((whole.labels != IGNORED_TARGET).sum())
     assert {len(share) for share in shares} == {len(alone)}
 
 
@@ -194,12 +196,12 @@ def test_budgets_hold(task: str) -> None:
 
 def test_seed_and_epoch_are_not_one_number() -> None:
     """Seed 3 in epoch 2 is not seed 2 in epoch 3, and batches do not come in the order of their length."""
-    one, other = (lay.translation(DATA, END, PAD, 64, seed=s).order(e) for s, e in ((3, 2), (2, 3)))
+    one, other = (lay.translation_batches(DATA, END, PAD, 64, seed=s).order(e) for s, e in ((3, 2), (2, 3)))
     assert np.concatenate(one).tolist() != np.concatenate(other).tolist()
-    lengths = [batch.tokens.size(1) for batch in lay.translation(DATA, END, PAD, 64).epoch(0)]
+    lengths = [batch.tokens.size(1) for batch in lay.translation_batches(DATA, END, PAD, 64).epoch(0)]
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
-    blocks = [batch.tokens[0].tolist() for batch in lay.language_blocks(TEXT, END, 16, 16).epoch(0)]
-    again = [batch.tokens[0].tolist() for batch in lay.language_blocks(TEXT, END, 16, 16, seed=1).epoch(0)]
+    blocks = [batch.tokens[0].tolist() for batch in lay.language_block_batches(TEXT, END, 16, 16).epoch(0)]
+    again = [batch.tokens[0].tolist() for batch in lay.language_block_batches(TEXT, END, 16, 16, seed=1).epoch(0)]
     assert blocks != again
 
 
@@ -208,7 +210,7 @@ def test_length_buckets_are_better_than_chance_and_than_one_side() -> None:
     chance = np.random.default_rng(0)
     source = chance.gamma(4, 5, 20_000).astype(int) + 2
     lengths = np.stack([source, np.maximum(2, source + chance.normal(0, 4, 20_000)).astype(int)])
-    plan = by_length(lengths, np.arange(20_000), 4000)(np.random.default_rng(0))
+    plan = plan_by_length(lengths, np.arange(20_000), 4000)(np.random.default_rng(0))
     places = sum(len(batch) * lengths[:, batch].max(1).sum() for batch in plan)
     assert 1 - lengths.sum() / places < 0.05
     assert min(lengths[:, batch].sum(1).max() for batch in plan) > 0.4 * 4000
@@ -230,47 +232,47 @@ def test_flat_packed_batches_have_no_padding() -> None:
 def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]], budget: int) -> None:
     lengths = np.array(pairs).T
     kept = np.arange(len(pairs))
-    plan = by_length(lengths, kept, budget)(np.random.default_rng(0))
+    plan = plan_by_length(lengths, kept, budget)(np.random.default_rng(0))
     assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))
     assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
-    flat = in_turn(lengths, kept, budget)(np.random.default_rng(0))
+    flat = plan_flat(lengths, kept, budget)(np.random.default_rng(0))
     assert sorted(int(i) for batch in flat for i in batch) == kept.tolist()
     for batch, following in pairwise(flat):  # each as full as it can be
         sums = lengths[:, batch].sum(1)
         assert sums.max() <= budget < (sums + lengths[:, following[0]]).max()
-    packed = in_rows(lengths, kept, 40, budget)(np.random.default_rng(0))
+    packed = plan_rows(lengths, kept, 40, budget)(np.random.default_rng(0))
     assert {batch.shape for batch in packed} == {(budget // 40, packed[0].shape[1])}
-    rows = [row[row != NONE] for batch in packed for row in batch]
+    rows = [row[row != NO_EXAMPLE] for batch in packed for row in batch]
     assert sorted(int(i) for row in rows for i in row) == kept.tolist()
     assert all(lengths[:, row].sum(1).max() <= 40 for row in rows)
 
 
 def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
-    batches = lay.translation(DATA, END, PAD, 64, max_length=6)
+    batches = lay.translation_batches(DATA, END, PAD, 64, max_length=6)
     assert batches.left_out == sum(max(len(s), len(t)) > 5 for s, t in zip(SOURCES, TARGETS, strict=True)) > 0
     longest = max(max(batch.source.size(1), batch.tokens.size(1)) for batch in batches.epoch(0))  # type: ignore[union-attr]
     assert longest == 6
     with pytest.raises(ValueError, match="not one example has 1 tokens or fewer: the shortest has 2"):
-        lay.translation(DATA, END, PAD, 64, max_length=1)
+        lay.translation_batches(DATA, END, PAD, 64, max_length=1)
     with pytest.raises(ValueError, match="batch_tokens=8 is less than one row of 16"):
-        lay.language_blocks(TEXT, END, 16, 8)
+        lay.language_block_batches(TEXT, END, 16, 8)
     with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
-        lay.language_blocks(data_of([[5, 6]]), END, 16, 64)
+        lay.language_block_batches(data_of([[5, 6]]), END, 16, 64)
     with pytest.raises(ValueError, match="not one example has 0 tokens or fewer"):
-        lay.translation(DATA, END, PAD, 64, max_length=0)
+        lay.translation_batches(DATA, END, PAD, 64, max_length=0)
     with pytest.raises(ValueError, match="needs text of 2 sides, and here are 1"):
-        lay.translation(TEXT, END, PAD, 64)
+        lay.translation_batches(TEXT, END, PAD, 64)
     with pytest.raises(ValueError, match="needs text of 1 side, and here are 2"):
-        lay.language_blocks(DATA, END, 16, 64)
+        lay.language_block_batches(DATA, END, 16, 64)
     with pytest.raises(ValueError, match="row=0 is too small"):
-        lay.language_documents(TEXT, END, PAD, 0, 64)
+        lay.language_document_batches(TEXT, END, PAD, 0, 64)
     for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(ValueError, match=f"rank={rank} of ranks={ranks}"):
-            lay.translation(DATA, END, PAD, 64, rank=rank, ranks=ranks)
+            lay.translation_batches(DATA, END, PAD, 64, rank=rank, ranks=ranks)
     with pytest.raises(ValueError, match="start=-1 is too small"):
-        next(lay.translation(DATA, END, PAD, 64).epoch(0, start=-1))
+        next(lay.translation_batches(DATA, END, PAD, 64).epoch(0, start=-1))
     with pytest.raises(ValueError, match="prepare it with labelled=True"):
-        lay.classification(TEXT, END, PAD, 64)
+        lay.classification_batches(TEXT, END, PAD, 64)
 
 
 # Batches against a reference that goes sentence by sentence, and the shapes they have.
@@ -296,10 +298,10 @@ def check_against_reference(batches: Batches, read: Callable[[int], tuple[list[i
     for items, batch in zip(batches.order(1), batches.epoch(1), strict=True):
         packed = batch.lengths is not None and batch.lengths.dim() == 2
         places = items.tolist() if items.ndim == 2 else [items.tolist()] if packed else [[i] for i in items.tolist()]
-        rows = [[read(i) for i in each if i != NONE] for each in places]
+        rows = [[read(i) for i in each if i != NO_EXAMPLE] for each in places]
         most = len(places[0])
         assert batch.tokens.tolist() == laid(rows, 0, PAD, row)
-        assert batch.labels.tolist() == laid(rows, 1, IGNORE, row)
+        assert batch.labels.tolist() == laid(rows, 1, IGNORED_TARGET, row)
         assert batch.lengths is not None
         assert batch.lengths.view(len(rows), -1).tolist() == sizes(rows, 0, most)
         if batch.source is not None and batch.source_lengths is not None:
@@ -308,7 +310,9 @@ def check_against_reference(batches: Batches, read: Callable[[int], tuple[list[i
         if batch.prefix is not None:
             assert batch.prefix.view(len(rows), -1).tolist() == sizes(rows, 2, most)
             assert batch.prefix.shape == batch.lengths.shape
-        assert batch.targets == sum(label != IGNORE for each in rows for sentence in each for label in sentence[1])
+        assert batch.targets == sum(
+            label != IGNORED_TARGET for each in rows for sentence in each for label in sentence[1]
+        )
 
 
 SENTENCE = st.lists(st.integers(2, 90), max_size=9)
@@ -326,12 +330,12 @@ def test_batches_are_what_a_loop_over_sentences_makes(
 
     def one(i: int) -> tuple[list[int], ...]:
         source, target = pairs[i]
-        return [*source, SEP, *target], [IGNORE] * len(source) + [*target, END], [*source, SEP]
+        return [*source, SEP, *target], [IGNORED_TARGET] * len(source) + [*target, END], [*source, SEP]
 
-    check_against_reference(lay.translation(data, END, PAD, 48), both, None)
-    check_against_reference(lay.packed_translation(data, END, PAD, 48, row), both, row)
-    check_against_reference(lay.decoder_translation(data, END, SEP, PAD, 48, prefix=True), one, None)
-    check_against_reference(lay.packed_decoder_translation(data, END, SEP, PAD, 48, row, prefix=True), one, row)
+    check_against_reference(lay.translation_batches(data, END, PAD, 48), both, None)
+    check_against_reference(lay.packed_translation_batches(data, END, PAD, 48, row), both, row)
+    check_against_reference(lay.decoder_translation_batches(data, END, SEP, PAD, 48, prefix=True), one, None)
+    check_against_reference(lay.packed_decoder_translation_batches(data, END, SEP, PAD, 48, row, prefix=True), one, row)
 
 
 @pytest.mark.parametrize("task", ["packed rows", "packed decoder", "documents", "blocks"])
@@ -343,12 +347,12 @@ def test_batches_in_rows_have_one_shape_in_every_epoch_and_on_every_rank(task: s
     assert len(shapes) == 1
     width = found[0].tokens.size(1)
     assert found[0].tokens.size(0) == -(-(64 // width) // ranks)
-    assert any((batch.labels == IGNORE).all(1).any() for batch in found)  # rows that fill up were among them
+    assert any((batch.labels == IGNORED_TARGET).all(1).any() for batch in found)  # rows that fill up were among them
 
 
 def test_a_row_without_sentences_leaves_the_model_whole() -> None:
     """An empty row changes nothing in the others, and its own outputs and all gradients are finite."""
-    batches = lay.packed_translation(data_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8)
+    batches = lay.packed_translation_batches(data_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8)
     (batch,) = batches.epoch(0)
     assert batch.lengths is not None
     assert (batch.lengths.sum(1) == 0).sum() == 3
@@ -363,17 +367,17 @@ def test_a_row_without_sentences_leaves_the_model_whole() -> None:
 def test_covering_blocks_foretell_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
     stream = [END, *(i for document in documents for i in [*document, END])]
     tasks = [
-        lay.language_blocks(data_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True)
+        lay.language_block_batches(data_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True)
         for rank in range(ranks)
     ]
     steps = zip(*(task.epoch(4) for task in tasks), strict=True)
     rows = [row for step in steps for turn in in_turns(list(step)) for row in turn]
     shape = -(-3 // ranks), length
     assert {batch.tokens.shape for task in tasks for batch in task.epoch(0)} == {shape}
-    assert [label for _, labels in rows for label in labels if label != IGNORE] == stream[1:]
-    assert [i for tokens, labels in rows for i, label in zip(tokens, labels, strict=True) if label != IGNORE] == stream[
-        :-1
-    ]
+    assert [label for _, labels in rows for label in labels if label != IGNORED_TARGET] == stream[1:]
+    assert [
+        i for tokens, labels in rows for i, label in zip(tokens, labels, strict=True) if label != IGNORED_TARGET
+    ] == stream[:-1]
 
 
 def in_turns(shares: list[Batch]) -> list[list[tuple[list[int], list[int]]]]:
@@ -388,12 +392,12 @@ def test_rows_are_full_and_each_epoch_mixes_anew(row: int) -> None:
     source = chance.gamma(2.2, 7, 40_000).astype(int) + 2  # 17 on average
     target = np.maximum(2, np.rint(source * chance.normal(1, 0.15, 40_000))).astype(int)
     lengths = np.stack([source, target]).clip(max=120)
-    plan = in_rows(lengths, np.arange(40_000), row, 32_000)
+    plan = plan_rows(lengths, np.arange(40_000), row, 32_000)
     first, second = (np.concatenate(plan(np.random.default_rng(seed))) for seed in (0, 1))  # [rows, N] each
-    filled = np.where(first == NONE, 0, lengths[:, first]).sum(2)
+    filled = np.where(first == NO_EXAMPLE, 0, lengths[:, first]).sum(2)
     assert (filled[:, filled.max(0) > 0].mean(1) > 0.96 * row).all()
-    again = {tuple(sorted(pair)) for each in second for pair in pairwise(each[each != NONE].tolist())}
-    neighbours = [tuple(sorted(pair)) for each in first for pair in pairwise(each[each != NONE].tolist())]
+    again = {tuple(sorted(pair)) for each in second for pair in pairwise(each[each != NO_EXAMPLE].tolist())}
+    neighbours = [tuple(sorted(pair)) for each in first for pair in pairwise(each[each != NO_EXAMPLE].tolist())]
     assert sum(pair in again for pair in neighbours) < 0.01 * len(neighbours)
 
 
@@ -431,14 +435,14 @@ def files(tmp_path: Path) -> tuple[Corpus, Tokenizer]:
     return Corpus((str(tmp_path / "t.fr"), str(tmp_path / "t.en"))), train_tokenizer([*french, *english], 320)
 
 
-def text_of(data: Prepared, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+def text_of(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
     sides = range(len(data.tokens))
     return [tuple(tokenizer.decode(data.sequence(side, i).tolist()) for side in sides) for i in range(len(data))]
 
 
 def test_prepared_text_is_the_text(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
-    data = prepare([corpus, corpus], tokenizer, tmp_path / "cache", Problems())
+    data = tokenize_corpora([corpus, corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     assert text_of(data, tokenizer) == [("Un chat.", "A cat."), ("Deux chats dorment.", "Two cats sleep.")] * 2
     assert [t.dtype for t in data.tokens] == [np.uint16] * 2
 
@@ -448,14 +452,14 @@ def test_a_second_run_opens_what_the_first_left(
 ) -> None:
     corpus, tokenizer = files
     cache = tmp_path / "cache"
-    prepare([corpus], tokenizer, cache, Problems())
+    tokenize_corpora([corpus], tokenizer, cache, CorpusProblems())
     (folder,) = cache.iterdir()
     with monkeypatch.context() as patch:
         patch.setattr(HuggingFaceTokenizer, "encode_batch", None)  # not to be called again
-        prepare([corpus], tokenizer, cache, Problems())
+        tokenize_corpora([corpus], tokenizer, cache, CorpusProblems())
     Path(corpus.files[0]).write_text("Un chien.\nDeux chiens.\n")  # other content, another name
-    prepare([corpus], tokenizer, cache, Problems())
-    prepare([corpus], train_tokenizer(["x"], 320), cache, Problems())
+    tokenize_corpora([corpus], tokenizer, cache, CorpusProblems())
+    tokenize_corpora([corpus], train_tokenizer(["x"], 320), cache, CorpusProblems())
     assert len(list(cache.iterdir())) == 3
     assert folder.stat().st_mode & 0o755 == 0o755
 
@@ -465,9 +469,9 @@ def test_an_interrupted_preparation_leaves_nothing(files: tuple[Corpus, Tokenize
     Path(corpus.files[0]).write_text("Un chat.\n\nDeux.\n")
     Path(corpus.files[1]).write_text("A cat.\n\nTwo.\n")
     with pytest.raises(CorpusError, match=r"t\.fr:2: empty side"):
-        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     assert list((tmp_path / "cache").iterdir()) == []
-    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(skip=True))
+    data = tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(skip=True))
     assert len(data) == 2
     assert data.problems == {"empty side": 1}
 
@@ -488,17 +492,17 @@ with new_folder(Path(sys.argv[1]) / "done") as folder:
 
 def test_damage_is_noticed(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
-    prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+    tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     (folder,) = (tmp_path / "cache").iterdir()
     (folder / "1.tokens").write_bytes((folder / "1.tokens").read_bytes()[:-2])
     with pytest.raises(ValueError, match=r"is damaged \(its sizes do not fit together\): delete it"):
-        open_prepared(folder)
+        open_tokenized_corpus(folder)
     (folder / "1.tokens").unlink()
     with pytest.raises(ValueError, match=r"is damaged \(.*1\.tokens.*\): delete it"):
-        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     (folder / "prepared.json").write_text("{")
     with pytest.raises(ValueError, match="is damaged"):
-        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
@@ -513,7 +517,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
     monkeypatch.setattr(HuggingFaceTokenizer, "encode_batch", meddle)
     with pytest.raises(CorpusError, match="changed while it was read: start again"):
-        prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -524,10 +528,10 @@ def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     tokenizer = train_tokenizer(["a b c d e"], 320)
     (tmp_path / "t").write_text("a b\nc\n\nd\ne\n\na\n")
     corpus = Corpus((str(tmp_path / "t"),))
-    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), "blank-line")
+    data = tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(), "blank-line")
     assert text_of(data, tokenizer) == [("a b\nc\n",), ("d\ne\n",), ("a\n",)]
     assert data.tokens[0].dtype == np.uint32
-    lines = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), "line")
+    lines = tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(), "line")
     assert text_of(lines, tokenizer) == [("a b",), ("c",), ("d",), ("e",), ("a",)]
 
 
@@ -536,7 +540,7 @@ def test_a_document_has_the_same_ids_whole_and_line_by_line(tmp_path: Path, kind
     text = "def f():\n    return 1\n\n\n  x\n"
     tokenizer = train_tokenizer([text] * 5, 320, kind)
     (tmp_path / "t").write_text(text)
-    data = prepare([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", Problems(), "file")
+    data = tokenize_corpora([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", CorpusProblems(), "file")
     assert data.sequence(0, 0).tolist() == tokenizer.encode(text)
 
 
@@ -545,9 +549,9 @@ def test_problems_are_each_texts_own_and_the_same_on_a_second_run(tmp_path: Path
     (tmp_path / "good").write_text("deux\n")
     tokenizer = train_tokenizer(["un"], 320)
     for _ in range(2):
-        problems = Problems(skip=True)
-        bad = prepare([Corpus((str(tmp_path / "bad"),))], tokenizer, tmp_path / "cache", problems)
-        good = prepare([Corpus((str(tmp_path / "good"),))], tokenizer, tmp_path / "cache", problems)
+        problems = CorpusProblems(skip=True)
+        bad = tokenize_corpora([Corpus((str(tmp_path / "bad"),))], tokenizer, tmp_path / "cache", problems)
+        good = tokenize_corpora([Corpus((str(tmp_path / "good"),))], tokenizer, tmp_path / "cache", problems)
         assert (bad.problems, good.problems) == ({"invalid UTF-8": 1}, {})
         assert problems.counts == {"invalid UTF-8": 1}
         assert problems.examples == {"invalid UTF-8": [f"{tmp_path}/bad:2"]}
@@ -559,13 +563,13 @@ def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes((tmp_path / "t.gz").read_bytes())
     tokenizer, cache = train_tokenizer(["a b hello"], 320), tmp_path / "cache"
     for columns in ((1, 2), (2, 1)):
-        prepare([Corpus((str(tmp_path / "t.tsv"),), columns)], tokenizer, cache, Problems())
-    prepare([Corpus((str(tmp_path / "t.gz"),))], tokenizer, cache, Problems())
+        tokenize_corpora([Corpus((str(tmp_path / "t.tsv"),), columns)], tokenizer, cache, CorpusProblems())
+    tokenize_corpora([Corpus((str(tmp_path / "t.gz"),))], tokenizer, cache, CorpusProblems())
     for documents in ("line", "file"):
-        prepare([Corpus((str(tmp_path / "t.tsv"),))], tokenizer, cache, Problems(), documents)
+        tokenize_corpora([Corpus((str(tmp_path / "t.tsv"),))], tokenizer, cache, CorpusProblems(), documents)
     assert len(list(cache.iterdir())) == 5
     with pytest.raises(CorpusError, match=r"t\.txt:1: (NUL byte|invalid UTF-8)"):
-        prepare([Corpus((str(tmp_path / "t.txt"),))], tokenizer, cache, Problems())
+        tokenize_corpora([Corpus((str(tmp_path / "t.txt"),))], tokenizer, cache, CorpusProblems())
 
 
 @pytest.mark.parametrize(
@@ -579,41 +583,47 @@ def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
 def test_documents(tmp_path: Path, documents: Any, wanted: list[tuple[str]]) -> None:
     (tmp_path / "t").write_text("a b\nc\n\nd\n")
     tokenizer = train_tokenizer(["a b c d"], 320)
-    data = prepare([Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", Problems(), documents)
+    data = tokenize_corpora(
+        [Corpus((str(tmp_path / "t"),))], tokenizer, tmp_path / "cache", CorpusProblems(), documents
+    )
     assert text_of(data, tokenizer) == wanted
 
 
 def test_labels(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("good\tUn chat.\nbad\tUn chien.\ngood\tOui.\n")
     corpus, tokenizer = Corpus((str(tmp_path / "t.tsv"),), columns=(2, 1)), train_tokenizer(["Un"], 320)
-    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True)
+    data = tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True)
     assert data.classes == ("bad", "good")
     assert data.labels is not None
     assert data.labels.tolist() == [1, 0, 1]
-    (batch,) = lay.classification(data, tokenizer.end, tokenizer.pad, 4096).epoch(0)
+    (batch,) = lay.classification_batches(data, tokenizer.end, tokenizer.pad, 4096).epoch(0)
     assert sorted(batch.labels.tolist()) == [0, 1, 1]
     with pytest.raises(CorpusError, match=r"t\.tsv:2: unknown class \('bad': known are good\)"):
-        prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True, classes=("good",))
-    known = prepare([corpus], tokenizer, tmp_path / "cache", Problems(skip=True), labelled=True, classes=("x", "good"))
+        tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True, classes=("good",))
+    known = tokenize_corpora(
+        [corpus], tokenizer, tmp_path / "cache", CorpusProblems(skip=True), labelled=True, classes=("x", "good")
+    )
     assert known.problems == {"unknown class": 1}
     assert known.labels is not None
     assert known.labels.tolist() == [1, 1]
     with pytest.raises(CorpusError, match="a class is named twice"):
-        prepare([corpus], tokenizer, tmp_path / "cache", Problems(), labelled=True, classes=("good", "good"))
+        tokenize_corpora(
+            [corpus], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True, classes=("good", "good")
+        )
 
 
 def test_what_cannot_be_prepared(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
     plain = Corpus(corpus.files[:1])
     with pytest.raises(CorpusError, match="nothing to prepare"):
-        prepare([], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([], tokenizer, tmp_path / "cache", CorpusProblems())
     with pytest.raises(CorpusError, match=r"equally many sides, and these have \[1, 2\]"):
-        prepare([corpus, plain], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([corpus, plain], tokenizer, tmp_path / "cache", CorpusProblems())
     with pytest.raises(CorpusError, match="a row is a text and its class, and these have 1 fields"):
-        prepare([plain], tokenizer, tmp_path / "cache", Problems(), labelled=True)
+        tokenize_corpora([plain], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True)
     with pytest.raises(CorpusError, match="nowhere: there is no such file"):
-        prepare([Corpus(("nowhere",))], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([Corpus(("nowhere",))], tokenizer, tmp_path / "cache", CorpusProblems())
     (tmp_path / "empty").write_text("")
     with pytest.raises(CorpusError, match="not one row could be read: it is empty"):
-        prepare([Corpus((str(tmp_path / "empty"),))], tokenizer, tmp_path / "cache", Problems())
+        tokenize_corpora([Corpus((str(tmp_path / "empty"),))], tokenizer, tmp_path / "cache", CorpusProblems())
     assert json.dumps([path.name for path in (tmp_path / "cache").iterdir()]) == "[]"

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers, trainers
 
-from regard.data.batches import packed_translation, translation
-from regard.data.bpe_dropout import Merges, varied
-from regard.data.corpus import Corpus, Problems
+from regard.data.batches import packed_translation_batches, translation_batches
+from regard.data.bpe_dropout import BpeMerges, add_bpe_variants
+from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.opus_tokenizer import OpusTokenizer
-from regard.data.tokenized_corpus import Prepared, prepare
+from regard.data.tokenized_corpus import TokenizedCorpus, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.petit.corpus_files import write_petit
@@ -26,18 +26,18 @@ from regard.training.training_setup import prepare_training
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Tokenizer]:
+def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedCorpus, Tokenizer]:
     folder = tmp_path_factory.mktemp("petit")
     write_petit(300, folder / "petit")
     corpus = Corpus((f"{folder}/petit/train.fr", f"{folder}/petit/train.en"))
-    texts = [text for row in corpus.rows(Problems()) for text in row.fields]
+    texts = [text for row in corpus.rows(CorpusProblems()) for text in row.fields]
     tokenizer = train_tokenizer(texts, vocab_size=900)
-    return prepare([corpus], tokenizer, folder / "cache", Problems()), tokenizer
+    return tokenize_corpora([corpus], tokenizer, folder / "cache", CorpusProblems()), tokenizer
 
 
-def test_every_variant_says_the_same(text: tuple[Prepared, Tokenizer]) -> None:
+def test_every_variant_says_the_same(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
-    found = varied(data, tokenizer, 0.3, variants=4)
+    found = add_bpe_variants(data, tokenizer, 0.3, variants=4)
     assert (len(found), found.examples) == (4 * len(data), len(data))
     other = 0
     for side in (0, 1):
@@ -49,23 +49,23 @@ def test_every_variant_says_the_same(text: tuple[Prepared, Tokenizer]) -> None:
     assert other > 0.9 * 6 * len(data)
 
 
-def test_without_dropout_it_is_the_text(text: tuple[Prepared, Tokenizer]) -> None:
+def test_without_dropout_it_is_the_text(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
-    found = varied(data, tokenizer, 0.0, variants=2)
+    found = add_bpe_variants(data, tokenizer, 0.0, variants=2)
     for once, twice in zip(data.tokens, found.tokens, strict=True):
         assert np.array_equal(np.concatenate([once, once]), twice)
 
 
-def test_with_all_merges_passed_over_bytes_are_left(text: tuple[Prepared, Tokenizer]) -> None:
+def test_with_all_merges_passed_over_bytes_are_left(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     _, tokenizer = text
-    ids = Merges(tokenizer).cut("Ġmaison", 1.0, Random(0))
+    ids = BpeMerges(tokenizer).cut("Ġmaison", 1.0, Random(0))
     assert tokenizer.pieces(ids) == list(" maison")
 
 
-def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[Prepared, Tokenizer]) -> None:
+def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     """Each way's probability, by going through all turns: a merge is taken if the better ones are passed over."""
     _, tokenizer = text
-    merges, random, rate, draws = Merges(tokenizer), Random(0), 0.25, 4_000
+    merges, random, rate, draws = BpeMerges(tokenizer), Random(0), 0.25, 4_000
 
     def ways(pieces: tuple[str, ...]) -> dict[tuple[str, ...], float]:
         found: dict[tuple[str, ...], float] = defaultdict(float)
@@ -88,27 +88,29 @@ def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[Prepared, 
 
 
 @given(st.text(min_size=1, max_size=30), st.floats(0, 0.99), st.integers(0, 2**31))
-def test_any_text_stays_itself(text: tuple[Prepared, Tokenizer], said: str, rate: float, seed: int) -> None:
+def test_any_text_stays_itself(text: tuple[TokenizedCorpus, Tokenizer], said: str, rate: float, seed: int) -> None:
     _, tokenizer = text
     ids = np.array(tokenizer.encode(said), np.uint16)
-    one = Prepared((ids,), (np.array([0, len(ids)]),), None, (), {})
-    found = varied(one, tokenizer, rate, variants=2, seed=seed)
+    one = TokenizedCorpus((ids,), (np.array([0, len(ids)]),), None, (), {})
+    found = add_bpe_variants(one, tokenizer, rate, variants=2, seed=seed)
     assert tokenizer.decode(found.sequence(0, 1).tolist()) == tokenizer.decode(ids.tolist())
 
 
-def test_the_same_seed_draws_the_same(text: tuple[Prepared, Tokenizer]) -> None:
+def test_the_same_seed_draws_the_same(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
-    once, again, other = (varied(data, tokenizer, 0.2, 3, seed) for seed in (0, 0, 1))
+    once, again, other = (add_bpe_variants(data, tokenizer, 0.2, 3, seed) for seed in (0, 0, 1))
     assert np.array_equal(once.tokens[0], again.tokens[0])
     assert not np.array_equal(once.tokens[0], other.tokens[0])
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_epoch_takes_one_variant_of_each_example(text: tuple[Prepared, Tokenizer], packed: bool) -> None:
+def test_an_epoch_takes_one_variant_of_each_example(text: tuple[TokenizedCorpus, Tokenizer], packed: bool) -> None:
     data, tokenizer = text
-    found = varied(data, tokenizer, 0.3, variants=5)
+    found = add_bpe_variants(data, tokenizer, 0.3, variants=5)
     how = (found, tokenizer.end, tokenizer.pad, 640)
-    batches = packed_translation(*how, row=64, max_length=40) if packed else translation(*how, max_length=40)
+    batches = (
+        packed_translation_batches(*how, row=64, max_length=40) if packed else translation_batches(*how, max_length=40)
+    )
     epochs = [np.concatenate([items.ravel() for items in batches.order(epoch)]) for epoch in range(2)]
     for rows in epochs:
         rows = rows[rows >= 0]
@@ -118,10 +120,12 @@ def test_an_epoch_takes_one_variant_of_each_example(text: tuple[Prepared, Tokeni
     assert Counter(epochs[0]) != Counter(epochs[1])
 
 
-def test_a_variant_that_is_too_long_gives_way_to_the_text_itself(text: tuple[Prepared, Tokenizer]) -> None:
+def test_a_variant_that_is_too_long_gives_way_to_the_text_itself(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     longest = int((data.lengths(0) + 1).max())
-    batches = translation(varied(data, tokenizer, 0.9, 3), tokenizer.end, tokenizer.pad, 640, max_length=longest)
+    batches = translation_batches(
+        add_bpe_variants(data, tokenizer, 0.9, 3), tokenizer.end, tokenizer.pad, 640, max_length=longest
+    )
     assert batches.left_out == 0
     assert max(batch.source.shape[1] for batch in batches.epoch(0) if batch.source is not None) <= longest
 
@@ -143,12 +147,12 @@ def test_recipes_ask_for_it(tmp_path: Path) -> None:
         read_recipe("petit-fr-en", ["tokenizer.dropout=0.1", "tokenizer.kind=characters"])
 
 
-def test_a_script_without_spaces_is_cut_up_too_and_in_time(text: tuple[Prepared, Tokenizer]) -> None:
+def test_a_script_without_spaces_is_cut_up_too_and_in_time(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     _, tokenizer = text
     said = "chatnoirpetit" * 2_000
     ids = np.array(tokenizer.encode(said), np.uint16)
-    one = Prepared((ids,), (np.array([0, len(ids)]),), None, (), {})
-    found = varied(one, tokenizer, 0.3, variants=3).sequence(0, 1).tolist()
+    one = TokenizedCorpus((ids,), (np.array([0, len(ids)]),), None, (), {})
+    found = add_bpe_variants(one, tokenizer, 0.3, variants=3).sequence(0, 1).tolist()
     assert found != ids.tolist()
     assert tokenizer.decode(found) == said
 
@@ -165,14 +169,14 @@ def test_words_that_are_spelled_otherwise_are_refused() -> None:
     tokenizer = HuggingFaceTokenizer(engine)
     ids = [tokenizer.encode(each) for each in texts]
     offsets = np.append(0, np.cumsum([len(each) for each in ids]))
-    data = Prepared((np.concatenate(ids).astype(np.uint16),), (offsets,), None, (), {})
+    data = TokenizedCorpus((np.concatenate(ids).astype(np.uint16),), (offsets,), None, (), {})
     with pytest.raises(ValueError, match="cannot be cut up otherwise"):
-        varied(data, tokenizer, 0.3, variants=2)
+        add_bpe_variants(data, tokenizer, 0.3, variants=2)
 
 
 def test_a_tokenizer_without_merges_is_refused() -> None:
     tokenizer = train_tokenizer(["le chat"], 400, "characters")
     with pytest.raises(ValueError, match=r"merges nothing: set tokenizer\.dropout=0"):
-        Merges(tokenizer)
+        BpeMerges(tokenizer)
     with pytest.raises(ValueError, match="merges nothing"):
-        Merges(object.__new__(OpusTokenizer))
+        BpeMerges(object.__new__(OpusTokenizer))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.corpus import LONGEST, Corpus, CorpusError, Problems
+from regard.data.corpus import MAX_LINE_CHARACTERS, Corpus, CorpusError, CorpusProblems
 
 
 def put(path: Path, content: bytes | str) -> str:
@@ -19,8 +19,8 @@ def put(path: Path, content: bytes | str) -> str:
     return str(path)
 
 
-def rows(corpus: Corpus, skip: bool = False) -> tuple[list[tuple[str, ...]], Problems]:
-    problems = Problems(skip)
+def rows(corpus: Corpus, skip: bool = False) -> tuple[list[tuple[str, ...]], CorpusProblems]:
+    problems = CorpusProblems(skip)
     return [row.fields for row in corpus.rows(problems)], problems
 
 
@@ -136,7 +136,7 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_long_lines_are_left_out_even_when_strict(tmp_path: Path) -> None:
-    for size, kept in ((LONGEST - 1, True), (LONGEST, False), (5 * LONGEST, False)):
+    for size, kept in ((MAX_LINE_CHARACTERS - 1, True), (MAX_LINE_CHARACTERS, False), (5 * MAX_LINE_CHARACTERS, False)):
         for letter in ("a", "é", "😀"):
             fr = put(tmp_path / "t.fr", f"un\n{letter * size}\ntrois\n")
             en = put(tmp_path / "t.en", "one\ntwo\nthree\n")
@@ -147,7 +147,7 @@ def test_long_lines_are_left_out_even_when_strict(tmp_path: Path) -> None:
 
 def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None:
     path = put(tmp_path / "t.gz", gzip.compress(b"a" * 60_000_000 + b"\n" + b"b c\n" * 20_000))
-    problems = Problems()
+    problems = CorpusProblems()
     tracemalloc.start()
     assert sum(1 for _ in Corpus((path,)).rows(problems)) == 20_000
     _, peak = tracemalloc.get_traced_memory()

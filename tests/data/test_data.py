@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.corpus import Corpus, Fault, Problems, remedy
-from regard.data.corpus_report import report
+from regard.data.corpus import Corpus, CorpusProblems, LineFault, remedy
+from regard.data.corpus_report import report_corpus
 from regard.evaluation.comparability import recognise
 from regard.petit import pairs, words
 from tests.cli.test_cli import regard
@@ -62,12 +62,12 @@ def test_the_remedy_for_another_encoding_can_be_pasted(name: str, content: str, 
     raw = content.encode(encoding)
     path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
     with pytest.raises(ValueError, match="convert the file: ") as caught:
-        list(Corpus((str(path),)).rows(Problems()))
+        list(Corpus((str(path),)).rows(CorpusProblems()))
     command = re.split("convert the file: |; or go on", str(caught.value))[1]
     subprocess.run(["/bin/sh", "-c", command], check=True, timeout=60)
     (made,) = tmp_path.glob("*.utf8")
-    assert [row.fields for row in Corpus((str(made),)).rows(Problems())] == [("été",)]
-    assert remedy(Fault("invalid UTF-8", "at byte 3"), "stdin") == "convert the input: iconv -f latin1 -t utf-8"
+    assert [row.fields for row in Corpus((str(made),)).rows(CorpusProblems())] == [("été",)]
+    assert remedy(LineFault("invalid UTF-8", "at byte 3"), "stdin") == "convert the input: iconv -f latin1 -t utf-8"
 
 
 def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
     (tmp_path / "test.fr").write_text("Une fuite vers le test.\nDeux.\n")
     (tmp_path / "test.en").write_text("Something else, and long enough.\nTwo.\n")
     corpus, test = (Corpus((str(tmp_path / f"{name}.fr"), str(tmp_path / f"{name}.en"))) for name in ("t", "test"))
-    assert report(corpus).leaks is None
-    found = report(corpus, [test])
+    assert report_corpus(corpus).leaks is None
+    found = report_corpus(corpus, [test])
     assert found.rows == 5
     assert found.words == [7 + 1 + 7 + 30 + 5, 6 + 1 + 6 + 1 + 5]
     assert found.histogram[0] == [2, 2, 0, 1, 0, 0, 0]

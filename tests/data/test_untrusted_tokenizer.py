@@ -189,7 +189,7 @@ def test_patterns_in_use_are_quick_on_trial(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
 def test_a_trial_that_takes_too_much_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = untrusted_tokenizer.PROGRAM.replace("    from tokenizers import Tokenizer", "    while True: pass")
+    limited = untrusted_tokenizer.TRIAL_PROGRAM.replace("    from tokenizers import Tokenizer", "    while True: pass")
     monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", limited)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
     with pytest.raises(ValueError, match="takes more than 1 s of processor time"):
@@ -208,7 +208,7 @@ def test_where_no_process_can_be_started_the_other_checks_must_do(
 def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = untrusted_tokenizer.PROGRAM.replace("from tokenizers import", "from no_such_library import")
+    program = untrusted_tokenizer.TRIAL_PROGRAM.replace("from tokenizers import", "from no_such_library import")
     monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
     HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{N}+")))
     assert not untrusted_tokenizer._PASSED

@@ -370,7 +370,7 @@ def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.Mo
     model = random_model()
     model.network.float()
     model.save(tmp_path / "models" / "fr-en")
-    assert models.bundled() == ["fr-en"]
+    assert models.bundled_models() == ["fr-en"]
     assert regard.load("fr-en").config == model.config
     (tmp_path / "fr-en").mkdir()  # not a model
     assert regard.load("fr-en").config == model.config

@@ -23,7 +23,7 @@ from torch.nn.attention.flex_attention import BlockMask
 import regard
 from regard.config import PRESETS, preset
 from regard.data import batches as lay
-from regard.data.batches import IGNORE, Batch, Batches
+from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.cuda_graph_decoding import Loops
 from regard.model.attention import attention, fast_attention, tiles_fit
@@ -235,10 +235,10 @@ def test_tiles_read_heads_as_they_were_split() -> None:
 def test_the_losss_kernel_is_the_cross_entropy(outputs: int, dtype: torch.dtype, smoothing: float) -> None:
     logits = (3 * torch.randn(33, outputs, device="cuda")).to(dtype)
     labels = torch.randint(outputs, (33,), device="cuda")
-    labels[[0, 7, 32]] = IGNORE
+    labels[[0, 7, 32]] = IGNORED_TARGET
     labels[1], labels[2] = 0, outputs - 1
     exact = logits.double().requires_grad_()
-    right = F.cross_entropy(exact, labels, reduction="none", ignore_index=IGNORE, label_smoothing=smoothing)
+    right = F.cross_entropy(exact, labels, reduction="none", ignore_index=IGNORED_TARGET, label_smoothing=smoothing)
     (right_gradient,) = torch.autograd.grad(right.sum(), exact)
     losses = losses_and_gradients(logits, labels, smoothing)  # in the logits' place: their gradient
     assert losses.dtype == torch.float32
@@ -254,7 +254,7 @@ def test_the_loss_on_a_gpu_is_the_one_on_a_cpu(rows: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(loss_module, "rows_at_once", lambda *_: rows)
     hidden, weight, bias = torch.randn(50, 24), torch.randn(301, 24), torch.randn(301)
     labels = torch.randint(300, (50,))
-    labels[::4] = IGNORE
+    labels[::4] = IGNORED_TARGET
     found = []
     for device in ("cpu", "cuda"):
         inputs = [x.detach().to(device).requires_grad_() for x in (hidden, weight, bias)]
@@ -268,9 +268,9 @@ def test_the_loss_on_a_gpu_is_the_one_on_a_cpu(rows: int, monkeypatch: pytest.Mo
 
 CONFIG = small(vocab_size=100, pad=-1, d_model=64, d_ff=128, max_length=256, norm="pre")
 LAID: dict[str, Callable[[], Batches]] = {
-    "tiles": lambda: lay.packed_translation(DATA, END, PAD, 512, row=128),
-    "flex": lambda: lay.packed_translation(DATA, END, PAD, 512, row=256),
-    "padded": lambda: lay.translation(DATA, END, PAD, 512),
+    "tiles": lambda: lay.packed_translation_batches(DATA, END, PAD, 512, row=128),
+    "flex": lambda: lay.packed_translation_batches(DATA, END, PAD, 512, row=256),
+    "padded": lambda: lay.translation_batches(DATA, END, PAD, 512),
 }
 
 
@@ -390,9 +390,9 @@ def test_packed_prefixes_have_the_gradients_of_padded_ones() -> None:
     torch.manual_seed(1)
     network = build(CONFIG.__class__(**{**CONFIG.__dict__, "kind": "decoder", "prefix": True})).cuda()
     laid: list[Batches] = [
-        lay.decoder_translation(DATA, END, SEP, PAD, 512, prefix=True),
-        lay.packed_decoder_translation(DATA, END, SEP, PAD, 512, row=128, prefix=True),
-        lay.packed_decoder_translation(DATA, END, SEP, PAD, 512, row=256, prefix=True),
+        lay.decoder_translation_batches(DATA, END, SEP, PAD, 512, prefix=True),
+        lay.packed_decoder_translation_batches(DATA, END, SEP, PAD, 512, row=128, prefix=True),
+        lay.packed_decoder_translation_batches(DATA, END, SEP, PAD, 512, row=256, prefix=True),
     ]
     found = []
     for batches in laid:

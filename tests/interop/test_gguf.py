@@ -629,24 +629,24 @@ SPM = replaced(small_words(), model="llama", scores=[0.0] * 96)
 WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
     "layers without end": ({"block_count": 2**31}, plain, "layers=2147483648 is too large"),
     "900 layers": ({"block_count": 900}, plain, "its config has 900 layers"),
-    "a layer too many": ({"block_count": 3}, plain, "its config has 3 layers, and it holds 21 tensors"),
-    "a layer too few": ({"block_count": 1}, plain, "does not hold the tensors of its config: it has '?blk.1"),
+    "a layer too many": ({"block_count": 3}, plain, "its config has 3 layers, but it contains 21 tensors"),
+    "a layer too few": ({"block_count": 1}, plain, "does not contain the tensors of its config: '?blk.1"),
     "no layers": ({"block_count": 0}, plain, "layers=0 is too small"),
     "too wide": (
         {"embedding_length": 2**16, "rope.dimension_count": 2**14},
         plain,
-        "its config asks for 65,536 × 65,536",
+        "its config needs 65,536 × 65,536",
     ),
     "wider than any": (
         {"embedding_length": 2**31, "rope.dimension_count": 2**29},
         plain,
         "d_model=2147483648 is too large",
     ),
-    "too wide within": ({"feed_forward_length": 2**20}, plain, "its config asks for 1,048,576 × 64"),
+    "too wide within": ({"feed_forward_length": 2**20}, plain, "its config needs 1,048,576 × 64"),
     "wider within than any": ({"feed_forward_length": 2**32 - 1}, plain, "d_ff=4294967295 is too large"),
     "many heads": ({"attention.key_length": 2**16}, plain, "llama.rope.dimension_count is 16, but heads are"),
     "heads without end": ({"attention.key_length": 2**31}, plain, "d_k=2147483648 is too large"),
-    "values too wide": ({"attention.value_length": 2**16}, plain, "its config asks for 262,144 × 64"),
+    "values too wide": ({"attention.value_length": 2**16}, plain, "its config needs 262,144 × 64"),
     "values without end": ({"attention.value_length": 2**31}, plain, "d_v=2147483648 is too large"),
     "another width": ({"feed_forward_length": 64}, plain, r"ffn_up.weight is F32 \[96, 64\], and by its config"),
     "no heads": ({"attention.head_count": 0}, plain, "heads=0 is too small"),
@@ -748,7 +748,7 @@ def test_a_file_as_large_as_it_claims_takes_no_memory(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(b"".join([header(len(tensors), len(told) + 1), LLAMA, *told, *tensors]))
         file.truncate(file.tell() + at + 64)
-    refused(path, r"token_embd.weight is F32 \[8388608, 64\], and by its config should be real \[8388608, 32\]")
+    refused(path, r"token_embd.weight is F32 \[8388608, 64\], but by its config must be float \[8388608, 32\]")
 
 
 def test_a_header_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 import regard
 from regard.config import ModelConfig, SpecialIds
-from regard.data.corpus import Corpus, Problems
+from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.opus_tokenizer import OpusTokenizer
-from regard.data.tokenized_corpus import prepare
+from regard.data.tokenized_corpus import tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
@@ -375,7 +375,7 @@ def test_weights_beyond_the_type_asked_for_are_refused(to: Any, tokenizer: Token
     stored = our_model("marian", 0, tokenizer)
     with torch.no_grad():
         stored.network.get_parameter("encoder.layers.0.feed_forward.up.weight")[0, 0] = 1e6
-    with pytest.raises(ValueError, match=r"layers\.0\.f\S+ holds 1e\+06, and float16 at most 6\.55e\+04"):
+    with pytest.raises(ValueError, match=r"layers\.0\.f\S+ contains 1e\+06, but the maximum of float16 is 6\.55e\+04"):
         export(stored, tmp_path / "half", to, "float16")
     assert list(tmp_path.iterdir()) == []
     export(stored, tmp_path / "brain", to, "bfloat16")
@@ -1286,7 +1286,7 @@ def test_a_tokenizer_of_another_kind_is_named(name: str, tmp_path: Path) -> None
     (tmp_path / name).write_text("{}")
     stored = load_huggingface(tmp_path)
     assert stored.tokenizer is None
-    assert f"had {name} alone" in stored.about["tokenizer"]
+    assert f"had only {name}" in stored.about["tokenizer"]
     assert "tokenizer.json" in stored.about["tokenizer"]
 
 
@@ -1369,7 +1369,7 @@ def test_targets_are_prepared_by_the_targets_model(tmp_path: Path) -> None:
     for side in ("fr", "en"):
         (tmp_path / f"text.{side}").write_text("".join(f"{text}\n" for text in OPUS_TEXTS))
     corpus = Corpus((str(tmp_path / "text.fr"), str(tmp_path / "text.en")))
-    data = prepare([corpus], tokenizer, tmp_path / "cache", Problems())
+    data = tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     for i, text in enumerate(OPUS_TEXTS):
         assert data.sequence(0, i).tolist() == tokenizer.encode(text)
         assert data.sequence(1, i).tolist() == tokenizer.encode_target(text)

@@ -24,10 +24,10 @@ import regard
 from regard import models
 from regard.cli import app
 from regard.evaluation.comparison import Training
-from regard.formatting import safe
+from regard.formatting import escape_markdown
 from regard.interop.evaluation_results import check_results, read_result
 from regard.interop.export import export
-from regard.petit import Pair, find, pairs
+from regard.petit import Pair, find_pair, pairs
 from regard.storage.model_folder import check_manifest
 from regard.storage.weights import read_header
 from regard.training.events import Ended, Started
@@ -373,7 +373,7 @@ def test_what_a_strangers_folder_tells_is_no_markup(tmp_path: Path) -> None:
     export(model, tmp_path / "out", "regard")
     card = (tmp_path / "out/README.md").read_text()
     assert card.startswith('---\nlibrary_name: regard\ntags:\n- regard\nlanguage:\n- en\n- "no"\n- "a\\n---\\nb"\n')
-    shown = safe(evil)
+    shown = escape_markdown(evil)
     assert shown.startswith(r"a\|b \<script\> \[x\](y)␊\# big")
     assert card.count(shown) == 8
     assert card.count("<script>") == 1  # a signature is code
@@ -436,7 +436,7 @@ def test_it_is_used_where_none_is_named(at_home: Path) -> None:
 
 
 def test_models_are_listed(at_home: Path) -> None:
-    with pytest.raises(ValueError, match=r"the model petit-fr-en comes with Regard, and .* does not hold it"):
+    with pytest.raises(ValueError, match=r"the bundled model petit-fr-en is missing from"):
         run("models")
     shown = CliRunner().invoke(app, ["models"]).output
     count = sum(tensor.numel() for tensor in load_file(at_home / "model.safetensors").values())
@@ -448,7 +448,7 @@ def test_models_are_listed(at_home: Path) -> None:
 def test_a_missing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "HERE", tmp_path / "models")
     monkeypatch.chdir(tmp_path)
-    missing = r"the model fr-en comes with Regard, and .*models/fr-en does not hold it: this copy is incomplete"
+    missing = r"the bundled model fr-en is missing from .*models/fr-en: this copy of Regard is incomplete"
     for arguments in (["translate", "a"], ["attend", "a"], ["models"], ["verify", "fr-en"]):
         with pytest.raises(ValueError, match=missing):
             run(*arguments)
@@ -461,7 +461,7 @@ def test_a_missing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_help_names_them() -> None:
     for command in ("translate", "attend"):
         told = " ".join(re.sub(r"[│\s]+", " ", run(command, "--help")).split())
-        assert all(name in told for name in models.SHIPPED), told
+        assert all(name in told for name in models.BUNDLED_MODELS), told
 
 
 def test_loading_leaves_the_compiler_alone(tmp_path: Path) -> None:
@@ -539,31 +539,31 @@ DATA = {
 """what a card must say of the text that a model was trained on"""
 
 
-@pytest.fixture(scope="module", params=models.SHIPPED)
+@pytest.fixture(scope="module", params=models.BUNDLED_MODELS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def model(name: str) -> regard.Model:
-    return regard.load(models.folder_of(name))
+    return regard.load(models.bundled_folder(name))
 
 
 def test_each_is_there_and_no_other() -> None:
-    assert set(models.bundled()) == set(models.SHIPPED)
+    assert set(models.bundled_models()) == set(models.BUNDLED_MODELS)
 
 
 def test_its_files_are_whole_and_small(name: str) -> None:
-    home = models.folder_of(name)
+    home = models.bundled_folder(name)
     check_manifest(home)
     assert {file.name for file in home.iterdir()} == FILES
     assert set(json.loads((home / "manifest.json").read_text())["files"]) == FILES - {"manifest.json"}
     assert {entry.dtype for entry in read_header(home / "model.safetensors").values()} == {"BF16"}
-    assert models.size(name) <= MOST_BYTES[name]
+    assert models.bundled_size(name) <= MOST_BYTES[name]
 
 
 def test_its_recipe_is_the_one_it_was_trained_by(name: str, model: regard.Model) -> None:
-    recipe = read_recipe(str(models.folder_of(name) / "recipe.toml"))
+    recipe = read_recipe(str(models.bundled_folder(name) / "recipe.toml"))
     read, told = json.loads(json.dumps(asdict(recipe))), model.about["recipe"]
     assert read.keys() == told.keys()
     for section in read.keys() - {"name"}:  # a key that recipes have learned since has its default
@@ -578,13 +578,13 @@ def test_its_recipe_is_the_one_it_was_trained_by(name: str, model: regard.Model)
 
 
 def test_nothing_tells_where_it_was_made(name: str) -> None:
-    for file in models.folder_of(name).iterdir():
+    for file in models.bundled_folder(name).iterdir():
         if file.suffix in (".md", ".json", ".toml") and file.name != "tokenizer.json":
             assert not re.search(r"(?<![\w.])(/\w+){2}|\.\./", file.read_text()), file
 
 
 def test_its_card_has_its_parts(name: str, model: regard.Model) -> None:
-    card = (models.folder_of(name) / "README.md").read_text()
+    card = (models.bundled_folder(name) / "README.md").read_text()
     for part in ("## Scores", "## Training\n", "- trained: ", "## Training data", "## Limits", *DATA[name]):
         assert part in card, f"the card of {name} lacks {part}"
     signature = r"nrefs:1\|bs:1000\|seed:12345\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:2"
@@ -603,7 +603,7 @@ def test_everyday_sentences(name: str, model: regard.Model) -> None:
 
 def test_petits_sentences_are_petits() -> None:
     for french, accepted in EVERYDAY["petit-fr-en"].items():
-        pair = find(french)
+        pair = find_pair(french)
         assert pair is not None
         assert {pair.english} == accepted
 

@@ -252,7 +252,7 @@ def test_spelling(everything: list[Pair]) -> None:
             assert "  " not in text, pair
             assert "*" not in text, pair
             assert "~" not in text, pair
-        assert len(petit.words(pair.french)) <= petit.LONGEST, pair
+        assert len(petit.words(pair.french)) <= petit.MAX_FRENCH_WORDS, pair
         assert len(petit.words(pair.english)) <= 26, pair
 
 
@@ -556,8 +556,8 @@ def test_the_hand_written_pairs_pin_every_phenomenon() -> None:
 
 
 def test_what_petit_cannot_say_is_not_found() -> None:
-    assert petit.find("Le pain lit le chat.", draws=300) is None
-    assert petit.find("Xyz.", draws=10) is None
+    assert petit.find_pair("Le pain lit le chat.", draws=300) is None
+    assert petit.find_pair("Xyz.", draws=10) is None
 
 
 def test_more_pairs_than_there_are_is_refused_at_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from libretranslatepy import LibreTranslateAPI  # type: ignore[import-untyped]
 import regard
 from regard.labs.lab import NAMES
 from regard.page import PAGE_FOLDER
-from regard.petit import find, pairs
+from regard.petit import find_pair, pairs
 from tests.support.serving import Running, all_models, running
 
 SENTENCES = ["Le chat dort.", "Il ne mange jamais de pommes.", "Où est la gare ?", "Elle a trois frères."]
@@ -41,7 +41,7 @@ def test_health_and_models(server: Running) -> None:
     told = {each["name"]: each for each in models}
     assert (told["fr-en"]["source"], told["fr-en"]["target"], told["fr-en"]["writes"]) == ("fr", "en", False)
     assert (told["noise"]["translates"], told["noise"]["writes"], told["noise"]["source"]) == (False, True, None)
-    assert told["petit-fr-en"]["parameters"] == regard.models.parameters("petit-fr-en")
+    assert told["petit-fr-en"]["parameters"] == regard.models.bundled_parameters("petit-fr-en")
 
 
 def test_translations_equal_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
@@ -131,7 +131,7 @@ def test_attention_with_steps_beam_and_gold(server: Running) -> None:
         assert label in [each["token"] for each in step["top"]]
         assert len(step["top"]) == 10
         assert step["top"] == sorted(step["top"], key=lambda each: -each["p"])
-    gold = find(source)
+    gold = find_pair(source)
     assert gold is not None
     assert direct.target == gold.english
     pairs = {(cross["writes"][row].strip("·"), cross["keys"][column].strip("·")) for row, column in found["gold"]}

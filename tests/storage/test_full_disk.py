@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from regard import cli
 from regard.atomic_files import new_folder, write_file
 from regard.data import corpus as corpora
-from regard.data.corpus import Corpus, CorpusError, Problems, read_lines, require_files
+from regard.data.corpus import Corpus, CorpusError, CorpusProblems, read_lines, require_files
 from regard.errors import WriteError, describe_os_error
 from regard.petit import corpus_files as petit_files
 from regard.training import train as train_module
@@ -298,7 +298,7 @@ def test_text_that_is_read_once_must_end(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(corpora, "PIPE_SECONDS", 0.2)
     for path, message in odd_files(tmp_path).items():
         with pytest.raises(CorpusError, match=re.escape(path) + ".* ?" + message):
-            list(Corpus((path,)).rows(Problems()))
+            list(Corpus((path,)).rows(CorpusProblems()))
     assert list(read_lines(os.devnull)) == []
 
 

@@ -89,8 +89,8 @@ def noticed(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         Model.from_folder(folder)
     said = str(caught.value)
-    if name == store.MANIFEST:
-        assert any(str(folder / each) in said for each in NAMES) or "is missing: the manifest names it" in said
+    if name == store.MANIFEST_FILE:
+        assert any(str(folder / each) in said for each in NAMES) or "is missing, but the manifest lists it" in said
     else:
         assert str(folder / name) in said
 
@@ -100,7 +100,9 @@ def test_every_flipped_bit_is_noticed(folder: Path, name: str) -> None:
     whole = (folder / name).read_bytes()
     pick = random.Random(name)
     places = (
-        range(len(whole)) if name == store.MANIFEST else [0, len(whole) - 1, *pick.choices(range(len(whole)), k=60)]
+        range(len(whole))
+        if name == store.MANIFEST_FILE
+        else [0, len(whole) - 1, *pick.choices(range(len(whole)), k=60)]
     )
     for place in places:
         flipped = bytearray(whole)
@@ -115,12 +117,12 @@ def test_every_flipped_bit_is_noticed(folder: Path, name: str) -> None:
 def test_every_truncation_is_noticed(folder: Path, name: str) -> None:
     whole = (folder / name).read_bytes()
     lengths = {0, 1, 7, 8, 9, len(whole) // 2, len(whole) - 2}  # without its last line feed JSON is whole
-    lengths |= set() if name == store.MANIFEST else {len(whole) - 1}
+    lengths |= set() if name == store.MANIFEST_FILE else {len(whole) - 1}
     for length in sorted(lengths | set(random.Random(name).choices(range(len(whole) - 1), k=30))):
         (folder / name).write_bytes(whole[:length])
         noticed(folder, name)
     (folder / name).write_bytes(whole + b" ")
-    if name != store.MANIFEST:
+    if name != store.MANIFEST_FILE:
         noticed(folder, name)
 
 
@@ -143,14 +145,14 @@ def test_two_files_that_change_places_are_noticed(folder: Path) -> None:
 def test_a_tokenizer_that_the_manifest_does_not_know_is_not_read(tmp_path: Path, folder: Path) -> None:
     Model(build(small(kind="decoder"))).save(tmp_path / "bare")
     shutil.copy(folder / "tokenizer.json", tmp_path / "bare")
-    with pytest.raises(ValueError, match=r"manifest\.json does not name tokenizer\.json"):
+    with pytest.raises(ValueError, match=r"manifest\.json does not list tokenizer\.json"):
         Model.from_folder(tmp_path / "bare")
 
 
 @pytest.mark.parametrize("name", ["special_tokens_map.json", "chat_template.jinja"])
 def test_nor_are_settings_of_a_tokenizer_that_it_does_not_know(folder: Path, name: str) -> None:
     (folder / name).write_text("{}")
-    with pytest.raises(ValueError, match=rf"manifest\.json does not name {name}"):
+    with pytest.raises(ValueError, match=rf"manifest\.json does not list {name}"):
         Model.from_folder(folder)
 
 
@@ -164,7 +166,7 @@ def test_files_of_a_run_may_lie_beside_it(folder: Path) -> None:
 def test_a_format_of_tomorrow_says_to_upgrade(folder: Path, name: str) -> None:
     told = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps(told | {"format": 2}))
-    if name != store.MANIFEST:
+    if name != store.MANIFEST_FILE:
         store.write_manifest(folder)
     with pytest.raises(ValueError, match=rf"{name} has format 2, and this Regard reads 1: install a newer"):
         Model.from_folder(folder)
@@ -268,8 +270,8 @@ def test_another_folder_that_comes_to_be_is_kept_or_told(tmp_path: Path, there: 
     place = tmp_path / "folder"
     if there:
         place.mkdir()
-    told = nullcontext() if keep else pytest.raises(ValueError, match="has come to be meanwhile, and was left as it is")
-    with told, new_folder(place, keep_other=keep) as temporary:
+    told = nullcontext() if keep else pytest.raises(ValueError, match="created by another process in the meantime")
+    with told, new_folder(place, keep_existing=keep) as temporary:
         (temporary / "ours").write_text("ours")
         place.mkdir(exist_ok=True)
         (place / "theirs").write_text("theirs")
@@ -282,7 +284,7 @@ def test_a_rename_that_fails_is_never_taken_for_success(tmp_path: Path, monkeypa
         raise OSError(errno.EBUSY, "Device or resource busy")
 
     monkeypatch.setattr(os, "rename", busy)
-    with pytest.raises(OSError, match="busy"), new_folder(tmp_path / "folder", keep_other=True):
+    with pytest.raises(OSError, match="busy"), new_folder(tmp_path / "folder", keep_existing=True):
         pass
 
 
@@ -315,7 +317,7 @@ def test_a_type_that_cannot_hold_the_weights_is_refused(tmp_path: Path) -> None:
         large[0, 0], large[0, 1] = -1e6, 70_000.0
     name = r"encoder\.layers\.0\.feed_forward\.up\.weight"
     with pytest.raises(
-        ValueError, match=rf"^{name} holds 1e\+06, and float16 at most 6\.55e\+04: choose another dtype"
+        ValueError, match=rf"^{name} contains 1e\+06, but the maximum of float16 is 6\.55e\+04: choose another dtype"
     ):
         stored.save(tmp_path / "half", "float16")
     assert list(tmp_path.iterdir()) == []
@@ -358,7 +360,7 @@ def test_a_folder_that_comes_to_be_meanwhile_stays(tmp_path: Path, monkeypatch: 
         (tmp_path / "model" / "precious").write_text("precious")
 
     monkeypatch.setattr(store, "write_manifest", while_another_saves)
-    with pytest.raises(ValueError, match="has come to be meanwhile, and was left as it is"):
+    with pytest.raises(ValueError, match="created by another process in the meantime"):
         model().save(tmp_path / "model")
     assert contents(tmp_path) == {"model/precious": b"precious"}
 
@@ -497,5 +499,5 @@ def test_a_file_that_is_cut_while_it_is_read_is_an_error(folder: Path) -> None:
     weights = open_weights(folder)
     os.truncate(folder / "model.safetensors", 2_000)
     last = max(weights.entries, key=lambda name: weights.entries[name].offset)
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="truncated"):
         weights.read(last)

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.atomic_files import digest
+from regard.atomic_files import file_digest
 from regard.petit.corpus_files import write_petit
 from regard.training.checkpoints import newest_checkpoint, publish_model
 from regard.training.events import Stepped, Validated
@@ -264,10 +264,10 @@ def losses(run: Path) -> list[tuple[int, float]]:
 def differences(peace: Path, war: Path) -> Iterator[str]:
     """What of a run is not as it would have been in peace."""
     for name in ("model.safetensors", "config.json"):
-        if digest(peace / name) != digest(war / name):
+        if file_digest(peace / name) != file_digest(war / name):
             yield name
     last = max(each.name for each in (peace / "checkpoints").glob("step-*"))
-    if digest(peace / "checkpoints" / last / "training.safetensors") != digest(
+    if file_digest(peace / "checkpoints" / last / "training.safetensors") != file_digest(
         war / "checkpoints" / last / "training.safetensors"
     ):
         yield "the optimizer's state"
@@ -300,7 +300,7 @@ def main() -> None:
         different = list(differences(peace, war))
         storm_of_publishing(war, args.publishing, draw, figures)
         damage(war, folder / "damaged", vars(args), draw, figures)
-        sums = digest(peace / "model.safetensors"), digest(war / "model.safetensors")
+        sums = file_digest(peace / "model.safetensors"), file_digest(war / "model.safetensors")
     for place, count in sorted(figures.kills.items()):
         print(f"{'kill -9 ' + place:<44} {count:>6}")
     print(f"{'loads between them, each of a whole model':<44} {figures.loads:>6}")

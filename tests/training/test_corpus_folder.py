@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.corpus import Corpus, Problems
+from regard.data.corpus import Corpus, CorpusProblems
 from regard.training.corpus_folder import (
     FORMAT_SUFFIXES,
     MAX_LISTED_NAMES,
@@ -219,7 +219,7 @@ def test_a_recipe_without_files_has_them_spelled_out(tmp_path: Path) -> None:
     whole = with_file_paths(data)
     assert whole == with_file_paths(named)
     assert whole.validation is not None
-    (row,) = whole.validation.rows(Problems())  # through the links
+    (row,) = whole.validation.rows(CorpusProblems())  # through the links
     assert row.fields == ("tests/Statmt-newstest-2013-eng-fra.fra", "tests/Statmt-newstest-2013-eng-fra.eng")
     recipe = Recipe(name="mine", data=named)
     (tmp_path / "mine.toml").write_text(as_toml(recipe))

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.config import ModelConfig, preset
-from regard.data.batches import IGNORE, Batch
+from regard.data.batches import IGNORED_TARGET, Batch
 from regard.model.transformer import Decoder, build
 from regard.training.flops import PAPER_SUSTAINED, PEAK_BY_GPU, batch_flops, paper_flops, peak_flops, training_flops
 from regard.training.objective import Objective
@@ -70,7 +70,7 @@ def test_decoder_with_classes() -> None:
 def test_a_step_of_training_costs_what_its_batch_says() -> None:
     config = ModelConfig(kind="decoder", prefix=True, **SMALL)
     labels = ids(ROWS, T + S)
-    labels[:, :S] = IGNORE  # of the source nothing is foretold
+    labels[:, :S] = IGNORED_TARGET  # of the source nothing is foretold
     batch = Batch(ids(ROWS, S + T), labels, prefix=torch.full((ROWS,), S))
     network = build(config)
     assert isinstance(network, Decoder)
@@ -88,7 +88,7 @@ def test_padding_is_no_work_and_packing_changes_nothing() -> None:
     lengths = [(5, 3), (11, 7), (2, 9)]
     alone = sum(training_flops(config, s, t, s, t) for s, t in lengths)
     source, target = torch.tensor(lengths).T
-    labels = torch.where(torch.arange(12) < target[:, None], 1, IGNORE)
+    labels = torch.where(torch.arange(12) < target[:, None], 1, IGNORED_TARGET)
     padded = Batch(ids(3, 12), labels, target, ids(3, 14), source)
     packed = Batch(ids(1, 19), torch.ones(1, 19, dtype=torch.int64), target[None], ids(1, 20), source[None])
     assert batch_flops(config, padded) == pytest.approx(alone, rel=1e-9)

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard import cli
-from regard.config import ModelConfig, Strict, preset
+from regard.config import ModelConfig, StrictConfig, preset
 from regard.decoding.options import Decoding
 from regard.errors import RegardError
 from regard.training import training_setup as task
@@ -45,7 +45,7 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "a million brackets": ("a = " + "[" * 900_000, "brackets are nested more than 16 deep"),
     "500 braces": ("a = " + "{a=" * 500, "brackets are nested more than 16 deep"),
     "brackets behind a text": ('a = "]" #]\nb = ' + "[" * 20, ":2: .*nested more than 16"),
-    "too many bytes": ("#" * (MAX_TOML + 1), "1,000,001 bytes: 1,000,000 are the most"),
+    "too many bytes": ("#" * (MAX_TOML + 1), "1,000,001 bytes: at most 1,000,000 are read"),
     "no UTF-8": (b"\xff\xfe", "is not in UTF-8"),
     "zeros": (b"\0" * 1_000, "no TOML"),
     "a long number": (DATA + "seed = " + "9" * 5_000, "Exceeds the limit"),
@@ -252,7 +252,7 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
 
 # Numbers
 
-CONFIGS: dict[type[Strict], dict[str, Any]] = {
+CONFIGS: dict[type[StrictConfig], dict[str, Any]] = {
     ModelConfig: {"vocab_size": 100, "d_model": 24, "heads": 2},
     DataSection: {"petit": 10},
     TokenizerSection: {},
@@ -277,13 +277,13 @@ def test_there_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "value"), NUMERIC, ids=[f"{k.__name__}.{n}-{i}" for i, (k, n, _) in enumerate(NUMERIC)]
 )
-def test_every_number_has_a_maximum_and_the_message_names_it(kind: type[Strict], name: str, value: Any) -> None:
+def test_every_number_has_a_maximum_and_the_message_names_it(kind: type[StrictConfig], name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"\b{name}=") as caught:
         kind(**CONFIGS[kind] | {name: value})
     assert len(str(caught.value)) < 400
 
 
-def test_the_least_parameters_are_near_the_number_of_parameters() -> None:
+def test_the_min_parameters_are_near_the_number_of_parameters() -> None:
     from regard.model.transformer import build
 
     for config in (preset("tiny"), preset("paper-base"), preset("gpt2-small"), preset("bert-small"), small()):
@@ -291,7 +291,7 @@ def test_the_least_parameters_are_near_the_number_of_parameters() -> None:
 
         with torch.device("meta"):
             count = sum(weight.numel() for weight in build(config).parameters())
-        assert 0.8 * count < config.least_parameters <= count
+        assert 0.8 * count < config.min_parameters <= count
 
 
 def test_a_model_beyond_the_memory_is_refused_before_it_is_built(

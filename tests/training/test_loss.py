@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.data import batches as lay
-from regard.data.batches import IGNORE, Batch, Batches
+from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.model.transformer import Network, build
 from regard.training import loss as module
 from regard.training.loss import loss_sum, losses_and_gradients, rows_at_once
@@ -25,12 +25,12 @@ from tests.support.oracles import gradient, small
 def plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
     """What it must be: all logits at once, PyTorch's own loss."""
     logits = F.linear(hidden, weight, bias)
-    return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing)
+    return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED_TARGET, label_smoothing=smoothing)
 
 
 def inputs(n: int, c: int, v: int, bias: bool, ignored: float = 0.3) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     labels = torch.randint(v, (n,))
-    labels[torch.rand(n) < ignored] = IGNORE
+    labels[torch.rand(n) < ignored] = IGNORED_TARGET
     hidden, weight = torch.randn(n, c, requires_grad=True), torch.randn(v, c, requires_grad=True)
     return hidden, weight, torch.randn(v, requires_grad=True) if bias else None, labels
 
@@ -85,10 +85,10 @@ def test_it_is_the_cross_entropy(
 def test_what_is_ignored_gets_no_gradient(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces_of(monkeypatch, rows, 11)
     hidden, weight, bias, labels = inputs(9, 4, 11, bias=True, ignored=0.0)
-    labels[[0, 4, 8]] = IGNORE
+    labels[[0, 4, 8]] = IGNORED_TARGET
     _, d_hidden, _, _ = value_and_gradients(loss_sum, (hidden, weight, bias, labels), 0.1)
-    assert (d_hidden.abs().sum(1) == 0).tolist() == (labels == IGNORE).tolist()
-    labels[:] = IGNORE
+    assert (d_hidden.abs().sum(1) == 0).tolist() == (labels == IGNORED_TARGET).tolist()
+    labels[:] = IGNORED_TARGET
     found = value_and_gradients(loss_sum, (hidden, weight, bias, labels), 0.1)
     assert all((x == 0).all() for x in found)
     assert [x.shape for x in found[1:]] == [x.shape for x in (hidden, weight, bias) if x is not None]
@@ -96,9 +96,9 @@ def test_what_is_ignored_gets_no_gradient(rows: int, monkeypatch: pytest.MonkeyP
 
 def test_the_piece_as_gpus_see_it_leaves_ignored_rows_alone() -> None:
     """There nobody takes them out before: the losses and gradients of a piece must be 0 by themselves."""
-    logits, labels = torch.randn(6, 10), torch.tensor([3, IGNORE, 0, 9, IGNORE, 9])
+    logits, labels = torch.randn(6, 10), torch.tensor([3, IGNORED_TARGET, 0, 9, IGNORED_TARGET, 9])
     given_logits = logits.clone().requires_grad_()
-    right = F.cross_entropy(given_logits, labels, reduction="none", ignore_index=IGNORE, label_smoothing=0.2)
+    right = F.cross_entropy(given_logits, labels, reduction="none", ignore_index=IGNORED_TARGET, label_smoothing=0.2)
     (right_gradient,) = torch.autograd.grad(right.sum(), given_logits)
     losses = losses_and_gradients(logits, labels, 0.2)
     torch.testing.assert_close(losses, right.detach())
@@ -208,21 +208,21 @@ def test_there_is_always_a_row_at_a_time(v: int, n: int) -> None:
 # The objective: the network and its loss
 
 NETWORKS: dict[str, tuple[dict[str, Any], Callable[[], Batches]]] = {
-    "padded": ({}, lambda: lay.translation(DATA, END, PAD, 128)),
-    "packed": ({}, lambda: lay.packed_translation(DATA, END, PAD, 128, row=32)),
-    "decoder": ({"kind": "decoder"}, lambda: lay.decoder_translation(DATA, END, SEP, PAD, 128)),
+    "padded": ({}, lambda: lay.translation_batches(DATA, END, PAD, 128)),
+    "packed": ({}, lambda: lay.packed_translation_batches(DATA, END, PAD, 128, row=32)),
+    "decoder": ({"kind": "decoder"}, lambda: lay.decoder_translation_batches(DATA, END, SEP, PAD, 128)),
     "prefix": (
         {"kind": "decoder", "prefix": True},
-        lambda: lay.decoder_translation(DATA, END, SEP, PAD, 128, prefix=True),
+        lambda: lay.decoder_translation_batches(DATA, END, SEP, PAD, 128, prefix=True),
     ),
     "packed prefix": (
         {"kind": "decoder", "prefix": True, "positions": "rotary"},
-        lambda: lay.packed_decoder_translation(DATA, END, SEP, PAD, 128, row=64, prefix=True),
+        lambda: lay.packed_decoder_translation_batches(DATA, END, SEP, PAD, 128, row=64, prefix=True),
     ),
-    "language": ({"kind": "decoder", "output_bias": True}, lambda: lay.language_blocks(TEXT, END, 16, 128)),
+    "language": ({"kind": "decoder", "output_bias": True}, lambda: lay.language_block_batches(TEXT, END, 16, 128)),
     "classification": (
         {"kind": "encoder", "classes": 3},
-        lambda: lay.classification(CLASSES, END, PAD, 128),
+        lambda: lay.classification_batches(CLASSES, END, PAD, 128),
     ),
 }
 
@@ -253,7 +253,7 @@ def through_logits(network: Network, batch: Batch, smoothing: float) -> Tensor:
         logits_of(network, batch),
         batch.labels.flatten(),
         reduction="sum",
-        ignore_index=IGNORE,
+        ignore_index=IGNORED_TARGET,
         label_smoothing=smoothing,
     )
 
@@ -264,7 +264,7 @@ def test_the_objective_is_the_networks_cross_entropy(name: str, smoothing: float
     network, batch = network_and_batch(name)
     if name == "classification":  # as a rank's share of a batch with fewer rows than ranks
         labels = batch.labels.clone()
-        labels[0] = IGNORE
+        labels[0] = IGNORED_TARGET
         batch = replace(batch, labels=labels)
     found = []
     for total in (through_logits(network, batch, smoothing), Objective(network, smoothing)(batch)):
@@ -300,7 +300,7 @@ def test_two_answers_to_one_batch_must_agree(name: str) -> None:
     torch.manual_seed(7)
     found = Objective(network, 0.1, consistency=5.0)(batch)
     torch.manual_seed(7)
-    counted = batch.labels.flatten() != IGNORE
+    counted = batch.labels.flatten() != IGNORED_TARGET
     one, other = (half[counted].log_softmax(-1) for half in logits_of(network, batch.twice()).chunk(2))
     losses = [
         F.cross_entropy(half, batch.labels.flatten()[counted], reduction="sum", label_smoothing=0.1)
@@ -314,7 +314,7 @@ def test_two_answers_to_one_batch_must_agree(name: str) -> None:
 def test_a_batch_that_counts_nothing_moves_nothing() -> None:
     for name in NETWORKS:
         network, batch = network_and_batch(name)
-        total = Objective(network, 0.1)(replace(batch, labels=torch.full_like(batch.labels, IGNORE)))
+        total = Objective(network, 0.1)(replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET)))
         total.backward()
         assert total.item() == 0
         assert all(each.grad is None or (each.grad == 0).all() for each in network.parameters())

@@ -266,7 +266,7 @@ def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("regard.atomic_files.flush", fail)
+    monkeypatch.setattr("regard.atomic_files.flush_to_disk", fail)
     with pytest.raises(OSError, match="full"):
         write_file(path, "after")
     assert path.read_text() == "before"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import batches as lay
-from regard.data.batches import IGNORE, Batch, Batches
+from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.model.transformer import Network, build
 from regard.training import prefetch as feed_module
 from regard.training.device import choose_device
@@ -39,7 +39,7 @@ def a_network(**changes: Any) -> Network:
 
 def some_batches() -> list[Batch]:
     """Of unequal size, padded."""
-    found = sorted(lay.translation(DATA, END, PAD, 96).epoch(0), key=lambda batch: len(batch.tokens))
+    found = sorted(lay.translation_batches(DATA, END, PAD, 96).epoch(0), key=lambda batch: len(batch.tokens))
     return [found[-1], found[0], found[len(found) // 2]]
 
 
@@ -159,7 +159,7 @@ def test_row_by_row_it_gives_up(when: str) -> None:
 
 
 def test_packed_rows_are_split_too() -> None:
-    batch = next(lay.packed_translation(DATA, END, PAD, 128, row=32).epoch(0))
+    batch = next(lay.packed_translation_batches(DATA, END, PAD, 128, row=32).epoch(0))
     results = []
     for most in (4, 1):
         network = a_network()
@@ -182,7 +182,7 @@ def test_an_update_that_is_not_finite_is_told_and_left_out() -> None:
 
 def test_a_batch_without_targets_is_a_step_of_nothing() -> None:
     batch = some_batches()[0]
-    empty = replace(batch, labels=torch.full_like(batch.labels, IGNORE))
+    empty = replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET))
     network = a_network()
     before = [each.detach().clone() for each in network.parameters()]
     assert stepper_of(network).step([empty], 0.1, 0.0).tolist() == [0, 0, 0]

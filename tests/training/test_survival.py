@@ -19,7 +19,7 @@ import pytest
 
 import regard
 from regard import cli
-from regard.atomic_files import digest
+from regard.atomic_files import file_digest
 from regard.decoding.text_model import Model
 from regard.petit import corpus_files as files
 from regard.storage import model_folder as store
@@ -157,8 +157,8 @@ def state(run: Path) -> dict[str, Any]:
     progress = json.loads((last / "training.json").read_text())
     names = ("model.safetensors", "training.safetensors")
     return {
-        "best": digest(run / "model.safetensors"),
-        "last": [last.name, *(digest(last / name) for name in names)],
+        "best": file_digest(run / "model.safetensors"),
+        "last": [last.name, *(file_digest(last / name) for name in names)],
         "progress": {key: value for key, value in progress.items() if key != "seconds"},
         "losses": losses(run),
         "folders": sorted(each.name for each in (run / "checkpoints").iterdir()),
@@ -276,7 +276,7 @@ def test_work_is_not_lost_silently_where_no_checkpoint_is_whole(place: Path, run
 
 
 def test_every_byte_of_a_manifest_matters(tmp_path: Path) -> None:
-    for name in (*store.FILES, "training.json"):
+    for name in (*store.MODEL_FILES, "training.json"):
         (tmp_path / name).write_text(name)
     store.write_manifest(tmp_path)
     check_intact(tmp_path)

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import regard
 from regard.config import SpecialIds
-from regard.data.batches import IGNORE, Batch, Batches
+from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.data.corpus import Corpus
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
@@ -144,7 +144,7 @@ def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
         source, target = tokenizer.encode_with_template(pair.french), tokenizer.encode(pair.english)
-        silent = [IGNORE] * len(source)
+        silent = [IGNORED_TARGET] * len(source)
         wanted[(*source, special.separator, *target), (*silent, *target, *special.end), ()] += 1
     epoch = an_epoch(task.batches)
     assert Counter(tuple(map(tuple, each)) for batch in epoch for each in sentences(batch)) == wanted
@@ -176,7 +176,7 @@ def test_without_packing_they_are_one_stream(cache: Path) -> None:
     assert task.validation is not None
     assert all(batch.lengths is None for batch in an_epoch(task.batches))
     rows = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
-    said = rows[rows != IGNORE].tolist()
+    said = rows[rows != IGNORED_TARGET].tolist()
     dev = [[*task.tokenizer.encode(pair.french), 0] for pair in petit_pairs("dev")]
     assert said == [id_ for text in dev for id_ in text]
 
@@ -282,7 +282,7 @@ def said(batches: Batches | None, tokenizer: Tokenizer, epochs: int = 3) -> str:
         for batch in batches.epoch(epoch):
             tensors = (batch.tokens, batch.source, batch.labels if batch.labels.dim() == 2 else None)
             for tensor in tensors:
-                ids += [] if tensor is None else [id_ for id_ in tensor.flatten().tolist() if id_ != IGNORE]
+                ids += [] if tensor is None else [id_ for id_ in tensor.flatten().tolist() if id_ != IGNORED_TARGET]
     return tokenizer.decode(ids)
 
 
@@ -329,7 +329,7 @@ def test_one_long_text_is_cut_by_tokens(tmp_path: Path) -> None:
     assert HELD not in said(task.batches, task.tokenizer, epochs=60)  # blocks are cut elsewhere each time
     batches = an_epoch(task.validation)
     labels = torch.cat([batch.labels.flatten() for batch in batches])
-    assert task.tokenizer.decode(labels[labels != IGNORE].tolist()) == text[900:]
+    assert task.tokenizer.decode(labels[labels != IGNORED_TARGET].tolist()) == text[900:]
     assert all(prompt + rest in text[900:] for prompt, rest in task.examples)
 
 
@@ -504,7 +504,7 @@ def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_p
     for tokens, labels, _ in sentences(batch):
         cut = tokens.index(translator.special.separator)
         assert tuple(tokens[:cut]) in french  # </s> stays before every text
-        assert labels[:cut] == [IGNORE] * cut
+        assert labels[:cut] == [IGNORED_TARGET] * cut
     assert translator.about["longest"] == max(map(len, french))
     classifier = prepare_training(a_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False)
     framed = {tuple(classifier.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
@@ -609,7 +609,7 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
     text = (REAL / "data/text/tinyshakespeare.txt").read_text()
     labels = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
     tried = text[int(len(text) * 0.9) :]
-    assert task.tokenizer.decode(labels[labels != IGNORE].tolist()) == tried
+    assert task.tokenizer.decode(labels[labels != IGNORED_TARGET].tolist()) == tried
     assert len(tried) == 111_540
     assert len(task.examples) == 8
     for prompt, rest in task.examples:
