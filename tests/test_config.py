@@ -27,7 +27,7 @@ from tests.support.oracles import documented_fields, small
         ({"norm": "prae"}, "ModelConfig.norm='prae' is not a choice: did you mean 'pre'"),
         ({"kind": "rnn"}, "ModelConfig.kind='rnn' is not a choice: known are encoder, decoder, encoder-decoder"),
         ({"d_model": 25, "heads": 5}, "sinusoidal positions need an even width: d_model=25 is odd"),
-        ({"positions": "rotary", "d_k": 5, "d_v": 5}, "d_k=5 is odd, and must be even"),
+        ({"positions": "rotary", "d_k": 5, "d_v": 5}, "d_k=5 is odd but must be even"),
         ({"dropout": 1.0}, "dropout=1.0 is not a probability"),
         ({"attention_dropout": -0.1}, "attention_dropout=-0.1 is not a probability"),
         ({"dropout": float("nan")}, "dropout=nan is not a probability"),
