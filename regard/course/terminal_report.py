@@ -103,7 +103,9 @@ def describe_shape_remark(remark: ShapeRemark) -> str:
     """A remark on a shape comment, as a phrase."""
     if remark.variables:
         verb = "has" if len(remark.variables) == 1 else "have"
-        actual = f"{' and '.join(remark.variables)} {verb} shape {remark.actual}"
+        *others, last = remark.variables
+        names = f"{', '.join(others)} and {last}" if others else last
+        actual = f"{names} {verb} shape {remark.actual}"
     else:
         actual = f"the shape is {remark.actual}"
     if remark.kind == "missing":

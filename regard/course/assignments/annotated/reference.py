@@ -1,4 +1,4 @@
-"""A right answer: the whole Transformer, part by part, with the norm before each sublayer."""
+"""A correct solution: the complete Transformer, with the norm before each sublayer."""
 
 import copy
 import math
@@ -8,7 +8,7 @@ from torch import nn
 
 
 def clones(module, N):
-    """N copies of a module, each with parameters of its own."""
+    """N copies of a module, each with its own parameters."""
     return nn.ModuleList([copy.deepcopy(module) for _ in range(N)])
 
 
@@ -18,7 +18,7 @@ def subsequent_mask(size):
 
 
 def attention(query, key, value, mask=None, dropout=None):
-    """For each query a mixture of the values, and how it is mixed."""
+    """The weighted averages of the values, and the weights."""
     scores = query @ key.transpose(-2, -1)  # [batch, heads, seq, seq]
     scores = scores / math.sqrt(query.size(-1))
     if mask is not None:
@@ -31,7 +31,7 @@ def attention(query, key, value, mask=None, dropout=None):
 
 
 class MultiHeadedAttention(nn.Module):
-    """Attention in h heads, each in a part of the width."""
+    """Attention in h heads, each with a part of the width."""
 
     def __init__(self, h, d_model, dropout=0.1):
         super().__init__()
@@ -42,11 +42,11 @@ class MultiHeadedAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def split_heads(self, x):
-        """One head beside the other: [batch, seq, d_model] → [batch, h, seq, d_k]."""
+        """[batch, seq, d_model] → [batch, h, seq, d_k]."""
         return x.view(x.size(0), -1, self.h, self.d_k).transpose(1, 2)
 
     def merge_heads(self, x):
-        """The way back."""
+        """[batch, h, seq, d_k] → [batch, seq, d_model]."""
         return x.transpose(1, 2).reshape(x.size(0), -1, self.h * self.d_k)
 
     def forward(self, query, key, value, mask=None):
@@ -62,7 +62,7 @@ class MultiHeadedAttention(nn.Module):
 
 
 class PositionwiseFeedForward(nn.Module):
-    """Two linear maps with a ReLU between them, at each position."""
+    """Two linear layers with a ReLU between them, applied at each position."""
 
     def __init__(self, d_model, d_ff, dropout=0.1):
         super().__init__()
@@ -77,7 +77,7 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """A vector for each token, times the root of its width."""
+    """A vector for each token, multiplied by the square root of its width."""
 
     def __init__(self, d_model, vocab):
         super().__init__()
@@ -90,7 +90,7 @@ class Embeddings(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """Sines and cosines of the position, added."""
+    """Adds sines and cosines of the positions."""
 
     def __init__(self, d_model, dropout, max_len=5000):
         super().__init__()
@@ -105,12 +105,12 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, x):
         """[batch, seq, d_model] → [batch, seq, d_model]."""
-        placed = x + self.pe[: x.size(1)]
-        return self.dropout(placed)
+        with_positions = x + self.pe[: x.size(1)]
+        return self.dropout(with_positions)
 
 
 class LayerNorm(nn.Module):
-    """Each vector with mean 0 and deviation 1, then a learned scale and shift."""
+    """Normalises each vector to mean 0 and standard deviation 1, then scales and shifts it."""
 
     def __init__(self, features, eps=1e-6):
         super().__init__()
@@ -127,7 +127,7 @@ class LayerNorm(nn.Module):
 
 
 class SublayerConnection(nn.Module):
-    """A way around a sublayer, which sees its input normed."""
+    """A residual connection around a sublayer whose input is normalised."""
 
     def __init__(self, size, dropout):
         super().__init__()
@@ -135,7 +135,7 @@ class SublayerConnection(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, sublayer):
-        """The input, and what the sublayer makes of it."""
+        """The input plus the result of the sublayer."""
         return x + self.dropout(sublayer(self.norm(x)))
 
 
@@ -156,7 +156,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of layers, and a norm at its end."""
+    """A stack of layers, followed by a norm."""
 
     def __init__(self, layer, N):
         super().__init__()
@@ -184,13 +184,13 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x, memory, src_mask, tgt_mask):
         """[batch, seq, d_model] → [batch, seq, d_model]."""
-        looked = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
-        crossed = self.sublayer[1](looked, lambda y: self.src_attn(y, memory, memory, src_mask))
-        return self.sublayer[2](crossed, self.feed_forward)
+        self_attended = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
+        cross_attended = self.sublayer[1](self_attended, lambda y: self.src_attn(y, memory, memory, src_mask))
+        return self.sublayer[2](cross_attended, self.feed_forward)
 
 
 class Decoder(nn.Module):
-    """A stack of layers that look at the encoder's output, and a norm at its end."""
+    """A stack of layers that attend to the encoder's output, followed by a norm."""
 
     def __init__(self, layer, N):
         super().__init__()
@@ -206,7 +206,7 @@ class Decoder(nn.Module):
 
 
 class Generator(nn.Module):
-    """The logarithm of each next token's probability."""
+    """Log-probabilities of the next token."""
 
     def __init__(self, d_model, vocab):
         super().__init__()
@@ -219,7 +219,7 @@ class Generator(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder, a decoder, and what stands before and behind them."""
+    """An encoder and a decoder with their embeddings and a generator."""
 
     def __init__(self, encoder, decoder, src_embed, tgt_embed, generator):
         super().__init__()
@@ -231,22 +231,22 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, src, src_mask):
         """[batch, seq] → [batch, seq, d_model]."""
-        embedded = self.src_embed(src)  # [batch, seq, d_model]
-        return self.encoder(embedded, src_mask)
+        source_embedded = self.src_embed(src)  # [batch, seq, d_model]
+        return self.encoder(source_embedded, src_mask)
 
     def decode(self, memory, src_mask, tgt, tgt_mask):
         """[batch, seq] → [batch, seq, d_model]: the decoder's states, before the generator."""
-        begun = self.tgt_embed(tgt)  # [batch, seq, d_model]
-        return self.decoder(begun, memory, src_mask, tgt_mask)
+        target_embedded = self.tgt_embed(tgt)  # [batch, seq, d_model]
+        return self.decoder(target_embedded, memory, src_mask, tgt_mask)
 
     def forward(self, src, tgt, src_mask, tgt_mask):
-        """The decoder's states for a source and a target."""
+        """The decoder's states for a source and a target text."""
         memory = self.encode(src, src_mask)
         return self.decode(memory, src_mask, tgt, tgt_mask)
 
 
 def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0.1):
-    """The whole Transformer, each part with parameters of its own."""
+    """The complete Transformer, each part with its own parameters."""
     attn = MultiHeadedAttention(h, d_model, dropout)
     ff = PositionwiseFeedForward(d_model, d_ff, dropout)
     position = PositionalEncoding(d_model, dropout)

@@ -1,20 +1,20 @@
-"""The whole Transformer, part by part.
+"""The complete Transformer, part by part.
 
-Write what is missing. Keep the names of functions, classes and layers as they are here: the
-checker gives weights to layers by their names. It looks at each part by itself, so you may begin
-with any of them and leave others for later.
+Fill in what is missing. Keep the names of the functions, classes and layers: the checker sets the
+weights of layers by name. Each part is checked separately, so you can start with any of them and
+leave others for later.
 
-Three things are settled here, since people do them in several ways:
-- The norm stands before each sublayer, x + dropout(sublayer(norm(x))), and once more at the end of
-  the encoder and of the decoder. (The paper norms the sum, behind each sublayer; most of what came
-  later does as we do here.)
-- Masks are True, or 1, where a position may look, and False, or 0, where it may not.
-- Sines and cosines take turns: number 2i of a position's vector is a sine, number 2i + 1 is the
-  cosine of the same angle.
-nn.LayerNorm may be used inside LayerNorm; the deviation of a sample and that of a population are
-both right.
+Some details are fixed here because implementations differ:
+- The norm comes before each sublayer, x + dropout(sublayer(norm(x))), and once more at the end of
+  the encoder and of the decoder. (The paper normalises the sum after each sublayer; most later
+  models do it as we do here.)
+- Masks are True (or 1) where a position may look, and False (or 0) where it may not.
+- Sines and cosines alternate: feature 2i of a position's vector is a sine, and feature 2i + 1 is
+  the cosine of the same angle.
+You may use nn.LayerNorm inside LayerNorm. The standard deviation of a sample and that of a
+population are both accepted.
 
-When all is written: regard check THIS_FILE
+When you are done, run: regard check THIS_FILE
 """
 
 import torch
@@ -22,31 +22,31 @@ from torch import nn
 
 
 def clones(module, N):
-    """A ModuleList of N copies of a module, each with parameters of its own."""
+    """A ModuleList of N copies of a module, each with its own parameters."""
     raise NotImplementedError
 
 
 def subsequent_mask(size):
     """[1, size, size]: True where the row's position may look at the column's.
 
-    That is at itself and at all before it.
+    A position may look at itself and at all earlier positions.
     """
     raise NotImplementedError
 
 
 def attention(query, key, value, mask=None, dropout=None):
-    """For each query a mixture of the values, and how it is mixed.
+    """Scaled dot-product attention: the weighted averages of the values, and the weights.
 
-    query is [batch, h, seq, d_k]; key and value are [batch, h, keys, d_k], and keys may be another
-    number than seq; mask fits [batch, h, seq, keys]; dropout is a module for the weights.
-    Returns the mixtures [batch, h, seq, d_k] and the weights [batch, h, seq, keys]. A query that
-    may look nowhere must not give NaN.
+    query is [batch, h, seq, d_k]; key and value are [batch, h, keys, d_k], where keys may differ
+    from seq; mask can be broadcast to [batch, h, seq, keys]; dropout is a module to apply to the
+    weights. Returns the averages [batch, h, seq, d_k] and the weights [batch, h, seq, keys]. A
+    query that may not look anywhere must not give NaN.
     """
     raise NotImplementedError
 
 
 class MultiHeadedAttention(nn.Module):
-    """Attention in h heads, each in a part of the width."""
+    """Attention in h heads, each with a part of the width."""
 
     def __init__(self, h, d_model, dropout=0.1):
         super().__init__()
@@ -59,15 +59,15 @@ class MultiHeadedAttention(nn.Module):
     def forward(self, query, key, value, mask=None):
         """[batch, seq, d_model] → [batch, seq, d_model].
 
-        The linears are for queries, keys, values and, the last, for the heads' outputs side by
-        side. A mask is [batch, 1, keys] or [batch, seq, keys], the same for all heads. self.attn
-        keeps the weights that attention gives, to be looked at.
+        The four linears are for the queries, the keys, the values and the concatenated outputs of
+        the heads, in this order. A mask is [batch, 1, keys] or [batch, seq, keys], the same for all
+        heads. Store the attention weights in self.attn.
         """
         raise NotImplementedError
 
 
 class PositionwiseFeedForward(nn.Module):
-    """Two linear maps with a ReLU between them, at each position."""
+    """Two linear layers with a ReLU between them, applied at each position."""
 
     def __init__(self, d_model, d_ff, dropout=0.1):
         super().__init__()
@@ -81,7 +81,7 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """A vector for each token, times the root of its width."""
+    """A vector for each token, multiplied by the square root of its width."""
 
     def __init__(self, d_model, vocab):
         super().__init__()
@@ -89,24 +89,24 @@ class Embeddings(nn.Module):
         self.d_model = d_model
 
     def forward(self, x):
-        """[batch, seq] → [batch, seq, d_model]: the tokens' vectors, as the paper scales them."""
+        """[batch, seq] → [batch, seq, d_model]: the embeddings, scaled as in the paper."""
         raise NotImplementedError
 
 
 class PositionalEncoding(nn.Module):
-    """Sines and cosines of the position, added."""
+    """Adds sines and cosines of the positions."""
 
     def __init__(self, d_model, dropout, max_len=5000):
-        """Makes a table of max_len positions: not trained, but it goes where the module goes."""
+        """Create a table of max_len positions that moves with the module but is not trained."""
         raise NotImplementedError
 
     def forward(self, x):
-        """[batch, seq, d_model] → [batch, seq, d_model]: positions added, then dropout."""
+        """[batch, seq, d_model] → [batch, seq, d_model]: add the positions, then dropout."""
         raise NotImplementedError
 
 
 class LayerNorm(nn.Module):
-    """Each vector with mean 0 and deviation 1, then a learned scale and shift."""
+    """Normalises each vector to mean 0 and standard deviation 1, then scales and shifts it."""
 
     def __init__(self, features, eps=1e-6):
         super().__init__()
@@ -115,12 +115,12 @@ class LayerNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        """[batch, seq, d_model] → [batch, seq, d_model]; eps is for vectors of equal numbers."""
+        """[batch, seq, d_model] → [batch, seq, d_model]; eps prevents a division by zero."""
         raise NotImplementedError
 
 
 class SublayerConnection(nn.Module):
-    """A way around a sublayer, which sees its input normed."""
+    """A residual connection around a sublayer whose input is normalised."""
 
     def __init__(self, size, dropout):
         super().__init__()
@@ -128,7 +128,7 @@ class SublayerConnection(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, sublayer):
-        """x and, dropped out, what the sublayer (a function) makes of x when it is normed."""
+        """x plus the dropped-out result of the sublayer (a function) on the normalised x."""
         raise NotImplementedError
 
 
@@ -148,7 +148,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of layers, and a norm at its end."""
+    """A stack of layers, followed by a norm."""
 
     def __init__(self, layer, N):
         super().__init__()
@@ -156,7 +156,7 @@ class Encoder(nn.Module):
         self.norm = LayerNorm(layer.size)
 
     def forward(self, x, mask):
-        """[batch, seq, d_model] → [batch, seq, d_model]: through all layers, then the norm."""
+        """[batch, seq, d_model] → [batch, seq, d_model]: all layers, then the norm."""
         raise NotImplementedError
 
 
@@ -174,14 +174,14 @@ class DecoderLayer(nn.Module):
     def forward(self, x, memory, src_mask, tgt_mask):
         """[batch, seq, d_model] → [batch, seq, d_model].
 
-        Three sublayers, in this order: self_attn to the target itself, src_attn to the encoder's
+        The three sublayers, in this order: self_attn within the target, src_attn to the encoder's
         output (memory), and feed_forward.
         """
         raise NotImplementedError
 
 
 class Decoder(nn.Module):
-    """A stack of layers that look at the encoder's output, and a norm at its end."""
+    """A stack of layers that attend to the encoder's output, followed by a norm."""
 
     def __init__(self, layer, N):
         super().__init__()
@@ -189,24 +189,24 @@ class Decoder(nn.Module):
         self.norm = LayerNorm(layer.size)
 
     def forward(self, x, memory, src_mask, tgt_mask):
-        """[batch, seq, d_model] → [batch, seq, d_model]: through all layers, then the norm."""
+        """[batch, seq, d_model] → [batch, seq, d_model]: all layers, then the norm."""
         raise NotImplementedError
 
 
 class Generator(nn.Module):
-    """The logarithm of each next token's probability."""
+    """Log-probabilities of the next token."""
 
     def __init__(self, d_model, vocab):
         super().__init__()
         self.proj = nn.Linear(d_model, vocab)
 
     def forward(self, x):
-        """[batch, seq, d_model] → [batch, seq, vocab]: logarithms of probabilities."""
+        """[batch, seq, d_model] → [batch, seq, vocab]: log-probabilities."""
         raise NotImplementedError
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder, a decoder, and what stands before and behind them."""
+    """An encoder and a decoder with their embeddings and a generator."""
 
     def __init__(self, encoder, decoder, src_embed, tgt_embed, generator):
         super().__init__()
@@ -217,7 +217,7 @@ class EncoderDecoder(nn.Module):
         self.generator = generator
 
     def encode(self, src, src_mask):
-        """[batch, seq] → [batch, seq, d_model]: the encoder's output for a source."""
+        """[batch, seq] → [batch, seq, d_model]: the encoder's output for a source text."""
         raise NotImplementedError
 
     def decode(self, memory, src_mask, tgt, tgt_mask):
@@ -225,14 +225,14 @@ class EncoderDecoder(nn.Module):
         raise NotImplementedError
 
     def forward(self, src, tgt, src_mask, tgt_mask):
-        """The decoder's output for a source and a target, before the generator."""
+        """The decoder's output for a source and a target text, before the generator."""
         raise NotImplementedError
 
 
 def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0.1):
-    """An EncoderDecoder with N layers on each side, each part with parameters of its own.
+    """An EncoderDecoder with N layers on each side, each part with its own parameters.
 
     src_embed and tgt_embed are each an nn.Sequential of Embeddings and a PositionalEncoding.
-    Matrices start as nn.init.xavier_uniform_ draws them.
+    Matrices are initialised with nn.init.xavier_uniform_.
     """
     raise NotImplementedError

@@ -1,7 +1,7 @@
-"""What is looked at in a language model: the model itself, and its losses and its writing with a model of ours.
+"""Probes of a language model: the model itself, and its losses and generation with a model of ours.
 
-Losses and generation are tried with `_Told`, a model whose logits are known numbers, so that a mistake in DecoderLM
-does not hide those behind it.
+Losses and generation are tested with `_FixedModel`, whose logits are known numbers, so that a mistake in DecoderLM does
+not hide other mistakes.
 """
 
 import torch
@@ -15,8 +15,8 @@ PAIRS = [([3, 1, 4], [1, 5]), ([2], [6, 0, 4, 3]), ([9, 2], [3])]
 SEPARATOR, END = 7, 8
 
 
-class _Told(nn.Module):
-    """Logits that depend on every token so far and on its place, and on nothing behind."""
+class _FixedModel(nn.Module):
+    """Logits that depend on all tokens up to a position and on their positions, but not on later tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,31 +38,33 @@ def _ids(written: object) -> Tensor:
 
 
 def example(names: Names) -> dict[str, Tensor]:
-    """Two rows of three tokens: what the model says, its loss, and what is written behind three tokens."""
+    """Two rows of three tokens: logits, losses and generated text."""
     tokens = torch.tensor([[1, 2, 3], [4, 0, 2]])
-    seen = {"logits": _model(names, VOCAB, 20, 4, 2, 8)(tokens)}
-    tried = {
-        "shifted loss": lambda: names["shifted_loss"](_Told()(tokens), tokens, torch.ones(2, 3, dtype=torch.bool)),
-        "loss of lengths 3 and 2": lambda: names["next_token_loss"](_Told(), tokens, torch.tensor([3, 2])),
-        "loss of a translation": lambda: names["translation_loss"](_Told(), [([1], [2])], SEPARATOR, END),
-        "written behind 1 2 3": lambda: _ids(names["greedy"](_Told(), [1, 2, 3], 4, END)),
-        "translation of 1 2": lambda: _ids(names["translate"](_Told(), [1, 2], SEPARATOR, END, 4)),
+    values = {"logits": _model(names, VOCAB, 20, 4, 2, 8)(tokens)}
+    calls = {
+        "shifted loss": lambda: names["shifted_loss"](
+            _FixedModel()(tokens), tokens, torch.ones(2, 3, dtype=torch.bool)
+        ),
+        "loss with lengths 3 and 2": lambda: names["next_token_loss"](_FixedModel(), tokens, torch.tensor([3, 2])),
+        "loss of a translation": lambda: names["translation_loss"](_FixedModel(), [([1], [2])], SEPARATOR, END),
+        "continuation of 1 2 3": lambda: _ids(names["greedy"](_FixedModel(), [1, 2, 3], 4, END)),
+        "translation of 1 2": lambda: _ids(names["translate"](_FixedModel(), [1, 2], SEPARATOR, END, 4)),
     }
-    for name, trial in tried.items():
+    for name, call in calls.items():
         try:
-            seen[name] = trial()
-        except Exception:  # told of by the probe that it belongs to
+            values[name] = call()
+        except Exception:  # reported by the probe for this function
             continue
-    return seen
+    return values
 
 
 def mask(names: Names) -> dict[str, Tensor]:
-    """Who sees whom."""
-    return {"mask": names["causal_mask"](4).bool().flatten(0, -2)}  # a leading dimension of one does no harm
+    """The causal mask."""
+    return {"mask": names["causal_mask"](4).bool().flatten(0, -2)}  # a leading dimension of size 1 is accepted
 
 
 def model(names: Names) -> dict[str, Tensor]:
-    """As many rows as places, in float64; how many weights there are, and what reaches them."""
+    """The model with as many rows as positions, in float64: logits, number of weights, gradients."""
     model = _model(names, VOCAB, 8, 2, 2, 9).double()
     tokens = torch.tensor([[1, 2, 3, 0], [4, 4, 0, 2], [3, 1, 4, 1], [5, 10, 2, 6]])
     logits = model(tokens)
@@ -74,44 +76,44 @@ def model(names: Names) -> dict[str, Tensor]:
 
 
 def loss(names: Names) -> dict[str, Tensor]:
-    """Of logits that are given, with some tokens that do not count; and what reaches the logits."""
+    """shifted_loss on given logits, with some tokens that do not count, and its gradients."""
     logits = inputs(3, 5, VOCAB).requires_grad_()
     tokens = torch.tensor([[1, 2, 3, 0, 5], [4, 4, 0, 2, 9], [3, 1, 10, 1, 7]])
     counted = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 1, 1], [1, 0, 1, 0, 1]]).bool()
-    found = names["shifted_loss"](logits, tokens, counted)
-    found.sum().backward()
-    return {"loss": found, "gradient": logits.grad}
+    loss = names["shifted_loss"](logits, tokens, counted)
+    loss.sum().backward()
+    return {"loss": loss, "gradient": logits.grad}
 
 
 def padding(names: Names) -> dict[str, Tensor]:
-    """Rows of several lengths, in which 0 is a token too."""
+    """next_token_loss on rows of different lengths, in which 0 is also a token."""
     tokens = torch.tensor([[1, 2, 0, 4, 5, 9], [6, 0, 3, 0, 0, 0], [5, 2, 0, 0, 0, 0], [9, 3, 10, 7, 0, 0]])
-    model = _Told()
-    found = names["next_token_loss"](model, tokens, torch.tensor([6, 3, 2, 5]))
-    found.sum().backward()
-    whole = names["next_token_loss"](model, tokens, torch.tensor([6, 6, 6, 6]))
-    return {"loss": found, "gradient": model.table.grad, "without padding": whole}
+    model = _FixedModel()
+    loss = names["next_token_loss"](model, tokens, torch.tensor([6, 3, 2, 5]))
+    loss.sum().backward()
+    unpadded = names["next_token_loss"](model, tokens, torch.tensor([6, 6, 6, 6]))
+    return {"loss": loss, "gradient": model.table.grad, "without padding": unpadded}
 
 
-def translation(names: Names) -> dict[str, Tensor]:
-    """The loss of three pairs, and of one of them alone."""
-    model = _Told()
-    found = names["translation_loss"](model, PAIRS, SEPARATOR, END)
-    found.sum().backward()
-    alone = names["translation_loss"](model, PAIRS[:1], SEPARATOR, END)
-    return {"loss": found, "gradient": model.table.grad, "one pair": alone}
+def translation_loss(names: Names) -> dict[str, Tensor]:
+    """translation_loss of three pairs and of a single pair."""
+    model = _FixedModel()
+    loss = names["translation_loss"](model, PAIRS, SEPARATOR, END)
+    loss.sum().backward()
+    single = names["translation_loss"](model, PAIRS[:1], SEPARATOR, END)
+    return {"loss": loss, "gradient": model.table.grad, "one pair": single}
 
 
-def writing(names: Names) -> dict[str, Tensor]:
-    """What is written behind prompts, with an end that comes and with one that does not."""
+def generation(names: Names) -> dict[str, Tensor]:
+    """greedy, with and without an end token that is reached."""
     greedy, prompt = names["greedy"], [4, 1, 2, 9, 3]
-    free = _ids(greedy(_Told(), prompt, 8, -1))
-    short = _ids(greedy(_Told(), [6], 2, -1))
-    ended = _ids(greedy(_Told(), [2, 6], 9, 3))
-    return {"written": free, "of one token": short, "up to the end": ended}
+    continuation = _ids(greedy(_FixedModel(), prompt, 8, -1))
+    short = _ids(greedy(_FixedModel(), [6], 2, -1))
+    ended = _ids(greedy(_FixedModel(), [2, 6], 9, 3))
+    return {"without end token": continuation, "from one token": short, "until the end token": ended}
 
 
-def translating(names: Names) -> dict[str, Tensor]:
-    """What is written behind sources."""
-    translations = [_ids(names["translate"](_Told(), source, SEPARATOR, END, 6)) for source, _ in PAIRS]
-    return {f"translation {number}": each for number, each in enumerate(translations, 1)}
+def translate(names: Names) -> dict[str, Tensor]:
+    """translate on three sources."""
+    translations = [_ids(names["translate"](_FixedModel(), source, SEPARATOR, END, 6)) for source, _ in PAIRS]
+    return {f"translation {number}": ids for number, ids in enumerate(translations, 1)}

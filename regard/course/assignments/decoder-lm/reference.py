@@ -1,4 +1,4 @@
-"""A right answer."""
+"""A correct solution."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Given: each position mixes the values of the positions that `mask` lets it see."""
+    """Given: self-attention, where `mask` says which positions each position may see."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -19,7 +19,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x, mask):
-        """`mask` is [seq, seq], True where the row's position may see the column's."""
+        """`mask` is [seq, seq], True where the position of the row may see the position of the column."""
         batch, seq, width = x.shape
         q, k, v = (
             each(x).view(batch, seq, self.heads, -1).transpose(1, 2)  # [batch, heads, seq, head_size]
@@ -32,7 +32,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer; attention, then a small network at each position, each added to what came in."""
+    """Given: a layer with attention and a feed-forward network, each with a residual connection."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -48,12 +48,12 @@ class Block(nn.Module):
 
 
 def causal_mask(seq):
-    """[seq, seq], True where the row's position may see the column's: itself and what came before."""
+    """[seq, seq], True where the row's position may see the column's: itself or an earlier one."""
     return torch.ones(seq, seq, dtype=torch.bool).tril()
 
 
 class DecoderLM(nn.Module):
-    """Reads tokens; says at each what may follow."""
+    """Predicts the next token at each position."""
 
     def __init__(self, vocab, width, heads, layers, max_length):
         super().__init__()
@@ -64,10 +64,10 @@ class DecoderLM(nn.Module):
         self.out = nn.Linear(width, vocab)
 
     def forward(self, tokens):
-        """[batch, seq] → logits, [batch, seq, vocab]."""
+        """Token ids [batch, seq] → logits [batch, seq, vocab]."""
         seq = tokens.shape[1]
-        places = torch.arange(seq, device=tokens.device)
-        embedded = self.tokens(tokens) + self.positions(places)  # [batch, seq, width]
+        positions = torch.arange(seq, device=tokens.device)
+        embedded = self.tokens(tokens) + self.positions(positions)  # [batch, seq, width]
         mask = causal_mask(seq).to(tokens.device)
         hidden = embedded
         for block in self.blocks:
@@ -77,38 +77,38 @@ class DecoderLM(nn.Module):
 
 
 def shifted_loss(logits, tokens, counted):
-    """The mean cross-entropy of the tokens that count, each judged by the logits of the position before it."""
-    logits = logits[:, :-1]  # the last position's have nothing to be judged by
+    """The mean cross-entropy of the tokens that count, each predicted at the position before it."""
+    logits = logits[:, :-1]  # there is no target for the last position
     targets, counts = tokens[:, 1:], counted[:, 1:]
     losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
     return losses[counts].mean()
 
 
 def next_token_loss(model, tokens, lengths):
-    """The mean loss of every real token but the first of each row; row b has `lengths[b]` real ones."""
+    """The mean loss of all real tokens except the first one of each row; row b has `lengths[b]` real tokens."""
     counted = torch.arange(tokens.shape[1]) < lengths[:, None]  # [batch, seq]
     return shifted_loss(model(tokens), tokens, counted)
 
 
 def translation_loss(model, pairs, separator, end):
-    """The mean loss of the targets' tokens and of the `end` behind each, read as: source separator target end."""
+    """The mean loss of the target tokens and of the `end` after each target."""
     rows = [[*source, separator, *target, end] for source, target in pairs]
     seq = max(len(row) for row in rows)
     tokens = torch.tensor([row + [0] * (seq - len(row)) for row in rows])  # [batch, seq]
     first = torch.tensor([[len(source) + 1] for source, _ in pairs])
-    behind = torch.tensor([[len(row)] for row in rows])
-    place = torch.arange(seq)
-    counted = (place >= first) & (place < behind)
+    ends = torch.tensor([[len(row)] for row in rows])
+    position = torch.arange(seq)
+    counted = (position >= first) & (position < ends)
     return shifted_loss(model(tokens), tokens, counted)
 
 
 @torch.no_grad()
 def greedy(model, prompt, count, end):
-    """The ids that the model writes behind the prompt, always the likeliest; `count` of them, or up to `end`."""
+    """Continue the prompt with the most likely tokens: `count` of them, or fewer if `end` comes first."""
     ids = list(prompt)
     for _ in range(count):
-        seen = ids
-        logits = model(torch.tensor([seen]))  # [1, seq, vocab]
+        context = ids
+        logits = model(torch.tensor([context]))  # [1, seq, vocab]
         new = logits[0, -1].argmax().item()
         if new == end:
             break
@@ -117,6 +117,6 @@ def greedy(model, prompt, count, end):
 
 
 def translate(model, source, separator, end, count):
-    """The ids of a translation, `count` at most."""
+    """A translation of at most `count` ids."""
     prompt = [*source, separator]
     return greedy(model, prompt, count, end)

@@ -1,13 +1,13 @@
-"""A language model, its loss, its writing, and a translator made of it.
+"""A language model, its loss, text generation, and a translator built from them.
 
-Attention and Block are given; you write the rest. Keep the names of functions, classes and layers as they are here:
-the checker gives weights to layers by their names.
+Attention and Block are given; you write the rest. Keep the names of the functions, classes and layers: the checker sets
+the weights of layers by name.
 
-A decoder reads tokens from left to right and says at each position what may follow. Three things make it one: the mask
-that hides what follows, the loss that asks each position for the next token, and the loop that writes. With a text of
-the form `source separator target end` the same model learns to translate.
+A decoder reads tokens from left to right and predicts at each position which token comes next. Three things make it
+work: the mask that hides the future, the loss that asks each position for the next token, and the loop that generates
+text. Trained on texts of the form `source separator target end`, the same model learns to translate.
 
-When all is written: regard check THIS_FILE
+When you are done, run: regard check THIS_FILE
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Given: each position mixes the values of the positions that `mask` lets it see."""
+    """Given: self-attention, where `mask` says which positions each position may see."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -28,7 +28,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x, mask):
-        """`mask` is [seq, seq], True where the row's position may see the column's."""
+        """`mask` is [seq, seq], True where the position of the row may see the position of the column."""
         batch, seq, width = x.shape
         q, k, v = (
             each(x).view(batch, seq, self.heads, -1).transpose(1, 2)  # [batch, heads, seq, head_size]
@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer; attention, then a small network at each position, each added to what came in."""
+    """Given: a layer with attention and a feed-forward network, each with a residual connection."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -57,74 +57,74 @@ class Block(nn.Module):
 
 
 def causal_mask(seq):
-    """Booleans [seq, seq]: True where the row's position may see the column's, which is itself or came before."""
-    raise NotImplementedError("causal_mask is yours to write")
+    """Booleans [seq, seq]: True where the row's position may see the column's, that is itself or an earlier one."""
+    raise NotImplementedError("write causal_mask")
 
 
 class DecoderLM(nn.Module):
-    """Reads tokens; says at each what may follow."""
+    """Predicts the next token at each position."""
 
     def __init__(self, vocab, width, heads, layers, max_length):
-        """Begin with super().__init__(), then make the layers, with these names:
+        """Call super().__init__() first, then create the layers with these names:
 
         self.tokens      an nn.Embedding of `vocab` tokens
-        self.positions   an nn.Embedding of `max_length` positions, the first of which is 0
+        self.positions   an nn.Embedding of `max_length` positions, starting at 0
         self.blocks      an nn.ModuleList of `layers` Blocks
-        self.norm        an nn.LayerNorm, after the last Block
+        self.norm        an nn.LayerNorm, applied after the last Block
         self.out         an nn.Linear from `width` to `vocab`
         """
-        raise NotImplementedError("DecoderLM.__init__ is yours to write")
+        raise NotImplementedError("write DecoderLM.__init__")
 
     def forward(self, tokens):
-        """Token ids [batch, seq] → logits [batch, seq, vocab], not yet probabilities.
+        """Token ids [batch, seq] → logits [batch, seq, vocab], without a softmax.
 
-        A token's vector is its embedding plus its position's.
+        The input of the first Block is the sum of the token embeddings and the position embeddings.
         """
-        raise NotImplementedError("DecoderLM.forward is yours to write")
+        raise NotImplementedError("write DecoderLM.forward")
 
 
 def shifted_loss(logits, tokens, counted):
-    """The mean cross-entropy over all tokens that count, as one number.
+    """The mean cross-entropy over all tokens that count, as a scalar tensor.
 
-    logits   [batch, seq, vocab]: those at position t are about the token behind it
-    tokens   [batch, seq]
-    counted  [batch, seq], booleans: whether the token at this place counts. The first of a row never does, since there
-             is nothing before it that could have predicted it.
+    logits:  [batch, seq, vocab]; those at position t predict the token at position t + 1
+    tokens:  [batch, seq]
+    counted: [batch, seq], booleans: whether each token counts. The first token of a row never counts, since there is
+             nothing before it that could predict it.
     """
-    raise NotImplementedError("shifted_loss is yours to write")
+    raise NotImplementedError("write shifted_loss")
 
 
 def next_token_loss(model, tokens, lengths):
-    """The mean loss of all real tokens but the first of each row.
+    """The mean loss of all real tokens except the first one of each row.
 
-    tokens   [batch, seq]; row b has `lengths[b]` real tokens, and zeros behind them
-    lengths  [batch]
+    tokens:  [batch, seq]; row b has `lengths[b]` real tokens, followed by zeros as padding
+    lengths: [batch]
 
-    0 is also a token like any other: real or not, that is known by the lengths alone.
+    0 is also an ordinary token, so only the lengths tell which tokens are real.
     """
-    raise NotImplementedError("next_token_loss is yours to write")
+    raise NotImplementedError("write next_token_loss")
 
 
 def translation_loss(model, pairs, separator, end):
-    """The mean loss over all tokens of all targets and the `end` behind each; sources and separators do not count.
+    """The mean loss over the tokens of all targets and the `end` after each. Sources and separators do not count.
 
-    The model reads each pair as: source separator target end; shorter rows are filled up with zeros.
+    The model reads each pair as: source separator target end. Shorter rows are padded with zeros.
 
-    pairs    a list of (source, target), each a list of ids
+    pairs: a list of (source, target), each a list of ids
     """
-    raise NotImplementedError("translation_loss is yours to write")
+    raise NotImplementedError("write translation_loss")
 
 
 def greedy(model, prompt, count, end):
-    """The ids that the model writes behind the prompt, as a list: each time the likeliest one.
+    """Continue the prompt, always with the most likely token, and return the new ids as a list.
 
-    It writes `count` ids, or fewer if the likeliest is `end`, which is not among them; neither is the prompt.
+    Generate `count` ids, or fewer if `end` is the most likely token. Neither `end` nor the prompt is returned.
 
-    prompt   a list of ids, at least one
+    prompt: a list of at least one id
     """
-    raise NotImplementedError("greedy is yours to write")
+    raise NotImplementedError("write greedy")
 
 
 def translate(model, source, separator, end, count):
-    """The ids of a translation, at most `count`: what is written where a target would stand."""
-    raise NotImplementedError("translate is yours to write")
+    """Translate a list of ids: generate at most `count` ids where the target would be, and return them as a list."""
+    raise NotImplementedError("write translate")

@@ -1,7 +1,7 @@
-"""What is looked at in a cache: the logits of steps, one token and several at a time, and what is written by them.
+"""Probes of a key-value cache: the logits of steps with one and with several tokens, and the generated text.
 
-A cache that is not reset is a mistake of its own, seen by `afresh` and `writing`. Elsewhere it must not show: what a
-solution keeps between its calls is put back behind each probe, so that each sees it as it was read.
+A cache that is not reset is a mistake of its own, which `two_texts` and `generation` detect. The other probes must not
+be affected by it, so the state that a solution keeps between calls is restored after each probe.
 """
 
 import operator
@@ -18,39 +18,41 @@ from regard.course.assignment import Names, Probe
 from regard.course.fixed_weights import set_weights
 
 VOCAB = 11
-Put = Callable[[str, object], None]
+Setter = Callable[[str, object], None]
 
 
-def _as_new(probe: Probe) -> Probe:
-    """The probe on a solution as it was read, which it leaves behind so."""
+def _restoring_state(probe: Probe) -> Probe:
+    """A probe that restores the solution's global state when it ends."""
 
     @wraps(probe)
     def probed(names: Names) -> dict[str, Tensor]:
-        with _put_back(names):
+        with _state_restored(names):
             return probe(names)
 
     return probed
 
 
 @contextmanager
-def _put_back(names: Names) -> Iterator[None]:
-    """Values of variables, of classes' bodies and of default arguments are as before, behind this."""
-    classes = [each for each in names.values() if isinstance(each, type) and each.__module__ == names["__name__"]]
-    functions = [each for each in names.values() if isinstance(each, FunctionType) and each.__defaults__]
+def _state_restored(names: Names) -> Iterator[None]:
+    """Restore global variables, class attributes and default arguments when the context ends."""
+    classes = [value for value in names.values() if isinstance(value, type) and value.__module__ == names["__name__"]]
+    functions = [value for value in names.values() if isinstance(value, FunctionType) and value.__defaults__]
     kinds = (list, dict, int, Tensor, NoneType, *classes)
-    places: list[tuple[Put, Names]] = [(partial(setattr, each), dict(vars(each))) for each in classes]
-    places.append((partial(operator.setitem, names), names))
-    before: list[tuple[Put, str, object]] = [
-        (partial(setattr, each), "__defaults__", deepcopy(each.__defaults__)) for each in functions
+    namespaces: list[tuple[Setter, Names]] = [(partial(setattr, owner), dict(vars(owner))) for owner in classes]
+    namespaces.append((partial(operator.setitem, names), names))
+    saved: list[tuple[Setter, str, object]] = [
+        (partial(setattr, function), "__defaults__", deepcopy(function.__defaults__)) for function in functions
     ]
-    for put, values in places:
-        kept = {name: each for name, each in values.items() if isinstance(each, kinds) and not name.startswith("__")}
-        before += [(put, name, deepcopy(each)) for name, each in kept.items()]
+    for setter, values in namespaces:
+        state = {
+            name: value for name, value in values.items() if isinstance(value, kinds) and not name.startswith("__")
+        }
+        saved += [(setter, name, deepcopy(value)) for name, value in state.items()]
     try:
         yield
     finally:
-        for put, name, value in before:
-            put(name, value)
+        for setter, name, value in saved:
+            setter(name, value)
 
 
 def _model(names: Names, layers: int = 2) -> nn.Module:
@@ -59,59 +61,59 @@ def _model(names: Names, layers: int = 2) -> nn.Module:
 
 
 def _steps(names: Names, model: nn.Module, tokens: Tensor, *sizes: int) -> dict[str, Tensor]:
-    """The logits of steps with so many tokens each, and how long the cache is behind them."""
+    """The logits of steps with these numbers of tokens, and the length of the cache afterwards."""
     cache = names["Cache"](len(model.blocks))  # type: ignore[arg-type]
-    seen = {
+    values = {
         f"step {i}": names["step"](model, part, cache) for i, part in enumerate(torch.split(tokens, list(sizes), 1), 1)
     }
-    return seen | {"length": torch.tensor(int(cache.length))}
+    return values | {"length": torch.tensor(int(cache.length))}
 
 
-@_as_new
+@_restoring_state
 def example(names: Names) -> dict[str, Tensor]:
-    """Two rows of three tokens, read one by one; and two more, written behind them."""
+    """Two rows of three tokens, read one at a time, and two generated tokens."""
     model, tokens = _model(names), torch.tensor([[1, 2, 3], [4, 0, 2]])
-    seen = _steps(names, model, tokens, 1, 1, 1)
+    values = _steps(names, model, tokens, 1, 1, 1)
     try:
-        return seen | {"written": names["generate_cached"](model, tokens, 2)}
-    except Exception:  # told of by the probe that it belongs to
-        return seen
+        return values | {"generated": names["generate_cached"](model, tokens, 2)}
+    except Exception:  # reported by the probe for this function
+        return values
 
 
-@_as_new
-def afresh(names: Names) -> dict[str, Tensor]:
-    """Two texts, one after the other, each with a cache of its own."""
+@_restoring_state
+def two_texts(names: Names) -> dict[str, Tensor]:
+    """Two texts, one after the other, each with its own cache."""
     model = _model(names)
-    before = _steps(names, model, torch.tensor([[8, 7, 1], [2, 2, 9]]), 2, 1)
-    behind = _steps(names, model, torch.tensor([[1, 2, 3], [5, 0, 4]]), 2, 1)
-    return {f"first text, {name}": each for name, each in before.items()} | behind
+    first_text = _steps(names, model, torch.tensor([[8, 7, 1], [2, 2, 9]]), 2, 1)
+    second_text = _steps(names, model, torch.tensor([[1, 2, 3], [5, 0, 4]]), 2, 1)
+    return {f"first text, {name}": value for name, value in first_text.items()} | second_text
 
 
-@_as_new
+@_restoring_state
 def prompts(names: Names) -> dict[str, Tensor]:
-    """A prompt at once, then a token at a time, in float64; two rows, three layers."""
+    """A prompt in one step, then one token at a time, in float64, with three layers."""
     tokens = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 0, 10]])
     return _steps(names, _model(names, layers=3).double(), tokens, 3, 1, 1)
 
 
-@_as_new
+@_restoring_state
 def pieces(names: Names) -> dict[str, Tensor]:
-    """One row, read in pieces of several tokens."""
+    """One row, read in steps of several tokens."""
     return _steps(names, _model(names), torch.tensor([[9, 2, 6, 5, 3, 1]]), 2, 3, 1)
 
 
-@_as_new
-def alone(names: Names) -> dict[str, Tensor]:
-    """One row and one layer, a token at a time: as little as there can be."""
+@_restoring_state
+def one_row(names: Names) -> dict[str, Tensor]:
+    """One row and one layer, one token at a time."""
     return _steps(names, _model(names, layers=1), torch.tensor([[2, 6, 4]]), 1, 1, 1)
 
 
-@_as_new
-def writing(names: Names) -> dict[str, Tensor]:
-    """What is written behind prompts of two lengths, and once more behind the first."""
+@_restoring_state
+def generation(names: Names) -> dict[str, Tensor]:
+    """generate_cached with prompts of two lengths, and again with the first prompt."""
     model, first, write = _model(names), torch.tensor([[3, 1, 4], [1, 5, 9]]), names["generate_cached"]
     return {
-        "written": write(model, first, 6),
-        "behind one token": write(model, torch.tensor([[2], [6]]), 5),
-        "again": write(model, first, 6),
+        "from three tokens": write(model, first, 6),
+        "from one token": write(model, torch.tensor([[2], [6]]), 5),
+        "first prompt again": write(model, first, 6),
     }

@@ -1,4 +1,4 @@
-"""A right answer."""
+"""A correct solution."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Given: causal attention of a sequence to itself."""
+    """Given: causal self-attention."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -31,7 +31,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer."""
+    """Given: a decoder layer, attention followed by a feed-forward network."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -58,7 +58,7 @@ class Decoder(nn.Module):
         self.out = nn.Linear(width, vocab)
 
     def forward(self, tokens):
-        """[batch, seq] → logits, [batch, seq, vocab]."""
+        """Token ids [batch, seq] → logits [batch, seq, vocab]."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
@@ -67,7 +67,7 @@ class Decoder(nn.Module):
 
 @torch.no_grad()
 def generate(model, prompts, count):
-    """Given: `count` likeliest tokens behind each prompt, [batch, seq] → [batch, seq + count]."""
+    """Given: greedy continuation of each prompt by `count` tokens, [batch, seq] → [batch, seq + count]."""
     tokens = prompts
     for _ in range(count):
         best = model(tokens)[:, -1].argmax(-1, keepdim=True)
@@ -84,7 +84,7 @@ class Cache:
         self.length = 0
 
     def put(self, layer, k, v):
-        """Keep a layer's new keys and values; give back all that it has."""
+        """Add new keys and values to a layer's, and return all of them."""
         if self.keys[layer] is not None:
             k = torch.cat([self.keys[layer], k], 2)
             v = torch.cat([self.values[layer], v], 2)
@@ -94,7 +94,7 @@ class Cache:
 
 @torch.no_grad()
 def step(model, tokens, cache):
-    """Logits of new tokens, [batch, new] → [batch, new, vocab], which stand behind those in the cache."""
+    """Logits [batch, new, vocab] of new tokens [batch, new], which follow those in the cache."""
     new, past = tokens.shape[1], cache.length
     positions = torch.arange(past, past + new)
     x = model.tokens(tokens) + model.positions(positions)  # [batch, new, width]
@@ -107,19 +107,19 @@ def step(model, tokens, cache):
 
 
 def attend(attention, x, cache, layer):
-    """Attention of new tokens to themselves and to those in the cache."""
+    """Attention of the new tokens to themselves and to those in the cache."""
     q, k, v = attention.split(attention.q(x)), attention.split(attention.k(x)), attention.split(attention.v(x))
     k, v = cache.put(layer, k, v)  # [batch, heads, total, head_size]
     scores = q @ k.transpose(-2, -1)  # [batch, heads, new, total]
     scores = scores / math.sqrt(q.shape[-1])
     new, total = scores.shape[-2:]
-    mask = torch.ones(new, total, dtype=torch.bool).tril(total - new)  # a query sees the past, and itself
+    mask = torch.ones(new, total, dtype=torch.bool).tril(total - new)  # a query sees the past and itself
     mixed = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v  # [batch, heads, new, head_size]
     return attention.out(mixed.transpose(1, 2).flatten(2))  # [batch, new, width]
 
 
 def generate_cached(model, prompts, count):
-    """What `generate` gives, with each token read once: [batch, seq] → [batch, seq + count]."""
+    """The same result as `generate`, but each token is read once: [batch, seq] → [batch, seq + count]."""
     cache = Cache(len(model.blocks))
     written, fresh = prompts, prompts
     for _ in range(count):

@@ -1,12 +1,13 @@
-"""Generation with a cache, which gives what generation without it gives, and reads each token once.
+"""Generation with a key-value cache: the same result as without it, but each token is read only once.
 
-A decoder without a cache is given, and so is `generate`, which has it read the whole text again for each new token.
-Of a token that was read, later ones need two things alone in each layer: its key and its value. You write the cache
-that keeps them, the step that uses it, and the generation that goes step by step. You may change Attention, Block and
-Decoder too, if you like; keep the names of their layers, since the checker gives weights to layers by their names, and
-keep what they do when they are called as here.
+A decoder without a cache is given, and so is `generate`, which reads the complete text again for each new token. In
+each layer, later tokens need only two things from a token that has been read: its key and its value. You write the
+cache that stores them, the step that uses it, and the generation loop.
 
-When all is written: regard check THIS_FILE
+You may also change Attention, Block and Decoder, as long as their layers keep their names (the checker sets weights by
+name) and they still do the same when called as they are here.
+
+When you are done, run: regard check THIS_FILE
 """
 
 import math
@@ -16,7 +17,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Given: causal attention of a sequence to itself."""
+    """Given: causal self-attention."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -40,7 +41,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer."""
+    """Given: a decoder layer, attention followed by a feed-forward network."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -67,7 +68,7 @@ class Decoder(nn.Module):
         self.out = nn.Linear(width, vocab)
 
     def forward(self, tokens):
-        """[batch, seq] → logits, [batch, seq, vocab]."""
+        """Token ids [batch, seq] → logits [batch, seq, vocab]."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
@@ -76,7 +77,7 @@ class Decoder(nn.Module):
 
 @torch.no_grad()
 def generate(model, prompts, count):
-    """Given: `count` likeliest tokens behind each prompt, [batch, seq] → [batch, seq + count]."""
+    """Given: greedy continuation of each prompt by `count` tokens, [batch, seq] → [batch, seq + count]."""
     tokens = prompts
     for _ in range(count):
         best = model(tokens)[:, -1].argmax(-1, keepdim=True)
@@ -85,22 +86,22 @@ def generate(model, prompts, count):
 
 
 class Cache:
-    """The keys and values of all tokens so far, for each layer; how, is up to you."""
+    """The keys and values of all tokens so far, for each layer. How they are stored is up to you."""
 
     def __init__(self, layers):
-        """An empty one. Behind each step, `self.length` is the number of tokens that were read."""
-        raise NotImplementedError("Cache is yours to write")
+        """Create an empty cache. After each step, `self.length` must be the number of tokens read so far."""
+        raise NotImplementedError("write Cache")
 
 
 def step(model, tokens, cache):
-    """Read new tokens, which stand behind those in the cache, and keep their keys and values there.
+    """Read new tokens, which follow those in the cache, and add their keys and values to the cache.
 
-    tokens   [batch, new]: a whole prompt, one token, or any number of them
-    returns  the logits at the new tokens, [batch, new, vocab]: what the model gives there when it reads all at once
+    tokens:  [batch, new]: a complete prompt, a single token, or any number of tokens
+    returns: the logits at the new tokens, [batch, new, vocab], equal to those of reading the complete text at once
     """
-    raise NotImplementedError("step is yours to write")
+    raise NotImplementedError("write step")
 
 
 def generate_cached(model, prompts, count):
-    """What `generate` gives, with each token read once: [batch, seq] → [batch, seq + count]."""
-    raise NotImplementedError("generate_cached is yours to write")
+    """The same result as `generate`, but each token is read once: [batch, seq] → [batch, seq + count]."""
+    raise NotImplementedError("write generate_cached")

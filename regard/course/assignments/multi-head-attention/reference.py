@@ -1,4 +1,4 @@
-"""A right answer."""
+"""A correct solution."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class MultiHeadAttention(nn.Module):
-    """Every query looks at the keys that it may see, in several ways at once."""
+    """Every query attends to the keys that it may see, in several heads."""
 
     def __init__(self, num_heads, embedding_dim, qk_length, value_length):
         super().__init__()
@@ -31,12 +31,12 @@ class MultiHeadAttention(nn.Module):
         scores = scores / math.sqrt(Q.shape[-1])  # [B, heads, T, S]
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -math.inf)  # [B, heads, T, S]
-        weights = torch.softmax(scores, dim=-1).nan_to_num()  # [B, heads, T, S], zeros for who may see nothing
+        weights = torch.softmax(scores, dim=-1).nan_to_num()  # [B, heads, T, S], zeros where nothing may be seen
         mixed = weights @ V  # [B, heads, T, value_length]
         return mixed
 
     def forward(self, Q, K, V, mask=None):
-        """[B, T, embedding_dim], and twice [B, S, embedding_dim] → [B, T, embedding_dim]."""
+        """[B, T, embedding_dim] and two times [B, S, embedding_dim] → [B, T, embedding_dim]."""
         q = self.split_heads(self.query(Q), self.qk_length)  # [B, heads, T, qk_length]
         k = self.split_heads(self.key(K), self.qk_length)  # [B, heads, S, qk_length]
         v = self.split_heads(self.value(V), self.value_length)  # [B, heads, S, value_length]

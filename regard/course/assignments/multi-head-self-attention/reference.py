@@ -1,4 +1,4 @@
-"""A right answer."""
+"""A correct solution."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class MultiHeadSelfAttention(nn.Module):
-    """Every token of a sequence looks at every token of it, or at those up to itself, in several ways at once."""
+    """Every token attends to all tokens of its sequence, or to those up to itself, in several heads."""
 
     def __init__(self, input_size, hidden, num_heads, causal=False, dropout=0):
         super().__init__()
@@ -26,7 +26,7 @@ class MultiHeadSelfAttention(nn.Module):
         return features.reshape(batch, seq, self.num_heads, self.head_size).transpose(1, 2)
 
     def forward(self, x, return_attention=False):
-        """[batch, seq, input_size] → [batch, seq, hidden], and [batch·heads, seq, seq] if asked for."""
+        """[batch, seq, input_size] → [batch, seq, hidden], and [batch·heads, seq, seq] if requested."""
         batch, seq, _ = x.shape
         q = self.split(self.q(x))  # [batch, heads, seq, head_size]
         k = self.split(self.k(x))  # [batch, heads, seq, head_size]
@@ -34,8 +34,8 @@ class MultiHeadSelfAttention(nn.Module):
         scores = q @ k.transpose(2, 3)  # [batch, heads, seq, seq]
         scores = scores / math.sqrt(self.head_size)  # [batch, heads, seq, seq]
         if self.causal:
-            seen = torch.ones(seq, seq, dtype=torch.bool, device=x.device).tril()  # [seq, seq]
-            scores = scores.masked_fill(~seen, -math.inf)  # [batch, heads, seq, seq]
+            visible = torch.ones(seq, seq, dtype=torch.bool, device=x.device).tril()  # [seq, seq]
+            scores = scores.masked_fill(~visible, -math.inf)  # [batch, heads, seq, seq]
         weights = torch.softmax(scores, dim=-1)  # [batch, heads, seq, seq]
         mixed = self.dropout(weights) @ v  # [batch, heads, seq, head_size]
         mixed = mixed.transpose(1, 2).reshape(batch, seq, -1)  # [batch, seq, hidden]

@@ -1,38 +1,38 @@
-"""Self-attention with several heads: every token looks at the tokens of its sequence in several ways at once.
+"""Self-attention with several heads: every token attends to the tokens of its sequence in several ways at once.
 
-Check your work with `regard check FILE`. A comment such as `# [batch, heads, seq, head_size]` behind a line says which
-shape you expect there; it is checked too. The words are batch, seq, input_size, heads, head_size and hidden; a product
-is written `batch*heads`.
+Check your work with `regard check FILE`. You can note the shape you expect in a comment at the end of a line, such as
+`# [batch, heads, seq, head_size]`; shape comments are checked too. The dimension names are batch, seq, input_size,
+heads, head_size and hidden. Write products as `batch*heads`.
 """
 
 from torch import nn
 
 
 class MultiHeadSelfAttention(nn.Module):
-    """Scaled dot-product attention in each of several heads, and one more layer that mixes what they found.
+    """Scaled dot-product attention in several heads, and a final layer that combines their outputs.
 
-    Its layers are `.q`, `.k`, `.v` (from input_size features to hidden ones) and `.mix` (from hidden to hidden): each
-    an nn.Linear with a bias. The heads share out the hidden features in their order: head 0 has the first
-    hidden / num_heads of them, head 1 the next, and so on.
+    Its layers are `.q`, `.k`, `.v` (from input_size to hidden features) and `.mix` (from hidden to hidden features),
+    each an nn.Linear with a bias. The hidden features are divided among the heads in order: head 0 gets the first
+    hidden / num_heads features, head 1 the next ones, and so on.
 
-    causal:  a token sees itself and the tokens before it, none behind it.
-    dropout: how likely each attention probability is dropped in training; nothing else is dropped.
+    causal:  if True, a token attends only to itself and to earlier tokens.
+    dropout: the probability with which each attention weight is dropped in training. Nothing else is dropped.
     """
 
     def __init__(self, input_size, hidden, num_heads, causal=False, dropout=0):
-        """A ValueError when num_heads does not divide hidden."""
+        """Raise a ValueError if num_heads does not divide hidden."""
         super().__init__()
-        raise NotImplementedError("check the sizes, make the four layers")
+        raise NotImplementedError("check the sizes and create the four layers")
 
     def forward(self, x, return_attention=False):
-        """Mix the values of the tokens that each token may see, in each head.
+        """In each head and for each token, average the values of the tokens it attends to.
 
-        x:        [batch, seq, input_size]
-        returned: [batch, seq, hidden]
+        x:       [batch, seq, input_size]
+        returns: [batch, seq, hidden]
 
-        With return_attention, a pair is returned: the output, and the attention probabilities [batch*heads, seq, seq],
-        all heads of the first sequence, then all heads of the second, and so on.
+        With return_attention=True, return a pair: the output, and the attention weights [batch*heads, seq, seq], with
+        all heads of the first sequence first, then all heads of the second, and so on.
 
-        Any length of sequence will do; x may be on any device and of any floating type.
+        Sequences can have any length, and x can be on any device and have any floating-point dtype.
         """
-        raise NotImplementedError("project, split into heads, compare, hide, weigh, mix, put the heads together")
+        raise NotImplementedError("project, split into heads, compute the scores, mask, apply softmax, average, merge")

@@ -1,4 +1,4 @@
-"""What is looked at in a SelfAttention: its output at several sizes, its gradients, and what it returns."""
+"""Probes of a SelfAttention: its output at several sizes, its gradients, and its return value."""
 
 import torch
 from torch import Tensor, nn
@@ -14,48 +14,50 @@ from regard.course.fixed_weights import (
 )
 
 
-def _made(names: Names, input_size: int, hidden: int) -> nn.Module:
+def _build(names: Names, input_size: int, hidden: int) -> nn.Module:
     module: nn.Module = names["SelfAttention"](input_size, hidden)
     return set_weights_by_layer(module, "q k v").eval()
 
 
-def _x(*shape: int) -> Tensor:
-    return inputs(*shape) / 2  # scores of about 1: no weight is nearly all
+def _input(*shape: int) -> Tensor:
+    return inputs(*shape) / 2  # small enough that no attention weight is close to 1
 
 
 def example(names: Names) -> dict[str, Tensor]:
     """Two sequences of three tokens."""
-    module = _made(names, 5, 4)
-    return {"output": deterministic_output(lambda: module(_x(2, 3, 5)))}
+    module = _build(names, 5, 4)
+    return {"output": deterministic_output(lambda: module(_input(2, 3, 5)))}
 
 
 def shapes(names: Names) -> dict[str, Tensor]:
-    """A batch of one, and more tokens than features."""
-    module = _made(names, 3, 2)
+    """A batch with one sequence, and a larger batch."""
+    module = _build(names, 3, 2)
     return {
-        "one sequence": deterministic_output(lambda: module(_x(1, 7, 3))),
-        "many": deterministic_output(lambda: module(_x(6, 5, 3))),
+        "one sequence": deterministic_output(lambda: module(_input(1, 7, 3))),
+        "six sequences": deterministic_output(lambda: module(_input(6, 5, 3))),
     }
 
 
 def square(names: Names) -> dict[str, Tensor]:
-    """All sizes equal: what is mixed up gives numbers here, and no error."""
-    module = _made(names, 4, 4)
-    return {"output": deterministic_output(lambda: module(_x(4, 4, 4)))}
+    """All sizes equal, so that swapped axes raise no error."""
+    module = _build(names, 4, 4)
+    return {"output": deterministic_output(lambda: module(_input(4, 4, 4)))}
 
 
 def gradient(names: Names) -> dict[str, Tensor]:
-    """What reaches the input and the weights."""
-    module = _made(names, 3, 4)
-    x = _x(2, 6, 3).requires_grad_()
+    """The gradients of the input and the weights."""
+    module = _build(names, 3, 4)
+    x = _input(2, 6, 3).requires_grad_()
     layers = {name: weight_of(module, name) for name in ("q", "k", "v")}
-    return gradients(lambda: module(x), input=x, **{name: each for name, each in layers.items() if each is not None})
+    return gradients(
+        lambda: module(x), input=x, **{name: weight for name, weight in layers.items() if weight is not None}
+    )
 
 
 def returned(names: Names) -> dict[str, Tensor]:
-    """One tensor, and in training the same as otherwise."""
-    module = _made(names, 4, 4)
-    x = _x(2, 8, 4)
-    tensor = isinstance(module(x), Tensor)
-    settled = torch.allclose(first_output(module(x)), first_output(module.train()(x)), equal_nan=True)
-    return {"one tensor": torch.tensor(tensor), "the same in training": torch.tensor(settled)}
+    """The output is a single tensor, the same in training and eval mode."""
+    module = _build(names, 4, 4)
+    x = _input(2, 8, 4)
+    is_tensor = isinstance(module(x), Tensor)
+    is_same = torch.allclose(first_output(module(x)), first_output(module.train()(x)), equal_nan=True)
+    return {"one tensor": torch.tensor(is_tensor), "same in training": torch.tensor(is_same)}

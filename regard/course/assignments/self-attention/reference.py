@@ -1,4 +1,4 @@
-"""A right answer."""
+"""A correct solution."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class SelfAttention(nn.Module):
-    """Every token of a sequence looks at every token of it."""
+    """Every token of a sequence attends to every token of the sequence."""
 
     def __init__(self, input_size, hidden):
         super().__init__()

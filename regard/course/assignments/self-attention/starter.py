@@ -1,28 +1,28 @@
-"""Self-attention with one head: every token of a sequence looks at every token of it.
+"""Self-attention with one head: every token of a sequence attends to every token of the sequence.
 
-Check your work with `regard check FILE`. A comment such as `# [batch, seq, hidden]` behind a line says which shape
-you expect there; it is checked too. The words are batch, seq, input_size and hidden.
+Check your work with `regard check FILE`. You can note the shape you expect in a comment at the end of a line, such as
+`# [batch, seq, hidden]`; shape comments are checked too. The dimension names are batch, seq, input_size and hidden.
 """
 
 from torch import nn
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot-product attention (section 3.2.1 of the paper), for each sequence of a batch.
+    """Scaled dot-product attention (section 3.2.1 of the paper) within each sequence of a batch.
 
-    Its layers are `.q`, `.k` and `.v`: each an nn.Linear with a bias.
+    It has three layers, `.q`, `.k` and `.v`, each an nn.Linear with a bias.
     """
 
     def __init__(self, input_size, hidden):
         super().__init__()
-        raise NotImplementedError("make the three layers: from input_size features to hidden ones")
+        raise NotImplementedError("create the three layers, each from input_size to hidden features")
 
     def forward(self, x):
-        """Mix the values of all tokens, for each token.
+        """For each token, return the weighted average of the values of all tokens.
 
-        x:        [batch, seq, input_size]
-        returned: [batch, seq, hidden]
+        x:       [batch, seq, input_size]
+        returns: [batch, seq, hidden]
 
-        No mask, no dropout and no layer behind: the next assignment has those.
+        There is no mask, no dropout and no output layer. Those come in the next assignment.
         """
-        raise NotImplementedError("project, compare, weigh, mix")
+        raise NotImplementedError("project, compute the scores, apply softmax, average the values")
