@@ -36,9 +36,14 @@ def check(
 ) -> None:
     """Check a solution: what is correct, which mistake it makes, on which line, and a question that leads to the fix.
 
-    Exits with 0 if the solution is correct, 1 if it has a mistake, 2 if the file could not be run. The solution runs in
-    a separate process with limits on time and memory, which is not a sandbox against malicious code. A folder is
-    checked as a class: tables by student and by mistake, as files with --html and --csv.
+    The exit status is 0 if the solution is correct, 1 if it is not, and 2 if
+    the file could not be run.
+
+    A folder is checked as a class: a table by student and one by mistake,
+    which --html and --csv write to files.
+
+    Solutions run in a separate process with limits on time and memory. This
+    is not a sandbox: do not check untrusted files on a machine you care about.
 
     Example: regard check my_attention.py
     """

@@ -176,13 +176,13 @@ def identify_assignment(names: frozenset[str], candidates: Sequence[Assignment],
         for name in sorted(names)
         if (close := difflib.get_close_matches(name, wanted))
     ]
-    expected = ", ".join(
-        candidate.defines[0] + (" …" if len(candidate.defines) > 1 else "") for candidate in candidates
-    )
+    expected = ", ".join(candidate.defines[0] for candidate in candidates)
     hint = f" ({' '.join(similar[:MAX_SIMILAR_NAMES])})" if similar else ""
     reason = f"does not answer any assignment{hint}"
     raise UnknownAssignmentError(
-        f"{path.name} {reason}. Expected one of: {expected}. Or choose an assignment with --assignment.", reason
+        f"{path.name} {reason}. It should define the names of one, such as {expected}; "
+        "or choose the assignment with --assignment",
+        reason,
     )
 
 

@@ -68,7 +68,7 @@ class StudentResult:
         if self.report is None:
             return self.error
         if self.mistakes:
-            return ", ".join(map(self.report.title_of, self.mistakes))
+            return "; ".join(map(self.report.title_of, self.mistakes))
         text = verdict(self.report).plain[2:]
         if (failure := self.report.run.failures.get("")) is None:
             return text

@@ -166,7 +166,8 @@ def _probes_by_failure(report: CheckReport) -> list[tuple[Failure, list[str]]]:
 
 def _show_failure(console: Console, report: CheckReport, failure: Failure, probes: Sequence[str]) -> None:
     names = ", ".join(name for name in probes if name)
-    lines = [Text.assemble(visible(explain_failure(failure)), (f"  {names}", "dim"))]
+    suffix = f"  (in {names})" if names else ""
+    lines = [Text.assemble(visible(explain_failure(failure)), (suffix, "dim"))]
     if (line := show_line(report, failure.line)) is not None:
         lines.append(line)
     _print_block(console, lines)

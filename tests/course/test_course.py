@@ -230,7 +230,8 @@ def test_what_answers_nothing_is_told_in_short(tmp_path: Path) -> None:
         check(tmp_path / "syntax.py")
     (tmp_path / "names.py").write_text("x = 1\n")
     with pytest.raises(
-        ValueError, match=r"names\.py does not answer any assignment\. Expected one of: SelfAttention"
+        ValueError,
+        match=r"names\.py does not answer any assignment\. It should define the names of one, such as SelfAttention",
     ) as told:
         check(tmp_path / "names.py")
     assert len(str(told.value)) < 240

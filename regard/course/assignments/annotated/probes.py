@@ -45,7 +45,7 @@ def _without_dropout(probe: Probe) -> Probe:
 
 
 def copies(names: Names) -> dict[str, Tensor]:
-    """clones: the number of copies, whether they are registered, and whether each has its own weights."""
+    """clones returns registered copies, each with its own weights."""
     made = names["clones"](nn.Linear(2, 3), 3)
     own = len({id(weight) for each in made for weight in each.parameters()})
     registered = isinstance(made, nn.Module)
@@ -59,12 +59,12 @@ def sizes(names: Names) -> dict[str, Tensor]:
 
 
 def mask(names: Names) -> dict[str, Tensor]:
-    """subsequent_mask."""
+    """The mask that subsequent_mask returns."""
     return {"mask": torch.as_tensor(names["subsequent_mask"](4)).reshape(4, 4).double()}
 
 
 def attention_function(names: Names) -> dict[str, Tensor]:
-    """attention with and without a mask, and with a query that may not look anywhere."""
+    """attention with and without a mask, and with everything hidden."""
     attention = names["attention"]
     query, key, value = (_drawn(name, 3, HEADS, 4, 4) for name in ("query", "key", "value"))
     longer = _drawn("longer", 2, 3, HEADS, 5, 4)
@@ -97,7 +97,7 @@ def stored_weights(names: Names) -> dict[str, Tensor]:
 
 @_without_dropout
 def positions(names: Names) -> dict[str, Tensor]:
-    """PositionalEncoding: its values, whether it is trained, and whether it moves with the module."""
+    """PositionalEncoding adds fixed values that move with the module."""
     module = _fill(names["PositionalEncoding"](WIDTH, 0.0)).eval()
     values = {"positions only": module(torch.zeros(2, 5, WIDTH)), "added to input": module(_inputs(3, 4, WIDTH))}
     wider = _fill(names["PositionalEncoding"](WIDTH * 2, 0.0, 50)).eval()
@@ -107,12 +107,12 @@ def positions(names: Names) -> dict[str, Tensor]:
 
 
 def embedding(names: Names) -> dict[str, Tensor]:
-    """Embeddings."""
+    """The scaled vectors of Embeddings."""
     return {"vectors": _fill(names["Embeddings"](WIDTH, SRC_VOCAB))(SOURCE)}
 
 
 def norm(names: Names) -> dict[str, Tensor]:
-    """LayerNorm, including a vector whose numbers are all equal."""
+    """The output of LayerNorm, also for a vector of equal numbers."""
     module = _fill(names["LayerNorm"](WIDTH))
     far = 5 + 3 * _inputs(4, 3, WIDTH)
     values = {"normed": module(far), "square": module(far[:1].expand(WIDTH, -1, -1).cumsum(0).transpose(0, 1))}
@@ -129,7 +129,7 @@ def residual(names: Names) -> dict[str, Tensor]:
 
 @_without_dropout
 def feed_forward(names: Names) -> dict[str, Tensor]:
-    """PositionwiseFeedForward."""
+    """The output of PositionwiseFeedForward."""
     module = _fill(names["PositionwiseFeedForward"](WIDTH, INNER, 0.0)).eval()
     return {"output": module(_inputs(3, 4, WIDTH))}
 
@@ -141,7 +141,7 @@ def one_encoder_layer(names: Names) -> dict[str, Tensor]:
 
 
 def one_decoder_layer(names: Names) -> dict[str, Tensor]:
-    """DecoderLayer with attentions and a feed-forward network of ours, and sources of two lengths."""
+    """DecoderLayer with attentions and a feed-forward network of ours."""
     layer = names["DecoderLayer"](WIDTH, _Attention("self"), _Attention("source"), _Feed(), 0.0)
     _fill(layer).eval()
     x, memory = _inputs(3, 4, WIDTH), _drawn("memory", 3, 4, WIDTH)
@@ -162,12 +162,12 @@ def stacks(names: Names) -> dict[str, Tensor]:
 
 
 def generator(names: Names) -> dict[str, Tensor]:
-    """Generator."""
+    """The log-probabilities of Generator."""
     return {"log_probs": _fill(names["Generator"](WIDTH, TGT_VOCAB))(_inputs(3, 4, WIDTH))}
 
 
 def wiring(names: Names) -> dict[str, Tensor]:
-    """EncoderDecoder with an encoder, a decoder, embeddings and a generator of ours."""
+    """EncoderDecoder with parts of ours."""
     embeds = [nn.Embedding(SRC_VOCAB, WIDTH), nn.Embedding(TGT_VOCAB, WIDTH)]
     model = names["EncoderDecoder"](_Layer(), _Layer(), *embeds, nn.Linear(WIDTH, TGT_VOCAB))
     _fill(model).eval()
