@@ -1,10 +1,10 @@
 """Which parts of a Transformer matter?
 
-A small version of the paper's Table 3. A base model learns to translate Petit, and so do models that differ from it in
-one respect, as in the paper: (A) the number of heads at equal cost, (B) the width of keys, (C) layers and widths, (D)
-dropout and label smoothing, (E) learned positions. As in the paper, the base has an inner width of four times the model
-width and label smoothing of 0.1. It has no dropout, because in a short run no sentence is seen often. Perplexity is
-that of held-out tokens.
+This is a small version of the paper's Table 3. A base model learns to translate Petit, and so do models that differ
+from it in one respect, as in the paper: (A) the number of heads at equal cost, (B) the width of keys, (C) layers and
+widths, (D) dropout and label smoothing, (E) learned positions. As in the paper, the base has an inner width of four
+times the model width and label smoothing of 0.1. It has no dropout, because in a short run no sentence is seen often.
+Perplexity is that of held-out tokens.
 
 The quick form has two rows, the base and a model of half its width. The full form (`--full`) has all rows, each with
 three seeds, and needs a GPU.
@@ -77,10 +77,10 @@ def run(sizes: Sizes) -> LabResult:
     )
     title = f"{sizes.steps:,} steps each"
     if sizes.full:
-        title += f"; means over {SEED_COUNT} seeds and their 95 % confidence intervals"
+        title += f"; means over {SEED_COUNT} seeds and their 95% confidence intervals"
     notes = (
         "The models are small and trained for a short time. In the paper, with long training, dropout helps.",
-        "The full form, regard lab ablation --full, took 28 minutes on a GPU that other jobs used as well.",
+        "The full form, `regard lab ablation --full`, took 28 minutes on a GPU that other jobs used as well.",
     )
     table = ResultTable(("", "parameters", "perplexity", "BLEU"), table_rows, title)
     return LabResult((table,), conclusions(rows), partial(draw, rows=rows), (10.0, 1.6 + 0.25 * len(rows)), notes)

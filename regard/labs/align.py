@@ -2,7 +2,7 @@
 
 A translator of Petit is given a French sentence and its correct English translation, token by token. It was never
 trained on alignments, but Petit knows them. For each English word, the French word with the highest attention weight is
-taken as its source. The alignment error rate counts how often that link is wrong or missing (0 % is perfect). It is
+taken as its source. The alignment error rate counts how often that link is wrong or missing (0% is perfect). It is
 measured for every head of every layer on sentences that are in no training text. The best head is chosen on other
 sentences, so that the choice does not bias its error rate. For comparison, there are a diagonal, which ignores the
 words, and the best that a single link per word can reach.

@@ -1,11 +1,12 @@
 """Can one query return the average of two values, ½(v_a + v_b)?
 
 The query is β(k_a + k_b). If the keys are orthonormal, its scores are β for k_a and k_b and 0 for all other keys.
-Regard's attention divides scores by √D, so the query is multiplied by √D beforehand. Two other kinds of keys show what
-the average depends on: keys of length 1 in random directions, and orthogonal keys of which k_a is slightly longer.
-
-Dimensions: N draws, S keys, D width.
+Regard's attention divides scores by √D, where D is the width, so the query is multiplied by √D beforehand. Two other
+kinds of keys show what the average depends on: keys of length 1 in random directions, and orthogonal keys of which k_a
+is slightly longer.
 """
+
+# Dimensions: N draws, S keys, D width.
 
 import math
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class Sizes:
     draws: int = 200
     """Number of draws to average over."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

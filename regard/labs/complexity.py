@@ -57,6 +57,7 @@ class Sizes:
     pairs: tuple[int, ...] = (16, 32, 64, 128)
     """Values of N and of M for the encoder–decoder; all combinations are measured."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 class MethodCost(NamedTuple):

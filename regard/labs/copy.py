@@ -2,11 +2,11 @@
 
 There is one query and S keys. One key has a score that exceeds the mean score of the other keys by a given lead. The
 other keys all have the same score, or scores drawn from N(0, 1). Values are drawn from N(0, 1). The error is the
-distance between the output and the value of the leading key, divided by the length of that value. An error of 1 %
+distance between the output and the value of the leading key, divided by the length of that value. An error of 1%
 counts as a copy.
-
-Dimensions: N draws, S keys, D width.
 """
+
+# Dimensions: N draws, S keys, D width.
 
 import math
 from dataclasses import dataclass
@@ -42,6 +42,7 @@ class Sizes:
     draws: int = 100
     """Number of draws to average over."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 def run(sizes: Sizes) -> LabResult:
@@ -152,5 +153,5 @@ def draw(figure: Figure, leads: tuple[float, ...], equal: dict[int, ErrorCurve],
     right.plot(x, 1 / (1 + np.exp(x)), color=GREY, linewidth=1, zorder=0, label="weight of the others, 1 / (1 + eˣ)")
     for axes in (left, right):
         axes.set_yscale("log")
-        axes.axhline(COPY_ERROR, color=GREY, linewidth=0.8, linestyle="--", label="a copy: error 1 %")
+        axes.axhline(COPY_ERROR, color=GREY, linewidth=0.8, linestyle="--", label="a copy: error 1%")
         legend(axes)

@@ -43,6 +43,7 @@ class Sizes:
     steps: int = 250
     """Training steps."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Sizes:
     heads: int = 4
     """Number of query heads in each layer."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 class NextTokenCost(NamedTuple):

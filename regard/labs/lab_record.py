@@ -93,7 +93,8 @@ def _parse(kind: Any, value: Any, location: str) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise RegardError(f"{location}: {type(value).__name__} found where another type is expected")
+        expected = "list" if get_origin(kind) is tuple else kind.__name__
+        raise RegardError(f"{location}: expected {expected}, got {type(value).__name__}")
     return value
 
 

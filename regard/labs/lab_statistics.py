@@ -6,7 +6,7 @@ from statistics import mean, stdev
 import torch
 
 STUDENT_T_95 = 4.303
-"""Student's t for three samples: half the width of the 95 % confidence interval of their mean, in standard errors."""
+"""Student's t for three samples: half the width of the 95% confidence interval of their mean, in standard errors."""
 
 
 def fitted_power(x: Sequence[int], y: Sequence[float]) -> float:
@@ -23,7 +23,7 @@ def format_mean(samples: tuple[float, ...], digits: int) -> str:
 
 
 def interval_half_width(samples: tuple[float, ...]) -> float:
-    """Return half the width of the 95 % confidence interval of the mean of three samples; 0 for one sample."""
+    """Return half the width of the 95% confidence interval of the mean of three samples; 0 for one sample."""
     return STUDENT_T_95 * stdev(samples) / len(samples) ** 0.5 if len(samples) > 1 else 0.0
 
 

@@ -45,6 +45,7 @@ class Sizes:
     length: int = 24
     """Number of characters in a line; a batch has 32 lines."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

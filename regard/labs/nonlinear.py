@@ -4,9 +4,9 @@ A linear step f preserves sums: f(x + y) = f(x) + f(y). In particular, twice the
 applies each step to sums of random sequences, and then attention as a whole: with fixed weights (queries and keys come
 from a constant sequence z, only values from x) and with free weights (queries, keys and values all come from x). The
 deviation is the length of f(x + y) − f(x) − f(y), divided by the length of f(x) + f(y).
-
-Dimensions: B sequences, T positions, C model width, H heads, D a head's width.
 """
+
+# Dimensions: B sequences, T positions, C model width, H heads, D a head's width.
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +45,7 @@ class Sizes:
     scales: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     """Standard deviations of the components of x and y, in increasing order."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 def run(sizes: Sizes) -> LabResult:

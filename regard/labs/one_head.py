@@ -4,11 +4,11 @@ Keys are random: k_i is drawn from N(μ_i, Σ_i) with orthonormal means μ_i. Th
 ½(v_a + v_b). In the first case all Σ = αI with a small α, so every key is close to its mean. In the second case Σ_a =
 αI + ½ μ_a μ_aᵀ: the key k_a still points along μ_a, but its length varies, and in one sample out of thirteen it is
 reversed (μ_a·k_a < 0). The question is about keys that keep their direction, so samples with a reversed k_a are counted
-separately. The mixing weight is the attention weight of v_a in a sample. Regard's attention divides scores by √D, so
-queries are multiplied by √D beforehand.
-
-Dimensions: N samples, H heads, S keys, D width.
+separately. The mixing weight is the attention weight of v_a in a sample. Regard's attention divides scores by √D, where
+D is the width, so queries are multiplied by √D beforehand.
 """
+
+# Dimensions: N samples, H heads, S keys, D width.
 
 import math
 from dataclasses import dataclass
@@ -48,6 +48,7 @@ class Sizes:
     samples: int = 4000
     """Number N of samples."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def run(sizes: Sizes) -> LabResult:
         for (kind, beta), weight in mixing.items()
     )
     columns = ("β", "keys", "weight of v_a", "only v_b", "average", "only v_a", "a single value, predicted")
-    title = "Only v_a or v_b: 90 % of the weight or more; average: v_a has 40 to 60 %"
+    title = "Only v_a or v_b: 90% of the weight or more; average: v_a has 40 to 60%"
     shown = {kind: (samples.lengths, mixing[kind, large]) for kind, samples in kept.items()}
     table = ResultTable(columns, rows, title)
     return LabResult((table,), claims, lambda figure: draw(figure, shown, large), (11.0, 3.6))
@@ -162,9 +163,9 @@ def predicted_reversed(sizes: Sizes) -> float:
 
 
 def predicted_single(kind: str, beta: float, sizes: Sizes) -> float:
-    """Return the probability that v_a or v_b has 90 % of the weight, given that k_a is not reversed.
+    """Return the probability that v_a or v_b has 90% of the weight, given that k_a is not reversed.
 
-    The two scores differ by a normal number, and 90 % of the weight means a difference of at least ln 9. If the length
+    The two scores differ by a normal number, and 90% of the weight means a difference of at least ln 9. If the length
     of k_a varies, differences below -β do not count: there k_a is reversed.
     """
     length_variance = LENGTH_VARIANCE if kind == VARYING_LENGTH else 0.0

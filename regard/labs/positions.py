@@ -57,6 +57,7 @@ class Sizes:
     steps: int = 150
     """Training steps."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def conclusions(costs: dict[str, float], layer_costs: dict[str, float]) -> tuple
             layer_costs[name] > 2 * sums[name] + 10,
         ),
         Claim(
-            f"Attention layers differ: all of {most} is worth {layer_costs[most]:.1f} BLEU, all of {least} "
+            f"Attention layers differ: {most} is worth {layer_costs[most]:.1f} BLEU in total, and {least} is worth "
             f"{layer_costs[least]:.1f}",
             layer_costs[most] > 5 * layer_costs[least] + 10,
         ),
@@ -155,7 +155,7 @@ def draw(figure: Figure, costs: dict[str, float], losses: PhenomenonLosses) -> N
     axes.barh(names, list(costs.values()), color=colours)
     axes.axvline(SMALL_BLEU_LOSS, color=GREY, linestyle=":")
     axes.invert_yaxis()
-    axes = panel(figure, 2, 2, "exact translations lost, by phenomenon (darkest: 40 %)")
+    axes = panel(figure, 2, 2, "exact translations lost, by phenomenon (darkest: 40%)")
     heatmap(axes, torch.tensor([list(by_phenomenon.values()) for by_phenomenon in losses.values()]), 0.0, 0.4)
     axes.set_yticks(range(len(names)), names)
     axes.set_xticks(range(len(phenomena)), phenomena, rotation=60, ha="right", rotation_mode="anchor")

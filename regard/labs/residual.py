@@ -56,6 +56,7 @@ class Sizes:
     draws: int = 4
     """Number of fresh weights, over which the geometric mean is taken."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Sizes:
     lengths: tuple[int, ...] = (32, 64, 128, 256)
     """Sequence lengths for which the cost of a step is measured."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Sizes:
     heads: int = 8
     """Number of heads that the greatest width is split into, to show what several heads change."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,9 @@ def run(sizes: Sizes) -> LabResult:
             sharp.gradient < 0.5 * flat.gradient,
         ),
         Claim(
-            f"With the division by √h none of this depends on the width: between h = {narrowest} and h = {widest} the "
-            f"variance goes from {ends[0].variance:.1f} to {ends[1].variance:.1f}, the entropy from "
-            f"{ends[0].entropy:.0%} to {ends[1].entropy:.0%}, the gradient from {ends[0].gradient:.3f} to "
-            f"{ends[1].gradient:.3f}",
+            f"With the division by √h none of this depends on the width: at h = {narrowest} and h = {widest} the "
+            f"variance is {ends[0].variance:.1f} and {ends[1].variance:.1f}, the entropy {ends[0].entropy:.0%} and "
+            f"{ends[1].entropy:.0%}, and the gradient {ends[0].gradient:.3f} and {ends[1].gradient:.3f}",
             all(math.isclose(*pair, rel_tol=0.2) for pair in zip(*map(astuple, ends), strict=True)),
         ),
         Claim(

@@ -46,6 +46,7 @@ class Sizes:
     rows: int = 16
     """Number of sequences in a batch, of eight letters each."""
     seed: int = 0
+    """Seed of the random numbers."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ The samples are those of the lab one-head in which the length of k_a varies; sam
 counted separately. One head asks for both values at once with q = β(μ_a + μ_b). Two heads ask for one value each, with
 q₁ = βμ_a and q₂ = βμ_b, and their outputs are averaged. The lab measures how much the output varies between samples. A
 variance of 1 is that of a coin toss between v_a and v_b.
-
-Dimensions: N samples, H heads, S keys, D width.
 """
+
+# Dimensions: N samples, H heads, S keys, D width.
 
 import math
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ def run(sizes: Sizes) -> LabResult:
         )
         for (heads, beta), measured in measures.items()
     )
-    columns = ("β", "heads", "weight of v_a", "v_a has 40 to 60 %", "smallest weight of v_b", "variance of output")
+    columns = ("β", "heads", "weight of v_a", "v_a has 40 to 60%", "smallest weight of v_b", "variance of output")
     table = ResultTable(columns, rows, "The same samples with one head and with two; the variance of a coin toss is 1")
     note = "Here each of the two heads sees the full width; the heads of a Transformer see their own projections of it."
     return LabResult((table,), claims, lambda figure: draw(figure, measures, kept.lengths), (11.0, 3.6), (note,))

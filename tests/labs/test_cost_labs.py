@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.config import preset
 from regard.labs import complexity, kv_cache, rnn, schedule
 from regard.labs.cost_meters import count_products, cpu_seconds, peak_bytes
-from regard.model.attention import attention, fast_attention
+from regard.model.attention import MultiHeadAttention, attention, fast_attention
 from regard.model.cache import KeyValues
 from regard.model.transformer import Decoder, build
 from regard.threads import one_thread
@@ -25,6 +26,13 @@ FLOAT_BYTES = 4
 def counted_seconds(computation: Callable[[], object], repeats: int = 5) -> float:
     """A substitute for time, which varies on a busy machine: a time proportional to the operations."""
     return count_products(computation).operations * 1e-9
+
+
+class WithoutProjections(MultiHeadAttention):
+    """An attention layer that leaves out its projections."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, _mask: Any = None) -> Tensor:  # type: ignore[override]
+        return fast_attention(query, key, value)
 
 
 class TestMeters:
@@ -123,9 +131,9 @@ class TestComplexity:
         """Measured by PyTorch's profiler."""
         n = 4096
         q = torch.randn(1, 1, n, 8)
-        with torch.no_grad(), profile(profile_memory=True, use_kineto=False) as seen:
+        with torch.no_grad(), profile(profile_memory=True, use_kineto=False) as profiled:
             fast_attention(q, q, q)
-        largest = max(event.cpu_memory_usage for event in seen.function_events)
+        largest = max(event.cpu_memory_usage for event in profiled.function_events)
         assert n * 8 * FLOAT_BYTES <= largest < n * n * FLOAT_BYTES / 8
 
     def test_fitted_terms_match_the_flops_of_training(self) -> None:
@@ -148,7 +156,7 @@ class TestComplexity:
 
     def test_missing_projections_are_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(complexity, "cpu_seconds", counted_seconds)
-        monkeypatch.setattr(complexity, "MultiHeadAttention", lambda *_, **__: fast_attention)
+        monkeypatch.setattr(complexity, "MultiHeadAttention", WithoutProjections)
         assert 3 in failing(run_lab_with("complexity", "lengths=8,16,32", "width=16", "paths=4", "pairs=2,4,6"))
 
 
@@ -214,13 +222,13 @@ class TestKvCache:
             assert int(cached.replace(",", "")) == forward_flops(config, TokenCounts(1, n, outputs=1))
             assert int(recomputed.replace(",", "")) == forward_flops(config, TokenCounts(n, n * n, outputs=1))
         one_row = 2 * 3 * 2 * 16 * 64 * FLOAT_BYTES
-        wanted = [
+        expected = [
             one_row,
             8 * one_row,
             4 * one_row,
             4 * one_row,
         ]  # batch of 8; with half the bytes; with half the heads
-        assert [row[1:] for row in caches.rows] == [(f"{each:,}",) * 3 for each in wanted]
+        assert [row[1:] for row in caches.rows] == [(f"{each:,}",) * 3 for each in expected]
 
     def test_a_cache_that_is_too_long_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         honest = Decoder.allocate

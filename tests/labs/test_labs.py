@@ -127,7 +127,7 @@ def test_every_lab_has_what_a_lab_needs(name: str) -> None:
     assert len(lab.about) > 80, "it does not describe the experiment"
     sizes_module = sys.modules[type(lab.sizes).__module__]  # a lab may use the sizes of another
     names = {field.name for field in fields(lab.sizes)}
-    assert documented_fields(sizes_module, "Sizes") | {"seed"} >= names
+    assert documented_fields(sizes_module, "Sizes") >= names
     assert type(lab.sizes).__doc__
     assert type(lab.sizes).__dataclass_params__.frozen
     random = re.search(r"rand|normal|manual_seed|Generator", source)
@@ -143,7 +143,7 @@ def test_sizes_are_printed_as_they_are_given(name: str) -> None:
     lab = load_lab(name)
     sizes = described_sizes(lab.sizes)
     assert lab.with_sizes([f"{size.name}={size.value}" for size in sizes]).sizes == lab.sizes
-    assert all(size.meaning.endswith(".") for size in sizes if size.name != "seed")
+    assert all(size.meaning.endswith(".") for size in sizes)
 
 
 def test_sizes_are_changed_by_name() -> None:
@@ -299,19 +299,19 @@ class Page(HTMLParser):
 def test_the_page_is_complete_and_runs_nothing() -> None:
     run = made_up_run(CONFIRMED, REFUTED)
     text = page(run.record, png(run.result))
-    seen = Page(text)
-    assert "script" not in seen.tags
-    assert {"b", "a", "link"} & set(seen.tags) == {"link"}  # the icon, which is empty
-    fetched = [value for name, value in seen.attributes if name in ("src", "href") and value is not None]
+    parsed = Page(text)
+    assert "script" not in parsed.tags
+    assert {"b", "a", "link"} & set(parsed.tags) == {"link"}  # the icon, which is empty
+    fetched = [value for name, value in parsed.attributes if name in ("src", "href") and value is not None]
     assert all(value.startswith("data:") for value in fetched)
-    assert not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
     assert "default-src 'none'" in text
     assert "width=device-width" in text
     assert "prefers-color-scheme: dark" in text
-    words = "".join(seen.words)
+    words = "".join(parsed.words)
     assert "Is 1 < 2 & 3 | 4?" in words
-    assert "<script>alert(1)</script> | `a` **b** [x](http://x) &amp; {{picture}} ␛[2J␊\\u202e" in seen.cells
-    assert "Shares, <each> | in turn." in [cell.strip() for cell in seen.cells]
+    assert "<script>alert(1)</script> | `a` **b** [x](http://x) &amp; {{picture}} ␛[2J␊\\u202e" in parsed.cells
+    assert "Shares, <each> | in turn." in [cell.strip() for cell in parsed.cells]
     assert "Heat falls <b>always</b>" in words
     assert "<code>steps</code>" in text
     assert "{{" not in text.replace("{{picture}}", "", 2)

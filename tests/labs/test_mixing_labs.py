@@ -76,16 +76,16 @@ def test_heads_as_wide_as_each_other_are_as_sharp() -> None:
 def test_the_error_of_a_copy_is_the_weight_of_the_other_keys() -> None:
     leads = (0.0, 2.0, 5.0, 9.0)
     for keys in (4, 32):
-        seen = copy.errors(copy.Sizes(leads=leads, width=512, draws=100), keys, score_std=0.0)
+        measured = copy.errors(copy.Sizes(leads=leads, width=512, draws=100), keys, score_std=0.0)
         # the mean of the others is √(1 + 1 / (S − 1)) lengths of v_a away from v_a, for large widths
         rest = [(keys - 1) / (math.exp(lead) + keys - 1) * math.sqrt(1 + 1 / (keys - 1)) for lead in leads]
-        assert seen == pytest.approx(rest, rel=0.02)
+        assert measured == pytest.approx(rest, rel=0.02)
 
 
 def test_random_scores_need_a_lead_greater_by_half_their_variance() -> None:
     sizes = copy.Sizes(leads=(9.0, 10.0, 11.0, 12.0, 13.0), draws=100)
-    alike, scattered = (copy.lead_for_a_copy(sizes, copy.errors(sizes, 512, score_std)) for score_std in (0.0, 1.0))
-    assert scattered - alike == pytest.approx(0.5, abs=0.1)  # the mean of eˣ is e to the ½
+    equal, random = (copy.lead_for_a_copy(sizes, copy.errors(sizes, 512, score_std)) for score_std in (0.0, 1.0))
+    assert random - equal == pytest.approx(0.5, abs=0.1)  # the mean of eˣ is e to the ½
 
 
 def test_the_weights_of_an_average() -> None:
@@ -96,40 +96,40 @@ def test_the_weights_of_an_average() -> None:
         even = average.measure(kinds[average.ORTHONORMAL], values, beta)
         assert even.weight_a == pytest.approx(math.exp(beta) / (2 * math.exp(beta) + 4))
         assert even.weight_b == pytest.approx(even.weight_a)
-        tipped = average.measure(kinds[average.LONGER], values, beta)
+        longer = average.measure(kinds[average.LONGER], values, beta)
         expected = softmax(np.array([1.21 * beta, beta, 0, 0, 0, 0]))
-        assert (tipped.weight_a, tipped.weight_b) == pytest.approx((expected[0], expected[1]))
+        assert (longer.weight_a, longer.weight_b) == pytest.approx((expected[0], expected[1]))
 
 
 def test_keys_have_the_stated_covariance() -> None:
     sizes = one_head.Sizes(keys=3, width=4, samples=40_000, alpha=0.01)
-    seen = one_head.draw_samples(sizes, 0.5)
-    assert torch.allclose(seen.means @ seen.means.mT, torch.eye(3, dtype=torch.float64), atol=1e-12)
-    assert torch.allclose(seen.keys.mean(0), seen.means, atol=0.02)
-    stretched = torch.cov(seen.keys[:, 0].mT)
-    wanted = 0.01 * torch.eye(4, dtype=torch.float64) + 0.5 * torch.outer(seen.means[0], seen.means[0])
-    assert torch.allclose(stretched, wanted, atol=0.02)
-    assert torch.allclose(torch.cov(seen.keys[:, 1].mT), 0.01 * torch.eye(4, dtype=torch.float64), atol=1e-3)
+    samples = one_head.draw_samples(sizes, 0.5)
+    assert torch.allclose(samples.means @ samples.means.mT, torch.eye(3, dtype=torch.float64), atol=1e-12)
+    assert torch.allclose(samples.keys.mean(0), samples.means, atol=0.02)
+    stretched = torch.cov(samples.keys[:, 0].mT)
+    expected = 0.01 * torch.eye(4, dtype=torch.float64) + 0.5 * torch.outer(samples.means[0], samples.means[0])
+    assert torch.allclose(stretched, expected, atol=0.02)
+    assert torch.allclose(torch.cov(samples.keys[:, 1].mT), 0.01 * torch.eye(4, dtype=torch.float64), atol=1e-3)
 
 
 def test_attention_of_the_heads_matches_numpy() -> None:
     sizes = one_head.Sizes(keys=5, width=6, samples=30)
-    seen = one_head.draw_samples(sizes, 0.5)
-    keys, means, values = seen.keys.numpy(), seen.means.numpy(), seen.values.numpy()
+    samples = one_head.draw_samples(sizes, 0.5)
+    keys, means, values = samples.keys.numpy(), samples.means.numpy(), samples.values.numpy()
     one = softmax(7 * keys @ (means[0] + means[1]))
-    output, weights = one_head.attend(7 * (seen.means[0] + seen.means[1])[None], seen)
+    output, weights = one_head.attend(7 * (samples.means[0] + samples.means[1])[None], samples)
     assert np.allclose(weights, one)
     assert np.allclose(output, one @ values)
     two = (softmax(7 * keys @ means[0]) + softmax(7 * keys @ means[1])) / 2
-    output, weights = one_head.attend(7 * seen.means[:2], seen)
+    output, weights = one_head.attend(7 * samples.means[:2], samples)
     assert np.allclose(weights, two)
     assert np.allclose(output, two @ values)
 
 
 @pytest.mark.parametrize("beta", [6.0, 12.0])
 def test_the_mixing_weight_has_the_predicted_distribution(beta: float) -> None:
-    seen = one_head.draw_samples(one_head.Sizes(samples=20_000), 0.5)
-    weight = one_head.attend(beta * (seen.means[0] + seen.means[1])[None], seen)[1][:, 0]
+    samples = one_head.draw_samples(one_head.Sizes(samples=20_000), 0.5)
+    weight = one_head.attend(beta * (samples.means[0] + samples.means[1])[None], samples)[1][:, 0]
     for limit in (0.1, 0.3, 0.5, 0.7, 0.9):
         below = NormalDist(0, beta * math.sqrt(0.5)).cdf(math.log(limit / (1 - limit)))
         assert one_head.share(weight, 0.0, limit) == pytest.approx(below, abs=0.02)
@@ -144,39 +144,39 @@ def test_two_heads_uses_the_samples_of_one_head() -> None:
 
 def test_two_heads_miss_k_a_when_it_is_too_short() -> None:
     sizes = one_head.Sizes(samples=20_000)
-    seen = one_head.draw_samples(sizes, 0.5)
-    seen = seen.where(seen.lengths >= 0)
-    too_short = float((seen.lengths < math.log(7) / 10).double().mean())
+    samples = one_head.draw_samples(sizes, 0.5)
+    samples = samples.where(samples.lengths >= 0)
+    too_short = float((samples.lengths < math.log(7) / 10).double().mean())
     assert two_heads.predicted_misses(10.0, sizes) == pytest.approx(too_short, abs=0.005)
-    two = two_heads.measure(10.0 * seen.means[:2], seen)
+    two = two_heads.measure(10.0 * samples.means[:2], samples)
     assert one_head.share(two.weight_a, *two_heads.MISSED) == pytest.approx(too_short, abs=0.003)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_reversed_keys_are_most_of_what_two_heads_miss(seed: int) -> None:
     """Counted independently of the lab's own code."""
-    seen = one_head.draw_samples(one_head.Sizes(seed=seed), 0.5)
-    keys, means = seen.keys.numpy(), seen.means.numpy()
+    samples = one_head.draw_samples(one_head.Sizes(seed=seed), 0.5)
+    keys, means = samples.keys.numpy(), samples.means.numpy()
     along = keys[:, 0] @ means[0]
     weight = (softmax(20 * keys @ means[0])[:, 0] + softmax(20 * keys @ means[1])[:, 0]) / 2
-    missed, middle, turned = weight <= 0.25, (weight >= 0.4) & (weight <= 0.6), along < 0
-    assert turned.mean() == pytest.approx(0.079, abs=0.017)  # four standard errors
-    assert missed[turned].all()
-    assert turned[missed].mean() == pytest.approx(0.78, abs=0.06)
-    assert middle[~turned].mean() == pytest.approx(0.957, abs=0.01)
-    assert missed[~turned].mean() == pytest.approx(0.024, abs=0.007)
+    missed, middle, is_reversed = weight <= 0.25, (weight >= 0.4) & (weight <= 0.6), along < 0
+    assert is_reversed.mean() == pytest.approx(0.079, abs=0.017)  # four standard errors
+    assert missed[is_reversed].all()
+    assert is_reversed[missed].mean() == pytest.approx(0.78, abs=0.06)
+    assert middle[~is_reversed].mean() == pytest.approx(0.957, abs=0.01)
+    assert missed[~is_reversed].mean() == pytest.approx(0.024, abs=0.007)
     claims = " ".join(claim.text for claim in run_lab_with("two-heads", f"seed={seed}").claims)
-    for figure in (middle[~turned].mean(), missed[~turned].mean(), turned.mean()):
+    for figure in (middle[~is_reversed].mean(), missed[~is_reversed].mean(), is_reversed.mean()):
         assert f"{figure:.1%}" in claims
-    assert f"{turned[missed].mean():.0%} of all misses" in claims
-    assert f"reversed in {turned.mean():.1%}" in run_lab_with("one-head", f"seed={seed}").claims[1].text
+    assert f"{is_reversed[missed].mean():.0%} of all misses" in claims
+    assert f"reversed in {is_reversed.mean():.1%}" in run_lab_with("one-head", f"seed={seed}").claims[1].text
 
 
 def test_the_predicted_share_of_single_values() -> None:
     sizes = one_head.Sizes(samples=40_000)
-    seen = one_head.draw_samples(sizes, 0.5)
-    assert one_head.predicted_reversed(sizes) == pytest.approx(float((seen.lengths < 0).double().mean()), abs=0.004)
-    kept = seen.where(seen.lengths >= 0)
+    samples = one_head.draw_samples(sizes, 0.5)
+    assert one_head.predicted_reversed(sizes) == pytest.approx(float((samples.lengths < 0).double().mean()), abs=0.004)
+    kept = samples.where(samples.lengths >= 0)
     for beta in (5.0, 20.0):
         weight = one_head.mixing_weight(beta, kept)
         counted = one_head.share(weight, 0.0, 0.1) + one_head.share(weight, 0.9, 1.0)
@@ -184,9 +184,9 @@ def test_the_predicted_share_of_single_values() -> None:
 
 
 def test_the_variance_of_a_coin_toss_is_one() -> None:
-    seen = one_head.draw_samples(one_head.Sizes(samples=20_000, betas=(1e6,)), 0.5)
+    samples = one_head.draw_samples(one_head.Sizes(samples=20_000, betas=(1e6,)), 0.5)
     coin = two_heads.measure(
-        1e6 * (seen.means[0] + seen.means[1])[None], seen
+        1e6 * (samples.means[0] + samples.means[1])[None], samples
     )  # so long that one value gets all the weight
     assert coin.variance == pytest.approx(1, abs=0.01)
 
@@ -242,8 +242,8 @@ def test_one_head_is_not_steady_when_all_keys_vary() -> None:
 
 
 def test_two_heads_with_the_same_query_are_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    apart = one_head.attend
-    monkeypatch.setattr(two_heads, "attend", lambda queries, seen: apart(queries.sum(0, keepdim=True), seen))
+    attend = one_head.attend
+    monkeypatch.setattr(two_heads, "attend", lambda queries, samples: attend(queries.sum(0, keepdim=True), samples))
     assert failing(run_small("two-heads")) == [0, 1, 2, 3, 4]
 
 

@@ -40,15 +40,15 @@ def test_every_claim_holds_and_the_figure_is_drawn(name: str) -> None:
 
 
 def test_fit_follows_the_schedule_and_ends_in_evaluation_mode() -> None:
-    model, seen = nn.Linear(1, 1, bias=False), []
+    model, steps = nn.Linear(1, 1, bias=False), []
     start = float(model.weight.detach())
 
     def rate(step: int) -> float:
-        seen.append(step)
+        steps.append(step)
         return 0.25 if step == 1 else 0.0
 
     losses = fit(model, lambda: (model.weight - start - 3).square().sum(), 3, rate)
-    assert seen == [1, 2, 3]
+    assert steps == [1, 2, 3]
     assert float(model.weight.detach()) == pytest.approx(start + 0.25, abs=1e-6)  # Adam's first step is the rate itself
     assert losses == pytest.approx([9.0, 2.75**2, 2.75**2], abs=1e-4)
     assert not model.training
@@ -149,10 +149,10 @@ def test_positions_detects_that_the_order_is_not_learned() -> None:
 
 def test_linear_maps() -> None:
     torch.manual_seed(0)
-    here = torch.randn(40, 5, dtype=torch.float64)
-    turned = here @ torch.randn(5, 5, dtype=torch.float64)
-    torch.testing.assert_close(positions.map_second_half(here, turned), turned[20:], atol=1e-6, rtol=1e-6)
-    assert positions.linear_map_error(here, turned) < 1e-6 < positions.linear_map_error(here, turned.square())
+    vectors = torch.randn(40, 5, dtype=torch.float64)
+    mapped = vectors @ torch.randn(5, 5, dtype=torch.float64)
+    torch.testing.assert_close(positions.map_second_half(vectors, mapped), mapped[20:], atol=1e-6, rtol=1e-6)
+    assert positions.linear_map_error(vectors, mapped) < 1e-6 < positions.linear_map_error(vectors, mapped.square())
     table = sinusoids(torch.arange(20), 32, torch.float64)
     assert positions.recovered_from_sums(table, 8) == (1.0, 1.0)
     assert positions.recovered_from_sums(0 * table, 8)[0] < 0.3  # equal positions cannot be distinguished

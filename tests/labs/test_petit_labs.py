@@ -83,14 +83,14 @@ def test_every_claim_holds_and_the_result_is_complete(name: str) -> None:
 
 def test_the_error_rate_of_a_head_matches_its_weights_sentence_by_sentence() -> None:
     model, tested = load("petit-fr-en"), held_out_pairs(12)
-    found = align.error_rates(model, tested)
+    scores = align.error_rates(model, tested)
     for layer, head in ((0, 0), (1, 2)):
         right = total = gold = 0
         for pair in tested:
             chosen = chosen_links(model, pair, layer, head)
             right += len(chosen & set(pair.alignment))
             total, gold = total + len(chosen), gold + len(pair.alignment)
-        assert found.heads[layer][head].error_rate == pytest.approx(1 - 2 * right / (total + gold))
+        assert scores.heads[layer][head].error_rate == pytest.approx(1 - 2 * right / (total + gold))
 
 
 def chosen_links(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[int, int]]:
@@ -107,10 +107,10 @@ def chosen_links(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[i
 
 
 def test_random_weights_do_not_align(monkeypatch: pytest.MonkeyPatch) -> None:
-    def random_weights(*given: Any) -> Iterator[Attended]:
+    def random_weights(*arguments: Any) -> Iterator[Attended]:
         random = np.random.default_rng(0)
-        for each in real(*given):
-            yield replace(each, weights=random.random(each.weights.shape, dtype=np.float32))
+        for attended in real(*arguments):
+            yield replace(attended, weights=random.random(attended.weights.shape, dtype=np.float32))
 
     real = cross_attention
     monkeypatch.setattr(align, "cross_attention", random_weights)
@@ -160,11 +160,11 @@ def test_bleu_without_a_head_matches_a_model_that_lacks_it() -> None:
         "cross 1",
     ]
     without_values(prune.attention_layers(model)["cross 1"], 3)
-    wanted = [pair.english for pair in tested]
+    references = [pair.english for pair in tested]
     outputs = model.translate([pair.french for pair in tested], beam=1)
     row = next(row for row in cached_result("prune").tables[0].rows if row[0] == "cross 1")
-    assert row[4] == f"{bleu(outputs, wanted).score:.1f}"
-    assert outputs != wanted
+    assert row[4] == f"{bleu(outputs, references).score:.1f}"
+    assert outputs != references
 
 
 def test_heads_that_are_not_disabled_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +176,13 @@ def test_heads_that_are_not_disabled_cost_nothing(monkeypatch: pytest.MonkeyPatc
 
 def test_phenomenon_losses() -> None:
     tags = [("negation",), ("negation",), ("question",), ("negation", "question")]
-    wanted = ["a", "b", "c", "d"]
-    whole, without = (
-        TranslationQuality(0.0, petit_score(outputs, wanted, tags)) for outputs in (wanted, ["a", "x", "c", "x"])
+    references = ["a", "b", "c", "d"]
+    complete, without = (
+        TranslationQuality(0.0, petit_score(outputs, references, tags))
+        for outputs in (references, ["a", "x", "c", "x"])
     )
-    assert prune.phenomenon_losses(whole, without, 1) == {"negation": pytest.approx(2 / 3), "question": 0.5}
-    assert list(prune.phenomenon_losses(whole, without, 3)) == ["negation"]
+    assert prune.phenomenon_losses(complete, without, 1) == {"negation": pytest.approx(2 / 3), "question": 0.5}
+    assert list(prune.phenomenon_losses(complete, without, 3)) == ["negation"]
 
 
 # smoothing
@@ -216,10 +217,10 @@ def test_prediction_quality_matches_the_scores_of_the_model() -> None:
     scores = model.score([pair.french for pair in tried], [pair.english for pair in tried])
     assert model.tokenizer is not None
     tokens = sum(len(model.tokenizer.encode_target(pair.english)) + 1 for pair in tried)
-    found = prediction_quality(model, held_out)
-    assert found.nats == pytest.approx(-sum(scores) / tokens, rel=1e-5)
-    assert found.perplexity == pytest.approx(math.exp(found.nats))
-    assert 1 / model.config.outputs <= found.confidence <= 1
+    quality = prediction_quality(model, held_out)
+    assert quality.nats == pytest.approx(-sum(scores) / tokens, rel=1e-5)
+    assert quality.perplexity == pytest.approx(math.exp(quality.nats))
+    assert 1 / model.config.outputs <= quality.confidence <= 1
 
 
 # ablation
