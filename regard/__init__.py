@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.decoding.options import Decoding as Decoding
     from regard.decoding.text_model import Model as Model
     from regard.errors import RegardError as RegardError
+    from regard.evaluation.evaluate import evaluate as evaluate
     from regard.interop.export import export as export
     from regard.interop.load import load as load
     from regard.model.attention import MultiHeadAttention as MultiHeadAttention
@@ -44,6 +45,7 @@ _HOME = {
     "ModelConfig": "regard.config",
     "SpecialIds": "regard.config",
     "preset": "regard.config",
+    "evaluate": "regard.evaluation.evaluate",
     "export": "regard.interop.export",
     "MultiHeadAttention": "regard.model.attention",
     "attention": "regard.model.attention",

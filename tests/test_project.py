@@ -102,6 +102,7 @@ def test_public_names() -> None:
         "build",
         "causal_mask",
         "combine_heads",
+        "evaluate",
         "export",
         "load",
         "packed_mask",

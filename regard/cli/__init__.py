@@ -1,16 +1,31 @@
-"""The commands. Each imports what it needs when it is called, so that `regard --help` does not wait for torch."""
+"""The `regard` command. Each subcommand imports what it needs when it runs, so `regard --help` does not load torch."""
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from regard import __version__
-from regard.cli import attend, course, data, export, labs, models, scores, serve, train
-from regard.errors import describe_os_error
+from regard.cli import (
+    attend,
+    compare,
+    course,
+    data,
+    demo,
+    evaluate,
+    export,
+    generate,
+    labs,
+    models,
+    serve,
+    train,
+    translate,
+    verify,
+)
+from regard.errors import RegardError, describe_os_error
 from regard.formatting import visible_lines
 
 app = typer.Typer(
@@ -22,57 +37,38 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"regard {__version__}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
 @app.callback()
 def regard(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="REGARD_DEBUG", help="Show the full traceback of every error.")
     ] = False,
 ) -> None:
-    """See the commands below; each has an example in its own help."""
-
-
-@app.command()
-def demo(
-    out: Annotated[
-        Path | None, typer.Option(help="The run's folder; runs/demo if not given, or runs/demo-decoder.")
-    ] = None,
-    decoder_only: Annotated[
-        bool, typer.Option("--decoder-only", help="The same with a decoder alone, as language models are.")
-    ] = False,
-) -> None:
-    """Watch a translator learn, then see how good it is, what is hard for it, and where it looks: some three minutes.
-
-    It learns from text that comes along, on a GPU if there is one, and is kept in the run's folder. There the demo goes
-    on if it was interrupted, and is shown again if it is done.
-
-    Example: regard demo
-    """
-    from regard.demo.story import demo as run
-    from regard.plots.console import console
-
-    names = typer.main.get_group(app).commands
-    try:
-        signal = run(console(), out, decoder_only, commands=names)
-    except KeyboardInterrupt:
-        typer.echo("\nInterrupted. The same command goes on from here.", err=True)
-        raise typer.Exit(130) from None
-    if signal:
-        raise typer.Exit(128 + signal)
+    """Run a command. `regard COMMAND --help` explains it and gives an example."""
+    del version  # handled by its callback
+    os.environ["REGARD_DEBUG"] = "1" if debug else ""
 
 
 commands: list[Callable[..., None]] = [
+    *demo.COMMANDS,
     *train.COMMANDS,
+    *translate.COMMANDS,
+    *generate.COMMANDS,
+    *verify.COMMANDS,
     *models.COMMANDS,
     *export.COMMANDS,
     *attend.COMMANDS,
-    *scores.COMMANDS,
+    *evaluate.COMMANDS,
+    *compare.COMMANDS,
     *labs.COMMANDS,
     *course.COMMANDS,
     *serve.COMMANDS,
@@ -83,25 +79,30 @@ app.add_typer(course.app, name="course")
 app.add_typer(data.app, name="data")
 
 
-def _fail(message: str) -> NoReturn:
-    """Print an error and exit. It may quote a stranger's file, so what would control the terminal is made visible."""
+def main() -> None:
+    """Run `regard`. An error in the user's input prints one line; any other exception is a bug and shows its traceback.
+
+    Errors of the operating system count as input errors when they name a file. `--debug` shows every traceback.
+    """
+    try:
+        app()
+    except RegardError as error:
+        _fail(error, str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(error, describe_os_error(error))
+    except SystemExit as end:
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # not reported by the command
+            typer.echo("\nregard: interrupted", err=True)
+        raise
+
+
+def _fail(error: Exception, message: str) -> NoReturn:
+    """Print an error and exit with 2. The message may quote an untrusted file, so control characters are escaped."""
+    if os.environ.get("REGARD_DEBUG"):
+        raise error
     typer.echo(f"regard: {visible_lines(message)}", err=True)
     with suppress(OSError):
         sys.stdout.flush()
     sys.exit(2)
-
-
-def main() -> None:
-    """The `regard` command: a mistake of the user's ends with its message, not with a traceback."""
-    try:
-        app()
-    except OSError as error:
-        _fail(describe_os_error(error))
-    except ValueError as error:
-        _fail(str(error))
-    except (MemoryError, RecursionError) as error:
-        _fail("not enough memory" if isinstance(error, MemoryError) else "nested too deeply")
-    except SystemExit as end:
-        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Ctrl-C, told by nobody yet
-            typer.echo("\nregard: interrupted", err=True)
-        raise

@@ -1,4 +1,4 @@
-"""`regard attend`: what every head looks at."""
+"""`regard attend`: the attention of every head on a text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,43 +6,43 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.models import MODEL, Device
+from regard.cli.model_loading import default_model, load_model
+from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Device
 from regard.errors import RegardError
-from regard.models import DEFAULT_MODEL
 
 
 def attend(
-    text: Annotated[str, typer.Argument(help="What the model reads.")],
-    model: Annotated[str, typer.Option("--model", "-m", help=f"{MODEL} Without it, the bundled {DEFAULT_MODEL}.")] = "",
+    text: Annotated[str, typer.Argument(help="Text that the model reads.")],
+    model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
     target: Annotated[
-        str | None, typer.Option(help="What it writes; a translator that is given none translates first.")
+        str | None, typer.Option(help="Target text of a translator; without one, the model translates the text first.")
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="encoder, decoder or cross alone.")] = None,
-    layer: Annotated[int | None, typer.Option(help="Open this layer, counted from 0; else the last.")] = None,
-    head: Annotated[int | None, typer.Option(help="Open this head, counted from 0; else the mean of all.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Show only encoder, decoder or cross attention.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer to show, counted from 0. Default: the last.")] = None,
+    head: Annotated[
+        int | None, typer.Option(help="Head to show, counted from 0. Default: the mean of all heads.")
+    ] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture of all layers and heads.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page to look around in, whole in one file.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write tokens and weights.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an interactive page, self-contained in one file.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the tokens and weights as JSON.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Show what every head of a model looks at: here, or as a picture, a page or JSON.
+    """Show the attention of every head of a model, in the terminal or as a picture, a page or JSON.
 
-    A row is a token that looks: in a decoder what it reads → what it writes. A · marks a piece that goes on with a
-    word. Files that are there already are written anew.
+    Each row is a token that attends; in a decoder, the token it reads → the token it predicts. A · marks a token that
+    continues a word. Existing files are replaced.
 
-    Example: regard attend "Le chat dort." --html look.html
+    Example: regard attend "Le chat dort." --html attention.html
     """
     from dataclasses import replace
-
-    from regard.cli.models import default_model, load_model
 
     model = model or default_model()
     attention = replace(load_model(model, device).attend(text, target), model=Path(model).resolve().name)
     attention = attention if kind is None else attention.only(kind)
-    for name, each in attention.maps.items():
+    for name, attention_map in attention.maps.items():
         try:
-            each.open(layer, head)  # a mistake is told before anything is written
-        except ValueError as error:
+            attention_map.open(layer, head)  # report a wrong layer or head before anything is written
+        except RegardError as error:
             raise RegardError(f"{name}: {error}") from None
     if not (png or html or json):
         from regard.plots.attention_view import show_attention

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.models import MODEL
-from regard.cli.shared_options import Force
+from regard.cli.shared_options import MODEL_HELP, Force
 from regard.errors import RegardError
 
 MAX_TEXT_BYTES = 1_000_000
@@ -15,7 +14,7 @@ MAX_TEXT_BYTES = 1_000_000
 
 
 def export(
-    model: Annotated[str, typer.Argument(help=MODEL)],
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     folder: Annotated[Path, typer.Argument(help="Folder to write; it must be new or empty.")],
     to: Annotated[str, typer.Option(help="Target: huggingface, ctranslate2 or regard.")] = "huggingface",
     dtype: Annotated[

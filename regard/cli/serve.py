@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.models import MODEL, Device
+from regard.cli.shared_options import MODEL_HELP, Device
 from regard.errors import RegardError
 
 DEFAULT_PORT = 7878
@@ -14,7 +14,7 @@ DEFAULT_PORT = 7878
 def serve(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{MODEL} NAME=PATH sets the name. Default: all bundled models."),
+        typer.Argument(help=f"{MODEL_HELP} NAME=PATH sets the name. Default: all bundled models."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = DEFAULT_PORT,
     host: Annotated[
@@ -53,7 +53,7 @@ def serve(
         from regard.server import guards, listen
     except ImportError as error:
         raise RegardError(f"the server needs the package {error.name}: pip install 'regard[serve]'") from None
-    from regard.cli.models import load_model
+    from regard.cli.model_loading import load_model
     from regard.plots.console import console
     from regard.server.app import create_app
     from regard.server.model_registry import build_registry, parse_model_arguments

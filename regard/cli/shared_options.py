@@ -1,13 +1,26 @@
-"""Options that several commands share."""
+"""Options and help texts that several commands share."""
 
 from typing import Annotated
 
 import typer
 
+from regard.models import BUNDLED_MODELS, DEFAULT_MODEL
+
+MODEL_HELP = (
+    f"A run, a model folder (Regard or Hugging Face), a GGUF file, or the name of a bundled model "
+    f"({', '.join(BUNDLED_MODELS)})."
+)
+OPTIONAL_MODEL_HELP = f"{MODEL_HELP} The default is the bundled {DEFAULT_MODEL}."
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto uses a GPU if there is one.")]
+Beam = Annotated[int, typer.Option(help="Beam size; 1 is greedy decoding.")]
+LengthPenalty = Annotated[
+    float, typer.Option(help="Exponent of the length penalty (alpha in the paper); 0 favours short translations.")
+]
 Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Write even if the folder is not empty: files of the same names are replaced, all others stay.",
+        help="Write even if the folder is not empty. Files of the same names are replaced; all others are kept.",
     ),
 ]

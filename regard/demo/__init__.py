@@ -1,1 +1,1 @@
-"""`regard demo`: the whole story on this machine, from text to a translator that can be looked into."""
+"""`regard demo`: train, score and inspect a small translator, as a story in chapters."""

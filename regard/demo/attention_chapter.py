@@ -1,4 +1,4 @@
-"""The chapter on attention: whether it looks where words come from, what that looks like, and a page with all of it."""
+"""The chapter on attention: alignment error rates, a heat map, and a page with all heads."""
 
 from pathlib import Path
 
@@ -8,91 +8,97 @@ from rich.text import Text
 from regard.atomic_files import write_file
 from regard.decoding.attention_maps import Map
 from regard.decoding.text_model import Model
-from regard.demo.demo_scores import Tried
-from regard.demo.narrator import Teller
+from regard.demo.demo_scores import SplitResult
+from regard.demo.narrator import Narrator
 from regard.evaluation.alignment import AlignmentScores
 from regard.page import attention_page
 from regard.petit import words
-from regard.plots.attention_view import opened
+from regard.plots.attention_view import describe_selection
 from regard.plots.heat_map import heat_map
 from regard.plots.score_tables import plain_table
 
 PAGE = "attention.html"
 
 
-def look(teller: Teller, model: Model, tried: Tried, out: Path) -> str:
-    """Alignment error, a heat map of what aligns best, and a page with all heads; the sentence that was looked at."""
-    cross = model.config.kind == "encoder-decoder"
-    where = (
-        "Cross-attention is where the decoder looks at the source."
-        if cross
-        else "A decoder alone has no cross-attention: source and target stand in one row, and self-attention looks "
-        "from the one at the other."
+def attention_chapter(narrator: Narrator, model: Model, split: SplitResult, out: Path) -> str:
+    """Show alignment error rates and a heat map, and write a page with all heads; returns the example sentence."""
+    has_cross_attention = model.config.kind == "encoder-decoder"
+    introduction = (
+        "Through cross-attention the decoder attends to the source."
+        if has_cross_attention
+        else "A decoder-only model has no cross-attention: source and target are one sequence, and self-attention goes "
+        "from target to source."
     )
-    teller.chapter(
-        "Where it looks",
-        f"{where} Nobody told it which word comes from which, but Petit knows: each English word is linked to the "
-        "French one that gets the most of its attention, and the alignment error rate says how far these links are "
-        "from the right ones: 0 % where they are the same, 100 % where none is right.",
+    narrator.chapter(
+        "What it attends to",
+        f"{introduction} The model was never told which word is a translation of which, but Petit knows. Each English "
+        "word is linked to the French word that gets most of its attention. The alignment error rate measures how far "
+        "these links are from the correct ones: 0 % if they are the same, 100 % if none is correct.",
     )
-    assert tried.result.alignment is not None
-    scores = tried.result.alignment["writing"]
-    teller.gap()
-    teller.show(_rates(scores))
-    sentence = _example(tried, model)
+    assert split.result.alignment is not None
+    scores = split.result.alignment["writing"]
+    narrator.gap()
+    narrator.show(_error_rates(scores))
+    sentence = _example(split, model)
     attention = model.attend(sentence)
     layer, head = _best(scores)
-    shown = attention.maps["cross"] if cross else _target_rows(attention.maps["decoder"])
-    teller.gap()
-    teller.say(f"In per cent, {opened(shown, layer, head)}. A row is the piece just read → the one it writes.")
-    teller.gap()
-    teller.show(heat_map(shown.open(layer, head), shown.rows, shown.keys, teller.width))
+    shown = attention.maps["cross"] if has_cross_attention else _target_rows(attention.maps["decoder"])
+    narrator.gap()
+    selection = describe_selection(shown, layer, head)
+    narrator.paragraph(f"Weights in per cent, {selection}. Each row is the token read → the token predicted.")
+    narrator.gap()
+    narrator.show(heat_map(shown.open(layer, head), shown.rows, shown.keys, narrator.width))
     write_file(out / PAGE, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
-    teller.whole(f"Every layer and head, to look around in with a browser: {out / PAGE}")
+    narrator.unbroken_line(f"To explore every layer and head, open in a browser: {out / PAGE}")
     return sentence
 
 
 def _best(scores: AlignmentScores) -> tuple[int, int | None]:
-    """The layer and head that align best, or the layer and None where the mean of its heads is better still."""
+    """The layer and head that align best; the head is None if the mean of a layer's heads is better still."""
     layer, head = scores.best
     rates = [score.error_rate for score in scores.layers]
     return (layer, head) if scores.heads[layer][head].error_rate <= min(rates) else (rates.index(min(rates)), None)
 
 
-def _rates(scores: AlignmentScores) -> Table:
+def _error_rates(scores: AlignmentScores) -> Table:
     layer, head = scores.best
-    by_layer = min(range(len(scores.layers)), key=lambda i: scores.layers[i].error_rate)
+    best_layer = min(range(len(scores.layers)), key=lambda i: scores.layers[i].error_rate)
     rows = (
         ("best head", f"layer {layer}, head {head}", scores.heads[layer][head]),
-        ("best layer", f"layer {by_layer}, the mean of its heads", scores.layers[by_layer]),
-        ("diagonal", "first words to last, whatever they are", scores.diagonal),
-        ("at best", "with one link for each word", scores.reachable),
+        ("best layer", f"layer {best_layer}, mean of its heads", scores.layers[best_layer]),
+        ("diagonal", "first words to last, ignoring the text", scores.diagonal),
+        ("lowest possible", "with one link for each word", scores.reachable),
     )
     table = plain_table("alignment error", ">", "")
-    for name, what, score in rows:
-        table.add_row(name, Text(f"{score.error_rate:.1%}", "bold"), Text(what, "dim"))
+    for name, description, score in rows:
+        table.add_row(name, Text(f"{score.error_rate:.1%}", "bold"), Text(description, "dim"))
     return table
 
 
-def _example(tried: Tried, model: Model) -> str:
-    """A sentence that was translated rightly, whose words change places and are whole pieces; or else the first."""
-    rows = zip(tried.examples.sources, tried.tags, tried.outputs, tried.examples.beside[0], strict=True)
-    fit = [
+def _example(split: SplitResult, model: Model) -> str:
+    """A correctly translated sentence whose word order changes, preferably with one token per word; or the first."""
+    rows = zip(split.examples.sources, split.tags, split.outputs, split.examples.references[0], strict=True)
+    candidates = [
         source
         for source, tags, output, reference in rows
         if output == reference and "adjective-order" in tags and 6 <= len(words(source)) <= 8
     ]
     tokenizer = model.require_tokenizer()
 
-    def parted(source: str) -> tuple[int, int]:
-        """How many pieces are parts of words; of those with few the longest."""
+    def split_words(source: str) -> tuple[int, int]:
+        """Number of extra tokens, fewest first; then the number of words, most first."""
         count = len(words(source))
         return len(tokenizer.encode(source)) - count, -count
 
-    return min(fit, key=parted, default=tried.examples.sources[0])
+    return min(candidates, key=split_words, default=split.examples.sources[0])
 
 
-def _target_rows(each: Map) -> Map:
-    """Of a decoder's map, what its target sees of its source."""
-    source = next(i for i, piece in enumerate(each.writes) if piece)  # the separator's place: there it begins to write
-    return Map(each.weights[:, :, source:, :source], each.queries[source:], each.keys[:source], each.writes[source:])
+def _target_rows(attention_map: Map) -> Map:
+    """The part of a decoder-only model's map from its target rows to its source columns."""
+    separator = next(i for i, token in enumerate(attention_map.writes) if token)  # the first row that predicts a token
+    return Map(
+        attention_map.weights[:, :, separator:, :separator],
+        attention_map.queries[separator:],
+        attention_map.keys[:separator],
+        attention_map.writes[separator:],
+    )

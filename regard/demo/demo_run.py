@@ -1,4 +1,4 @@
-"""The demo's run: by which recipe, whether it is begun or done, and its training with the display."""
+"""The training run of the demo: its recipe, its state, and the training with the live display."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,75 +18,75 @@ from regard.training.recipe_files import read_recipe
 from regard.training.run_folder import check_run_folder
 from regard.training.train import train_recipe
 
-State = Literal["new", "begun", "done"]
+RunState = Literal["new", "begun", "done"]
 
 
 @dataclass(frozen=True)
-class Road:
-    """A way to translate: a recipe that comes along, made shorter for people who wait."""
+class DemoVariant:
+    """A kind of translator that the demo trains: a bundled recipe, shortened to take a few minutes."""
 
     recipe: str
-    changes: tuple[str, ...]
+    overrides: tuple[str, ...]
     out: Path
-    what: str
+    description: str
 
-    def read(self, changes: Sequence[str] = ()) -> Recipe:
-        """Its recipe, with further changes."""
-        return read_recipe(self.recipe, (*self.changes, *changes))
+    def read(self, overrides: Sequence[str] = ()) -> Recipe:
+        """The recipe, with further overrides."""
+        return read_recipe(self.recipe, (*self.overrides, *overrides))
 
 
-# Fewer steps than the recipe has, over fewer sentences; on a GPU compiling would take longer than learning does.
-_SHORT = (
+# Fewer steps and sentences than the recipe. On a GPU, compiling would take longer than the training.
+_SHORTENED = (
     *("data.petit=40000", "train.validate_every=100", "train.checkpoint_every=250"),
     *("train.compile=false", "train.packed=false"),
 )
-ENCODER_DECODER = Road(
+ENCODER_DECODER = DemoVariant(
     "petit-fr-en",
-    ("name=demo", "train.steps=1300", *_SHORT),
+    ("name=demo", "train.steps=1300", *_SHORTENED),
     Path("runs/demo"),
-    "The paper's encoder–decoder in small",
+    "The model is a small version of the paper's encoder–decoder",
 )
-DECODER = Road(
+DECODER = DemoVariant(
     "petit-fr-en-decoder",
-    ("name=demo-decoder", "train.steps=1600", *_SHORT),
+    ("name=demo-decoder", "train.steps=1600", *_SHORTENED),
     Path("runs/demo-decoder"),
-    "A decoder alone, as in language models: it reads the source and a separator, and goes on with the target",
+    "The model is decoder-only, as language models are: it reads the source and a separator, then generates the target",
 )
 
 
-def find_run(recipe: Recipe, out: Path) -> tuple[Recipe, State]:
-    """The recipe to go by, and how far its run is; a ValueError where the folder holds anything else.
+def find_run(recipe: Recipe, out: Path) -> tuple[Recipe, RunState]:
+    """The recipe to use and the state of its run; raises a `RegardError` if the folder holds anything else.
 
-    A run that is there keeps its recipe: it may have been asked for more steps meanwhile.
+    An existing run keeps its own recipe, whose number of steps may have been changed.
     """
     if not (out / RECIPE_FILE).is_file():
         check_run_folder(recipe, out, resume=False)
         return recipe, "new"
-    there = read_recipe(str(out / RECIPE_FILE))
-    if there.name != recipe.name:
-        raise RegardError(f"{out} holds another run, {there.name!r}: name another folder by --out")
+    existing = read_recipe(str(out / RECIPE_FILE))
+    if existing.name != recipe.name:
+        raise RegardError(f"{out} holds another run, {existing.name!r}: choose another folder with --out")
     try:
-        check_unchanged(there, recipe)
-    except ValueError as error:
-        raise RegardError(f"{out} holds a demo of another kind: {error}") from None
-    return there, "done" if _done(out) else "begun"
+        check_unchanged(existing, recipe)
+    except RegardError as error:
+        raise RegardError(f"{out} holds a demo with other settings: {error}") from None
+    return existing, "done" if _is_done(out) else "begun"
 
 
-def _done(out: Path) -> bool:
+def _is_done(out: Path) -> bool:
     events = read_metrics(out, strict=False)
-    over = [event for event in events[-1:] if isinstance(event, Ended) and event.reason in ("steps", "patience")]
-    return bool(over) and (out / "config.json").is_file()
+    ended = [event for event in events[-1:] if isinstance(event, Ended) and event.reason in ("steps", "patience")]
+    return bool(ended) and (out / "config.json").is_file()
 
 
-def learn(recipe: Recipe, out: Path, state: State, console: Console) -> int | None:
-    """Train, or go on, with the display; the signal that interrupted it, if one did."""
+def train_with_display(recipe: Recipe, out: Path, state: RunState, console: Console) -> int | None:
+    """Train or resume with the live display; returns the signal that interrupted the training, if one did."""
     with Display(console) as display:
         outcome = train_recipe(recipe, out, state == "begun", [partial(_show, display)])
     return outcome.signal if outcome.ended.reason == "interrupted" else None
 
 
 def _show(display: Display, event: Event) -> None:
-    """Show an event, but for those of which the story tells itself: how it ended, and that nothing is lost."""
+    """Show an event, except the final ones, which the story itself reports."""
     if isinstance(event, Saved | Ended):
         display.so_far.take(event)
     else:

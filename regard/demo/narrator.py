@@ -1,4 +1,4 @@
-"""How the story is laid out: numbered chapters, a sentence on what is to be seen, and that, set in a little."""
+"""Layout of the demo's story: numbered chapters of indented text, tables and commands."""
 
 from contextlib import AbstractContextManager
 from textwrap import fill
@@ -8,13 +8,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 INDENT = 3
-WIDEST = 100
-"""columns of prose: longer lines are no joy to read"""
+MAX_TEXT_WIDTH = 100
+"""Maximum number of columns of running text; longer lines are hard to read."""
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-class Teller:
-    """Prints the chapters of a story, and counts them."""
+class Narrator:
+    """Prints the chapters of a story, and numbers them."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -22,45 +22,47 @@ class Teller:
 
     @property
     def width(self) -> int:
-        """Columns for what is set in."""
+        """Number of columns available for indented content."""
         return self.console.width - INDENT
 
-    def chapter(self, title: str, text: str) -> None:
-        """Begin a chapter, and say what it is about."""
+    def chapter(self, title: str, introduction: str) -> None:
+        """Start a chapter."""
         self.chapters += 1
         self.console.print()
         self.console.print(Text.assemble((f"{self.chapters}  ", "bold cyan"), (title, "bold")))
-        self.say(text)
+        self.paragraph(introduction)
 
-    def say(self, text: str, style: str = "") -> None:
-        """A paragraph."""
-        width = min(self.console.width, WIDEST)
-        told = fill(text, width, initial_indent=" " * INDENT, subsequent_indent=" " * INDENT, break_on_hyphens=False)
-        self.console.print(Text(told, style), soft_wrap=True)
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Print a wrapped paragraph."""
+        width, indent = min(self.console.width, MAX_TEXT_WIDTH), " " * INDENT
+        wrapped = fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        self.console.print(Text(wrapped, style), soft_wrap=True)
 
-    def show(self, what: RenderableType) -> None:
-        """Something set in."""
-        self.console.print(Padding(what, (0, 0, 0, INDENT), expand=False), width=min(self.console.width, WIDEST))
+    def show(self, content: RenderableType) -> None:
+        """Print a table or picture, indented."""
+        width = min(self.console.width, MAX_TEXT_WIDTH)
+        self.console.print(Padding(content, (0, 0, 0, INDENT), expand=False), width=width)
 
     def gap(self) -> None:
-        """An empty line."""
+        """Print an empty line."""
         self.console.print()
 
-    def whole(self, text: str, style: str = "") -> None:
-        """A line that is to be copied: never broken."""
+    def unbroken_line(self, text: str, style: str = "") -> None:
+        """Print a line that is meant to be copied, and is never wrapped."""
         self.console.print(Text(" " * INDENT + text, style), soft_wrap=True)
 
-    def waiting(self, what: str) -> AbstractContextManager[object]:
-        """Within, a terminal shows that something is being done."""
-        return self.console.status(Text(what, "dim"), spinner_style="cyan")
+    def waiting(self, task: str) -> AbstractContextManager[object]:
+        """Show on a terminal that a task is in progress, for the duration of the context."""
+        return self.console.status(Text(task, "dim"), spinner_style="cyan")
 
 
-def bar(share: float, width: int = 16) -> Text:
-    """A share as a bar.
+def bar(fraction: float, width: int = 16) -> Text:
+    """A fraction from 0 to 1 as a bar.
 
     >>> bar(0.5, 4).plain, bar(0.28, 4).plain
     ('██', '█▏')
     """
-    eighths = round(share * width * 8)
-    rest = EIGHTHS[eighths % 8] if eighths % 8 else ""
-    return Text("█" * (eighths // 8) + rest, style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
+    eighths = round(fraction * width * 8)
+    partial_block = EIGHTHS[eighths % 8] if eighths % 8 else ""
+    colour = "green" if fraction >= 0.9 else "yellow" if fraction >= 0.6 else "red"
+    return Text("█" * (eighths // 8) + partial_block, style=colour)

@@ -1,4 +1,4 @@
-"""The story, chapter by chapter."""
+"""The demo's story, chapter by chapter."""
 
 import shlex
 import time
@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.decoding.text_model import Model
-from regard.demo.attention_chapter import look
-from regard.demo.demo_run import DECODER, ENCODER_DECODER, State, find_run, learn
-from regard.demo.demo_scores import TABLES, Tried, try_split, write_scores
-from regard.demo.narrator import Teller, bar
-from regard.evaluation.proportions import Share
+from regard.demo.attention_chapter import attention_chapter
+from regard.demo.demo_run import DECODER, ENCODER_DECODER, RunState, find_run, train_with_display
+from regard.demo.demo_scores import TABLES_FILE, SplitResult, evaluate_split, write_scores
+from regard.demo.narrator import Narrator, bar
+from regard.evaluation.proportions import Proportion
 from regard.formatting import duration
 from regard.interop.load import load
 from regard.models import DEFAULT_MODEL, bundled_folder, bundled_models
 from regard.petit import PHENOMENA
-from regard.plots.heat_map import short
+from regard.plots.heat_map import shorten_to_width
 from regard.plots.run_report import write_report
 from regard.plots.score_tables import plain_table
 from regard.plots.training_display import argument
@@ -29,7 +29,7 @@ from regard.training.recipe import Recipe
 from regard.training.training_setup import cache_folder
 from regard.training.training_text import petit_files
 
-REAL = (
+REAL_SENTENCES = (
     "Il fait froid ce matin, prends ton manteau.",
     "Je ne sais pas où j'ai mis mes clés.",
     "Est-ce que tu peux m'aider, s'il te plaît ?",
@@ -37,14 +37,18 @@ REAL = (
     "Elle m'a dit qu'elle viendrait demain.",
     "Un chien brun court sur la plage.",
 )
-PAIRS, PAIR = 4, 27
-"""of Petit that are shown, and columns of a sentence of them with the space behind it"""
-FIGURES = 46
-"""columns of a phenomenon's name, bar and share at most"""
-ROWS = 6
-"""moments at which a translation is shown"""
-HARDEST, EASIEST, SURE = 5, 3, 20
-"""phenomena that are shown, and sentences below which one is not judged"""
+EXAMPLE_PAIRS = 4
+"""Number of Petit's sentence pairs that are shown."""
+EXAMPLE_WIDTH = 27
+"""Number of columns for one of these sentences, including the space after it."""
+PHENOMENON_WIDTH = 46
+"""Maximum number of columns that the name, bar and accuracy of a phenomenon take."""
+MAX_TRANSLATIONS_SHOWN = 6
+"""Number of steps at which the translation of one sentence is shown."""
+HARDEST_SHOWN, EASIEST_SHOWN = 5, 3
+"""Number of phenomena that are shown from either end."""
+MIN_SENTENCES_PER_PHENOMENON = 20
+"""Number of sentences below which the accuracy of a phenomenon is not shown."""
 
 
 def demo(
@@ -54,231 +58,239 @@ def demo(
     changes: Sequence[str] = (),
     commands: Collection[str] = (),
 ) -> int | None:
-    """Train a translator on Petit, score it, look into it; the signal that interrupted the training, if one did.
+    """Train a translator on Petit, score it and show its attention; returns the signal that interrupted it, if any.
 
-    A demo that lies in `out` is gone on with, or shown again. `changes` are made to its recipe. At the end the user is
-    told of further `commands`, those that there are.
+    A demo that already exists in `out` is resumed or replayed. `changes` override settings of its recipe. The last
+    chapter suggests those of the `commands` that exist.
     """
-    begun = time.monotonic()
-    road = DECODER if decoder_only else ENCODER_DECODER
-    out = road.out if out is None else out
-    recipe, state = find_run(road.read(changes), out)
-    teller = Teller(console)
-    console.print(Text.assemble(("Regard", "bold"), ": the Transformer of “Attention Is All You Need”, at work"))
-    petit = _petit(teller, recipe)
-    if signal := _learn(teller, recipe, out, state, road.what):
-        teller.say("Interrupted, and saved. To go on:")
-        teller.whole(f"  {_again(road.out, out, decoder_only)}", "cyan")
+    begin = time.monotonic()
+    variant = DECODER if decoder_only else ENCODER_DECODER
+    out = variant.out if out is None else out
+    recipe, state = find_run(variant.read(changes), out)
+    narrator = Narrator(console)
+    console.print(Text.assemble(("Regard", "bold"), ": the Transformer of “Attention Is All You Need” at work"))
+    petit = _data_chapter(narrator, recipe)
+    if signal := _training_chapter(narrator, recipe, out, state, variant.description):
+        narrator.paragraph("Interrupted and saved. To resume:")
+        narrator.unbroken_line(f"  {_resume_command(variant.out, out, decoder_only)}", "cyan")
         return signal
-    _better(teller, out)
+    _progress_chapter(narrator, out)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load(out, device)
-    tried = _scores(teller, model, recipe, petit, out)
-    sentence = look(teller, model, tried, out)
-    _real(teller, device)
-    usable = [name for name in commands if name != "export" or not model.config.prefix]  # no other engine has its mask
-    _next(teller, out, sentence, usable)
-    teller.gap()
-    teller.say(f"All this took {duration(time.monotonic() - begun)}.", "dim")
+    test_split = _scores_chapters(narrator, model, recipe, petit, out)
+    sentence = attention_chapter(narrator, model, test_split, out)
+    _real_french_chapter(narrator, device)
+    can_export = not model.config.prefix  # no other engine supports a prefix mask
+    usable = [name for name in commands if name != "export" or can_export]
+    _commands_chapter(narrator, out, sentence, usable)
+    narrator.gap()
+    narrator.paragraph(f"The demo took {duration(time.monotonic() - begin)}.", "dim")
     return None
 
 
-def _again(usual: Path, out: Path, decoder_only: bool) -> str:
-    """The command that tells this story once more."""
-    return "regard demo" + " --decoder-only" * decoder_only + f" --out {shlex.quote(str(out))}" * (out != usual)
+def _resume_command(default: Path, out: Path, decoder_only: bool) -> str:
+    """The command that resumes this demo."""
+    parts = ["regard demo"]
+    if decoder_only:
+        parts.append("--decoder-only")
+    if out != default:
+        parts.append(f"--out {shlex.quote(str(out))}")
+    return " ".join(parts)
 
 
-def _petit(teller: Teller, recipe: Recipe) -> Path:
-    """Write Petit, unless it is there, and show some of it; where it lies."""
-    teller.chapter(
-        "A small world",
-        f"Petit is French and English written by Regard itself: {recipe.data.petit:,} pairs to learn from, and others "
-        f"that are kept back for tests. It shows {len(PHENOMENA)} phenomena of grammar, knows which word comes from "
-        "which, and no French in it has two Englishes: a perfect translator scores 100.",
+def _data_chapter(narrator: Narrator, recipe: Recipe) -> Path:
+    """Write Petit to the cache if necessary, and show some of it; returns its folder."""
+    narrator.chapter(
+        "The data",
+        f"Petit is a small French–English world that Regard generates: {recipe.data.petit:,} sentence pairs for "
+        f"training, and others held out for tests. It covers {len(PHENOMENA)} grammatical phenomena and knows which "
+        "words are translations of each other. Every French sentence has exactly one correct translation, so a perfect "
+        "translator scores 100.",
     )
-    with teller.waiting("writing Petit …"):
+    with narrator.waiting("writing Petit …"):
         folder = Path(petit_files(recipe.data, cache_folder()).train[0].files[0]).parent
-    teller.gap()
+    narrator.gap()
     table = plain_table("", "", "")
-    for french, english, tags in _some_pairs(folder):
-        table.add_row(Text(french), Text(english, "bold"), Text(short(", ".join(tags), teller.width - 2 * PAIR), "dim"))
-    teller.show(table)
+    for french, english, tags in _example_pairs(folder):
+        phenomena = shorten_to_width(", ".join(tags), narrator.width - 2 * EXAMPLE_WIDTH)
+        table.add_row(Text(french), Text(english, "bold"), Text(phenomena, "dim"))
+    narrator.show(table)
     return folder
 
 
-def _some_pairs(folder: Path) -> list[tuple[str, str, list[str]]]:
-    """Short ones, each with phenomena that those before it do not show."""
+def _example_pairs(folder: Path) -> list[tuple[str, str, list[str]]]:
+    """A few short pairs, each with phenomena that the others do not have."""
     sides = ((folder / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en", "tags"))
-    found: list[tuple[str, str, list[str]]] = []
+    examples: list[tuple[str, str, list[str]]] = []
     seen: set[str] = set()
     for french, english, tags in zip(*sides, strict=True):
-        fits = max(len(french), len(english)) <= PAIR - 2 and len(tags.split()) == 2
-        if fits and len(found) < PAIRS and seen.isdisjoint(tags.split()):
-            found.append((french, english, tags.split()))
+        fits = max(len(french), len(english)) <= EXAMPLE_WIDTH - 2 and len(tags.split()) == 2
+        if fits and len(examples) < EXAMPLE_PAIRS and seen.isdisjoint(tags.split()):
+            examples.append((french, english, tags.split()))
             seen.update(tags.split())
-    return found
+    return examples
 
 
-def _learn(teller: Teller, recipe: Recipe, out: Path, state: State, what: str) -> int | None:
-    """Train, go on, or say that nothing is left to do."""
-    teller.chapter(
-        "It learns",
-        f"{what}. It begins with random weights and knows no word of either language. As the loss falls, BLEU, which "
-        "compares its translations of unseen sentences with the right ones, rises.",
+def _training_chapter(narrator: Narrator, recipe: Recipe, out: Path, state: RunState, description: str) -> int | None:
+    """Train or resume, or report that the demo is already trained."""
+    narrator.chapter(
+        "Training",
+        f"{description}. It starts from random weights and knows no word of either language. BLEU compares its "
+        "translations of unseen sentences with the correct ones: it rises as the loss falls.",
     )
     if state == "done":
-        teller.say(
-            f"{out} holds this demo, trained before: it is shown again. To train anew, name another folder by --out."
+        narrator.paragraph(
+            f"{out} holds a finished demo, which is replayed. To train again, choose another folder with --out."
         )
         return None
     if state == "begun":
-        teller.say(f"{out} holds a demo that was interrupted: it goes on where it stopped.")
-    teller.gap()
-    return learn(recipe, out, state, teller.console)
+        narrator.paragraph(f"{out} holds an interrupted demo, which is resumed.")
+    narrator.gap()
+    return train_with_display(recipe, out, state, narrator.console)
 
 
-def _better(teller: Teller, out: Path) -> None:
-    """One sentence of the validation text, as the model said it at several moments."""
+def _progress_chapter(narrator: Narrator, out: Path) -> None:
+    """Show how the translation of one validation sentence changed during training."""
     validated = [event for event in read_metrics(out, strict=False) if isinstance(event, Validated) and event.samples]
     if not validated:
         return
-    place = max(range(len(validated[-1].samples)), key=lambda i: _change(validated, i))
-    sample = validated[-1].samples[place]
-    teller.chapter(
-        "It got better",
-        "A sentence that it does not learn from, as it was translated on the way.",
-    )
-    teller.gap()
+    index = max(range(len(validated[-1].samples)), key=lambda i: _interest(validated, i))
+    sample = validated[-1].samples[index]
+    narrator.chapter("Progress", "The translation of one sentence that is not in the training data, over the steps.")
+    narrator.gap()
     table = plain_table("step>", "BLEU>", sample.source, "")
-    for event in _moments(validated, place):
-        said = event.samples[place]
+    for event in _moments(validated, index):
+        translation = event.samples[index]
         score = "" if event.score is None else f"{event.score:.1f}"
-        table.add_row(f"{event.step:,}", score, Text(said.output or "(nothing)"), _mark(said))
-    table.add_row("", "", Text(f"right: {sample.reference}", "dim"), "")
-    teller.show(table)
+        table.add_row(f"{event.step:,}", score, Text(translation.output or "(empty)"), _mark(translation))
+    table.add_row("", "", Text(f"correct: {sample.reference}", "dim"), "")
+    narrator.show(table)
 
 
-def _change(validated: list[Validated], place: int) -> tuple[bool, int]:
-    """How much there is to be seen in a sample: that it ended right, and how often it changed."""
-    return _right(validated[-1].samples[place]), len({event.samples[place].output for event in validated})
+def _interest(validated: list[Validated], index: int) -> tuple[bool, int]:
+    """How interesting a sample is: whether it ends up correct, and how often it changed."""
+    return _is_correct(validated[-1].samples[index]), len({event.samples[index].output for event in validated})
 
 
-def _moments(validated: list[Validated], place: int) -> list[Validated]:
-    """The first and the last, and between them those at which the sample changed, evenly chosen."""
-    outputs = [event.samples[place].output for event in validated]
+def _moments(validated: list[Validated], index: int) -> list[Validated]:
+    """The first and last validations, and evenly chosen ones between them at which the sample changed."""
+    outputs = [event.samples[index].output for event in validated]
     changed = [i for i, output in enumerate(outputs) if i == 0 or output != outputs[i - 1]]
-    chosen = [changed[i * (len(changed) - 1) // max(1, ROWS - 2)] for i in range(ROWS - 1)]
+    gaps = max(1, MAX_TRANSLATIONS_SHOWN - 2)
+    chosen = [changed[i * (len(changed) - 1) // gaps] for i in range(MAX_TRANSLATIONS_SHOWN - 1)]
     return [validated[i] for i in sorted({*chosen, len(validated) - 1})]
 
 
-def _right(sample: Sample) -> bool:
+def _is_correct(sample: Sample) -> bool:
     return sample.output == sample.reference
 
 
 def _mark(sample: Sample) -> Text:
-    return Text("✓", "green") if _right(sample) else Text("")
+    return Text("✓", "green") if _is_correct(sample) else Text("")
 
 
-def _scores(teller: Teller, model: Model, recipe: Recipe, petit: Path, out: Path) -> Tried:
-    """Two chapters on both held-out splits; the ordinary one."""
-    teller.chapter(
-        "How good it is",
-        "Sentences that it has never seen, and others whose words it knows, but in combinations that were kept from "
-        "it: an adjective with its noun, a verb with its object. These ask whether it learned rules or phrases.",
+def _scores_chapters(narrator: Narrator, model: Model, recipe: Recipe, petit: Path, out: Path) -> SplitResult:
+    """Two chapters on both held-out splits; returns the ordinary test split."""
+    narrator.chapter(
+        "Scores",
+        "The first test has sentences that are not in the training data. The second has known words in combinations "
+        "that were held out: an adjective with its noun, a verb with its object. It shows whether the model learned "
+        "rules or phrases.",
     )
-    tried = {}
+    splits = {}
     for split in ("test", "compositional"):
-        with teller.waiting(f"translating the {split} sentences …"):
-            tried[split] = try_split(model, str(out), petit, split, recipe.decode, look=split == "test")
-    results = {split: each.result for split, each in tried.items()}
+        with narrator.waiting(f"translating the {split} sentences …"):
+            splits[split] = evaluate_split(model, str(out), petit, split, recipe.decode, align=split == "test")
+    results = {name: split_result.result for name, split_result in splits.items()}
     write_scores(out, results)
     write_report(out, [result.scores for result in results.values()])
-    teller.gap()
-    table = plain_table("", "BLEU>", "95 % interval>", "exactly right>")
-    for name, result in zip(("unseen sentences", "unseen combinations"), results.values(), strict=True):
-        assert result.petit is not None
-        bleu, exact = result.scores.bleu, result.petit.overall
+    narrator.gap()
+    table = plain_table("", "BLEU>", "95 % interval>", "exact match>")
+    for name, result in zip(("new sentences", "new combinations"), results.values(), strict=True):
+        assert result.tag_accuracy is not None
+        bleu, exact = result.scores.bleu, result.tag_accuracy.overall
         interval = f"{bleu.low:.1f} – {bleu.high:.1f}"
-        table.add_row(name, Text(f"{bleu.score:.1f}", "bold"), interval, f"{exact.correct:,} of {exact.total:,}")
-    teller.show(table)
-    teller.whole(f"{results['test'].scores.bleu.name}: {results['test'].scores.bleu.signature}", "dim")
-    assert results["test"].petit is not None
-    _phenomena(teller, results["test"].petit.phenomena, out)
-    return tried["test"]
+        table.add_row(name, Text(f"{bleu.value:.1f}", "bold"), interval, f"{exact.correct:,} of {exact.total:,}")
+    narrator.show(table)
+    narrator.unbroken_line(f"{results['test'].scores.bleu.name}: {results['test'].scores.bleu.signature}", "dim")
+    assert results["test"].tag_accuracy is not None
+    _phenomena_chapter(narrator, results["test"].tag_accuracy.by_tag, out)
+    return splits["test"]
 
 
-def _phenomena(teller: Teller, shares: dict[str, Share], out: Path) -> None:
-    """The hardest and the easiest, and where all the others are."""
-    teller.chapter(
+def _phenomena_chapter(narrator: Narrator, accuracies: dict[str, Proportion], out: Path) -> None:
+    """The hardest and easiest phenomena, and the file with all of them."""
+    narrator.chapter(
         "What is hard",
-        "Each sentence says which phenomena it shows, so that one sees what is wrong, and not only how much: here the "
-        "share of sentences that are exactly right.",
+        "Every sentence is tagged with its grammatical phenomena. For each phenomenon, this is the share of sentences "
+        "that are translated exactly right.",
     )
-    names = [name for name, share in shares.items() if share.total >= SURE]  # the hardest first
-    shown = names if len(names) <= HARDEST + EASIEST else [*names[:HARDEST], "⋮", *names[-EASIEST:]]
+    names = [name for name, accuracy in accuracies.items() if accuracy.total >= MIN_SENTENCES_PER_PHENOMENON]
+    if len(names) > HARDEST_SHOWN + EASIEST_SHOWN:  # they are sorted, hardest first
+        names = [*names[:HARDEST_SHOWN], "⋮", *names[-EASIEST_SHOWN:]]
     table = plain_table("", "", ">", "")
-    for name in shown:
-        if name in shares:
-            value = shares[name].value
-            about = short(PHENOMENA[name], teller.width - FIGURES)
-            table.add_row(name, bar(value), f"{value:.0%}", Text(about, "dim"))
+    for name in names:
+        if name in accuracies:
+            value = accuracies[name].value
+            description = shorten_to_width(PHENOMENA[name], narrator.width - PHENOMENON_WIDTH)
+            table.add_row(name, bar(value), f"{value:.0%}", Text(description, "dim"))
         else:
             table.add_row(Text(name, "dim"))
-    teller.gap()
-    teller.show(table)
-    teller.whole(f"All {len(shares)}: {out / TABLES}", "dim")
+    narrator.gap()
+    narrator.show(table)
+    narrator.unbroken_line(f"All {len(accuracies)} phenomena: {out / TABLES_FILE}", "dim")
 
 
-def _real(teller: Teller, device: str) -> None:
-    """Sentences as people say them, by the model that comes with Regard; one line where there is none."""
+def _real_french_chapter(narrator: Narrator, device: str) -> None:
+    """Everyday sentences, translated by the bundled model; a single line if there is none."""
     if DEFAULT_MODEL not in bundled_models():
-        teller.gap()
-        teller.say(
-            f"(The model for real French, {DEFAULT_MODEL}, does not come with this copy of Regard: left out.)", "dim"
+        narrator.gap()
+        narrator.paragraph(
+            f"(The bundled model for real French, {DEFAULT_MODEL}, is missing from this copy: skipped.)", "dim"
         )
         return
-    teller.chapter(
+    narrator.chapter(
         "Real French",
-        f"The same code, trained for longer on sentences that people wrote: {DEFAULT_MODEL}, which comes with Regard. "
-        "It is small, and not always right.",
+        f"The same code, trained for longer on sentences written by people: {DEFAULT_MODEL}, which is bundled with "
+        "Regard. It is a small model and makes mistakes.",
     )
-    with teller.waiting("translating …"):
-        said = load(bundled_folder(DEFAULT_MODEL), device).translate(REAL)
-    teller.gap()
+    with narrator.waiting("translating …"):
+        translations = load(bundled_folder(DEFAULT_MODEL), device).translate(REAL_SENTENCES)
+    narrator.gap()
     table = plain_table("", "")
-    for french, english in zip(REAL, said, strict=True):
+    for french, english in zip(REAL_SENTENCES, translations, strict=True):
         table.add_row(Text(french), Text(english, "bold"))
-    teller.show(table)
+    narrator.show(table)
 
 
-def _next(teller: Teller, out: Path, sentence: str, commands: Collection[str]) -> None:
-    """Commands to copy, of those that there are."""
-    teller.chapter("Now you", f"The model is yours: it lies in {out}, with a report.md. It knows Petit's words alone.")
-    for what, lines in next_commands(out, sentence).items():
-        known = [line for line in lines if line.split()[1] in commands]
-        if known:
-            teller.gap()
-            teller.say(f"{what}:")
-            for line in known:
-                teller.whole(f"  {line}", "cyan")
+def _commands_chapter(narrator: Narrator, out: Path, sentence: str, commands: Collection[str]) -> None:
+    """Commands to copy, limited to those that exist."""
+    narrator.chapter("Your turn", f"The model is saved in {out}, with a report.md. It knows only Petit's vocabulary.")
+    for purpose, lines in next_commands(out, sentence).items():
+        available = [line for line in lines if line.split()[1] in commands]
+        if available:
+            narrator.gap()
+            narrator.paragraph(f"{purpose}:")
+            for line in available:
+                narrator.unbroken_line(f"  {line}", "cyan")
 
 
 def next_commands(out: Path, sentence: str) -> dict[str, list[str]]:
-    """What one may want to do with the run, and by which commands."""
+    """What to do next with the run, with the commands for it."""
     run, text = shlex.quote(str(out)), argument(sentence)
     return {
-        "Use it, look into it": [
+        "Translate, and explore the attention": [
             f"regard translate {text} --model {run}",
-            f"regard attend {text} --model {run} --html look.html",
+            f"regard attend {text} --model {run} --html attention.html",
         ],
-        "See all its scores": [
+        "See all scores": [
             "regard data petit --out petit",
             f"regard evaluate {run} petit/test.fr petit/test.en",
         ],
-        "Train on your own text, mine/train.fr and mine/train.en, a sentence a line": [
+        "Train on your own text, mine/train.fr and mine/train.en, one sentence per line": [
             "regard data check mine/train.fr mine/train.en",
             "regard train small-corpus --set data.folder=mine --set data.languages=fr,en",
         ],
-        "Hand it to Hugging Face's tools": [f"regard export {run} demo-huggingface"],
-        "See it all on a page": ["regard serve"],
+        "Export to Hugging Face": [f"regard export {run} demo-huggingface"],
+        "Open the web page": ["regard serve"],
     }

@@ -1,1 +1,1 @@
-"""Text to scores: BLEU, chrF, perplexity, accuracy, each with what it may be compared to."""
+"""Scores of models and translations: BLEU, chrF, perplexity, accuracy, and what each score may be compared with."""

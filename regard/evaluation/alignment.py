@@ -1,16 +1,16 @@
-"""Does cross-attention look where a word comes from? Its weights against a gold alignment of words.
+"""Word alignment from attention weights, scored against gold links.
 
-Letters of dimensions: L layers, H heads, T target pieces (rows), S source pieces, W target words, V source words,
-M maps: each head, the mean of each layer, the mean of all, the diagonal, and the best that can be.
+Dimensions: L layers, H heads, T target tokens (rows), S source tokens, W target words, V source words,
+M maps: each head, the mean of each layer, the mean of all, the diagonal, and the best reachable.
 
-From weights to links: over the pieces of a source word weights are summed, over those of a target word averaged, and
-each target word is linked to the source word with the most. What falls on </s> and other tokens that are no word does
-not count. One model looks one way, from target to source, so every target word has one link and nothing is made
-symmetric with a model of the other direction: a source word that two target words need is found, a target word that
-needs two source words gets one.
+From weights to links: weights are summed over the tokens of a source word and averaged over the tokens of a target
+word, and each target word is linked to the source word with the most weight. Weight on </s> and other tokens that
+belong to no word is ignored. A model attends in one direction only, from target to source, so every target word has
+exactly one link, and nothing is symmetrised with a model of the other direction: a source word that two target words
+need is found, but a target word that needs two source words gets only one.
 
-The alignment error rate (Och and Ney, 2003) of links A against sure links S and possible ones P, S among them, is
-1 - (|A∩S| + |A∩P|) / (|A| + |S|). With sure links alone, as in Petit, it is 1 less the F1 of links.
+The alignment error rate (Och and Ney, 2003) of links A against sure links S and possible links P, which include S, is
+1 - (|A∩S| + |A∩P|) / (|A| + |S|). With sure links only, it is 1 minus the F1 of the links.
 """
 
 import re
@@ -22,35 +22,38 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from regard import petit
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
+from regard.evaluation.text_files import read_text_lines
 
 Links = frozenset[tuple[int, int]]
-"""(source word, target word)"""
-Spans = Callable[[str], list[tuple[int, int]]]
-"""where each word of a text begins and ends, in characters"""
+"""Pairs of (source word, target word)."""
+WordSpans = Callable[[str], list[tuple[int, int]]]
+"""Function that gives the start and end of each word of a text, in characters."""
+RowToken = Literal["writing", "reading"]
+"""The target token that a row of attention belongs to: the one it predicts, or the one it reads."""
 NO_WORD = -1
-"""the word of a piece that belongs to none"""
+"""Word index of a token that belongs to no word."""
 
 
 @dataclass(frozen=True)
-class Attended:
-    """One sentence pair: the weights of every layer and head, which word each piece is of, and the gold."""
+class AttentionPair:
+    """A sentence pair: the weights of every layer and head, the word of each token, and the gold links."""
 
     weights: Float[np.ndarray, "L H T S"]
     target_words: Sequence[int]
-    """for each row; see `row_words`"""
+    """Target word of each row: see `words_of_rows`."""
     source_words: Sequence[int]
+    """Source word of each column."""
     sure: Links
     possible: Links = frozenset()
-    """beyond the sure ones"""
+    """Possible links in addition to the sure ones."""
 
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """The alignment error rate, and what it is made of."""
+    """Alignment error rate, precision and recall of links."""
 
     error_rate: float
     precision: float
@@ -59,45 +62,48 @@ class AlignmentScore:
 
 @dataclass(frozen=True)
 class AlignmentScores:
-    """Error rates of every head, and what to hold them against."""
+    """Scores of every head, with baselines."""
 
     sentences: int
     heads: tuple[tuple[AlignmentScore, ...], ...]
-    """for each layer, each head by itself"""
+    """Score of each head of each layer."""
     layers: tuple[AlignmentScore, ...]
-    """for each layer, the mean of the weights over its heads"""
+    """Score of each layer, from the mean of the weights over its heads."""
     mean: AlignmentScore
-    """the mean of the weights over all layers and heads"""
+    """Score of the mean of the weights over all layers and heads."""
     best: tuple[int, int]
-    """layer and head of the lowest error rate, counted from 0; chosen on these very sentences, which flatters it"""
+    """Layer and head with the lowest error rate, from 0. Selected on the same sentences, so its score is optimistic."""
     diagonal: AlignmentScore
-    """of a line from the first words to the last, which looks at no text: what attention must beat"""
+    """Baseline: score of a diagonal from the first words to the last, which ignores the text."""
     reachable: AlignmentScore
-    """of the best single link of each target word: what attention could reach at most"""
+    """Upper bound: score of the best single link for each target word."""
 
 
-def alignment_scores(pairs: Iterable[Attended]) -> AlignmentScores:
-    """Sum up links over all pairs, then divide: long sentences count for more, as is usual."""
+def alignment_scores(pairs: Iterable[AttentionPair]) -> AlignmentScores:
+    """Score the links of all pairs together, so that long sentences count for more, as is usual."""
     sums: dict[tuple[int, int], Int[np.ndarray, "M 4"]] = {}
     sentences = 0
     for sentences, pair in enumerate(pairs, 1):
         try:
             counts = _count(pair)
-        except ValueError as error:
+        except RegardError as error:
             raise RegardError(f"sentence {sentences}: {error}") from None
         shape = pair.weights.shape[:2]
         sums[shape] = sums[shape] + counts if shape in sums else counts
     if len(sums) != 1:
-        several = "sentences differ in layers or heads: align one model at a time"
-        raise RegardError(several if sums else "no sentences: there is nothing to align")
+        raise RegardError(
+            "sentences differ in their number of layers or heads: align one model at a time"
+            if sums
+            else "there are no sentences to align"
+        )
     ((layers, heads), counts), *_ = sums.items()
-    scores = tuple(_score(each) for each in counts)
-    split = layers * heads
-    best = min(range(split), key=lambda i: scores[i].error_rate)
+    scores = tuple(_score(row) for row in counts)
+    maps = layers * heads
+    best = min(range(maps), key=lambda i: scores[i].error_rate)
     return AlignmentScores(
         sentences=sentences,
-        heads=tuple(scores[i : i + heads] for i in range(0, split, heads)),
-        layers=scores[split:-3],
+        heads=tuple(scores[i : i + heads] for i in range(0, maps, heads)),
+        layers=scores[maps:-3],
         mean=scores[-3],
         best=divmod(best, heads),
         diagonal=scores[-2],
@@ -106,70 +112,76 @@ def alignment_scores(pairs: Iterable[Attended]) -> AlignmentScores:
 
 
 def alignment_score(links: Links, sure: Links, possible: Links = frozenset()) -> AlignmentScore:
-    """The score of links that are there already."""
+    """The score of given links."""
     return _score(np.array([len(links & sure), len(links & (sure | possible)), len(links), len(sure)]))
 
 
 def word_weights(
     weights: Float[np.ndarray, "*maps T S"], target_words: Sequence[int], source_words: Sequence[int]
 ) -> Float[np.ndarray, "*maps W V"]:
-    """Weights between words: summed over the pieces of a source word, averaged over those of a target word."""
+    """Weights between words: summed over the tokens of a source word, averaged over those of a target word."""
     rows, columns = weights.shape[-2:]
-    for side, given, there in (("target", len(target_words), rows), ("source", len(source_words), columns)):
-        if given != there:
-            raise RegardError(f"{given} {side} pieces have a word, and the weights have {there}")
+    for side, given, expected in (("target", len(target_words), rows), ("source", len(source_words), columns)):
+        if given != expected:
+            raise RegardError(f"words are given for {given} {side} tokens, but the weights have {expected}")
     if not np.isfinite(weights).all():
-        raise RegardError("weights are not finite: something went wrong before they came here")
-    into, of = _membership(target_words), _membership(source_words)  # [W, T], [V, S]
-    pieces = np.maximum(into.sum(-1, keepdims=True), 1)
-    return np.asarray((into / pieces) @ weights @ of.T, dtype=weights.dtype)  # [*maps, W, V]
+        raise RegardError("the attention weights are not finite")
+    target_tokens, source_tokens = _membership(target_words), _membership(source_words)  # [W, T], [V, S]
+    counts = np.maximum(target_tokens.sum(-1, keepdims=True), 1)
+    return np.asarray((target_tokens / counts) @ weights @ source_tokens.T, dtype=weights.dtype)  # [*maps, W, V]
 
 
-def piece_words(tokenizer: Tokenizer, text: str, spans: Spans = petit.spans) -> list[int]:
-    """Which word each piece of a text is of: the one it shares most characters with, NO_WORD for a mere space.
+def whitespace_spans(text: str) -> list[tuple[int, int]]:
+    """The words of a text that is tokenised by spaces.
 
-    Words are Petit's unless `spans` says otherwise. Pieces are those of `tokenizer.encode`.
+    >>> whitespace_spans("a cat .")
+    [(0, 1), (2, 5), (6, 7)]
     """
+    return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def token_words(tokenizer: Tokenizer, text: str, spans: WordSpans) -> list[int]:
+    """The word of each token of `tokenizer.encode(text)`: the one it shares most characters with, or NO_WORD."""
     if not isinstance(tokenizer, HuggingFaceTokenizer):
-        raise RegardError(f"{type(tokenizer).__name__} does not report where in the text its pieces are")
+        raise RegardError(f"{type(tokenizer).__name__} does not report the positions of tokens in the text")
     words = spans(text)
-    pieces = tokenizer.engine.encode(text, add_special_tokens=False).offsets
-    return [_word_at(begin, end, words) for begin, end in pieces]
+    offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
+    return [_word_at(begin, end, words) for begin, end in offsets]
 
 
-def source_pieces(tokenizer: Tokenizer, text: str, spans: Spans = petit.spans) -> list[int]:
-    """The same for a source as the encoder reads it: with the tokens around it, which are no word."""
+def source_token_words(tokenizer: Tokenizer, text: str, spans: WordSpans) -> list[int]:
+    """The word of each token of a source as the encoder reads it; special tokens around it belong to no word."""
     before, after = ([NO_WORD] * len(ids) for ids in (tokenizer.before, tokenizer.after))
-    return [*before, *piece_words(tokenizer, text, spans), *after]
+    return [*before, *token_words(tokenizer, text, spans), *after]
 
 
-def row_words(words: Sequence[int], moment: Literal["writing", "reading"] = "writing") -> list[int]:
-    """The word of each row of cross-attention, of a decoder that was given <pad> and then all target pieces.
+def words_of_rows(words: Sequence[int], row_token: RowToken = "writing") -> list[int]:
+    """The word of each row of cross-attention, in a decoder that reads <pad> and then all target tokens.
 
-    Row t reads piece t - 1 and writes piece t. The usual choice is "writing": where the model looks to write a word.
-    "reading" is where it looks when the word is its input, often the better alignment (Chen et al., 2020).
+    Row t reads token t - 1 and predicts token t. "writing", the usual choice, is where the model attends to predict a
+    word; "reading" is where it attends when the word is its input, often the better alignment (Chen et al., 2020).
     """
-    return [*words, NO_WORD] if moment == "writing" else [NO_WORD, *words]
+    return [*words, NO_WORD] if row_token == "writing" else [NO_WORD, *words]
 
 
 def read_links(path: Path) -> list[Links]:
     """The links of each sentence, from a file with lines such as `0-0 1-2`: source word, target word."""
-    return [_links(line, f"{path}:{i}") for i, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)]
+    return [_links(line, f"{path}:{number}") for number, line in enumerate(read_text_lines(path), 1)]
 
 
 def _links(line: str, where: str) -> Links:
     links = [re.fullmatch(r"(\d+)-(\d+)", link, re.ASCII) for link in line.split()]
     if None in links:
-        raise RegardError(f"{where}: {line!r} is no alignment: write pairs of word numbers, as in 0-0 1-2")
+        raise RegardError(f"{where}: {line!r} is not an alignment: write pairs of word numbers, as in 0-0 1-2")
     return frozenset((int(link[1]), int(link[2])) for link in links if link)
 
 
-def _count(pair: Attended) -> Int[np.ndarray, "M 4"]:
-    """|A∩S|, |A∩P|, |A| and |S| of every map."""
+def _count(pair: AttentionPair) -> Int[np.ndarray, "M 4"]:
+    """|A∩S|, |A∩P|, |A| and |S| for every map."""
     weights = word_weights(pair.weights, pair.target_words, pair.source_words)  # [L, H, W, V]
     *_, targets, sources = weights.shape
     if not targets or not sources:
-        raise RegardError("a side without words: there is nothing to align")
+        raise RegardError("one side has no words: there is nothing to align")
     sure, either = (_table(links, targets, sources) for links in (pair.sure, pair.sure | pair.possible))  # [W, V]
     chosen = np.stack(
         [
@@ -180,14 +192,14 @@ def _count(pair: Attended) -> Int[np.ndarray, "M 4"]:
             (sure.astype(int) + either).argmax(-1),
         ]
     )  # [M, W]
-    written = np.isin(np.arange(targets), pair.target_words)  # a word may share its only piece with another
-    found = [(gold[np.arange(targets), chosen] & written).sum(-1) for gold in (sure, either)]  # [M]
-    total, gold_total = (np.full(len(chosen), count) for count in (written.sum(), len(pair.sure)))
-    return np.stack([*found, total, gold_total], -1)
+    has_row = np.isin(np.arange(targets), pair.target_words)  # a word without a token of its own has no row
+    correct = [(gold[np.arange(targets), chosen] & has_row).sum(-1) for gold in (sure, either)]  # [M]
+    total, gold_total = (np.full(len(chosen), count) for count in (has_row.sum(), len(pair.sure)))
+    return np.stack([*correct, total, gold_total], -1)
 
 
 def _table(links: Links, targets: int, sources: int) -> Bool[np.ndarray, "W V"]:
-    """True where two words are linked; a word that has no piece is not in it."""
+    """True where two words are linked; words without a token are left out."""
     table = np.zeros((targets, sources), dtype=bool)
     for source, target in links:
         if target < targets and source < sources:
@@ -196,13 +208,13 @@ def _table(links: Links, targets: int, sources: int) -> Bool[np.ndarray, "W V"]:
 
 
 def _score(counts: Int[np.ndarray, "4"]) -> AlignmentScore:
-    right, allowed, total, gold = (int(count) for count in counts)
-    error_rate = 1 - (right + allowed) / (total + gold) if total + gold else 0.0
-    return AlignmentScore(error_rate, allowed / total if total else 0.0, right / gold if gold else 0.0)
+    sure, possible, total, gold = (int(count) for count in counts)
+    error_rate = 1 - (sure + possible) / (total + gold) if total + gold else 0.0
+    return AlignmentScore(error_rate, possible / total if total else 0.0, sure / gold if gold else 0.0)
 
 
-def _membership(words: Sequence[int]) -> Float[np.ndarray, "words pieces"]:
-    """1 where a piece is of a word."""
+def _membership(words: Sequence[int]) -> Float[np.ndarray, "words tokens"]:
+    """1 where a token belongs to a word."""
     numbers = np.arange(max(words, default=NO_WORD) + 1)
     return np.asarray(numbers[:, None] == np.asarray(words, dtype=int), dtype=np.float64)
 

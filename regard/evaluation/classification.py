@@ -1,54 +1,54 @@
-"""A classifier's answers against the truth: accuracy, who is taken for whom, and each class by itself."""
+"""Scores of a classifier: accuracy, precision, recall and F1 of each class, and the confusion matrix."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.evaluation.proportions import Share, share
+from regard.evaluation.proportions import Proportion, proportion
 from regard.evaluation.text_checks import check_texts
 
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class. What is 0 of 0, as the precision of a class that was never answered, counts as 0."""
+    """Scores of one class. A ratio of 0 to 0, such as the precision of a class never predicted, counts as 0."""
 
     name: str
     precision: float
     recall: float
     f1: float
     count: int
-    """how often it is the truth"""
+    """Number of texts whose correct class this is."""
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """All that is said of a classifier."""
+    """Scores of a classifier on labelled texts."""
 
-    accuracy: Share
+    accuracy: Proportion
     majority: float
-    """the accuracy of always answering the most frequent class: what a classifier must beat"""
+    """Accuracy of always predicting the most frequent class: the baseline."""
     macro_f1: float
-    """the mean of F1 over the classes, each counting the same however rare"""
+    """Mean F1 over the classes; rare classes count as much as frequent ones."""
     classes: tuple[ClassScore, ...]
     confusion: tuple[tuple[int, ...], ...]
-    """a row for each true class, a column for each answered one, in the order of `classes`"""
+    """Counts with one row per correct class and one column per predicted class, in the order of `classes`."""
 
 
-def class_scores(truth: Sequence[str], answers: Sequence[str]) -> ClassScores:
-    """Compare answers with the truth. The classes are those that occur on either side, sorted."""
-    check_texts(truth=truth, answers=answers)
-    pairs = Counter(zip(truth, answers, strict=True))
+def class_scores(labels: Sequence[str], predictions: Sequence[str]) -> ClassScores:
+    """Compare predictions with the correct labels. The classes are all that occur on either side, sorted."""
+    check_texts(labels=labels, predictions=predictions)
+    pairs = Counter(zip(labels, predictions, strict=True))
     names = sorted({name for pair in pairs for name in pair})
-    confusion = tuple(tuple(pairs[true, answered] for answered in names) for true in names)
-    right = [row[i] for i, row in enumerate(confusion)]
+    confusion = tuple(tuple(pairs[label, predicted] for predicted in names) for label in names)
+    correct = [row[i] for i, row in enumerate(confusion)]
     counts = [sum(row) for row in confusion]
-    answered = [sum(column) for column in zip(*confusion, strict=True)]
-    classes = tuple(_one(*each) for each in zip(names, right, counts, answered, strict=True))
-    macro_f1 = sum(each.f1 for each in classes) / len(classes)
-    return ClassScores(share(sum(right), len(truth)), max(counts) / len(truth), macro_f1, classes, confusion)
+    predicted_counts = [sum(column) for column in zip(*confusion, strict=True)]
+    classes = tuple(_class_score(*row) for row in zip(names, correct, counts, predicted_counts, strict=True))
+    macro_f1 = sum(score.f1 for score in classes) / len(classes)
+    return ClassScores(proportion(sum(correct), len(labels)), max(counts) / len(labels), macro_f1, classes, confusion)
 
 
-def _one(name: str, right: int, count: int, answered: int) -> ClassScore:
-    precision = right / answered if answered else 0.0
-    recall = right / count if count else 0.0
-    return ClassScore(name, precision, recall, 2 * right / (count + answered), count)
+def _class_score(name: str, correct: int, count: int, predicted: int) -> ClassScore:
+    precision = correct / predicted if predicted else 0.0
+    recall = correct / count if count else 0.0
+    return ClassScore(name, precision, recall, 2 * correct / (count + predicted), count)

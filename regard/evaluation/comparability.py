@@ -1,16 +1,16 @@
-"""What a BLEU was computed on, and what it may be compared with."""
+"""What a BLEU score was computed on, and what it may be compared with."""
 
 import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SMALL = 100
-"""sentences below which a score says little"""
-TOKENISED = 0.1
-"""share of lines with the marks of a tokeniser above which a text is taken to be tokenised"""
-CASED = 0.01
-"""share of lines with a capital below which a text is taken to be lower-cased"""
+MIN_SENTENCES = 100
+"""Number of sentences below which a score is too noisy to mean much."""
+TOKENISED_SHARE = 0.1
+"""A text counts as tokenised if more than this share of its lines has the marks of a tokeniser."""
+CASED_SHARE = 0.01
+"""A text counts as lower-cased if less than this share of its lines has a capital."""
 
 _TOKENISER = re.compile(
     r" [,.](?= |$)"  # "a cat , asleep ."
@@ -23,27 +23,27 @@ _NO_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTestSet:
     """A test set that is recognised by its references, whatever its file is called."""
 
     name: str
-    called: str
-    """pattern of what people call it, in small letters"""
+    name_pattern: str
+    """Regular expression of the names people give it, in lower case."""
     lines: int
     about: str
     digests: dict[str, str]
-    """by language: SHA-256 of its lines, spaces at their ends removed, each with a line feed"""
+    """For each language, the SHA-256 of its lines, stripped and each followed by a line feed."""
 
 
 _MULTI30K = (
-    "Most published figures on Multi30k are on lower-cased, tokenised text (multi-bleu.perl): "
-    "neither figure here is comparable with those."
+    "Most published figures on Multi30k were computed on lower-cased, tokenised text (multi-bleu.perl): "
+    "they are not comparable with the figures here."
 )
-_NEWS = "WMT's own figures, and those of papers before sacreBLEU, are comparable only where they give this signature."
-_OWN = "This split was made for Regard: no published figure is on it."
+_NEWS = "WMT's own figures, and those of papers before sacreBLEU, are comparable only if they give this signature."
+_OWN = "This split was made for Regard: there are no published figures on it."
 
-KNOWN = (
-    Known(
+KNOWN_TEST_SETS = (
+    KnownTestSet(
         "Multi30k test_2016_flickr",
         r"(multi30k|flickr).*2016|2016.*flickr",
         1_000,
@@ -54,7 +54,7 @@ KNOWN = (
             "de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
         },
     ),
-    Known(
+    KnownTestSet(
         "Multi30k test_2017_flickr",
         r"(multi30k|flickr).*2017|2017.*flickr",
         1_000,
@@ -65,7 +65,7 @@ KNOWN = (
             "de": "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081",
         },
     ),
-    Known(
+    KnownTestSet(
         "WMT newstest2013",
         r"newstest.?2013|wmt.?(20)?13",
         3_000,
@@ -76,7 +76,7 @@ KNOWN = (
             "de": "d7ea35ab91ff3709e03ad9cb6bf5b4f2cc775cd2d72efd5254c4aec5e69663ca",
         },
     ),
-    Known(
+    KnownTestSet(
         "Tatoeba test",
         r"tatoeba",
         1_000,
@@ -86,7 +86,7 @@ KNOWN = (
             "fr": "65e1fd1aa783a340bbd43cbe343426045c47ff362fcb06a38807f6c6a8f2e3d2",
         },
     ),
-    Known(
+    KnownTestSet(
         "Europarl test",
         r"europarl",
         2_000,
@@ -96,7 +96,7 @@ KNOWN = (
             "fr": "be1d8df03ac8afee23a541ab4727fafb2feef322ff7ee11c7386b53f9ab0d5c0",
         },
     ),
-    Known(
+    KnownTestSet(
         "Petit test",
         r"petit\b.*test",
         1_000,
@@ -106,7 +106,7 @@ KNOWN = (
             "fr": "b9eb34abeee6debd2be08bea4e8b62bf02889de603a14d11cfb542d16ded2f18",
         },
     ),
-    Known(
+    KnownTestSet(
         "Petit compositional",
         r"petit\b.*compositional",
         1_000,
@@ -117,96 +117,104 @@ KNOWN = (
         },
     ),
 )
-"""Petit's are those of seed 0, as `regard data petit` writes them, however many pairs are asked for"""
+"""The test sets that are recognised. Petit's are the files that `regard data petit` writes with seed 0."""
 
 
 @dataclass(frozen=True)
-class Note:
-    """In plain words: what the figures are on, what they may be compared with, what to doubt."""
+class ComparabilityNote:
+    """What the scores were computed on, what they may be compared with, and what makes them doubtful."""
 
     test_set: str
     standard: bool
-    """whether the references are all those of a set that is known, and nothing else"""
+    """Whether the references are exactly those of a known test set."""
     comparable: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The complete note, one sentence per line."""
         return "\n".join([self.test_set, *self.comparable, *self.warnings])
 
 
-def note_on(outputs: Sequence[str], references: Sequence[Sequence[str]], name: str | None = None) -> Note:
-    """The note on a set of outputs and its lists of references; `name` is what the user calls the set."""
+def comparability_note(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], name: str | None = None
+) -> ComparabilityNote:
+    """The note for outputs and their lists of references; `name` is the user's name for the test set."""
     known = recognise(references[0]) if len(references) == 1 else None
     comparable = [
-        "Computed for detokenised text: sacreBLEU tokenises both sides itself, BLEU by 13a. Cased where the signature "
-        "says case:mixed, lower-cased where it says case:lc.",
-        f"May be compared with figures on {'this set' if known else 'the very same lines'}, translated from the same "
-        "language, whose signature is the same but for bs and seed, which concern the interval.",
-        "May not be compared with BLEU on tokenised text (multi-bleu.perl), nor a cased figure with a lower-cased one.",
+        "Computed on detokenised text: sacreBLEU tokenises both sides itself (13a for BLEU). Cased if the signature "
+        "says case:mixed, lower-cased if it says case:lc.",
+        f"Comparable with figures on {'this test set' if known else 'exactly the same lines'} and source language that "
+        "have the same signature; bs and seed may differ, they only affect the interval.",
+        "Not comparable with BLEU on tokenised text (multi-bleu.perl), nor cased with lower-cased figures.",
     ]
     if known:
         comparable.append(known[0].about)
-    warnings = [*_about_name(known, name), *_about_texts("outputs", outputs)]
-    for each in references:
-        warnings += [warning for warning in _about_texts("references", each) if warning not in warnings]
-    if len(outputs) < SMALL:
-        warnings.append(f"{len(outputs)} sentences are few: such a score says little. Use {SMALL} or more.")
-    return Note(_test_set(known, name, references), known is not None, tuple(comparable), tuple(warnings))
+    warnings = [*_name_warnings(known, name), *_text_warnings("outputs", outputs)]
+    for texts in references:
+        warnings += [warning for warning in _text_warnings("references", texts) if warning not in warnings]
+    if len(outputs) < MIN_SENTENCES:
+        warnings.append(
+            f"A score on {len(outputs)} sentences is too noisy to mean much. Use {MIN_SENTENCES} sentences or more."
+        )
+    return ComparabilityNote(
+        _describe_test_set(known, name, references), known is not None, tuple(comparable), tuple(warnings)
+    )
 
 
-def recognise(references: Sequence[str]) -> tuple[Known, str] | None:
-    """The known set and its language that these references are, all of them and unchanged."""
-    found = hashlib.sha256("".join(f"{line.strip()}\n" for line in references).encode()).hexdigest()
-    for known in KNOWN:
-        for language, digest in known.digests.items():
-            if digest == found:
+def recognise(references: Sequence[str]) -> tuple[KnownTestSet, str] | None:
+    """The known test set and language with exactly these references, if there is one."""
+    digest = hashlib.sha256("".join(f"{line.strip()}\n" for line in references).encode()).hexdigest()
+    for known in KNOWN_TEST_SETS:
+        for language, known_digest in known.digests.items():
+            if known_digest == digest:
                 return known, language
     return None
 
 
 def looks_tokenised(texts: Sequence[str]) -> bool:
-    """Whether many lines bear the marks of a tokeniser: a space before a comma, 's or n't, or its @-@ and &apos;."""
-    return sum(bool(_TOKENISER.search(text)) for text in texts) > TOKENISED * len(texts)
+    """Whether many lines have the marks of a tokeniser: a space before a comma, 's or n't, or its @-@ and &apos;."""
+    return sum(bool(_TOKENISER.search(text)) for text in texts) > TOKENISED_SHARE * len(texts)
 
 
 def looks_lowercased(texts: Sequence[str]) -> bool:
-    """Whether lines that could have a capital have none."""
-    lettered = [text for text in texts if text.upper() != text.lower()]
-    return bool(lettered) and sum(text != text.lower() for text in lettered) < CASED * len(lettered)
+    """Whether almost no line that could have a capital has one."""
+    with_letters = [text for text in texts if text.upper() != text.lower()]
+    return bool(with_letters) and sum(text != text.lower() for text in with_letters) < CASED_SHARE * len(with_letters)
 
 
-def _test_set(known: tuple[Known, str] | None, name: str | None, references: Sequence[Sequence[str]]) -> str:
+def _describe_test_set(
+    known: tuple[KnownTestSet, str] | None, name: str | None, references: Sequence[Sequence[str]]
+) -> str:
     if known:
         test_set, language = known
         return f"{test_set.name}, {language}, all {test_set.lines:,} lines: recognised by its references."
     lines = f"{len(references[0]):,} lines" + (f" with {len(references)} references each" if references[1:] else "")
-    return f"{name or 'A test set without a name'}, {lines}: not a set known here."
+    return f"{name or 'An unnamed test set'}, {lines}: not a known test set."
 
 
-def _about_name(known: tuple[Known, str] | None, name: str | None) -> list[str]:
-    """What is wrong with the name that the user gives the set."""
+def _name_warnings(known: tuple[KnownTestSet, str] | None, name: str | None) -> list[str]:
+    """Warn if the user's name for the test set does not match its references."""
     if name is None:
         return []
-    meant = next((each for each in KNOWN if re.search(each.called, name.casefold())), None)
-    if meant and not known:
+    named = next((each for each in KNOWN_TEST_SETS if re.search(each.name_pattern, name.casefold())), None)
+    if named and not known:
         return [
-            f"These are not the {meant.lines:,} references of {meant.name}, though it is called {name}: a part of it, "
-            "or changed. No figure on that set may be compared with these."
+            f"The name {name} suggests {named.name}, but these are not its {named.lines:,} references: the set is "
+            "incomplete or changed. Do not compare with figures on that set."
         ]
-    if known and meant and meant is not known[0]:
-        return [f"It is called {name}, but its references are those of {known[0].name}."]
+    if known and named and named is not known[0]:
+        return [f"The name is {name}, but the references are those of {known[0].name}."]
     return []
 
 
-def _about_texts(side: str, texts: Sequence[str]) -> list[str]:
+def _text_warnings(side: str, texts: Sequence[str]) -> list[str]:
     warnings = []
     if looks_tokenised(texts):
-        warnings.append(f"The {side} look tokenised: score detokenised text, or the figure compares with nothing.")
+        warnings.append(f"The {side} look tokenised: score detokenised text, or the scores are not comparable.")
     if looks_lowercased(texts):
-        warnings.append(f"The {side} have no capitals: cased figures are not what they seem; see the lower-cased one.")
+        warnings.append(f"The {side} have no capitals: cased scores are misleading; use the lower-cased score.")
     letters = sum(character.isalpha() for text in texts for character in text)
     if 2 * len(_NO_SPACES.findall("".join(texts))) > letters:
-        warnings.append(f"The {side} are written without spaces, which 13a does not split: trust chrF2++ alone.")
+        warnings.append(f"The {side} have no spaces between words, and 13a does not split them: use chrF2++ only.")
     return warnings

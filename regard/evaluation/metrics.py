@@ -1,145 +1,151 @@
-"""BLEU and chrF2++ by sacreBLEU, always with the signature that says how, and an interval that says how surely.
+"""BLEU and chrF2++ computed by sacreBLEU, always with its signature and a confidence interval.
 
-sacreBLEU tokenises both sides itself, so texts go in as people write them. Its resampling holds some 100 kB for each
-sentence in memory while it lasts.
+sacreBLEU tokenises both sides itself, so texts are passed detokenised. Its bootstrap resampling temporarily needs about
+100 kB of memory per sentence.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from regard.errors import RegardError
-from regard.evaluation.comparability import Note, note_on
+from regard.evaluation.comparability import ComparabilityNote, comparability_note
+from regard.evaluation.result_json import recorded_as
 from regard.evaluation.text_checks import check_texts
 
 RESAMPLES = 1_000
-"""for the interval; the seed is sacreBLEU's 12345 unless SACREBLEU_SEED says otherwise, and the signature tells it"""
+"""Number of bootstrap resamples for the interval. The seed is sacreBLEU's: 12345 unless SACREBLEU_SEED is set."""
 TRIALS = 10_000
-"""of the paired test"""
+"""Number of trials of the paired test."""
 
 References = Sequence[str] | Sequence[Sequence[str]]
-"""one text for each output, or several such lists"""
+"""One reference for each output, or several such lists."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """A score between 0 and 100 with its 95 % interval, sacreBLEU's: half the spread on either side of the mean."""
+class MetricScore:
+    """A score from 0 to 100 with sacreBLEU's 95 % confidence interval and signature."""
 
     name: str
-    score: float
+    value: float = field(metadata=recorded_as("score"))
     mean: float
-    """of the resamples"""
+    """Mean over the bootstrap resamples, which is the centre of the interval."""
     low: float
     high: float
     signature: str
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Lower and upper bound of the 95 % confidence interval."""
+        return self.low, self.high
+
 
 @dataclass(frozen=True)
 class TranslationScores:
-    """What is said of a system on a test set, and what that may be compared with."""
+    """Scores of translations against references, and what they may be compared with."""
 
     sentences: int
-    bleu: Score
-    bleu_lowercase: Score
-    chrf: Score
-    note: Note
+    bleu: MetricScore
+    bleu_lowercase: MetricScore
+    chrf: MetricScore
+    note: ComparabilityNote
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One system beside the first."""
+class SystemComparison:
+    """One system compared with the first."""
 
     system: str
-    score: Score
-    """of several runs: their mean, and an interval for other sentences and seeds"""
+    score: MetricScore
+    """The system's score. With several runs: their mean, with an interval over sentences and seeds."""
     difference: float
-    """its score less that of the first"""
+    """The system's score minus the score of the first system."""
     p_value: float | None
-    """how often chance alone would part the two at least so far; None for the first itself"""
+    """Probability of a difference at least this large by chance; None for the first system itself."""
     test: Literal["randomization", "bootstrap"] | None
-    """what p was found by: see `paired`, and `regard.evaluation.multi_run`"""
+    """The test that gave the p-value: see `paired_test`, and `regard.evaluation.multi_run`."""
     runs: tuple[float, ...]
-    """the score of each of its runs"""
+    """The score of each run."""
     deviation: float | None = None
-    """the standard deviation of several runs"""
+    """Standard deviation over several runs."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Systems beside each other by one metric."""
+class MetricComparison:
+    """Several systems compared by one metric."""
 
     metric: str
     test: str
-    """the signature of approximate randomization; empty where no two systems were compared so"""
-    systems: tuple[Compared, ...]
+    """sacreBLEU's signature of the approximate randomization test; empty if that test was not used."""
+    systems: tuple[SystemComparison, ...]
 
 
-def bleu(outputs: Sequence[str], references: References, lowercase: bool = False) -> Score:
-    """BLEU: matching runs of one to four tokens (13a), by sacreBLEU."""
-    return scored(bleu_metric(lowercase), outputs, reference_lists(outputs, references))
+def bleu(outputs: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
+    """BLEU with sacreBLEU's defaults: n-grams of one to four tokens, tokenised by 13a."""
+    return metric_score(bleu_metric(lowercase), outputs, reference_lists(outputs, references))
 
 
-def chrf(outputs: Sequence[str], references: References, lowercase: bool = False) -> Score:
-    """chrF2++: matching runs of one to six characters and one to two words, by sacreBLEU."""
-    return scored(chrf_metric(lowercase), outputs, reference_lists(outputs, references))
+def chrf(outputs: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
+    """chrF2++: n-grams of one to six characters and one to two words."""
+    return metric_score(chrf_metric(lowercase), outputs, reference_lists(outputs, references))
 
 
 def sentence_chrf(output: str, references: Sequence[str]) -> float:
-    """chrF2++ of one sentence, to find those that are worth a look: on so little text it is no verdict."""
+    """chrF2++ of one sentence. Useful for ranking sentences; too noisy to judge a system."""
     return float(chrf_metric().sentence_score(output, references).score)
 
 
 def translation_scores(
     outputs: Sequence[str], references: References, test_set: str | None = None
 ) -> TranslationScores:
-    """BLEU cased and lower-cased, chrF2++, and the honesty note; `test_set` is what you call the set."""
+    """BLEU (cased and lower-cased), chrF2++ and a note on comparability; `test_set` is the user's name for the set."""
     lists = reference_lists(outputs, references)
     return TranslationScores(
         sentences=len(outputs),
         bleu=bleu(outputs, lists),
         bleu_lowercase=bleu(outputs, lists, lowercase=True),
         chrf=chrf(outputs, lists),
-        note=note_on(outputs, lists, test_set),
+        note=comparability_note(outputs, lists, test_set),
     )
 
 
-def paired(systems: Mapping[str, Sequence[str]], references: References) -> tuple[Comparison, ...]:
-    """Each system against the first by BLEU and chrF2++, cased, by sacreBLEU's approximate randomization.
+def paired_test(systems: Mapping[str, Sequence[str]], references: References) -> tuple[MetricComparison, ...]:
+    """Compare each system with the first by BLEU and chrF2++, with sacreBLEU's approximate randomization test.
 
-    Sentences of the two systems are swapped at random 10,000 times; p is the share of times that parts the systems
-    further than they are. It is two-sided and for one comparison: with many systems, ask more of each.
+    In each of 10,000 trials, sentences of the two systems are swapped at random. The p-value is the fraction of trials
+    with a larger difference than the observed one. It is two-sided and not corrected for multiple comparisons.
     """
     lists = check_systems({name: [outputs] for name, outputs in systems.items()}, references)
     return tuple(_compare(metric, systems, lists) for metric in (bleu_metric(), chrf_metric()))
 
 
 def check_systems(systems: Mapping[str, Sequence[Sequence[str]]], references: References) -> list[Sequence[str]]:
-    """The references as lists; a ValueError unless there are two systems, each with runs that have what it takes."""
+    """The references as lists; raises a `RegardError` unless there are two systems, each with valid outputs."""
     if len(systems) < 2:
-        raise RegardError(f"{len(systems)} system to compare: give at least two, by name")
+        raise RegardError(f"{len(systems)} system to compare: give at least two")
     for name, runs in systems.items():
         if not runs:
             raise RegardError(f"system {name!r} has no outputs")
         for outputs in runs:
             try:
                 lists = reference_lists(outputs, references)
-            except ValueError as error:
+            except RegardError as error:
                 raise RegardError(f"system {name!r}: {error}") from None
     return lists
 
 
 def reference_lists(outputs: Sequence[str], references: References) -> list[Sequence[str]]:
-    """The references as lists, each with one text for each output; a ValueError when they are not that."""
+    """The references as lists with one text for each output; raises a `RegardError` if they do not match."""
     check_texts(outputs=outputs)
     if references is None or isinstance(references, str):
-        what = "none" if references is None else "one text"
-        raise RegardError(f"references must be a list of texts, or several such lists, and this is {what}")
-    several = len(references) > 0 and not isinstance(references[0], str | None)
-    lists: list[Sequence[str]] = list(references) if several else [references]  # type: ignore[list-item]
-    for each in lists:
-        check_texts(outputs=outputs, references=each)
+        got = "None" if references is None else "a single string"
+        raise RegardError(f"references must be a list of strings, or several such lists, not {got}")
+    is_nested = len(references) > 0 and not isinstance(references[0], str | None)
+    lists: list[Sequence[str]] = list(references) if is_nested else [references]  # type: ignore[list-item]
+    for texts in lists:
+        check_texts(outputs=outputs, references=texts)
     return lists
 
 
@@ -147,56 +153,57 @@ def bleu_metric(lowercase: bool = False) -> Any:
     """sacreBLEU's BLEU with its defaults."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return BLEU(lowercase=lowercase, force=True)  # tokenised text is the note's to warn of
+    return BLEU(lowercase=lowercase, force=True)  # the comparability note warns of tokenised text
 
 
 def chrf_metric(lowercase: bool = False) -> Any:
     """sacreBLEU's chrF2++."""
     from sacrebleu.metrics.chrf import CHRF
 
-    class EvenCHRF(CHRF):
-        """Of resamples it gives NumPy's numbers, also where nothing matches: `statistics` does not mix kinds."""
+    class UniformCHRF(CHRF):
+        """Return NumPy numbers for resamples even if nothing matches: `statistics` refuses to mix number types."""
 
         def _compute_f_score(self, statistics: Any) -> Any:
             score = super()._compute_f_score(statistics)
-            mixes = score == 0 and isinstance(statistics, np.ndarray) and statistics.dtype.kind == "f"
-            return statistics.dtype.type(score) if mixes else score
+            is_mixed = score == 0 and isinstance(statistics, np.ndarray) and statistics.dtype.kind == "f"
+            return statistics.dtype.type(score) if is_mixed else score
 
-    return EvenCHRF(lowercase=lowercase, word_order=2)
-
-
-def scored(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> Score:
-    """A metric's score, and sacreBLEU's interval for it."""
-    found = metric.corpus_score(outputs, lists, n_bootstrap=RESAMPLES)
-    mean, reach = float(found._mean), float(found._ci)  # otherwise told in rounded text alone
-    name = f"{found.name}, lower-cased" if metric.lowercase else str(found.name)
-    return Score(name, float(found.score), mean, mean - reach, mean + reach, str(metric.get_signature()))
+    return UniformCHRF(lowercase=lowercase, word_order=2)
 
 
-def _compare(metric: Any, systems: Mapping[str, Sequence[str]], lists: Sequence[Sequence[str]]) -> Comparison:
+def metric_score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> MetricScore:
+    """The score by one of sacreBLEU's metrics, with its bootstrap interval."""
+    result = metric.corpus_score(outputs, lists, n_bootstrap=RESAMPLES)
+    mean, half_width = float(result._mean), float(result._ci)  # the public attributes are rounded text
+    name = f"{result.name}, lower-cased" if metric.lowercase else str(result.name)
+    signature = str(metric.get_signature())
+    return MetricScore(name, float(result.score), mean, mean - half_width, mean + half_width, signature)
+
+
+def _compare(metric: Any, systems: Mapping[str, Sequence[str]], lists: Sequence[Sequence[str]]) -> MetricComparison:
     from sacrebleu.significance import PairedTest
 
     test = PairedTest(list(systems.items()), {"metric": metric}, lists, test_type="ar", n_samples=TRIALS)
     signatures, results = test()
     (metric_name, signature), *_ = signatures.items()
     (first_name, first), *others = systems.items()
-    base = scored(metric, first, lists)
-    compared = [Compared(first_name, base, 0.0, None, None, (base.score,))]
+    first_score = metric_score(metric, first, lists)
+    compared = [SystemComparison(first_name, first_score, 0.0, None, None, (first_score.value,))]
     for (name, outputs), result in zip(others, results[metric_name][1:], strict=True):
-        score = scored(metric, outputs, lists)
-        difference = score.score - base.score
-        p_value = _honest_p(result.p_value, difference, first, outputs)  # type: ignore[union-attr, arg-type]
-        compared.append(Compared(name, score, difference, p_value, "randomization", (score.score,)))
-    return Comparison(metric_name, str(signature), tuple(compared))
+        score = metric_score(metric, outputs, lists)
+        difference = score.value - first_score.value
+        p_value = _corrected_p_value(result.p_value, difference, first, outputs)  # type: ignore[union-attr, arg-type]
+        compared.append(SystemComparison(name, score, difference, p_value, "randomization", (score.value,)))
+    return MetricComparison(metric_name, str(signature), tuple(compared))
 
 
-def _honest_p(p_value: float, difference: float, first: Sequence[str], other: Sequence[str]) -> float:
-    """sacreBLEU's p, mended where few sentences differ.
+def _corrected_p_value(p_value: float, difference: float, first: Sequence[str], other: Sequence[str]) -> float:
+    """sacreBLEU's p-value, corrected where few sentences differ.
 
-    It counts swaps that part the systems further, not those that part them just as far, so that a system against
-    itself has p = 0.0001. Where k sentences differ, two of the 2^k swaps part the systems as far as they are.
+    sacreBLEU counts trials with a larger difference but not those with an equal one, so a system compared with itself
+    gets p = 0.0001. If k sentences differ, two of the 2^k possible swaps give exactly the observed difference.
     """
     if difference == 0:
         return 1.0
-    differing = sum(mine.split() != theirs.split() for mine, theirs in zip(first, other, strict=True))
+    differing = sum(ours.split() != theirs.split() for ours, theirs in zip(first, other, strict=True))
     return min(1.0, max(p_value, 2.0 ** (1 - differing)))

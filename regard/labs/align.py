@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.decoding.text_model import Model
-from regard.evaluation.alignment import AlignmentScore, AlignmentScores, alignment_scores, word_weights
-from regard.evaluation.evaluate import Moment, cross_attention
+from regard.evaluation.alignment import AlignmentScore, AlignmentScores, RowToken, alignment_scores, word_weights
+from regard.evaluation.attention_alignment import attention_pairs
 from regard.interop.load import load
 from regard.labs.lab import Claim, LabResult, ResultTable
 from regard.labs.lab_figures import BLUE, GREY, ORANGE, RED, heatmap, legend, panel
 from regard.labs.petit_translators import as_examples, held_out_pairs
-from regard.petit import Pair, words
+from regard.petit import Pair, spans, words
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ def run(sizes: Sizes) -> LabResult:
     return LabResult(tables, claims, picture, (11.0, 4.6), notes)
 
 
-def error_rates(model: Model, test_pairs: Sequence[Pair], moment: Moment = "writing") -> AlignmentScores:
+def error_rates(model: Model, test_pairs: Sequence[Pair], row_token: RowToken = "writing") -> AlignmentScores:
     """Score every head against the correct links.
 
     With "reading", a row of weights is attributed to the word that is the decoder's input; with "writing", to the word
     that it predicts.
     """
     links = [frozenset(pair.alignment) for pair in test_pairs]
-    return alignment_scores(cross_attention(model, as_examples(test_pairs), links, moment))
+    return alignment_scores(attention_pairs(model, as_examples(test_pairs), links, row_token, spans))
 
 
 def example_pair(test_pairs: Sequence[Pair]) -> Pair:
@@ -102,7 +102,7 @@ def example_pair(test_pairs: Sequence[Pair]) -> Pair:
 
 def weights_between_words(model: Model, pair: Pair) -> Float[np.ndarray, "L H W V"]:
     """Return the weight of each French word for each English word, for every head."""
-    (attended,) = cross_attention(model, as_examples([pair]), [frozenset(pair.alignment)], "writing")
+    (attended,) = attention_pairs(model, as_examples([pair]), [frozenset(pair.alignment)], "writing", spans)
     return word_weights(attended.weights, attended.target_words, attended.source_words)
 
 

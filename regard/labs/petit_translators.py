@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
-from regard.evaluation.petit_scores import PetitScore, petit_score
+from regard.evaluation.tag_accuracy import TagAccuracy, tag_accuracy
 from regard.evaluation.test_sets import Examples
 from regard.labs.small_training import fit
 from regard.petit import Pair, pairs
@@ -31,7 +31,7 @@ class TranslationQuality:
     """Quality of greedy translations."""
 
     bleu: float
-    exact: PetitScore
+    exact: TagAccuracy
     """Share of translations that match exactly, overall and by phenomenon."""
 
 
@@ -69,8 +69,8 @@ def translation_quality(model: Model, test_pairs: Sequence[Pair]) -> Translation
     """Translate the French sentences greedily and compare the results with the English ones."""
     outputs = model.translate([pair.french for pair in test_pairs], beam=1)
     references = [pair.english for pair in test_pairs]
-    exact = petit_score(outputs, references, [pair.tags for pair in test_pairs])
-    return TranslationQuality(bleu(outputs, references).score, exact)
+    exact = tag_accuracy(outputs, references, [pair.tags for pair in test_pairs])
+    return TranslationQuality(bleu(outputs, references).value, exact)
 
 
 @one_thread()

@@ -91,8 +91,8 @@ def phenomenon_losses(
     complete: TranslationQuality, without: TranslationQuality, min_sentences: int
 ) -> dict[str, float]:
     """Return the loss in exact translations for each phenomenon that at least `min_sentences` sentences show."""
-    shares = {name: share for name, share in sorted(complete.exact.phenomena.items()) if share.total >= min_sentences}
-    return {name: share.value - without.exact.phenomena[name].value for name, share in shares.items()}
+    shares = {name: share for name, share in sorted(complete.exact.by_tag.items()) if share.total >= min_sentences}
+    return {name: share.value - without.exact.by_tag[name].value for name, share in shares.items()}
 
 
 def conclusions(costs: dict[str, float], layer_costs: dict[str, float]) -> tuple[Claim, ...]:
@@ -140,7 +140,7 @@ def phenomena_table(losses: PhenomenonLosses, complete: TranslationQuality) -> R
     """Return for each phenomenon the head that it needs most, the greatest loss first."""
     needed = {name: max(losses, key=lambda head: losses[head][name]) for name in next(iter(losses.values()))}
     rows = [
-        (name, str(complete.exact.phenomena[name].total), f"{losses[needed[name]][name]:.0%}", needed[name])
+        (name, str(complete.exact.by_tag[name].total), f"{losses[needed[name]][name]:.0%}", needed[name])
         for name in sorted(needed, key=lambda name: -losses[needed[name]][name])
     ]
     columns = ("phenomenon", "sentences", "additional errors", "without")

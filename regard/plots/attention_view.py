@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.decoding.attention_maps import Attention, Kind, Map
-from regard.plots.heat_map import heat_map, short
+from regard.plots.heat_map import heat_map, shorten_to_width
 
-WHAT: dict[Kind, str] = {
+KIND_TITLES: dict[Kind, str] = {
     "encoder": "Each token looks at the text",
     "decoder": "Each step looks at the text so far",
     "cross": "Each step of the target looks at the source",
@@ -24,18 +24,18 @@ def show_attention(console: Console, attention: Attention, layer: int | None = N
     for kind, each in attention.maps.items():
         weights = each.open(layer, head)
         console.print()
-        console.print(Text.assemble((WHAT[kind], "bold"), ", per cent"))
-        console.print(Text(f"{kind}, {opened(each, layer, head)}", style="dim"))
+        console.print(Text.assemble((KIND_TITLES[kind], "bold"), ", per cent"))
+        console.print(Text(f"{kind}, {describe_selection(each, layer, head)}", style="dim"))
         console.print(heat_map(weights, _rows(each), each.keys, console.width))
     other = f"--kind {attention.kinds[-1]}, " if len(attention.maps) > 1 else ""
     console.print(Text(f"To see more: {other}--layer 0, --head 0, or all: --html look.html", style="dim"))
 
 
-def opened(each: Map, layer: int | None, head: int | None) -> str:
+def describe_selection(each: Map, layer: int | None, head: int | None) -> str:
     """Which of the weights are shown, in words.
 
     >>> import torch
-    >>> opened(Map(torch.zeros(3, 4, 1, 1), ("a",), ("b",)), None, None)
+    >>> describe_selection(Map(torch.zeros(3, 4, 1, 1), ("a",), ("b",)), None, None)
     'layer 2 of 0–2, mean of heads 0–3'
     """
     layers, heads = each.weights.shape[:2]
@@ -45,5 +45,5 @@ def opened(each: Map, layer: int | None, head: int | None) -> str:
 
 def _rows(each: Map) -> list[str]:
     """The token that each row reads and, in a decoder, the one that it writes."""
-    cut = [tuple(short(token, LABEL) for token in tokens) for tokens in (each.queries, each.writes)]
+    cut = [tuple(shorten_to_width(token, LABEL) for token in tokens) for tokens in (each.queries, each.writes)]
     return Map(each.weights, cut[0], each.keys, cut[1]).rows

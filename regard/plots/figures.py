@@ -25,8 +25,8 @@ from torch import Tensor
 
 from regard.decoding.attention_maps import Attention, Map
 from regard.errors import RegardError
-from regard.plots.attention_view import WHAT, opened
-from regard.plots.heat_map import short
+from regard.plots.attention_view import KIND_TITLES, describe_selection
+from regard.plots.heat_map import shorten_to_width
 from regard.training.events import Stepped, Validated
 
 DPI = 150
@@ -71,7 +71,7 @@ def curves_figure(stepped: Sequence[Stepped], validated: Sequence[Validated], ti
     top, bottom, gap, label = MARGIN + 0.2, 0.55, 0.42, 0.6
     height = top + sum(heights) + gap * len(heights) + bottom
     sheet = _Sheet(Figure(figsize=(CURVES, height), facecolor="white"))
-    sheet.text(MARGIN, MARGIN, short(title, _letters(CURVES, LARGE)), size=LARGE, weight="bold")
+    sheet.text(MARGIN, MARGIN, shorten_to_width(title, _letters(CURVES, LARGE)), size=LARGE, weight="bold")
     last = max([*(each.step for each in stepped), *(each.step for each in validated)], default=1)
     axes = []
     for high in heights:
@@ -113,13 +113,13 @@ def attention_figure(attention: Attention, layer: int | None = None, head: int |
     head_height = MARGIN + 0.35 + 0.2 * len(lines) + 0.2
     heights = [TITLE + sizes.height + GAP for *_, sizes in blocks]
     sheet = _Sheet(Figure(figsize=(width, head_height + sum(heights) + 0.3 + MARGIN), facecolor="white"))
-    name = short(attention.model, _letters(width, LARGE) - len("What every head of  looks at"))
+    name = shorten_to_width(attention.model, _letters(width, LARGE) - len("What every head of  looks at"))
     sheet.text(MARGIN, MARGIN, f"What every head of {name} looks at", size=LARGE, weight="bold")
     for i, line in enumerate(lines):
         sheet.text(MARGIN, MARGIN + 0.35 + 0.2 * i, line, size=NORMAL, color=DIM)
     top = head_height
     for (kind, each, sizes), height in zip(blocks, heights, strict=True):
-        sheet.text(MARGIN, top, WHAT[kind], size=NORMAL + 1, weight="bold")
+        sheet.text(MARGIN, top, KIND_TITLES[kind], size=NORMAL + 1, weight="bold")
         _draw_all(sheet, each, sizes, top + TITLE, layer, head)
         _draw_one(sheet, each, sizes, top + TITLE, layer, head)
         top += height
@@ -155,8 +155,8 @@ class _Sizes:
 
     def __init__(self, each: Map) -> None:
         self.layers, self.heads, t, s = each.weights.shape
-        self.rows = [short(row, 26) for row in each.rows]
-        self.columns = [short(key, 14) for key in each.keys]
+        self.rows = [shorten_to_width(row, 26) for row in each.rows]
+        self.columns = [shorten_to_width(key, 14) for key in each.keys]
         self.cell = 0.24 if max(t, s) <= NUMBERED else 0.15
         self.font = NORMAL - 1 if max(t, s) <= NUMBERED else SMALL
         letter = WIDTH * self.font / 72
@@ -230,7 +230,7 @@ def _draw_one(sheet: _Sheet, each: Map, sizes: _Sizes, top: float, layer: int | 
     weights = each.open(layer, head)  # [T, S]
     t, s = weights.shape
     left = MARGIN + sizes.all[0] + GAP + sizes.left
-    sheet.text(left, top, opened(each, layer, head), size=NORMAL - 1, color=MARK)
+    sheet.text(left, top, describe_selection(each, layer, head), size=NORMAL - 1, color=MARK)
     axes = sheet.axes(left, top + sizes.above, s * sizes.cell, t * sizes.cell)
     _image(axes, weights)
     label: dict[str, Any] = {"size": sizes.font, "color": INK, "parse_math": False, "clip_on": False}

@@ -65,7 +65,7 @@ def _block(weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence
     table.add_column(width=1)
     for width in widths:
         table.add_column(width=width, no_wrap=True)
-    cut = [f"{short(key, width - 1):>{width - 1}} " for key, width in zip(keys, widths, strict=True)]
+    cut = [f"{shorten_to_width(key, width - 1):>{width - 1}} " for key, width in zip(keys, widths, strict=True)]
     table.add_row("", "", *(Text(name, style="bold") for name in cut))
     for query, row in zip(queries, weights.tolist(), strict=True):
         cells = (_Cell(weight, width) for weight, width in zip(row, widths, strict=True))
@@ -90,10 +90,10 @@ class _Cell:
             yield Text(f"{number} ", style=shade(self.weight))
 
 
-def short(text: str, most: int) -> str:
+def shorten_to_width(text: str, most: int) -> str:
     """A text of at most so many columns of the terminal.
 
-    >>> short("anticonstitutionnellement", 8)
+    >>> shorten_to_width("anticonstitutionnellement", 8)
     'anticon…'
     """
     return text if cell_len(text) <= most else set_cell_size(text, most - 1).rstrip() + "…"

@@ -211,7 +211,7 @@ def _scored(scores: Scores) -> str:
         return markdown_table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
     three = (scores.bleu, scores.bleu_lowercase, scores.chrf)
     rows = [
-        [each.name, f"{each.score:.1f}", f"{each.low:.1f} – {each.high:.1f}", code_cell(each.signature)]
+        [each.name, f"{each.value:.1f}", f"{each.low:.1f} – {each.high:.1f}", code_cell(each.signature)]
         for each in three
     ]
     table = markdown_table(["", "score", "95 % interval", "sacreBLEU signature"], rows)

@@ -1,7 +1,7 @@
-"""Scores for people: tables that say what they may be compared with, and what to look at."""
+"""Tables of evaluation results: scores, what they may be compared with, and suspicious outputs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,99 +11,100 @@ from rich.text import Text
 
 from regard.evaluation.alignment import AlignmentScore, AlignmentScores
 from regard.evaluation.classification import ClassScores
-from regard.evaluation.comparability import Note
-from regard.evaluation.evaluate import (
-    Attention,
-    ClassesResult,
+from regard.evaluation.comparability import ComparabilityNote
+from regard.evaluation.metrics import MetricScore
+from regard.evaluation.proportions import Proportion
+from regard.evaluation.results import (
+    AlignedAttention,
+    ClassificationResult,
     LanguageResult,
-    Suspected,
+    SuspiciousOutput,
     System,
     TranslationResult,
 )
-from regard.evaluation.metrics import Score
-from regard.evaluation.petit_scores import PetitScore
-from regard.evaluation.proportions import Share
 from regard.evaluation.suspicious_outputs import KINDS
-from regard.petit import PHENOMENA
+from regard.evaluation.tag_accuracy import TagAccuracy
 
-EXAMPLES = 5
-"""suspects that are shown"""
-WIDE = 100
-"""columns from which there is room for explanations"""
-FIGURES = 66
-"""columns that the name and figures of a phenomenon take at most"""
-CLASSES = 10
-"""classes up to which a confusion table can be read; beyond, the most frequent confusions are told"""
+MAX_SUSPICIOUS_SHOWN = 5
+"""Maximum number of suspicious outputs that are shown in full."""
+MIN_WIDTH_FOR_DESCRIPTIONS = 100
+"""Number of terminal columns from which tags are shown with their descriptions."""
+TAG_FIGURES_WIDTH = 66
+"""Maximum number of columns that the name and figures of a tag take."""
+MAX_CONFUSION_CLASSES = 10
+"""Maximum number of classes for a confusion matrix; with more, only the most frequent confusions are listed."""
 
 
-def show_translation(console: Console, result: TranslationResult) -> None:
-    """Scores, what they may be compared with, outputs to look at, and Petit's gold where there is some."""
-    _head(console, result.system, result.files, f"{result.scores.sentences:,} sentences")
+def show_translation(
+    console: Console, result: TranslationResult, tag_descriptions: Mapping[str, str] | None = None
+) -> None:
+    """Print scores, comparability, suspicious outputs and, where there is gold, accuracy by tag and alignment."""
+    _show_heading(console, result.system, result.files, f"{result.scores.sentences:,} sentences")
     scores = (result.scores.bleu, result.scores.bleu_lowercase, result.scores.chrf)
     table = plain_table("", "score>", "95 % interval>")
     for score in scores:
-        table.add_row(score.name, f"[bold]{score.score:.1f}[/]", f"{score.low:.1f} – {score.high:.1f}")
+        table.add_row(score.name, f"[bold]{score.value:.1f}[/]", f"{score.low:.1f} – {score.high:.1f}")
     console.print(table)
     console.print()
     show_signatures(console, scores)
     show_note(console, result.scores.note)
-    _show_suspects(console, result.suspects, result.suspected)
-    if result.petit:
-        _show_petit(console, result.petit)
+    _show_suspicious(console, result.suspicious_counts, result.suspicious)
+    if result.tag_accuracy:
+        _show_tag_accuracy(console, result.tag_accuracy, tag_descriptions or {})
     if result.alignment:
         _show_alignment(console, result.alignment, result.attention or "cross")
 
 
 def show_language(console: Console, result: LanguageResult) -> None:
-    """The loss by its three names, and what the model saw."""
+    """Print loss, perplexity and bits per byte, and the context the model had."""
     score = result.score
-    _head(console, result.system, result.files, f"{score.tokens:,} tokens, {score.bytes:,} bytes")
+    _show_heading(console, result.system, result.files, f"{score.tokens:,} tokens, {score.bytes:,} bytes")
     table = plain_table("", ">", "")
     perplexity = f"{score.perplexity:,.2f}" if score.perplexity < 1e9 else f"{score.perplexity:.2e}"
     rows = (
         ("loss", f"{score.loss:.4f}", "nats per token"),
-        ("perplexity", perplexity, "of a token: comparable with the same tokenizer alone"),
-        ("bits per byte", f"{score.bits_per_byte:.4f}", "of UTF-8: comparable between tokenizers, on the same text"),
+        ("perplexity", perplexity, "per token: comparable only with the same tokenizer"),
+        ("bits per byte", f"{score.bits_per_byte:.4f}", "of UTF-8: comparable between tokenizers on the same text"),
     )
     for name, figure, meaning in rows:
         table.add_row(name, f"[bold]{figure}[/]", f"[dim]{meaning}[/]")
     console.print(table)
-    console.print(f"\n{escape(_context(result))}")
+    console.print(f"\n{escape(_describe_context(result))}")
 
 
-def show_classes(console: Console, result: ClassesResult) -> None:
-    """Accuracy, each class by itself, and who is taken for whom."""
+def show_classification(console: Console, result: ClassificationResult) -> None:
+    """Print accuracy, the scores of each class, and the confusion matrix."""
     scores = result.scores
-    _head(console, result.system, result.files, f"{scores.accuracy.total:,} texts")
+    _show_heading(console, result.system, result.files, f"{scores.accuracy.total:,} texts")
     table = plain_table("", ">", "95 % interval>", "")
     accuracy = scores.accuracy
-    counted = f"[dim]{accuracy.correct:,} of {accuracy.total:,}[/]"
-    table.add_row("accuracy", f"[bold]{accuracy.value:.1%}[/]", _interval(accuracy), counted)
-    table.add_row("macro-F1", f"[bold]{scores.macro_f1:.1%}[/]", "", "[dim]the mean over classes, however rare[/]")
-    table.add_row("most frequent class", f"{scores.majority:.1%}", "", "[dim]what always answering it would give[/]")
+    counts = f"[dim]{accuracy.correct:,} of {accuracy.total:,}[/]"
+    table.add_row("accuracy", f"[bold]{accuracy.value:.1%}[/]", _interval(accuracy), counts)
+    table.add_row("macro-F1", f"[bold]{scores.macro_f1:.1%}[/]", "", "[dim]mean over the classes[/]")
+    table.add_row("most frequent class", f"{scores.majority:.1%}", "", "[dim]accuracy of always predicting it[/]")
     console.print(table)
     console.print()
     table = plain_table("class", "precision>", "recall>", "F1>", "texts>")
-    for each in scores.classes:
-        figures = (f"{value:.1%}" for value in (each.precision, each.recall, each.f1))
-        table.add_row(escape(each.name), *figures, f"{each.count:,}")
+    for score in scores.classes:
+        figures = (f"{value:.1%}" for value in (score.precision, score.recall, score.f1))
+        table.add_row(escape(score.name), *figures, f"{score.count:,}")
     console.print(table)
     console.print()
-    if len(scores.classes) <= CLASSES:
-        console.print(_confusion(scores))
+    if len(scores.classes) <= MAX_CONFUSION_CLASSES:
+        console.print(_confusion_matrix(scores))
     else:
         _show_confusions(console, scores)
 
 
-def show_signatures(console: Console, scores: Sequence[Score]) -> None:
-    """Whole and in one line each, so that they can be copied."""
+def show_signatures(console: Console, scores: Sequence[MetricScore]) -> None:
+    """Print each signature on one unbroken line, so that it can be copied."""
     for score in scores:
         console.print(Text(f"{score.name}: {score.signature}", style="dim"), soft_wrap=True)
     console.print()
 
 
-def show_note(console: Console, note: Note) -> None:
-    """What a test set is, what its scores compare with, and what is to be doubted."""
+def show_note(console: Console, note: ComparabilityNote) -> None:
+    """Print what the test set is, what its scores may be compared with, and warnings."""
     console.print(f"[bold]{escape(note.test_set)}[/]")
     for text in note.comparable:
         console.print(Padding(escape(text), (0, 0, 0, 2), expand=False))
@@ -113,16 +114,16 @@ def show_note(console: Console, note: Note) -> None:
 
 
 def plain_table(*columns: str) -> Table:
-    """Columns by their heads; one that ends in > is right-aligned."""
-    heads = any(column.removesuffix(">") for column in columns)
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), show_header=heads)
+    """A table without borders. A column whose heading ends in > is right-aligned."""
+    has_headings = any(column.removesuffix(">") for column in columns)
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), show_header=has_headings)
     for column in columns:
         table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
     return table
 
 
 def millions(count: int) -> str:
-    """A number of parameters.
+    """A large count, in millions from 100,000 on.
 
     >>> millions(9_120_000)
     '9.1 M'
@@ -130,22 +131,27 @@ def millions(count: int) -> str:
     return f"{count / 1e6:,.1f} M" if count >= 1e5 else f"{count:,}"
 
 
-def _head(console: Console, system: System, files: Sequence[str], amount: str) -> None:
-    told = [] if system.parameters is None else [f"{millions(system.parameters)} parameters"]
-    told += [] if system.device is None else [f"on {system.device}"]
-    told += [] if system.decoding is None else [f"in {system.decoding['precision']}", f"beam {system.decoding['beam']}"]
-    told += [] if system.speed is None else [f"{system.speed.per_second:,.1f} {system.speed.unit}/s"]
+def _show_heading(console: Console, system: System, files: Sequence[str], amount: str) -> None:
+    facts = []
+    if system.parameters is not None:
+        facts.append(f"{millions(system.parameters)} parameters")
+    if system.device is not None:
+        facts.append(f"on {system.device}")
+    if system.decoding is not None:
+        facts += [f"in {system.decoding['precision']}", f"beam {system.decoding['beam']}"]
+    if system.speed is not None:
+        facts.append(f"{system.speed.per_second:,.1f} {system.speed.unit}/s")
     console.print(f"[bold]{escape(system.name)}[/] on {escape(' and '.join(files))}: {amount}")
-    console.print(f"[dim]{', '.join(told) or 'outputs made elsewhere'}[/]\n")
+    console.print(f"[dim]{', '.join(facts) or 'outputs from a file'}[/]\n")
 
 
-def _show_suspects(console: Console, counts: dict[str, int], suspected: Sequence[Suspected]) -> None:
+def _show_suspicious(console: Console, counts: Mapping[str, int], suspicious: Sequence[SuspiciousOutput]) -> None:
     if not counts:
-        console.print("No output looks odd by itself: no loops, copies, or wrong lengths.")
+        console.print("No suspicious outputs: no loops, copies or unexpected lengths.")
         return
-    table = plain_table("to look at", "count>", "", "first lines")
+    table = plain_table("suspicious outputs", "count>", "", "first lines")
     for kind, count in counts.items():
-        lines = [each.line for each in suspected if each.kind == kind]
+        lines = [output.line for output in suspicious if output.kind == kind]
         first = ", ".join(map(str, lines[:3])) + (" …" if len(lines) > 3 else "")
         table.add_row(f"[yellow]{kind}[/]", f"{count:,}", f"[dim]{KINDS[kind]}[/]", first)
     console.print(table)
@@ -153,76 +159,79 @@ def _show_suspects(console: Console, counts: dict[str, int], suspected: Sequence
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True, justify="right")
     table.add_column(overflow="fold")
-    by_line: dict[int, list[Suspected]] = {}
-    for each in _varied(suspected):
-        by_line.setdefault(each.line, []).append(each)
-    for line, found in list(by_line.items())[:EXAMPLES]:
-        table.add_row(str(line), escape(_cut(found[0].source)))
-        table.add_row("→", escape(_cut(found[0].output)) or "[dim](nothing)[/]")
-        for each in found:
-            table.add_row("", f"[yellow]{each.kind}[/][dim]: {escape(each.detail)}[/]")
+    by_line: dict[int, list[SuspiciousOutput]] = {}
+    for output in _alternate_kinds(suspicious):
+        by_line.setdefault(output.line, []).append(output)
+    for line, reasons in list(by_line.items())[:MAX_SUSPICIOUS_SHOWN]:
+        table.add_row(str(line), escape(_cut(reasons[0].source)))
+        table.add_row("→", escape(_cut(reasons[0].output)) or "[dim](empty)[/]")
+        for reason in reasons:
+            table.add_row("", f"[yellow]{reason.kind}[/][dim]: {escape(reason.detail)}[/]")
     console.print(table)
 
 
-def _varied(suspected: Sequence[Suspected]) -> list[Suspected]:
-    """One of each kind before a second of any."""
-    times: Counter[str] = Counter()
+def _alternate_kinds(suspicious: Sequence[SuspiciousOutput]) -> list[SuspiciousOutput]:
+    """The outputs ordered so that one of each kind comes before a second of any."""
+    counts: Counter[str] = Counter()
     ranks = []
-    for each in suspected:
-        times[each.kind] += 1
-        ranks.append(times[each.kind])
-    return [each for _, each in sorted(zip(ranks, suspected, strict=True), key=lambda pair: pair[0])]
+    for output in suspicious:
+        counts[output.kind] += 1
+        ranks.append(counts[output.kind])
+    return [output for _, output in sorted(zip(ranks, suspicious, strict=True), key=lambda pair: pair[0])]
 
 
-def _show_petit(console: Console, score: PetitScore) -> None:
-    overall = score.overall
+def _show_tag_accuracy(console: Console, accuracy: TagAccuracy, descriptions: Mapping[str, str]) -> None:
+    overall = accuracy.overall
     console.print(
-        f"\n[bold]Exactly right: {overall.value:.1%}[/] ({_interval(overall)}), {overall.correct:,} of "
-        f"{overall.total:,}; by phenomenon, the hardest first\n"
+        f"\n[bold]Exact match: {overall.value:.1%}[/] ({_interval(overall)}), {overall.correct:,} of "
+        f"{overall.total:,} sentences; by tag, lowest first\n"
     )
-    wide = console.width >= WIDE
-    table = plain_table("", "right>", "of>", ">", *(["95 % interval>", ""] if wide else ["95 % interval>"]))
-    for name, each in score.phenomena.items():
-        row = [name, f"{each.correct:,}", f"{each.total:,}", f"[bold]{each.value:.1%}[/]", _interval(each)]
-        table.add_row(*row, *([f"[dim]{escape(PHENOMENA[name])}[/]"] if wide else []))
-    if wide:
-        about = table.columns[-1]
-        about.no_wrap, about.overflow, about.max_width = True, "ellipsis", console.width - FIGURES
+    with_descriptions = console.width >= MIN_WIDTH_FOR_DESCRIPTIONS and bool(descriptions)
+    columns = ["", "correct>", "of>", ">", "95 % interval>"]
+    table = plain_table(*columns, *([""] if with_descriptions else []))
+    for tag, score in accuracy.by_tag.items():
+        row = [escape(tag), f"{score.correct:,}", f"{score.total:,}", f"[bold]{score.value:.1%}[/]", _interval(score)]
+        if with_descriptions:
+            row.append(f"[dim]{escape(descriptions.get(tag, ''))}[/]")
+        table.add_row(*row)
+    if with_descriptions:
+        column = table.columns[-1]
+        column.no_wrap, column.overflow, column.max_width = True, "ellipsis", console.width - TAG_FIGURES_WIDTH
     console.print(table)
 
 
-def _show_alignment(console: Console, scores: dict[str, AlignmentScores], attention: Attention) -> None:
-    """Error rates in a column for each moment."""
-    what = {"cross": "cross-attention", "decoder": "its attention from target to source"}[attention]
-    console.print(f"\n[bold]Alignment error rate of {what}[/] against gold, the reference as target\n")
-    columns = [column for moment in scores for column in (f"{moment} a word>", "")]
+def _show_alignment(console: Console, scores: Mapping[str, AlignmentScores], attention: AlignedAttention) -> None:
+    """Print error rates, with one column for each way to assign rows to tokens."""
+    name = {"cross": "cross-attention", "decoder": "self-attention from target to source"}[attention]
+    console.print(f"\n[bold]Alignment error rate of {name}[/] against the gold links, with the reference as target\n")
+    columns = [column for row_token in scores for column in (f"{row_token} a word>", "")]
     table = plain_table("", *columns)
-    for cells in zip(*(_rates(each) for each in scores.values()), strict=True):
-        table.add_row(cells[0][0], *(cell for _, rate, place in cells for cell in (rate, f"[dim]{place}[/]")))
+    for cells in zip(*(_error_rates(score) for score in scores.values()), strict=True):
+        table.add_row(cells[0][0], *(cell for _, rate, where in cells for cell in (rate, f"[dim]{where}[/]")))
     console.print(table)
     console.print(
-        "\n[dim]Each target word has one link: to the source word with the most weight as it is written, or read. "
-        "Layers and heads are counted from 0; the best are chosen on these very sentences. A diagonal looks at no "
-        "text.[/]"
+        "\n[dim]Each target word is linked to the source word with the most weight, in the row that writes the word or "
+        "in the row that reads it. Layers and heads are counted from 0. The best ones are selected on the same "
+        "sentences. The diagonal ignores the text.[/]"
     )
 
 
-def _rates(scores: AlignmentScores) -> list[tuple[str, str, str]]:
-    """What is scored, its error rate, and where that is."""
+def _error_rates(scores: AlignmentScores) -> list[tuple[str, str, str]]:
+    """What is scored, its error rate, and the layer and head."""
     layer, head = scores.best
-    by_layer = min(range(len(scores.layers)), key=lambda i: scores.layers[i].error_rate)
+    best_layer = min(range(len(scores.layers)), key=lambda i: scores.layers[i].error_rate)
     return [
         ("best head", f"[bold]{_rate(scores.heads[layer][head])}[/]", f"layer {layer} head {head}"),
-        ("best layer", _rate(scores.layers[by_layer]), f"layer {by_layer}"),
+        ("best layer", _rate(scores.layers[best_layer]), f"layer {best_layer}"),
         ("mean of all", _rate(scores.mean), ""),
-        ("a diagonal", _rate(scores.diagonal), ""),
-        ("lowest reachable", _rate(scores.reachable), ""),
+        ("diagonal", _rate(scores.diagonal), ""),
+        ("lowest possible", _rate(scores.reachable), ""),
     ]
 
 
-def _confusion(scores: ClassScores) -> Table:
-    names = [each.name for each in scores.classes]
-    table = plain_table("truth ↓  answer →", *(f"{escape(_cut(name, 14))}>" for name in names))
+def _confusion_matrix(scores: ClassScores) -> Table:
+    names = [score.name for score in scores.classes]
+    table = plain_table("label ↓  predicted →", *(f"{escape(_cut(name, 14))}>" for name in names))
     for i, (name, row) in enumerate(zip(names, scores.confusion, strict=True)):
         cells = [f"[bold green]{n:,}[/]" if i == j else f"{n:,}" if n else "[dim]·[/]" for j, n in enumerate(row)]
         table.add_row(escape(_cut(name, 30)), *cells)
@@ -230,36 +239,37 @@ def _confusion(scores: ClassScores) -> Table:
 
 
 def _show_confusions(console: Console, scores: ClassScores) -> None:
-    names = [each.name for each in scores.classes]
+    names = [score.name for score in scores.classes]
     cells = [(count, i, j) for i, row in enumerate(scores.confusion) for j, count in enumerate(row) if i != j and count]
-    table = plain_table("truth", "taken for", "times>")
-    for count, i, j in sorted(cells, key=lambda cell: (-cell[0], cell[1:]))[:CLASSES]:
+    table = plain_table("label", "predicted as", "times>")
+    for count, i, j in sorted(cells, key=lambda cell: (-cell[0], cell[1:]))[:MAX_CONFUSION_CLASSES]:
         table.add_row(escape(names[i]), escape(names[j]), f"{count:,}")
     console.print(table)
 
 
-def _context(result: LanguageResult) -> str:
-    """What a model saw of the text before each token, in words."""
-    one = {"line": "Each line", "blank-line": "What stands between blank lines", "file": "The file"}[result.documents]
+def _describe_context(result: LanguageResult) -> str:
+    """What the model saw of the text before each token."""
+    unit = {"line": "Each line", "blank-line": "Each block between blank lines", "file": "The file"}[result.documents]
+    texts = "1 text" if result.texts == 1 else f"{result.texts:,} texts"
     start = (
-        f"{result.starts_with} stands before it"
+        f"It starts with {result.starts_with}."
         if result.starts_with
-        else "nothing can stand before it, so that its first token is not counted"
+        else "Nothing precedes it, so its first token is not predicted."
     )
     return (
-        f"{one} is a text ({result.texts:,} in all); {start}. It is read in windows of {result.context:,} tokens, "
-        f"{result.stride:,} apart: every token is foretold once, behind the first window from at least "
-        f"{result.context - result.stride:,} before it."
+        f"{unit} is one text ({texts} in total). {start} It is read in windows of {result.context:,} tokens, "
+        f"{result.stride:,} tokens apart. Every token is predicted once; after the first window each has at least "
+        f"{result.context - result.stride:,} tokens of context."
     )
 
 
-def _interval(share: Share) -> str:
-    return f"{share.low:.1%} – {share.high:.1%}"
+def _interval(proportion: Proportion) -> str:
+    return f"{proportion.low:.1%} – {proportion.high:.1%}"
 
 
 def _rate(score: AlignmentScore) -> str:
     return f"{score.error_rate:.1%}"
 
 
-def _cut(text: str, most: int = 160) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _cut(text: str, max_length: int = 160) -> str:
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from regard.formatting import duration, visible
 from regard.plots.console import console as usual_console
-from regard.plots.heat_map import short
+from regard.plots.heat_map import shorten_to_width
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 
 APART = 5.0
@@ -360,7 +360,7 @@ def panel(so_far: SoFar, width: int, height: int) -> RenderableType:
     samples = () if so_far.validated is None else so_far.validated.samples
     for sample in samples[: max(0, min(SAMPLES, room // 4))]:
         parts += [Text(""), *_sample(sample, inner)]
-    title = Text(short(visible(started.name), inner - 4), style="bold")
+    title = Text(shorten_to_width(visible(started.name), inner - 4), style="bold")
     return Panel(Group(*parts), title=title, title_align="left", border_style="dim", width=width, padding=(0, 1))
 
 
@@ -403,7 +403,7 @@ def _head(started: Started, width: int) -> list[RenderableType]:
     task = f"{started.task} · {_count(started.parameters)} parameters · {plural(started.examples, 'example')}"
     place = f"{visible(started.place)} → {visible(started.out)}"
     place += f" · from step {started.step:,} on" if started.step else ""
-    return [Text(short(each, width), style="dim") for each in (task, place)]
+    return [Text(shorten_to_width(each, width), style="dim") for each in (task, place)]
 
 
 def _bar(so_far: SoFar, width: int) -> RenderableType:
@@ -481,16 +481,16 @@ def _validation(event: Validated) -> str:
 
 def _sample(sample: Sample, width: int) -> list[Text]:
     """Source, output, and the reference dim; each in its line."""
-    lines = [Text(short(visible(sample.source), width))]
-    output = short(visible(sample.output), width - 2)
+    lines = [Text(shorten_to_width(visible(sample.source), width))]
+    output = shorten_to_width(visible(sample.output), width - 2)
     lines.append(Text.assemble(("→ ", "cyan"), (output or "(nothing)", "bold" if output else "dim")))
-    reference = short(visible(sample.reference), width - 2)
+    reference = shorten_to_width(visible(sample.reference), width - 2)
     return lines + ([Text(f"  {reference}", style="dim")] if reference else [])
 
 
 def _sample_line(sample: Sample) -> str:
     """Source and output in a line."""
-    source, output = (short(visible(each), SAMPLE) for each in (sample.source, sample.output))
+    source, output = (shorten_to_width(visible(each), SAMPLE) for each in (sample.source, sample.output))
     return f"{source} → {output or '(nothing)'}"
 
 

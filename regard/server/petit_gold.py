@@ -5,7 +5,7 @@ from functools import lru_cache
 from regard import petit
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
-from regard.evaluation.alignment import piece_words, row_words, source_pieces
+from regard.evaluation.alignment import source_token_words, token_words, words_of_rows
 
 SENTENCES_SEARCHED = 20_000
 """Number of Petit's sentences among which a text is looked up. It takes 10 to 20 ms and covers most of them."""
@@ -19,7 +19,8 @@ def gold_links(tokenizer: Tokenizer, source: str, target: str) -> list[tuple[int
     links = _word_links(source, target)
     if links is None or not isinstance(tokenizer, HuggingFaceTokenizer):
         return None
-    rows, columns = row_words(piece_words(tokenizer, target)), source_pieces(tokenizer, source)
+    rows = words_of_rows(token_words(tokenizer, target, petit.spans))
+    columns = source_token_words(tokenizer, source, petit.spans)
     return [(i, j) for i, row in enumerate(rows) for j, column in enumerate(columns) if (column, row) in links]
 
 

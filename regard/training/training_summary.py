@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.evaluation.comparison import Training
+from regard.evaluation.comparison import TrainingCost
 from regard.storage.metadata import TrainingSummary, training_summary_of
 from regard.training.events import Ended, Started, Stepped
 from regard.training.metrics_log import read_metrics
 
 
-def training_summary(folder: Path, about: Mapping[str, Any]) -> Training | None:
+def training_summary(folder: Path, about: Mapping[str, Any]) -> TrainingCost | None:
     """What a model's training took: as the log in its run's folder tells, or the model itself once it was exported.
 
     None of models that others trained. `about` is what the model tells of itself, as in `Model`.
@@ -18,7 +18,7 @@ def training_summary(folder: Path, about: Mapping[str, Any]) -> Training | None:
     found = logged_training(folder) or training_summary_of(about)
     if found is None:
         return None
-    return Training(found.place, found.seconds, found.tokens, found.flops, _start(about))
+    return TrainingCost(found.place, found.seconds, found.tokens, found.flops, _start(about))
 
 
 def logged_training(folder: Path) -> TrainingSummary | None:

@@ -64,7 +64,7 @@ def validate(setup: TrainingSetup, model: Model, sentences: int, decode: Decodin
         measure: Literal["BLEU", "accuracy"] = "accuracy"
     else:
         outputs, measure = _translations(model, sources), "BLEU"
-        score = bleu(outputs[:sentences], [references[:sentences]]).score if sentences else None
+        score = bleu(outputs[:sentences], [references[:sentences]]).value if sentences else None
     shown = zip(sources[:SAMPLE_COUNT], outputs, references, strict=False)
     return ValidationResult(loss, score, measure, tuple(Sample(*texts) for texts in shown))
 

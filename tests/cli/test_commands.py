@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 import regard
 from regard import models
-from regard.cli import app
 from regard.evaluation import verify as module
 from tests.decoding.test_text_model import ANSWERS, TEXTS, random_model
+from tests.support.commands import command, refused
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
@@ -47,17 +46,6 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, list(arguments), input=stdin)
-
-
-def refused(*arguments: str, stdin: str | bytes | None = None) -> str:
-    """The message of a mistake, which `main` prints."""
-    done = run(*arguments, stdin=stdin)
-    assert isinstance(done.exception, ValueError), done.output
-    return str(done.exception)
-
-
 @contextmanager
 def process(*arguments: str, **options: object) -> Iterator[subprocess.Popen[bytes]]:
     """A process of its own, which does not outlive the test."""
@@ -78,10 +66,10 @@ QUICK = ("--max-tokens", "6", "--precision", "float32")
 
 
 def test_texts_as_arguments(pair: str) -> None:
-    done = run("translate", *TEXTS, "--model", pair, *QUICK)
+    done = command("translate", *TEXTS, "--model", pair, *QUICK)
     assert done.exit_code == 0, done.output
     assert done.stdout.split("\n") == [*expected(pair, TEXTS), ""]
-    greedy = run("translate", *TEXTS, "--model", pair, *QUICK, "--beam", "1")
+    greedy = command("translate", *TEXTS, "--model", pair, *QUICK, "--beam", "1")
     assert greedy.stdout.split("\n") == [*expected(pair, TEXTS, beam=1), ""]
 
 
@@ -90,7 +78,7 @@ def test_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
     source, target = tmp_path / "in.fr", tmp_path / "out.en"
     odd = f"{TEXTS[2]}\u2028{TEXTS[3]}"
     source.write_bytes(b"\xef\xbb\xbf" + f"{TEXTS[0]}\r\n\n{odd}\n{TEXTS[1]}".encode())
-    done = run("translate", "--model", pair, "--input", str(source), "--output", str(target), *QUICK)
+    done = command("translate", "--model", pair, "--input", str(source), "--output", str(target), *QUICK)
     assert (done.exit_code, done.output) == (0, "")
     wanted = expected(pair, [TEXTS[0], "", odd, TEXTS[1]])
     assert target.read_bytes().decode().split("\n") == [*wanted, ""]
@@ -98,35 +86,35 @@ def test_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
 
 def test_stdin_in_order(pair: str) -> None:
     lines = [TEXTS[i % len(TEXTS)] if i % 7 else "" for i in range(45)]
-    done = run("translate", "--model", pair, *QUICK, stdin="\n".join(lines))
+    done = command("translate", "--model", pair, *QUICK, stdin="\n".join(lines))
     assert done.stdout.split("\n") == [*expected(pair, lines), ""]
 
 
 def test_n_best_and_scores_in_columns(pair: str) -> None:
-    done = run("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
+    done = command("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
     rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
     best = regard.load(pair).translations(TEXTS[:2], max_tokens=6, n_best=2)
     assert [float(row[1]) for row in rows] == pytest.approx([e.score for each in best for e in each], abs=1e-3)
-    only = run("translate", TEXTS[0], "--model", pair, *QUICK, "--scores").stdout.split("\t", 1)
+    only = command("translate", TEXTS[0], "--model", pair, *QUICK, "--scores").stdout.split("\t", 1)
     assert float(only[0]) == pytest.approx(best[0][0].score, abs=1e-3)
     assert len(only) == 2
 
 
 def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
     content = f"{TEXTS[0]}\n{TEXTS[1]}\n".encode() + b"caf\xe9\n" + TEXTS[2].encode()
-    done = run("translate", "--model", pair, *QUICK, stdin=content)
+    done = command("translate", "--model", pair, *QUICK, stdin=content)
     assert str(done.exception) == ("stdin:3: invalid UTF-8 (at byte 3): convert the input: iconv -f latin1 -t utf-8")
     assert done.stdout.split("\n") == [*expected(pair, TEXTS[:2]), ""]
     (tmp_path / "a.fr").write_bytes(b"a\0b\n")
     assert "a.fr:1: NUL byte" in refused("translate", "-m", pair, "-i", str(tmp_path / "a.fr"))
-    assert "stdin:1: too long: break it up" in refused("translate", "-m", pair, stdin="a" * 100_001)
+    assert "stdin:1: too long: split it into shorter lines" in refused("translate", "-m", pair, stdin="a" * 100_001)
 
 
 def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").write_text("a\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(models, "HERE", tmp_path / "nowhere")
+    monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "nowhere")
     assert "fr-en comes with Regard" in refused("translate", "a")
     assert "no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
     assert "is not a model folder" in refused("generate", "a", "-m", str(tmp_path))
@@ -135,8 +123,8 @@ def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch
     assert "beam=0 is too small" in refused("translate", "a", "-m", pair, "--beam", "0")
     assert "beam=9999 is wider than" in refused("translate", "a", "-m", pair, "--beam", "9999")
     assert "n_best=5 of beam=4" in refused("translate", "a", "-m", pair, "--n-best", "5")
-    assert "both texts and --input in" in refused("translate", "a", "-m", pair, "-i", "in")
-    assert "--output is --input" in refused("translate", "-m", pair, "-i", "in", "-o", "in")
+    assert "both texts and --input in were given" in refused("translate", "a", "-m", pair, "-i", "in")
+    assert "--output and --input are the same file" in refused("translate", "-m", pair, "-i", "in", "-o", "in")
     assert "there is no such file" in refused("translate", "-m", pair, "-i", "nowhere")
     assert "did you mean 'cuda'" in refused("translate", "a", "-m", pair, "--device", "cdua")
     assert "needs an encoder" in refused("translate", "a", "-m", str(_encoder(tmp_path)))
@@ -159,9 +147,9 @@ def _encoder(folder: Path) -> Path:
 def test_generate_prints_prompt_and_continuation(language: str) -> None:
     wanted = regard.load(language).generate("Le chat", max_tokens=9)
     for way in ("--stream", "--no-stream"):
-        done = run("generate", "Le chat", "--model", language, "--max-tokens", "9", way)
+        done = command("generate", "Le chat", "--model", language, "--max-tokens", "9", way)
         assert (done.exit_code, done.stdout) == (0, wanted + "\n")
-    piped = run("generate", "-", "--model", language, "--max-tokens", "9", stdin="Le chat\n")
+    piped = command("generate", "-", "--model", language, "--max-tokens", "9", stdin="Le chat\n")
     assert piped.stdout == wanted + "\n"
 
 
@@ -177,61 +165,61 @@ def test_generate_passes_its_options_on(language: str) -> None:
     }
     wanted = regard.load(language).generate("Le chat", max_tokens=30, stop=["e"], **options)
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    done = run("generate", "Le chat", "-m", language, "--max-tokens", "30", "--stop", "e", *flags)
+    done = command("generate", "Le chat", "-m", language, "--max-tokens", "30", "--stop", "e", *flags)
     assert done.stdout == wanted + "\n"
-    other = run("generate", "Le chat", "-m", language, "--max-tokens", "30", "--temperature", "0.9", "--seed", "6")
+    other = command("generate", "Le chat", "-m", language, "--max-tokens", "30", "--temperature", "0.9", "--seed", "6")
     assert other.stdout != done.stdout
 
 
 def test_verify_says_what_holds(pair: str) -> None:
-    done = run("verify", pair, "--cases", "1", "--no-compile")
+    done = command("verify", pair, "--cases", "1", "--no-compile")
     assert done.exit_code == 0, done.output
     assert "✓ cached = uncached" in done.stdout
     assert "– compiled = eager" in done.stdout
-    assert "All hold." in done.stdout
-    report = json.loads(run("verify", pair, "--cases", "1", "--no-compile", "--json").stdout)
+    assert "All checks pass." in done.stdout
+    report = json.loads(command("verify", pair, "--cases", "1", "--no-compile", "--json").stdout)
     assert report["passed"]
     assert {"name", "difference", "limit", "passed", "bfloat16", "skipped", "worst", "how"} == set(report["checks"][0])
 
 
 def test_verify_exits_with_1_when_something_differs(pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.DIFFERENCES, "fast = readable", lambda *_: 0.5)
-    done = run("verify", pair, "--cases", "1", "--no-compile")
+    done = command("verify", pair, "--cases", "1", "--no-compile")
     assert done.exit_code == 1
     assert "✗ fast = readable" in done.stdout
-    assert "fast = readable does not hold: case 0 differs most." in done.stdout
-    report = run("verify", pair, "--cases", "1", "--no-compile", "--json")
+    assert "fast = readable does not hold: the largest difference is in case 0." in done.stdout
+    report = command("verify", pair, "--cases", "1", "--no-compile", "--json")
     assert (report.exit_code, json.loads(report.stdout)["passed"]) == (1, False)
 
 
-@pytest.mark.parametrize("command", ["translate", "generate", "verify", "export"])
-def test_help_has_an_example(command: str) -> None:
-    help_ = re.sub(r"\s+", " ", run(command, "--help").stdout)
-    assert f"Example: regard {command}" in help_
+@pytest.mark.parametrize("name", ["translate", "generate", "verify", "export"])
+def test_help_has_an_example(name: str) -> None:
+    help_ = re.sub(r"\s+", " ", command(name, "--help").stdout)
+    assert f"Example: regard {name}" in help_
 
 
-@pytest.mark.parametrize("command", ["evaluate", "compare"])
+@pytest.mark.parametrize("name", ["evaluate", "compare"])
 def test_results_are_written_before_they_are_shown(
-    command: str, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that leaves, as head does, takes nothing away."""
 
     def gone(*_: object) -> None:
         raise BrokenPipeError
 
-    for show in ("scores.show_translation", "comparison.show_comparison"):
+    for show in ("score_tables.show_translation", "comparison_tables.show_comparison"):
         monkeypatch.setattr(f"regard.plots.{show}", gone)
     (tmp_path / "a.fr").write_text("".join(f"{text}\n" for text in TEXTS))
     (tmp_path / "a.en").write_text("".join(f"{text}\n" for text in ANSWERS))
-    source, reference, out, report = (str(tmp_path / name) for name in ("a.fr", "a.en", "out.json", "report.md"))
+    source, reference, out, report = (str(tmp_path / file) for file in ("a.fr", "a.en", "out.json", "report.md"))
     test = {
         "evaluate": (pair, source, reference),
         "compare": (pair, reference, "--source", source, "--reference", reference, "--report", report),
-    }[command]
-    done = run(command, *test, "--beam", "1", "--out", out)
+    }[name]
+    done = command(name, *test, "--beam", "1", "--out", out)
     assert isinstance(done.exception, BrokenPipeError), done.output
     assert "systems" in (told := json.loads(Path(out).read_text())) or "system" in told
-    assert command == "evaluate" or Path(report).read_text()
+    assert name == "evaluate" or Path(report).read_text()
 
 
 @pytest.mark.slow

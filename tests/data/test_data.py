@@ -14,7 +14,7 @@ from regard.data.corpus import Corpus, CorpusProblems, LineFault, remedy
 from regard.data.corpus_report import report_corpus
 from regard.evaluation.comparability import recognise
 from regard.petit import pairs, words
-from tests.cli.test_cli import regard
+from tests.support.commands import regard
 
 
 def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:

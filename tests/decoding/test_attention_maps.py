@@ -34,7 +34,7 @@ from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.model.watch import watch
 from regard.page import attention_frame, attention_page
-from regard.plots.attention_view import WHAT, show_attention
+from regard.plots.attention_view import KIND_TITLES, show_attention
 from regard.plots.figures import attention_figure, attention_png
 from regard.plots.heat_map import colour, heat_map
 from tests.support.oracles import randomise, small
@@ -427,7 +427,7 @@ def test_titles_stand_by_their_own_maps_which_begin_at_one_place(source: int, ta
     }
     figure = attention_figure(Attention("m", "s", "t", maps))
     height = figure.get_size_inches()[1]
-    titles = [text.get_position()[1] * height for text in figure.texts if text.get_text() in WHAT.values()]
+    titles = [text.get_position()[1] * height for text in figure.texts if text.get_text() in KIND_TITLES.values()]
     boxes = [axes.get_position() for axes in figure.axes]
     large = [box for axes, box in zip(figure.axes, boxes, strict=True) if axes.texts]
     assert len({round(box.x0, 4) for box in large}) == 1

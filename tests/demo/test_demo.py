@@ -20,13 +20,14 @@ import regard.models
 import regard.petit.corpus_files
 from regard.cli import app
 from regard.demo.demo_run import DECODER, ENCODER_DECODER, find_run
-from regard.demo.narrator import Teller
-from regard.demo.story import _moments, _next, _real, demo, next_commands
-from regard.evaluation.alignment import Links, alignment_score, piece_words
-from regard.evaluation.evaluate import align
-from regard.evaluation.test_sets import Examples
+from regard.demo.narrator import Narrator
+from regard.demo.story import _commands_chapter, _moments, _real_french_chapter, demo, next_commands
+from regard.evaluation.alignment import Links, alignment_score, token_words
+from regard.evaluation.attention_alignment import score_alignment
+from regard.evaluation.test_sets import Examples, GoldAnnotations
 from regard.interop.load import load
 from regard.model.watch import watch
+from regard.petit import spans
 from regard.plots.training_display import Display
 from regard.training.events import Sample, Validated
 from regard.training.recipe_files import bundled_recipes
@@ -63,7 +64,7 @@ def on_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No user's cache, no GPU, and no bundled model unless a test brings one."""
     monkeypatch.setenv("REGARD_CACHE", str(cache))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(regard.models, "HERE", cache / "models")
+    monkeypatch.setattr(regard.models, "MODELS_FOLDER", cache / "models")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def finished(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     out = tmp_path_factory.mktemp("demo") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(cache))
-        patch.setattr(regard.models, "HERE", cache / "models")
+        patch.setattr(regard.models, "MODELS_FOLDER", cache / "models")
         patch.setattr(torch.cuda, "is_available", lambda: False)
         text, ended = told(out)
     assert ended is None
@@ -83,7 +84,7 @@ def test_the_chapters_are_told_in_plain_lines(finished: tuple[Path, str]) -> Non
     out, text = finished
     titles = [line[3:] for line in text.splitlines() if line[:1].isdigit()]
     assert titles == [
-        *("A small world", "It learns", "It got better", "How good it is", "What is hard", "Where it looks", "Now you"),
+        *("The data", "Training", "Progress", "Scores", "What is hard", "What it attends to", "Your turn"),
     ]
     assert "\x1b" not in text
     assert "step 6/6  validation loss" in text  # the display's own lines
@@ -117,10 +118,10 @@ def test_a_finished_demo_is_shown_again_without_training(
     monkeypatch.setattr(regard.demo.demo_run, "train", None)  # calling it would be an error
     text, ended = told(out)
     assert ended is None
-    assert "shown again" in text
+    assert "which is replayed" in text
     assert (
-        text.partition("3  It got better")[2].partition("All this took")[0]
-        == first.partition("3  It got better")[2].partition("All this took")[0]
+        text.partition("3  Progress")[2].partition("The demo took")[0]
+        == first.partition("3  Progress")[2].partition("The demo took")[0]
     )
     assert before == {name: (out / name).read_bytes() for name in before}
 
@@ -139,11 +140,11 @@ def test_an_interrupted_demo_says_how_to_go_on_and_goes_on(tmp_path: Path, monke
         text, ended = told(out)
     assert ended == signal.SIGINT
     assert f"regard demo --out {shlex.quote(str(out))}" in text
-    assert "How good it is" not in text
+    assert "4  Scores" not in text
     assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "begun"
     text, ended = told(out)
     assert ended is None
-    assert "goes on where it stopped" in text
+    assert "interrupted demo, which is resumed" in text
     assert "resumes after step" in text
     assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "done"
 
@@ -157,9 +158,9 @@ def test_other_folders_are_refused_and_stay_as_they_are(finished: tuple[Path, st
     assert [file.name for file in mine.iterdir()] == ["thesis.txt"]
     other = tmp_path / "other"
     shutil.copytree(finished[0], other)
-    with pytest.raises(ValueError, match=r"other holds another run, 'demo': name another folder by --out"):
+    with pytest.raises(ValueError, match=r"other holds another run, 'demo': choose another folder with --out"):
         told(other, decoder_only=True)
-    with pytest.raises(ValueError, match=r"other holds a demo of another kind: .*model.d_ff=16, and now it is 32"):
+    with pytest.raises(ValueError, match=r"other holds a demo with other settings: .*model.d_ff=16, and now it is 32"):
         told(other, (*TINY, "model.d_ff=32"))
     assert sorted(file.name for file in other.iterdir()) == sorted(file.name for file in finished[0].iterdir())
 
@@ -169,7 +170,7 @@ def test_a_decoder_alone_tells_the_same_story(tmp_path: Path) -> None:
     assert ended is None
     assert "has no cross-attention" in text
     tables = (tmp_path / "run/scores.txt").read_text()
-    assert "of its attention from target to source" in tables
+    assert "of self-attention from target to source" in tables
     assert "cross-attention" not in tables
     assert load(tmp_path / "run").config.kind == "decoder"
     assert (
@@ -182,11 +183,14 @@ def test_a_decoder_alone_tells_the_same_story(tmp_path: Path) -> None:
 def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [change for change in TINY if "steps" not in change]
-    regard.demo.demo_run.learn(DECODER.read([*changes, "train.steps=1"]), out, "new", Console(file=StringIO()))
+    regard.demo.demo_run.train_with_display(
+        DECODER.read([*changes, "train.steps=1"]), out, "new", Console(file=StringIO())
+    )
     model = load(out)
     source, target = "Le chat dort.", "The cat is sleeping."
     gold: list[Links] = [frozenset({(0, 0), (1, 1), (2, 2), (2, 3)})]
-    aligned = align(model, Examples(("a.fr", "a.en"), [source], [[target]], [1], 1), gold)
+    examples = Examples(("a.fr", "a.en"), [source], [[target]], [1], 1)
+    aligned = score_alignment(model, examples, GoldAnnotations(links=gold, word_spans=spans))
     assert aligned is not None
     found = aligned["writing"]
 
@@ -196,10 +200,12 @@ def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None
     with torch.inference_mode(), watch(model.network) as seen:
         model.network(row, prefix=torch.tensor([len(given) + 1]))
     weights = seen["decoder.layers.1.attention"][0][0, 0]  # [T, T], of head 0
-    summed = torch.zeros(len(set(piece_words(tokenizer, target))), len(set(piece_words(tokenizer, source))))
-    for i, word in enumerate(piece_words(tokenizer, target)):
-        for j, other in enumerate(piece_words(tokenizer, source)):
-            summed[word, other] += weights[len(given) + i, j] / piece_words(tokenizer, target).count(word)
+    summed = torch.zeros(
+        len(set(token_words(tokenizer, target, spans))), len(set(token_words(tokenizer, source, spans)))
+    )
+    for i, word in enumerate(token_words(tokenizer, target, spans)):
+        for j, other in enumerate(token_words(tokenizer, source, spans)):
+            summed[word, other] += weights[len(given) + i, j] / token_words(tokenizer, target, spans).count(word)
     links = frozenset((int(j), i) for i, j in enumerate(summed.argmax(-1)))
     assert found.heads[1][0].error_rate == pytest.approx(alignment_score(links, gold[0]).error_rate)
 
@@ -209,12 +215,12 @@ def test_real_french_is_there_if_the_model_is(
 ) -> None:
     def chapter() -> str:
         text = StringIO()
-        _real(Teller(Console(file=text, width=100)), "cpu")
+        _real_french_chapter(Narrator(Console(file=text, width=100)), "cpu")
         return text.getvalue()
 
-    assert "does not come with this copy" in chapter()
+    assert "is missing from this copy" in chapter()
     assert "Real French" not in chapter()
-    monkeypatch.setattr(regard.models, "HERE", tmp_path)
+    monkeypatch.setattr(regard.models, "MODELS_FOLDER", tmp_path)
     load(finished[0]).save(tmp_path / "fr-en")
     assert "Real French" in chapter()
     assert "Il fait froid" in chapter()
@@ -237,12 +243,12 @@ def test_every_command_that_is_told_can_be_typed() -> None:
 def test_help_and_readme_agree_on_the_time() -> None:
     told = next(line for line in README.read_text().splitlines() if line.startswith("`regard demo` needs"))
     (minutes,) = re.findall(r"(\w+) minutes", told)
-    assert f"some {minutes} minutes" in (typer.main.get_group(app).commands["demo"].help or "")
+    assert f"about {minutes} minutes" in (typer.main.get_group(app).commands["demo"].help or "")
 
 
 def test_only_commands_that_exist_are_told() -> None:
     text = StringIO()
-    _next(Teller(Console(file=text, width=100)), Path("runs/demo"), "Le chat dort.", ("serve", "export"))
+    _commands_chapter(Narrator(Console(file=text, width=100)), Path("runs/demo"), "Le chat dort.", ("serve", "export"))
     assert "regard serve" in text.getvalue()
     assert "regard export runs/demo" in text.getvalue()
     assert "regard translate" not in text.getvalue()
@@ -262,10 +268,10 @@ def test_moments_are_the_first_the_last_and_changes_between() -> None:
     assert [event.step for event in _moments([at(1, "a"), at(2, "a"), at(3, "a")], 0)] == [1, 3]
 
 
-@pytest.mark.parametrize("road", [ENCODER_DECODER, DECODER])
-def test_the_roads_read_their_recipes(road: regard.demo.demo_run.Road) -> None:
-    recipe = road.read()
+@pytest.mark.parametrize("variant", [ENCODER_DECODER, DECODER])
+def test_the_variants_read_their_recipes(variant: regard.demo.demo_run.DemoVariant) -> None:
+    recipe = variant.read()
     assert recipe.data.petit
-    assert recipe.name == road.out.name
+    assert recipe.name == variant.out.name
     assert recipe.train.device == "auto"
     assert recipe.train.steps % recipe.train.validate_every == 0

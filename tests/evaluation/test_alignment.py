@@ -12,15 +12,15 @@ from regard.config import preset
 from regard.data.tokenizer_training import TokenizerKind, train_tokenizer
 from regard.evaluation.alignment import (
     NO_WORD,
-    Attended,
+    AttentionPair,
     Links,
     alignment_score,
     alignment_scores,
-    piece_words,
     read_links,
-    row_words,
-    source_pieces,
+    source_token_words,
+    token_words,
     word_weights,
+    words_of_rows,
 )
 from regard.model.transformer import EncoderDecoder
 from regard.model.watch import watch
@@ -82,7 +82,7 @@ def test_best_head_means_diagonal_and_reach() -> None:
     ahead, backwards = np.eye(3), np.eye(3)[::-1]
     weights = np.stack([np.stack([ahead, ahead]), np.stack([ahead, 2.5 * backwards])]).astype(np.float32)
     sure = links("2-0 1-1 0-2 1-0")  # the first target word needs two: one is out of reach
-    scores = alignment_scores([Attended(weights, range(3), range(3), sure)] * 2)
+    scores = alignment_scores([AttentionPair(weights, range(3), range(3), sure)] * 2)
     assert scores.sentences == 2
     assert scores.best == (1, 1)
     knows, ahead_only = 1 - 2 * 3 / (3 + 4), 1 - 2 * 1 / (3 + 4)
@@ -106,7 +106,7 @@ def test_every_head_as_plain_loops_have_it(seed: int) -> None:
     weights = random.dirichlet(np.ones(len(source)), (2, 3, len(target)))
     every = [(i, j) for i in range(4) for j in range(4)]
     sure, possible = (frozenset(link for link in every if random.random() < 0.3) for _ in range(2))
-    scores = alignment_scores([Attended(weights, target, source, sure, possible)])
+    scores = alignment_scores([AttentionPair(weights, target, source, sure, possible)])
     for layer in range(2):
         for head in range(3):
             expected = plainly(weights[layer, head], target, source, sure, possible)
@@ -118,8 +118,8 @@ def test_every_head_as_plain_loops_have_it(seed: int) -> None:
 
 
 def test_sentences_are_summed_before_dividing() -> None:
-    right = Attended(np.eye(3)[None, None], range(3), range(3), links("0-0 1-1 2-2"))
-    wrong = Attended(np.eye(1)[None, None], [0], [0], links("1-0"))
+    right = AttentionPair(np.eye(3)[None, None], range(3), range(3), links("0-0 1-1 2-2"))
+    wrong = AttentionPair(np.eye(1)[None, None], [0], [0], links("1-0"))
     assert alignment_scores([right, wrong]).mean.error_rate == pytest.approx(1 - 2 * 3 / (4 + 4))
 
 
@@ -128,7 +128,7 @@ def test_each_piece_finds_its_word(kind: TokenizerKind) -> None:
     """The pieces of each word, put together, are that word, apart from the spaces around it."""
     tokenizer = TRAINED[kind]
     for text in [*TEXTS, "Où est l'œuvre ?", "日本 ☃ naïve", ""]:
-        ids, found = tokenizer.encode(text), piece_words(tokenizer, text)
+        ids, found = tokenizer.encode(text), token_words(tokenizer, text, spans)
         assert len(found) == len(ids)
         for number, word in enumerate(words(text)):
             own = [id_ for id_, each in zip(ids, found, strict=True) if each == number]
@@ -140,13 +140,13 @@ def test_each_piece_finds_its_word(kind: TokenizerKind) -> None:
 def test_a_piece_of_two_words_goes_to_the_longer_part() -> None:
     tokenizer = train_tokenizer(["ab!! " * 50], 320)
     assert tokenizer.pieces(tokenizer.encode("ab!!")) == ["ab", "!!"]
-    assert piece_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 4)]) == [0, 1]  # equal parts of "ab": the first
-    assert piece_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 2), (2, 3)]) == [0, 2]
+    assert token_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 4)]) == [0, 1]  # equal parts of "ab": the first
+    assert token_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 2), (2, 3)]) == [0, 2]
 
 
 def test_rows_of_writing_and_reading() -> None:
-    assert row_words([0, 0, 1]) == [0, 0, 1, NO_WORD]
-    assert row_words([0, 0, 1], "reading") == [NO_WORD, 0, 0, 1]
+    assert words_of_rows([0, 0, 1]) == [0, 0, 1, NO_WORD]
+    assert words_of_rows([0, 0, 1], "reading") == [NO_WORD, 0, 0, 1]
 
 
 @pytest.mark.parametrize("moment", ["writing", "reading"])
@@ -160,13 +160,13 @@ def test_a_models_attention_fits(moment: str) -> None:
         with watch(model) as seen, torch.inference_mode():
             model(torch.tensor([tokenizer.encode_with_template(pair.french)]), torch.tensor([[tokenizer.pad, *target]]))
         weights = torch.cat([each[0] for name, each in seen.items() if name.endswith("cross_attention")]).numpy()
-        rows = row_words(piece_words(tokenizer, pair.english), moment)  # type: ignore[arg-type]
-        columns = source_pieces(tokenizer, pair.french)
+        rows = words_of_rows(token_words(tokenizer, pair.english, spans), moment)  # type: ignore[arg-type]
+        columns = source_token_words(tokenizer, pair.french, spans)
         assert weights.shape[-2:] == (len(rows), len(columns))
         sure = frozenset(pair.alignment)
-        attended.append(Attended(weights, rows, columns, sure))
+        attended.append(AttentionPair(weights, rows, columns, sure))
         gold = np.array([[(source, target) in sure for source in columns] for target in rows], dtype=float)
-        ideal.append(Attended(gold[None, None], rows, columns, sure))
+        ideal.append(AttentionPair(gold[None, None], rows, columns, sure))
     scores, best = alignment_scores(attended), alignment_scores(ideal)
     assert len(scores.heads) == model.config.decoder_layers or len(scores.heads) == model.config.layers
     assert best.mean == best.reachable == scores.reachable
@@ -180,7 +180,7 @@ def test_petits_links_are_read(tmp_path: Path) -> None:
     path.write_text("0-0 1-2\n\n10-3\n")
     assert read_links(path) == [links("0-0 1-2"), frozenset(), links("10-3")]
     path.write_text("0-0\n0:0 1-2\n")
-    with pytest.raises(ValueError, match=r"test\.align:2: '0:0 1-2' is no alignment"):
+    with pytest.raises(ValueError, match=r"test\.align:2: '0:0 1-2' is not an alignment"):
         read_links(path)
     assert len(spans(PAIRS[0].french)) > max(i for i, _ in PAIRS[0].alignment)
 
@@ -188,15 +188,15 @@ def test_petits_links_are_read(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("as_users_run_it")
 def test_what_cannot_be_aligned() -> None:
     weights = np.ones((1, 1, 2, 3))
-    with pytest.raises(ValueError, match="no sentences: there is nothing to align"):
+    with pytest.raises(ValueError, match="there are no sentences to align"):
         alignment_scores([])
-    with pytest.raises(ValueError, match="sentence 1: 3 target pieces have a word, and the weights have 2"):
-        alignment_scores([Attended(weights, range(3), range(3), links("0-0"))])
-    with pytest.raises(ValueError, match="2 source pieces have a word, and the weights have 3"):
-        alignment_scores([Attended(weights, range(2), range(2), links("0-0"))])
+    with pytest.raises(ValueError, match="sentence 1: words are given for 3 target tokens, but the weights have 2"):
+        alignment_scores([AttentionPair(weights, range(3), range(3), links("0-0"))])
+    with pytest.raises(ValueError, match="words are given for 2 source tokens, but the weights have 3"):
+        alignment_scores([AttentionPair(weights, range(2), range(2), links("0-0"))])
     with pytest.raises(ValueError, match="weights are not finite"):
-        alignment_scores([Attended(weights * np.nan, range(2), range(3), links("0-0"))])
-    with pytest.raises(ValueError, match="a side without words"):
-        alignment_scores([Attended(weights, range(2), [NO_WORD] * 3, links("0-0"))])
+        alignment_scores([AttentionPair(weights * np.nan, range(2), range(3), links("0-0"))])
+    with pytest.raises(ValueError, match="one side has no words"):
+        alignment_scores([AttentionPair(weights, range(2), [NO_WORD] * 3, links("0-0"))])
     with pytest.raises(ValueError, match="align one model at a time"):
-        alignment_scores(Attended(np.ones((1, heads, 1, 1)), range(1), range(1), links("0-0")) for heads in (1, 2))
+        alignment_scores(AttentionPair(np.ones((1, heads, 1, 1)), range(1), range(1), links("0-0")) for heads in (1, 2))

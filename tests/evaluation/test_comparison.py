@@ -18,28 +18,40 @@ from markdown_it import MarkdownIt
 from sacrebleu.significance import PairedTest
 
 from regard.evaluation.comparison import (
-    Apart,
+    ComparedSystem,
     ComparisonResult,
-    Group,
-    Piece,
-    Run,
-    Training,
+    DifferingSentence,
+    DiffSegment,
+    SystemRun,
+    TrainingCost,
     compare,
-    in_groups,
-    mistakes,
+    diff,
+    group_runs,
 )
-from regard.evaluation.evaluate import Speed, System, Translated
-from regard.evaluation.metrics import bleu_metric, chrf_metric, paired
-from regard.evaluation.multi_run import Drawn, Runs, draw_sentences, p_value, paired_groups, score_runs
-from regard.evaluation.plain_dict import plain
+from regard.evaluation.metrics import bleu_metric, chrf_metric, paired_test
+from regard.evaluation.multi_run import (
+    BootstrapMean,
+    RunScores,
+    compare_systems,
+    p_value,
+    resample_sentences,
+    score_runs,
+)
+from regard.evaluation.result_json import to_json_value
+from regard.evaluation.results import Speed, System, SystemOutputs
 from regard.evaluation.test_sets import Examples
 from regard.petit import pairs
-from regard.plots.comparison_tables import _apart_markdown, comparison_markdown, metric_grid, show_comparison
-from regard.plots.comparison_tables import tests_told as told_of_tests
+from regard.plots.comparison_tables import (
+    _sentence_markdown,
+    comparison_markdown,
+    metric_table,
+    show_comparison,
+    significance_notes,
+)
 from regard.training.events import Ended, Started, Stepped
 from regard.training.metrics_log import METRICS, MetricsLog
 from regard.training.training_summary import recipe_without_seed, training_summary
-from tests.evaluation.test_evaluate import command, refused, shown, write
+from tests.support.commands import command, refused, shown, write
 
 PETIT = list(pairs(60, seed=5))
 FRENCH, ENGLISH = [pair.french for pair in PETIT], [pair.english for pair in PETIT]
@@ -57,13 +69,13 @@ def examples(sources: list[str] = FRENCH, *references: list[str]) -> Examples:
     return Examples(("a.fr", "a.en"), sources, beside, list(range(1, len(sources) + 1)), len(sources))
 
 
-def group(name: str, *runs: list[str], training: Training | None = None) -> Group:
+def group(name: str, *runs: list[str], training: TrainingCost | None = None) -> ComparedSystem:
     several = len(runs) > 1
     made = [
-        Run(Translated(System(f"{name}-{i}" if several else name), outputs), training, i if several else None)
+        SystemRun(SystemOutputs(System(f"{name}-{i}" if several else name), outputs), training, i if several else None)
         for i, outputs in enumerate(runs)
     ]
-    return Group(name, tuple(made))
+    return ComparedSystem(name, tuple(made))
 
 
 # Resampling.
@@ -73,7 +85,7 @@ def group(name: str, *runs: list[str], training: Training | None = None) -> Grou
 def test_draws_are_scored_as_sacrebleu_scores_the_drawn_texts(several: bool) -> None:
     references = [ENGLISH, worse(0.1, 99)] if several else [ENGLISH]
     runs = [worse(0.2, 0), worse(0.3, 1)]
-    draws = draw_sentences(len(ENGLISH))
+    draws = resample_sentences(len(ENGLISH))
     assert (draws.sum(1) == len(ENGLISH)).all()
     for metric, whole in (
         (bleu_metric(), lambda texts, sides: sacrebleu.corpus_bleu(texts, sides, force=True)),
@@ -92,23 +104,23 @@ def test_draws_are_scored_as_sacrebleu_scores_the_drawn_texts(several: bool) -> 
 def test_runs_are_drawn_with_the_spread_of_their_mean() -> None:
     """Where sentences do not matter, what is left is the standard error of the mean over runs."""
     scores = np.array([50.0, 51.0, 54.0])
-    runs = Runs("BLEU", scores, np.repeat(scores[:, None], 20_000, axis=1))
-    drawn = runs.drawn(np.random.default_rng(1))
+    runs = RunScores("BLEU", scores, np.repeat(scores[:, None], 20_000, axis=1))
+    drawn = runs.bootstrap(np.random.default_rng(1))
     error = statistics.stdev(scores.tolist()) / 3**0.5
     assert (drawn.by_sentences == scores.mean()).all()
     assert drawn.by_runs.mean() == pytest.approx(0, abs=0.05)
     assert drawn.by_runs.std() == pytest.approx(error, rel=0.02)
-    ((variance, known),) = drawn.parts
+    ((variance, known),) = drawn.seed_variances
     assert (variance, known) == pytest.approx((error**2, 2))
-    one = Runs("BLEU", scores[:1], np.arange(4.0)[None]).drawn(np.random.default_rng(1))
-    assert (one.by_sentences.tolist(), one.by_runs.tolist(), one.parts) == ([0, 1, 2, 3], [0] * 4, ())
+    one = RunScores("BLEU", scores[:1], np.arange(4.0)[None]).bootstrap(np.random.default_rng(1))
+    assert (one.by_sentences.tolist(), one.by_runs.tolist(), one.seed_variances) == ([0, 1, 2, 3], [0] * 4, ())
 
 
 def test_degrees_of_freedom_are_welchs() -> None:
     still, wide = np.zeros(9), np.array([-1.0, 1.0])
 
     def freedom(sentences: Any, *parts: tuple[float, int]) -> float:
-        return Drawn(sentences, np.zeros(len(sentences)), parts).freedom(501)
+        return BootstrapMean(sentences, np.zeros(len(sentences)), parts).degrees_of_freedom(501)
 
     assert freedom(still, (0.3, 4)) == pytest.approx(4)  # of one system
     assert freedom(still, (0.3, 4), (0.3, 4)) == pytest.approx(8)  # two alike, as of a pooled variance
@@ -123,10 +135,10 @@ def test_degrees_of_freedom_are_welchs() -> None:
 def test_widened_draws_are_students() -> None:
     """Normal draws become t's: its quantiles by any table."""
     rng = np.random.default_rng(1)
-    drawn = Drawn(np.zeros(200_000), rng.normal(7, 1, 200_000), ((1.0, 3),))
-    moved = drawn.moved(1_000, rng)
+    drawn = BootstrapMean(np.zeros(200_000), rng.normal(7, 1, 200_000), ((1.0, 3),))
+    moved = drawn.deviations(1_000, rng)
     assert np.quantile(moved, [0.95, 0.975]) == pytest.approx([2.353, 3.182], rel=0.03)
-    many = Drawn(rng.normal(7, 1, 200_000), np.zeros(200_000), ()).moved(1_000, rng)
+    many = BootstrapMean(rng.normal(7, 1, 200_000), np.zeros(200_000), ()).deviations(1_000, rng)
     assert np.quantile(many, [0.95, 0.975]) == pytest.approx([1.645, 1.960], rel=0.02)
 
 
@@ -148,17 +160,17 @@ def test_equal_systems_are_rarely_told_apart(runs: int, seeds: float, least: flo
         one, other = rng.normal(0, seeds * (runs / 2) ** 0.5, (2, runs)) + rng.normal(size=(2, 1)) / 2**0.5
         draws = rng.normal(0, 0.5**0.5, (2, 1, 1_000))
         first, second = (
-            Runs("BLEU", scores, scores[:, None] + each) for scores, each in zip((one, other), draws, strict=True)
+            RunScores("BLEU", scores, scores[:, None] + each) for scores, each in zip((one, other), draws, strict=True)
         )
-        moved = (second.drawn(rng) - first.drawn(rng)).moved(1_000, rng)
+        moved = (second.bootstrap(rng) - first.bootstrap(rng)).deviations(1_000, rng)
         found.append(p_value(moved, float(other.mean() - one.mean())))
     assert least < np.mean(np.array(found) < 0.05) < most
 
 
 def test_systems_of_one_run_are_compared_as_sacrebleu_does() -> None:
     systems = {"a": worse(0.2, 0), "b": worse(0.2, 1), "c": worse(0.4, 2)}
-    found = paired_groups({name: [outputs] for name, outputs in systems.items()}, ENGLISH)
-    assert found == paired(systems, ENGLISH)
+    found = compare_systems({name: [outputs] for name, outputs in systems.items()}, ENGLISH)
+    assert found == paired_test(systems, ENGLISH)
     test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [ENGLISH], test_type="ar", n_samples=10_000)
     _, told = test()
     assert [each.p_value for each in found[0].systems] == [result.p_value for result in told["BLEU"]]  # type: ignore[union-attr]
@@ -166,8 +178,8 @@ def test_systems_of_one_run_are_compared_as_sacrebleu_does() -> None:
 
 def test_each_pair_has_its_test() -> None:
     one, other, many = [worse(0.2, 0)], [worse(0.3, 1)], [worse(0.3, seed) for seed in (2, 3, 4)]
-    mixed = paired_groups({"one": one, "many": many, "other": other}, ENGLISH)
-    alone = paired({"one": one[0], "other": other[0]}, ENGLISH)
+    mixed = compare_systems({"one": one, "many": many, "other": other}, ENGLISH)
+    alone = paired_test({"one": one[0], "other": other[0]}, ENGLISH)
     for comparison, single in zip(mixed, alone, strict=True):
         assert [each.test for each in comparison.systems] == [None, "bootstrap", "randomization"]
         assert (comparison.systems[0], comparison.systems[2]) == single.systems
@@ -180,13 +192,13 @@ def test_each_pair_has_its_test() -> None:
         )
         scores = [score(outputs, [ENGLISH]).score for outputs in many]
         assert found.runs == pytest.approx(scores)
-        assert found.score.score == pytest.approx(statistics.mean(scores))
+        assert found.score.value == pytest.approx(statistics.mean(scores))
         assert found.deviation == pytest.approx(statistics.stdev(scores))
         assert found.score.low < min(scores) < max(scores) < found.score.high
-        assert found.difference == pytest.approx(found.score.score - comparison.systems[0].score.score)
+        assert found.difference == pytest.approx(found.score.value - comparison.systems[0].score.value)
         assert "nrefs:1|bs:1000|seed:12345|" in found.score.signature  # of one run or several, draws were made
         assert {each.score.signature for each in comparison.systems} == {found.score.signature}
-    turned = paired_groups({"many": many, "one": one}, ENGLISH)
+    turned = compare_systems({"many": many, "one": one}, ENGLISH)
     for comparison, single in zip(turned, alone, strict=True):
         assert [each.test for each in comparison.systems] == [None, "bootstrap"]
         assert comparison.systems[1].score == single.systems[0].score
@@ -196,7 +208,7 @@ def test_each_pair_has_its_test() -> None:
 def test_what_is_significant_and_what_is_not() -> None:
     base = [worse(0.2, seed) for seed in (0, 1, 2)]
     alike, bad = [worse(0.2, seed) for seed in (3, 4, 5)], [worse(0.35, seed) for seed in (6, 7, 8)]
-    found = paired_groups({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
+    found = compare_systems({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
     for comparison in found:
         first, near, far, same = comparison.systems
         assert first.p_value is None
@@ -205,7 +217,7 @@ def test_what_is_significant_and_what_is_not() -> None:
         assert near.p_value > 0.05 > 0.01 > far.p_value > 0
         assert far.difference < -5
         assert (same.difference, same.p_value) == (0, 1.0)
-    assert found == paired_groups({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
+    assert found == compare_systems({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
 
 
 def test_all_are_scored_on_the_same_draws() -> None:
@@ -215,7 +227,7 @@ def test_all_are_scored_on_the_same_draws() -> None:
         return [text if i % 2 else "x" for i, text in enumerate(worse(share, seed))]
 
     behind, ahead = ([half(share, seed) for seed in (0, 1, 2)] for share in (0.3, 0.2))  # with all words of the other
-    for comparison in paired_groups({"behind": behind, "ahead": ahead}, ENGLISH):
+    for comparison in compare_systems({"behind": behind, "ahead": ahead}, ENGLISH):
         one, other = comparison.systems
         assert one.score.high > other.score.low + 2
         assert other.p_value is not None
@@ -227,7 +239,7 @@ def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
     base = [worse(0.3, seed) for seed in (0, 1, 2)]
     lucky = [worse(0.02, 3), worse(0.02, 4), worse(0.6, 5)]
     steady = [worse(0.12, seed) for seed in (3, 4, 5)]
-    found = paired_groups({"base": base, "lucky": lucky, "steady": steady}, ENGLISH)
+    found = compare_systems({"base": base, "lucky": lucky, "steady": steady}, ENGLISH)
     for comparison in found:
         _, by_luck, by_skill = comparison.systems
         assert by_luck.difference > 0
@@ -242,7 +254,7 @@ def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
 def test_the_seed_of_draws_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     systems = {"a": [worse(0.2, 0), worse(0.2, 1)], "b": [worse(0.3, 2)]}
     monkeypatch.setenv("SACREBLEU_SEED", "7")
-    for comparison in paired_groups(systems, ENGLISH):
+    for comparison in compare_systems(systems, ENGLISH):
         assert {"|bs:1000|seed:7|" in each.score.signature for each in comparison.systems} == {True}
 
 
@@ -254,37 +266,37 @@ def test_few_runs_are_no_ground_for_significance() -> None:
         ]
         return compare(groups, examples(), sentences=0)
 
-    note = "No ✓, whatever p is, where one of the two has fewer than 3 runs and the other several"
+    note = "There is no ✓, whatever p is, if one system has fewer than 3 runs and the other has several"
     for first, other, sure in ((1, 1, True), (1, 3, False), (2, 2, False), (2, 3, False), (3, 3, True)):
         result = compared(first, other)
         for comparison in result.comparisons:
             assert (comparison.systems[1].p_value or 1) < 0.05, (first, other)
-            grid = metric_grid(comparison)
+            grid = metric_table(comparison)
             assert (grid.rows[1][-1], grid.verdicts[1]) == (("✓", "worse") if sure else ("", ""))
             assert grid.rows[1][-2].startswith("0.0")  # p is told all the same
-        told = " ".join(told_of_tests(result))
+        told = " ".join(significance_notes(result))
         assert (note in told) is not sure
         assert ("Student's t" in told) is (max(first, other) > 1)
 
 
 def test_what_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="1 system to compare"):
-        paired_groups({"a": [ENGLISH]}, ENGLISH)
+        compare_systems({"a": [ENGLISH]}, ENGLISH)
     with pytest.raises(ValueError, match="system 'b' has no outputs"):
-        paired_groups({"a": [ENGLISH], "b": []}, ENGLISH)
+        compare_systems({"a": [ENGLISH], "b": []}, ENGLISH)
     with pytest.raises(ValueError, match="system 'b': 59 outputs but 60 references"):
-        paired_groups({"a": [ENGLISH], "b": [ENGLISH, ENGLISH[1:]]}, ENGLISH)
+        compare_systems({"a": [ENGLISH], "b": [ENGLISH, ENGLISH[1:]]}, ENGLISH)
 
 
 # Which runs are one system.
 
 
-def of(name: str, seed: int | None) -> Run:
-    return Run(Translated(System(name), []), None, seed)
+def of(name: str, seed: int | None) -> SystemRun:
+    return SystemRun(SystemOutputs(System(name), []), None, seed)
 
 
-def told(*runs: tuple[str | None, dict[str, Any] | None, Run]) -> list[tuple[str, list[str]]]:
-    return [(group.name, [run.name for run in group.runs]) for group in in_groups(runs)]
+def told(*runs: tuple[str | None, dict[str, Any] | None, SystemRun]) -> list[tuple[str, list[str]]]:
+    return [(group.name, [run.name for run in group.runs]) for group in group_runs(runs)]
 
 
 def test_runs_of_one_recipe_are_one_system() -> None:
@@ -313,16 +325,16 @@ def test_a_label_is_no_other_systems_name() -> None:
         [("x", None, of("a", None)), (None, None, of("x", None))],
         [("small", None, of("a", None)), (None, small, of("b", 0)), (None, small, of("c", 1))],
     ):
-        with pytest.raises(ValueError, match=f"{runs[0][0]}= names a system as another is called already"):
-            in_groups(runs)
+        with pytest.raises(ValueError, match=f"the name {runs[0][0]} is already taken by another system"):
+            group_runs(runs)
     # Those without labels go by their runs where their recipes have one name.
     other = {"name": "small", "train": {"steps": 10}}
     four = [
         (None, recipe, of(f"{name}{seed}", seed)) for name, recipe in (("a", small), ("b", other)) for seed in (0, 1)
     ]
     assert told(*four) == [("a0", ["a0", "a1"]), ("b0", ["b0", "b1"])]
-    with pytest.raises(ValueError, match="a0= names a system as another is called already"):
-        in_groups([*four, ("a0", None, of("z", None))])
+    with pytest.raises(ValueError, match="the name a0 is already taken by another system"):
+        group_runs([*four, ("a0", None, of("z", None))])
 
 
 def test_a_recipe_without_its_seed() -> None:
@@ -351,11 +363,11 @@ ENDED = Ended(100, "steps", 100, 1.0, None, 8_000, 80.0, 1.5e9, 0)
 def test_what_a_training_took(tmp_path: Path) -> None:
     whole = log(tmp_path / "whole", STARTED, STEPPED, ENDED)
     place = STARTED.place
-    assert training_summary(whole, {}) == Training(place, 80.0, 8_000, 1.5e9, None)
+    assert training_summary(whole, {}) == TrainingCost(place, 80.0, 8_000, 1.5e9, None)
     tuned = {"recipe": {"model": {"start": "SmolLM2"}}, "origin": "trained further from SmolLM2"}
-    assert training_summary(whole, tuned) == Training(place, 80.0, 8_000, 1.5e9, "SmolLM2")
+    assert training_summary(whole, tuned) == TrainingCost(place, 80.0, 8_000, 1.5e9, "SmolLM2")
     killed = log(tmp_path / "killed", STARTED, STEPPED, replace(STARTED, step=50, place="GPU"))
-    assert training_summary(killed, {}) == Training(f"{place}; then GPU", 40.0, 4_000, None, None)
+    assert training_summary(killed, {}) == TrainingCost(f"{place}; then GPU", 40.0, 4_000, None, None)
     (killed / METRICS).write_text("of another program\n")
     assert [training_summary(folder, {}) for folder in (killed, tmp_path, tmp_path / "none")] == [None] * 3
 
@@ -364,20 +376,20 @@ def test_what_a_training_took(tmp_path: Path) -> None:
 
 
 def test_words_against_the_reference() -> None:
-    found = mistakes("A black dog, asleep.", ["One cat.", "The black dog sleeps."])
+    found = diff("A black dog, asleep.", ["One cat.", "The black dog sleeps."])
     assert [(piece.text, piece.mark) for piece in found] == [
         ("A", "wrong"), ("The", "missing"), ("black dog", "same"), (", asleep", "wrong"), ("sleeps", "missing"),
         (".", "same"),
     ]  # fmt: skip
-    assert mistakes("The dog.", ["The dog."]) == (Piece("The dog.", "same"),)
-    assert mistakes("", ["The dog."]) == (Piece("The dog.", "missing"),)
-    assert mistakes("The dog.", [""]) == (Piece("The dog.", "wrong"),)
+    assert diff("The dog.", ["The dog."]) == (DiffSegment("The dog.", "same"),)
+    assert diff("", ["The dog."]) == (DiffSegment("The dog.", "missing"),)
+    assert diff("The dog.", [""]) == (DiffSegment("The dog.", "wrong"),)
 
 
 @given(st.lists(st.sampled_from(CASES), max_size=9), st.lists(st.sampled_from(CASES), max_size=9))
 def test_marks_give_back_both_texts(ours: list[str], theirs: list[str]) -> None:
     output, reference = " ".join(ours), " ".join(theirs)
-    found = mistakes(output, [reference])
+    found = diff(output, [reference])
     kept = {side: "".join(piece.text for piece in found if piece.mark != side) for side in ("missing", "wrong")}
     assert re.sub(r"\s", "", kept["missing"]) == output.replace(" ", "")
     assert re.sub(r"\s", "", kept["wrong"]) == reference.replace(" ", "")
@@ -388,8 +400,8 @@ def test_marks_give_back_both_texts(ours: list[str], theirs: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def result() -> ComparisonResult:
-    took = Training("NVIDIA H200, bfloat16, compiled", 723.0, 41_200_000, 1.23e15)
-    tuned = Training("CPU, 2 threads, float32", 61.0, 1_200_000, 4.5e12, "SmolLM2-135M")
+    took = TrainingCost("NVIDIA H200, bfloat16, compiled", 723.0, 41_200_000, 1.23e15)
+    tuned = TrainingCost("CPU, 2 threads, float32", 61.0, 1_200_000, 4.5e12, "SmolLM2-135M")
     groups = [
         group("encoder–decoder", *(worse(0.1, seed) for seed in (0, 1, 2)), training=took),
         group("[red]tuned[/]", *(worse(0.3, seed) for seed in (3, 4)), training=tuned),
@@ -400,17 +412,21 @@ def result() -> ComparisonResult:
 
 def test_means_over_runs(result: ComparisonResult) -> None:
     runs = [
-        Run(Translated(System("a", 7, "cpu", speed=Speed(2.0, 30.0, "sentences")), ENGLISH), Training("x", 1, 10, 4.0)),
-        Run(
-            Translated(System("b", 7, "cpu", speed=Speed(4.0, 10.0, "sentences")), ENGLISH), Training("y", 3, 20, None)
+        SystemRun(
+            SystemOutputs(System("a", 7, "cpu", speed=Speed(2.0, 30.0, "sentences")), ENGLISH),
+            TrainingCost("x", 1, 10, 4.0),
+        ),
+        SystemRun(
+            SystemOutputs(System("b", 7, "cpu", speed=Speed(4.0, 10.0, "sentences")), ENGLISH),
+            TrainingCost("y", 3, 20, None),
         ),
     ]
-    found = compare([Group("g", tuple(runs)), group("other", FRENCH)], examples()).systems[0]
+    found = compare([ComparedSystem("g", tuple(runs)), group("other", FRENCH)], examples()).systems[0]
     assert (found.parameters, found.device, found.speed) == (7, "cpu", Speed(3.0, 20.0, "sentences"))
-    assert found.training == Training("x; y", 2.0, 15.0, None)
+    assert found.training == TrainingCost("x; y", 2.0, 15.0, None)
     assert [run.system.name for run in found.runs] == ["a", "b"]
     assert result.systems[2].training is None
-    assert json.loads(json.dumps(plain(result)))["systems"][0]["runs"][2]["seed"] == 2
+    assert json.loads(json.dumps(to_json_value(result)))["systems"][0]["runs"][2]["seed"] == 2
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -420,18 +436,18 @@ def test_a_terminal(result: ComparisonResult, width: int) -> None:
     assert "encoder–decoder 12m03s 41.2 M 1.2 × 10¹⁵" in words
     assert "[red]tuned[/] * 1m01s 1.2 M 4.5 × 10¹²" in words
     assert "theirs|x – – –" in words
-    assert "* [red]tuned[/]: fine-tuning alone; what it started from (SmolLM2-135M) is not counted." in words
-    assert "two runs tell little of other seeds, one nothing" in words
-    assert "widened by Student's t for what few runs do not tell (Welch's degrees of freedom)" in words
+    assert "* [red]tuned[/]: fine-tuning only; the training of SmolLM2-135M is not counted." in words
+    assert "two runs say little about other seeds, one says nothing" in words
+    assert "widened by Student's t for few runs (Welch's degrees of freedom)" in words
     assert re.findall(r"(BLEU|chrF2\+\+): nrefs:1\|bs:1000\|seed:12345\|", words) == ["BLEU", "chrF2++"]
-    assert "of a system with one run it is not known" in words.lower()
-    assert "hierarchical bootstrap: 1,000 draws" in words
+    assert "for a system with one run, the effect of another seed is unknown" in words.lower()
+    assert "hierarchical bootstrap: 1,000 resamples" in words
     assert "approximate randomization" not in words
     assert "[-not in the reference-], {+missing+}" in words
     first = result.comparisons[0].systems
     assert f"encoder–decoder-2 2 {first[0].runs[2]:.1f}" in words
-    assert f"{first[0].score.score:.1f} {first[0].deviation:.2f} {first[0].score.low:.1f} – " in words
-    assert "(nothing)" in text
+    assert f"{first[0].score.value:.1f} {first[0].deviation:.2f} {first[0].score.low:.1f} – " in words
+    assert "(empty)" in text
     lines = [line for line in text.splitlines() if "nrefs:" not in line]
     assert max(map(len, lines)) <= width
     assert text.count("[-") == text.count("-]") > 1
@@ -453,15 +469,15 @@ def test_a_report(result: ComparisonResult) -> None:
     assert "<em>a</em>" not in html
     found = cells(html)
     assert "[red]tuned[/] *" in found
-    assert found.count("theirs|x") == 4 + len(result.apart)
+    assert found.count("theirs|x") == 4 + len(result.differing)
     assert "1.2 × 10¹⁵" in found
     for table in re.findall(r"<table>(.*?)</table>", html, re.S):
         widths = {len(cells(row)) for row in re.findall(r"<tr>(.*?)</tr>", table, re.S)}
         assert len(widths) == 1
     for comparison in result.comparisons:
         assert f"<code>{comparison.systems[0].score.signature}</code>" in html
-        assert f"<strong>{comparison.systems[0].score.score:.1f}</strong>" in found
-    assert "move the difference of the means as far as it is from 0." in html  # nothing is cut
+        assert f"<strong>{comparison.systems[0].score.value:.1f}</strong>" in found
+    assert "deviate from the difference of the means by at least that difference." in html  # nothing is cut
     assert html.count("<li>BLEU: <code>") == html.count("<li>chrF2++: <code>") == 1
 
 
@@ -492,12 +508,12 @@ def test_nothing_becomes_a_link_on_github() -> None:
 def test_marks_in_markdown_are_read_as_such(ours: list[str], theirs: list[str]) -> None:
     """Whatever words there are, a reader of Markdown strikes out what is wrong and stresses what is missing."""
     output, reference = " ".join(ours), " ".join(theirs)
-    wrong = mistakes(output, [reference])
-    apart = Apart(1, "s", (reference,), (output,), (1.0,), (wrong,))
-    html = rendered(_apart_markdown(apart, ["a"]))
+    wrong = diff(output, [reference])
+    apart = DifferingSentence(1, "s", (reference,), (output,), (1.0,), (wrong,))
+    html = rendered(_sentence_markdown(apart, ["a"]))
     cell = cells(html)[-1]
     if not output:
-        assert cell == "<em>(nothing)</em>"
+        assert cell == "<em>(empty)</em>"
         return
     for mark, tag in (("wrong", "s"), ("missing", "strong")):
         marked = re.findall(rf"<{tag}>(.*?)</{tag}>", cell)
@@ -560,8 +576,8 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
         scores = [sacrebleu.corpus_bleu(each, [ENGLISH[:12]]).score for each in written]
         assert told["comparisons"][0]["systems"][i]["runs"] == pytest.approx(scores)
         assert f"{system['name']}  " in done.stdout
-    assert report.read_text().startswith("# Translators side by side\n")
-    assert "- Translated on cpu in float32, with a beam of 1.\n" in report.read_text()
+    assert report.read_text().startswith("# Comparison of translators\n")
+    assert "- SystemOutputs on cpu in float32 with beam 1.\n" in report.read_text()
     # By their labels, with what they wrote as a system: the figures are the same.
     labels = [f"first={runs[0]},{runs[1]}", f"second={outputs}/decoder-0.txt,{outputs}/decoder-1.txt"]
     again = command("compare", *labels, *sides, "--out", str(out), "--beam", "1")
@@ -579,14 +595,14 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
 def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a.en", ENGLISH), write(tmp_path, "b.en", worse(0.2, 0))
     sides = ("--source", write(tmp_path, "a.fr", FRENCH), "--reference", a)
-    assert "name at least two systems" in refused("compare", f"x={a},{b}", *sides)
-    assert f"{a} is there twice" in refused("compare", f"x={a},{a}", b, *sides)
-    assert "is written NAME=A,B,C" in refused("compare", f"x={a},", b, *sides)
-    assert "is written NAME=A,B,C" in refused("compare", f"={a}", b, *sides)
+    assert "name at least two" in refused("compare", f"x={a},{b}", *sides)
+    assert f"{a} was given twice" in refused("compare", f"x={a},{a}", b, *sides)
+    assert "write a system of several runs as NAME=A,B,C" in refused("compare", f"x={a},", b, *sides)
+    assert "write a system of several runs as NAME=A,B,C" in refused("compare", f"={a}", b, *sides)
     assert "no model at nowhere" in refused("compare", "x=nowhere", b, *sides)
-    assert "b.en= names a system as another is called already" in refused("compare", f"b.en={a}", b, *sides)
+    assert "the name b.en is already taken by another system" in refused("compare", f"b.en={a}", b, *sides)
     assert "is not empty" in refused("compare", a, b, *sides, "--outputs", str(tmp_path))
-    assert "lies in no folder" in refused("compare", a, b, *sides, "--report", f"{tmp_path}/none/x.md")
+    assert "does not exist" in refused("compare", a, b, *sides, "--report", f"{tmp_path}/none/x.md")
     odd = write(tmp_path, "c=d,e.en", ENGLISH)  # a file is a file, whatever its name
     out = tmp_path / "out.json"
     done = command("compare", b, odd, *sides, "--out", str(out), "--outputs", f"{tmp_path}/outputs")

@@ -17,13 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.evaluation.classification import class_scores
-from regard.evaluation.comparability import KNOWN, SMALL, looks_lowercased, looks_tokenised, note_on, recognise
-from regard.evaluation.metrics import bleu, chrf, paired, translation_scores
+from regard.evaluation.comparability import (
+    KNOWN_TEST_SETS,
+    MIN_SENTENCES,
+    comparability_note,
+    looks_lowercased,
+    looks_tokenised,
+    recognise,
+)
+from regard.evaluation.metrics import bleu, chrf, paired_test, translation_scores
 from regard.evaluation.perplexity import language_score
-from regard.evaluation.petit_scores import petit_score, read_tags
-from regard.evaluation.plain_dict import plain
-from regard.evaluation.proportions import share
-from regard.evaluation.suspicious_outputs import KINDS, find_suspects
+from regard.evaluation.proportions import proportion
+from regard.evaluation.result_json import to_json_value
+from regard.evaluation.suspicious_outputs import KINDS, find_suspicious
+from regard.evaluation.tag_accuracy import read_tags, tag_accuracy
+from regard.petit import PHENOMENA
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
 
@@ -83,10 +91,10 @@ def test_scores_are_those_of_sacrebleus_command(petit: Path, tmp_path: Path, low
     theirs = sacrebleu(tmp_path, {"system": outputs}, references, *options)
     given = references if several else first
     for ours, expected in zip((bleu(outputs, given, lowercase), chrf(outputs, given, lowercase)), theirs, strict=True):
-        assert 30 < ours.score < 95
+        assert 30 < ours.value < 95
         assert ours.name.startswith(expected["name"])
         assert ours.signature == expected["signature"]
-        assert ours.score == pytest.approx(expected["score"], abs=1e-8)
+        assert ours.value == pytest.approx(expected["score"], abs=1e-8)
         assert ours.mean == pytest.approx(expected["confidence_mean"], abs=1e-8)
         assert ours.high - ours.mean == pytest.approx(expected["confidence_var"], abs=1e-8)
         assert ours.mean - ours.low == pytest.approx(expected["confidence_var"], abs=1e-8)
@@ -103,7 +111,7 @@ def test_paired_p_values_are_those_of_sacrebleus_command(petit: Path, tmp_path: 
     theirs = sacrebleu(
         tmp_path, systems, [references], "-m", "bleu", "chrf", "--chrf-word-order", "2", "--paired-ar", "-f", "json"
     )
-    comparisons = paired(systems, references)
+    comparisons = paired_test(systems, references)
     assert [each.metric for each in comparisons] == ["BLEU", "chrF2++"]
     for comparison in comparisons:
         assert "ar:10000|seed:12345" in comparison.test
@@ -111,13 +119,13 @@ def test_paired_p_values_are_those_of_sacrebleus_command(petit: Path, tmp_path: 
         assert [each.system for each in comparison.systems] == list(systems)
         assert (base.difference, base.p_value) == (0, None)
         for ours, told in zip(comparison.systems, theirs, strict=True):
-            assert ours.score.score == pytest.approx(told[comparison.metric]["score"])
+            assert ours.score.value == pytest.approx(told[comparison.metric]["score"])
             assert ours.p_value == told[comparison.metric]["p_value"]
         assert alike.p_value is not None
         assert alike.p_value > 0.05
         assert worse.p_value is not None
         assert worse.p_value < 0.01
-        assert worse.difference == pytest.approx(worse.score.score - base.score.score)
+        assert worse.difference == pytest.approx(worse.score.value - base.score.value)
         assert worse.difference < -5
 
 
@@ -130,7 +138,7 @@ def test_no_significance_where_hardly_anything_differs(petit: Path) -> None:
         better = references[:differing] + base[differing:]
         assert sum(mine != theirs for mine, theirs in zip(base, better, strict=True)) == differing
         systems[f"{differing} differ"] = [text.replace(" ", "  ") for text in better]
-    for comparison in paired(systems, references):
+    for comparison in paired_test(systems, references):
         assert [each.p_value for each in comparison.systems] == [None, 1.0, 1.0, 0.25]
 
 
@@ -140,15 +148,15 @@ def test_scores_are_deterministic_and_perfect_is_100(petit: Path) -> None:
     assert translation_scores(outputs, references) == translation_scores(outputs, references)
     perfect = translation_scores(references, references)
     for score in (perfect.bleu, perfect.bleu_lowercase, perfect.chrf):
-        assert [score.score, score.low, score.high] == pytest.approx([100, 100, 100])
+        assert [score.value, score.low, score.high] == pytest.approx([100, 100, 100])
     lowered = translation_scores([text.lower() for text in references], references)
-    assert lowered.bleu.score < 90 < lowered.bleu_lowercase.score
+    assert lowered.bleu.value < 90 < lowered.bleu_lowercase.value
     nothing = translation_scores([""] * 100, references)
-    assert (nothing.bleu.score, nothing.chrf.score, nothing.bleu.high) == (0, 0, 0)
+    assert (nothing.bleu.value, nothing.chrf.value, nothing.bleu.high) == (0, 0, 0)
 
 
 def test_sacrebleu_is_not_loaded_before_it_is_needed() -> None:
-    program = "import sys, regard.evaluation.plain_dict; print('sacrebleu' in sys.modules, 'torch' in sys.modules)"
+    program = "import sys, regard.evaluation.result_json; print('sacrebleu' in sys.modules, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 
@@ -158,38 +166,38 @@ def test_the_note_knows_the_set_by_its_references(petit: Path) -> None:
         for language in ("fr", "en"):
             references = read(petit / f"{split}.{language}")
             found = recognise(references)
-            assert found, "Petit has changed: so must the digests in honesty.py"
+            assert found, "Petit has changed: so must the digests in comparability.py"
             assert (found[0].name, found[1]) == (f"Petit {split}", language)
             assert found[0].lines == len(references)
     references = read(petit / "test.en")
-    note = note_on(references, [[f"{text} \r" for text in references]], "whatever")
+    note = comparability_note(references, [[f"{text} \r" for text in references]], "whatever")
     assert note.standard
     assert note.test_set == "Petit test, en, all 1,000 lines: recognised by its references."
     assert not note.warnings
-    assert "no published figure" in note.text
-    assert "the same but for bs and seed" in note.text
-    assert "This split" not in note_on(references[1:], [references[1:]]).text
+    assert "no published figures" in note.text
+    assert "have the same signature; bs and seed may differ" in note.text
+    assert "This split" not in comparability_note(references[1:], [references[1:]]).text
 
 
 @pytest.mark.parametrize("name", ["test_2016_flickr", "multi30k/2017", "WMT13", "newstest2013.en", "petit/test.en"])
 def test_a_part_of_a_set_is_not_that_set(petit: Path, name: str) -> None:
     references = read(petit / "test.en")[:-1]
-    note = note_on(references, [references], name)
+    note = comparability_note(references, [references], name)
     assert not note.standard
     assert name in note.test_set
-    assert "999 lines: not a set known here" in note.test_set
-    assert [f"though it is called {name}: a part of it, or changed" in warning for warning in note.warnings] == [True]
-    assert not note_on(references, [references], "my own set").warnings
+    assert "999 lines: not a known test set" in note.test_set
+    assert ["the set is incomplete or changed" in warning for warning in note.warnings] == [True]
+    assert not comparability_note(references, [references], "my own set").warnings
     whole = read(petit / "test.en")
-    mistaken = note_on(whole, [whole], name).warnings
+    mistaken = comparability_note(whole, [whole], name).warnings
     assert mistaken == (
-        () if "petit" in name else (f"It is called {name}, but its references are those of Petit test.",)
+        () if "petit" in name else (f"The name is {name}, but the references are those of Petit test.",)
     )
 
 
 def test_two_references_are_another_test(petit: Path) -> None:
     references = read(petit / "test.en")
-    note = note_on(references, [references, references])
+    note = comparability_note(references, [references, references])
     assert not note.standard
     assert "1,000 lines with 2 references each" in note.test_set
 
@@ -206,17 +214,21 @@ def test_the_note_sees_tokenised_lowercased_small_and_unspaced_texts(petit: Path
     assert not looks_lowercased(references)
     assert not looks_lowercased(["12", "?", "日本"])
     outputs = [text.lower() for text in moses]
-    warnings = note_on(outputs, [references]).warnings
+    warnings = comparability_note(outputs, [references]).warnings
     assert [warning.split(":")[0] for warning in warnings] == [
         "The outputs look tokenised",
         "The outputs have no capitals",
     ]
-    assert "The references look tokenised" in note_on(references, [references, moses]).text
+    assert "The references look tokenised" in comparability_note(references, [references, moses]).text
     assert [
-        f"{SMALL - 1} sentences are few" in each for each in note_on(references[:99], [references[:99]]).warnings
+        f"A score on {MIN_SENTENCES - 1} sentences is too noisy" in each
+        for each in comparability_note(references[:99], [references[:99]]).warnings
     ] == [True]
-    assert not note_on(references[:SMALL], [references[:SMALL]]).warnings
-    assert "without spaces, which 13a does not split" in note_on(["猫が寝ている。"], [["猫は眠る。"]]).text
+    assert not comparability_note(references[:MIN_SENTENCES], [references[:MIN_SENTENCES]]).warnings
+    assert (
+        "no spaces between words, and 13a does not split them"
+        in comparability_note(["猫が寝ている。"], [["猫は眠る。"]]).text
+    )
 
 
 def real_sets() -> Iterator[tuple[str, str, Path]]:
@@ -235,14 +247,14 @@ def test_real_sets_are_recognised_without_a_false_word(name: str, language: str,
     if not path.is_file():
         pytest.skip(f"no {path}")
     references = read(path)
-    note = note_on(references, [references], path.name)
+    note = comparability_note(references, [references], path.name)
     assert note.standard
     assert note.test_set.startswith(f"{name}, {language}, all {len(references):,} lines")
     assert not note.warnings
 
 
 def test_digests_are_all_different() -> None:
-    digests = [digest for known in KNOWN for digest in known.digests.values()]
+    digests = [digest for known in KNOWN_TEST_SETS for digest in known.digests.values()]
     assert len(set(digests)) == len(digests) == 17
 
 
@@ -268,7 +280,7 @@ FAULTS = [
 @pytest.mark.parametrize(("kind", "source", "output"), FAULTS)
 def test_each_fault_is_named(kind: str, source: str, output: str) -> None:
     first = ("Un chien mange ici.", "A dog is eating here.")
-    found = find_suspects([first[0], source], [first[1], output], [first[1], "The cat sleeps on the chair."])
+    found = find_suspicious([first[0], source], [first[1], output], [first[1], "The cat sleeps on the chair."])
     assert [(each.line, each.kind) for each in found] == [(2, kind)]
     assert found[0].detail
 
@@ -292,16 +304,16 @@ def test_every_kind_has_a_fault_here() -> None:
     ],
 )
 def test_what_is_right_is_not_suspected(source: str, output: str) -> None:
-    assert not find_suspects([source], [output], ["The cat."])
+    assert not find_suspicious([source], [output], ["The cat."])
 
 
 def test_one_output_for_all() -> None:
     sources = [f"Phrase numéro {i} de ce texte." for i in range(6)]
     outputs = ["I do not know."] * 5 + ["Sentence number 5."]
-    found = [(each.line, each.kind) for each in find_suspects(sources, outputs)]
+    found = [(each.line, each.kind) for each in find_suspicious(sources, outputs)]
     assert found == [(line, "same") for line in range(1, 6)]
-    assert not find_suspects(sources, outputs, ["I do not know it."] * 6)  # they mean the same
-    assert not find_suspects(sources[:4], outputs[:4])
+    assert not find_suspicious(sources, outputs, ["I do not know it."] * 6)  # they mean the same
+    assert not find_suspicious(sources[:4], outputs[:4])
 
 
 def parallel(petit: Path) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -318,7 +330,7 @@ def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
     for name, one, other in parallel(petit):
         for sources, outputs in ((one, other), (other, one)):
             for references in (outputs, None):
-                lines = {each.line for each in find_suspects(sources, outputs, references)}
+                lines = {each.line for each in find_suspicious(sources, outputs, references)}
                 assert len(lines) < 0.005 * len(outputs), name
 
 
@@ -333,7 +345,7 @@ def test_spoilt_outputs_are_nearly_always_suspected(petit: Path) -> None:
         "empty": [""] * len(references),
     }
     for kind, outputs in faults.items():
-        found = {each.line for each in find_suspects(sources, outputs, references) if each.kind == kind}
+        found = {each.line for each in find_suspicious(sources, outputs, references) if each.kind == kind}
         assert len(found) > 0.9 * len(references), kind
 
 
@@ -350,9 +362,9 @@ def test_language_scores_by_hand() -> None:
 
 def test_wilsons_interval_by_hand() -> None:
     """8 of 10, z = 1.96: the middle is (0.8 + 0.19208) / 1.38416, the reach 1.96 / 1.38416 · √(0.016 + 0.009604)."""
-    found = share(8, 10)
+    found = proportion(8, 10)
     assert [found.value, found.low, found.high] == pytest.approx([0.8, 0.4902, 0.9433], abs=1e-4)
-    none, full = share(0, 10), share(10, 10)
+    none, full = proportion(0, 10), proportion(10, 10)
     assert none.low == 0
     assert full.high == 1
     assert [none.high, full.low] == pytest.approx([0.2775, 0.7225], abs=1e-4)  # 3.8416 / 13.8416, and the rest
@@ -362,7 +374,7 @@ def test_wilsons_interval_by_hand() -> None:
 def test_wilsons_interval_holds_where_the_test_would_reject(total: int, fraction: float) -> None:
     """Its ends are the shares that lie z standard deviations of their own from what was found."""
     correct = round(fraction * total)
-    found = share(correct, total)
+    found = proportion(correct, total)
     assert 0 <= found.low <= found.value <= found.high <= 1
     for end in (found.low, found.high):
         if 0 < end < 1:
@@ -391,36 +403,38 @@ def test_petit_by_phenomenon(petit: Path, tmp_path: Path) -> None:
     references, tags = read(petit / "test.en"), read_tags(petit / "test.tags")
     assert len(tags) == len(references)
     outputs = [text if "negation" not in names else "No." for text, names in zip(references, tags, strict=True)]
-    score = petit_score(outputs, [f"{text} " for text in references], tags)
+    score = tag_accuracy(outputs, [f"{text} " for text in references], tags)
     with_negation = sum("negation" in names for names in tags)
     assert score.overall.correct == 1_000 - with_negation
-    assert score.phenomena["negation"].correct == 0
-    assert score.phenomena["negation"].total == with_negation
-    for name, found in score.phenomena.items():
+    assert score.by_tag["negation"].correct == 0
+    assert score.by_tag["negation"].total == with_negation
+    for name, found in score.by_tag.items():
         together = [names for names in tags if name in names]
         assert (found.total, found.correct) == (len(together), sum("negation" not in names for names in together))
-    values = [found.value for found in score.phenomena.values()]
+    values = [found.value for found in score.by_tag.values()]
     assert values == sorted(values)
-    assert petit_score(["The Cat."], ["The cat."], [["question"]]).overall.correct == 0
+    assert tag_accuracy(["The Cat."], ["The cat."], [["question"]]).overall.correct == 0
     (tmp_path / "a.tags").write_text("question\n\nnegatoin elision\n")
-    with pytest.raises(ValueError, match=r"a\.tags:3: no phenomenon 'negatoin': did you mean 'negation'"):
-        read_tags(tmp_path / "a.tags")
+    with pytest.raises(ValueError, match=r"a\.tags:3: unknown tag 'negatoin': did you mean 'negation'"):
+        read_tags(tmp_path / "a.tags", PHENOMENA)
 
 
 def test_reports_are_json(petit: Path) -> None:
     sources, references = read(petit / "test.fr")[:20], read(petit / "test.en")[:20]
     outputs = ["", *references[1:]]
-    report = plain(translation_scores(outputs, references, "a few"))
+    report = to_json_value(translation_scores(outputs, references, "a few"))
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert set(report) == {"sentences", "bleu", "bleu_lowercase", "chrf", "note"}
     assert report["bleu"]["signature"].startswith("nrefs:1|bs:1000")
-    assert report["note"]["warnings"] == [f"20 sentences are few: such a score says little. Use {SMALL} or more."]
-    suspects = plain(find_suspects(sources, outputs, references))
-    assert suspects == [{"line": 1, "kind": "empty", "detail": "nothing was written"}]
-    assert plain(language_score(1e6, 1, 1))["perplexity"] is None
-    assert plain({"a": np.arange(2), "b": (np.float32(0.5), math.nan)}) == {"a": [0, 1], "b": [0.5, None]}
-    with pytest.raises(ValueError, match="a set has no place in a report"):
-        plain({1})
+    assert report["note"]["warnings"] == [
+        f"A score on 20 sentences is too noisy to mean much. Use {MIN_SENTENCES} sentences or more."
+    ]
+    suspects = to_json_value(find_suspicious(sources, outputs, references))
+    assert suspects == [{"line": 1, "kind": "empty", "detail": "the output is empty"}]
+    assert to_json_value(language_score(1e6, 1, 1))["perplexity"] is None
+    assert to_json_value({"a": np.arange(2), "b": (np.float32(0.5), math.nan)}) == {"a": [0, 1], "b": [0.5, None]}
+    with pytest.raises(ValueError, match="a set cannot be written as JSON"):
+        to_json_value({1})
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -429,15 +443,15 @@ def test_what_cannot_be_scored(score: object) -> None:
     assert callable(score)
     for outputs, references, message in [
         ([], [], "outputs is empty: there is nothing to score"),
-        (["a"], [], "1 outputs but 0 references: each line must have its counterpart"),
+        (["a"], [], "1 outputs but 0 references: both must have the same length"),
         (["a", "b"], [["a", "b"], ["a"]], "2 outputs but 1 references"),
-        (["a", None], ["a", "b"], r"outputs\[1\] must be a text, and this is a NoneType"),
-        (["a", "b"], ["a", None], r"references\[1\] must be a text, and this is a NoneType"),
-        (["a", "b"], [None, "b"], r"references\[0\] must be a text, and this is a NoneType"),
-        ("a", ["a"], "outputs must be a list of texts, and this is one text"),
-        (None, ["a"], "outputs must be a list of texts, and this is none"),
-        (["a"], "a", "references must be a list of texts, or several such lists, and this is one text"),
-        (["a"], None, "references must be a list of texts, or several such lists, and this is none"),
+        (["a", None], ["a", "b"], r"outputs\[1\] must be a string, not NoneType"),
+        (["a", "b"], ["a", None], r"references\[1\] must be a string, not NoneType"),
+        (["a", "b"], [None, "b"], r"references\[0\] must be a string, not NoneType"),
+        ("a", ["a"], "outputs must be a list of strings, not a single string"),
+        (None, ["a"], "outputs must be a list of strings, not None"),
+        (["a"], "a", "references must be a list of strings, or several such lists, not a single string"),
+        (["a"], None, "references must be a list of strings, or several such lists, not None"),
     ]:
         with pytest.raises(ValueError, match=message):
             score(outputs, references)
@@ -446,31 +460,31 @@ def test_what_cannot_be_scored(score: object) -> None:
 @pytest.mark.usefixtures("as_users_run_it")
 def test_what_cannot_be_counted() -> None:
     with pytest.raises(ValueError, match="1 system to compare: give at least two"):
-        paired({"a": ["a"]}, ["a"])
+        paired_test({"a": ["a"]}, ["a"])
     with pytest.raises(ValueError, match="system 'b': 1 outputs but 2 references"):
-        paired({"a": ["a", "b"], "b": ["a"]}, ["a", "b"])
+        paired_test({"a": ["a", "b"], "b": ["a"]}, ["a", "b"])
     with pytest.raises(ValueError, match="2 outputs but 1 sources"):
-        find_suspects(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="2 truth but 1 answers"):
+        find_suspicious(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="2 labels but 1 predictions"):
         class_scores(["a", "b"], ["a"])
-    with pytest.raises(ValueError, match="truth is empty"):
+    with pytest.raises(ValueError, match="labels is empty"):
         class_scores([], [])
     with pytest.raises(ValueError, match="1 outputs but 0 tags"):
-        petit_score(["a"], ["a"], [])
+        tag_accuracy(["a"], ["a"], [])
     for correct, total in ((0, 0), (2, 1), (-1, 3)):
-        with pytest.raises(ValueError, match=f"{correct} of {total} is no share"):
-            share(correct, total)
+        with pytest.raises(ValueError, match=f"{correct} of {total} is not a proportion"):
+            proportion(correct, total)
     with pytest.raises(ValueError, match="tokens=0 is too small"):
         language_score(1.0, 0, 1)
     with pytest.raises(ValueError, match="text_bytes=0 is too small"):
         language_score(1.0, 1, 0)
     for nats in (-1.0, math.nan):
-        with pytest.raises(ValueError, match="is no sum of negative log-probabilities"):
+        with pytest.raises(ValueError, match="is not a sum of negative log-probabilities"):
             language_score(nats, 1, 1)
 
 
 def test_chrf_of_outputs_that_match_almost_nowhere() -> None:
     """Some resamples have no match at all: a plain 0.0 among NumPy's numbers."""
     found = chrf(["x"] * 9 + ["le chat dort"], ["le chien dort"] * 10)
-    assert 0 < found.score < 10
-    assert found.low < found.score < found.high
+    assert 0 < found.value < 10
+    assert found.low < found.value < found.high

@@ -17,7 +17,7 @@ from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.text_model import Model
 from regard.evaluation import verify as module
-from regard.evaluation.plain_dict import plain
+from regard.evaluation.result_json import to_json_value
 from regard.evaluation.verify import Case, Check, all_at_once, draw_case, text_difference, verify
 from regard.model import attention
 from regard.model.cache import KeyValues
@@ -102,7 +102,7 @@ def test_what_applies_is_checked(kind: str) -> None:
     rough = {check.name for check in found.checks if check.bfloat16 is not None}
     assert rough == set(names) & {*module.CONTINUOUS, "quick = the network"}
     assert ("quick = the network" in names) == speaks
-    assert json.dumps(plain(found))
+    assert json.dumps(to_json_value(found))
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:

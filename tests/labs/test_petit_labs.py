@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 
 from regard.decoding.text_model import Model
-from regard.evaluation.alignment import Attended, piece_words
-from regard.evaluation.evaluate import cross_attention
+from regard.evaluation.alignment import AttentionPair, token_words
+from regard.evaluation.attention_alignment import attention_pairs
 from regard.evaluation.metrics import bleu
-from regard.evaluation.petit_scores import petit_score
+from regard.evaluation.tag_accuracy import tag_accuracy
 from regard.interop.load import load
 from regard.labs import ablation, align, prune, smoothing
 from regard.labs import petit_translators as translators
@@ -32,7 +32,7 @@ from regard.labs.petit_translators import (
     token_measures,
     train_model,
 )
-from regard.petit import Pair, pairs
+from regard.petit import Pair, pairs, spans
 from regard.petit import corpus_files as files
 from regard.training.recipe import Recipe
 from regard.training.recipe_files import read_recipe
@@ -97,7 +97,7 @@ def chosen_links(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[i
     """Return the French word with the highest weight for each English one, summed token by token."""
     assert model.tokenizer is not None
     weights = model.attend(pair.french, pair.english).weights["cross"][layer, head]  # [T, S]
-    french, english = (piece_words(model.tokenizer, text) for text in (pair.french, pair.english))
+    french, english = (token_words(model.tokenizer, text, spans) for text in (pair.french, pair.english))
     sums: dict[int, dict[int, float]] = {}
     for row, target in enumerate(english):
         for column, source in enumerate(french):
@@ -107,13 +107,13 @@ def chosen_links(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[i
 
 
 def test_random_weights_do_not_align(monkeypatch: pytest.MonkeyPatch) -> None:
-    def random_weights(*arguments: Any) -> Iterator[Attended]:
+    def random_weights(*arguments: Any) -> Iterator[AttentionPair]:
         random = np.random.default_rng(0)
         for attended in real(*arguments):
             yield replace(attended, weights=random.random(attended.weights.shape, dtype=np.float32))
 
-    real = cross_attention
-    monkeypatch.setattr(align, "cross_attention", random_weights)
+    real = attention_pairs
+    monkeypatch.setattr(align, "attention_pairs", random_weights)
     assert failing(run_small("align")) == [0, 1, 2]
 
 
@@ -178,7 +178,7 @@ def test_phenomenon_losses() -> None:
     tags = [("negation",), ("negation",), ("question",), ("negation", "question")]
     references = ["a", "b", "c", "d"]
     complete, without = (
-        TranslationQuality(0.0, petit_score(outputs, references, tags))
+        TranslationQuality(0.0, tag_accuracy(outputs, references, tags))
         for outputs in (references, ["a", "x", "c", "x"])
     )
     assert prune.phenomenon_losses(complete, without, 1) == {"negation": pytest.approx(2 / 3), "question": 0.5}
@@ -259,7 +259,7 @@ def full_table(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Recipe]]:
         patch.setattr(ablation, "train_model", untrained)
         patch.setattr(ablation, "prediction_quality", lambda *_: PredictionQuality(1.0, 0.5, 0.5))
         patch.setattr(
-            ablation, "translation_quality", lambda *_: TranslationQuality(50.0, petit_score(["a"], ["a"], [[]]))
+            ablation, "translation_quality", lambda *_: TranslationQuality(50.0, tag_accuracy(["a"], ["a"], [[]]))
         )
         small = load_lab("ablation").with_sizes([*ablation.FULL_SIZES.split(), "seed=5", "sentences=1"])
         result = small.run(small.sizes)

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import regard
 from regard import models
 from regard.cli import app
-from regard.evaluation.comparison import Training
+from regard.evaluation.comparison import TrainingCost
 from regard.formatting import escape_markdown
 from regard.interop.evaluation_results import check_results, read_result
 from regard.interop.export import export
@@ -395,8 +395,8 @@ def test_a_damaged_log_does_not_hinder(folder: Path, tmp_path: Path) -> None:
     trained = json.loads((tmp_path / "out/config.json").read_text())["about"]["trained"]
     place = "CPU, 1 thread, float32"
     assert trained == {"steps": 7, "tokens": 12_345, "seconds": 4_000.0, "place": place, "flops": 1e9}
-    assert training_summary(tmp_path / "out", {"trained": trained}) == Training(place, 4_000.0, 12_345, 1e9)
-    assert training_summary(tmp_path / "run", {}) == Training(place, 4_000.0, 12_345, 1e9)
+    assert training_summary(tmp_path / "out", {"trained": trained}) == TrainingCost(place, 4_000.0, 12_345, 1e9)
+    assert training_summary(tmp_path / "run", {}) == TrainingCost(place, 4_000.0, 12_345, 1e9)
 
 
 def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> None:

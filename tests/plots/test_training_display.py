@@ -469,7 +469,7 @@ def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
     scores = translation_scores(outputs, ["The cat sleeps on the mat.", "A dog is eating."], "my_set")
     classes = class_scores(["a", "b", "a"], ["a", "b", "b"])
     text = write_report(tmp_path, [scores, language_score(100.0, 50, 200), classes]).read_text()
-    assert f"| BLEU | {scores.bleu.score:.1f} |" in text
+    assert f"| BLEU | {scores.bleu.value:.1f} |" in text
     rendered = MarkdownIt("commonmark").enable("table").render(text)
     for each in (scores.bleu, scores.bleu_lowercase, scores.chrf):
         assert f"<td><code>{each.signature}</code></td>" in rendered

@@ -326,12 +326,12 @@ def test_a_shells_pipe_can_be_translated() -> None:
 
 def test_a_terminal_is_left_alone_by_what_a_model_writes() -> None:
     """Made visible on a terminal, as it is elsewhere."""
-    from regard.cli.models import _for
+    from regard.cli.text_io import for_output
 
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, open(os.devnull, "w") as file:  # noqa: PTH123  # for its isatty
-        assert _for(terminal, "a\x1b[2J\x00\tb\n\u202ec\x9b") == "a␛[2J␀\tb\n\\u202ec\\u009b"
-        assert _for(file, "a\x1b[2J") == "a\x1b[2J"
+        assert for_output(terminal, "a\x1b[2J\x00\tb\n\u202ec\x9b") == "a␛[2J␀\tb\n\\u202ec\\u009b"
+        assert for_output(file, "a\x1b[2J") == "a\x1b[2J"
     os.close(ours)
 
 

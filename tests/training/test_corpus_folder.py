@@ -24,7 +24,7 @@ from regard.training.corpus_folder import (
 from regard.training.recipe import DataSection, Recipe, with_file_paths, with_named_files
 from regard.training.recipe_files import as_toml, read_recipe
 from regard.training.training_setup import prepare_training
-from tests.cli.test_cli import regard
+from tests.support.commands import regard
 
 # What mtdata 0.5.1 wrote from text that was put into its cache: `get -l fra-eng`, with and without --merge, --compress,
 # one or more sets to validate on; `get-recipe` writes what `get --merge` does. An arrow is a link.

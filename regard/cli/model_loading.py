@@ -1,0 +1,30 @@
+"""Load the model that a command was given."""
+
+import re
+from typing import Any
+
+from regard.errors import RegardError
+from regard.models import DEFAULT_MODEL, bundled_folder
+
+
+def load_model(name: str, device: str) -> Any:
+    """The `regard.Model` of this name, on the device that --device names."""
+    import torch
+
+    from regard.config import did_you_mean
+    from regard.interop.load import load
+
+    choices = ("auto", "cpu", "cuda")
+    if device not in choices and not re.fullmatch(r"cuda:\d+", device):
+        raise RegardError(f"--device {device} is not a valid choice: {did_you_mean(device, choices)}")
+    has_gpu = torch.cuda.is_available()
+    if device.startswith("cuda") and not has_gpu:
+        raise RegardError(f"--device {device}: torch finds no GPU on this machine; use cpu")
+    if device == "auto":
+        device = "cuda" if has_gpu else "cpu"
+    return load(name, device)
+
+
+def default_model() -> str:
+    """Path of the bundled translator. A folder of the same name in the working directory does not shadow it."""
+    return str(bundled_folder(DEFAULT_MODEL))

@@ -1,0 +1,149 @@
+"""`regard translate`: texts, files or stdin in, translations out."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from regard.cli.model_loading import default_model, load_model
+from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Beam, Device, LengthPenalty
+from regard.cli.text_io import argument_lines, for_output, input_lines, open_output
+from regard.decoding.options import DEFAULT_BEAM
+from regard.errors import RegardError
+
+MIN_LINES_FOR_PROGRESS = 101
+"""Number of lines from which a progress bar is shown; fewer are translated before anyone could read it."""
+FLUSH_LINES = 32
+"""Number of lines after which the output is flushed."""
+
+
+def translate(
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Texts to translate; without any, the lines of --input or stdin.")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
+    source: Annotated[
+        Path | None, typer.Option("--input", "-i", help="File with one text per line; .gz and .xz are supported.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the translations.")] = None,
+    beam: Beam = DEFAULT_BEAM,
+    length_penalty: LengthPenalty = 0.6,
+    n_best: Annotated[int, typer.Option(help="Number of translations per line, each with its line number.")] = 1,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print the log-probability before each translation.")
+    ] = False,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(help="Maximum length of a translation in tokens. Default: twice the source plus 10."),
+    ] = None,
+    batch_tokens: Annotated[
+        int,
+        typer.Option(min=0, help="Maximum batch size in tokens: hypotheses × longest source; 0 uses the default."),
+    ] = 0,
+    precision: Annotated[
+        str, typer.Option(help="auto, float32, bfloat16 or int8; auto uses bfloat16 on devices that are fast at it.")
+    ] = "auto",
+    device: Device = "auto",
+) -> None:
+    """Translate texts, the lines of a file, or stdin. Each input line gives one output line, in order.
+
+    Columns are separated by tabs: the line number (with --n-best), the score (with --scores), the translation.
+
+    Example: regard translate "Le chat dort."
+
+    Example: regard translate --model runs/fr-en --input test.fr --output test.en
+    """
+    from regard.decoding.options import Decoding
+    from regard.decoding.translator import BATCH_TOKENS
+
+    # Wrong options are reported before the model is loaded.
+    decoding = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
+    _check_input(text, source, output)
+    interactive = not text and source is None and sys.stdin.isatty()
+    loaded = load_model(model or default_model(), device)
+    if scores and precision == "auto":
+        precision = "float32"  # every printed digit of a score is then exact
+    loaded.require("translate")
+    translator = loaded.quick(precision).translator(decoding, batch_tokens or BATCH_TOKENS)
+    if interactive:
+        typer.echo("Type a line to translate it; Ctrl-D ends.", err=True)
+    errors: list[RegardError] = []
+    lines = _until_error(argument_lines(text) if text else input_lines(source), errors)
+    translated = translator.translate_lines(lines, lines_per_batch=1 if interactive else None)
+    first = list(islice(translated, 1))  # an error is raised before the output file is truncated
+    with (
+        open_output(output) as file,
+        _progress_bar(source, file, hidden=bool(text) or interactive) as advance,
+    ):
+        for number, translations in enumerate(chain(first, translated), 1):
+            for translation in translations:
+                row = _row(number if n_best > 1 else None, translation.score if scores else None, translation.text)
+                file.write(for_output(file, row))
+            if interactive or number % FLUSH_LINES == 0:
+                file.flush()
+            advance()
+    if errors:
+        raise errors[0]
+
+
+def _check_input(texts: list[str] | None, source: Path | None, output: Path | None) -> None:
+    if texts and source is not None:
+        raise RegardError(f"both texts and --input {source} were given: use one of them")
+    if texts and not any(text.strip() for text in texts):
+        raise RegardError("the text is empty: there is nothing to translate")
+    if source is not None and output is not None and output.exists() and output.samefile(source):
+        raise RegardError(f"--output and --input are the same file, {source}: choose another output")
+
+
+def _row(number: int | None, score: float | None, text: str) -> str:
+    """One line of output. Line breaks in a translation become spaces."""
+    columns = [] if number is None else [str(number)]
+    if score is not None:
+        columns.append(f"{score:.4f}")
+    columns.append(re.sub(r"[\r\n]+", " ", text))
+    return "\t".join(columns) + "\n"
+
+
+def _until_error(lines: Iterable[str], errors: list[RegardError]) -> Iterator[str]:
+    """The lines before the first invalid one, so that they are still translated; its error goes into `errors`."""
+    try:
+        yield from lines
+    except RegardError as error:
+        errors.append(error)
+
+
+@contextmanager
+def _progress_bar(source: Path | None, file: TextIO, hidden: bool) -> Iterator[Callable[[], object]]:
+    """A progress bar on stderr for long inputs whose output goes elsewhere. Yields the function that advances it."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    hidden = hidden or not console.is_terminal or file.isatty()
+    total = None
+    if not hidden and source is not None and source.is_file():  # a pipe can be read only once
+        from regard.data.corpus import read_lines
+
+        total = sum(1 for _ in read_lines(str(source)))
+    if hidden or (total is not None and total < MIN_LINES_FOR_PROGRESS):
+        yield lambda: None
+        return
+    columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)
+
+
+COMMANDS: list[Callable[..., None]] = [translate]

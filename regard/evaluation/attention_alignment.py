@@ -1,0 +1,109 @@
+"""The attention from target to source as a word alignment, scored against gold links.
+
+Dimensions: B rows, L layers, H heads, T target tokens, S source tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.decoding.batching import batches_by_length
+from regard.decoding.generate import padded
+from regard.decoding.text_model import Model
+from regard.evaluation.alignment import (
+    AlignmentScores,
+    AttentionPair,
+    Links,
+    RowToken,
+    WordSpans,
+    alignment_scores,
+    source_token_words,
+    token_words,
+    words_of_rows,
+)
+from regard.evaluation.results import AlignedAttention
+from regard.evaluation.test_sets import Examples, GoldAnnotations
+from regard.model.transformer import EncoderDecoder
+from regard.model.watch import Seen, watch
+
+ROW_TOKENS: tuple[RowToken, ...] = ("writing", "reading")
+"""Both ways to assign a row of attention to a target token: see `words_of_rows`."""
+MAX_BATCH_TOKENS = 2_048
+"""Maximum number of target tokens in a batch whose attention is kept."""
+
+
+def aligned_attention(model: Model) -> AlignedAttention:
+    """The attention through which a translator's target attends to its source."""
+    return "cross" if isinstance(model.network, EncoderDecoder) else "decoder"
+
+
+def can_be_aligned(model: Model) -> bool:
+    """Whether a model is a translator whose tokenizer reports the positions of tokens in the text."""
+    return model.can("translate") and isinstance(model.require_tokenizer(), HuggingFaceTokenizer)
+
+
+def score_alignment(model: Model, examples: Examples, gold: GoldAnnotations) -> dict[str, AlignmentScores] | None:
+    """Score the attention from target to source against gold links, with the first reference as the target.
+
+    The attention is cross-attention or, in a decoder-only model, the part of self-attention from the target's rows to
+    the source before them. Returns None if there are no links or the model cannot be aligned.
+    """
+    if gold.links is None or not can_be_aligned(model):
+        return None
+    links, spans = gold.links, gold.word_spans
+    return {
+        row_token: alignment_scores(attention_pairs(model, examples, links, row_token, spans))
+        for row_token in ROW_TOKENS
+    }
+
+
+def attention_pairs(
+    model: Model, examples: Examples, links: Sequence[Links], row_token: RowToken, spans: WordSpans
+) -> Iterator[AttentionPair]:
+    """The attention of each sentence pair, in batches of similar length."""
+    tokenizer, references = model.require_tokenizer(), examples.references[0]
+    weights_of = _cross_weights if aligned_attention(model) == "cross" else _decoder_weights
+    pairs = {
+        i: (tokenizer.encode_with_template(source), tokenizer.encode_target(target))
+        for i, (source, target) in enumerate(zip(examples.sources, references, strict=True))
+    }
+    for batch in batches_by_length({i: 1 + len(target) for i, (_, target) in pairs.items()}, MAX_BATCH_TOKENS):
+        for weights, i in zip(weights_of(model, [pairs[i] for i in batch]), batch, strict=True):
+            source_words = source_token_words(tokenizer, examples.sources[i], spans)
+            target_words = words_of_rows(token_words(tokenizer, references[i], spans), row_token)
+            yield AttentionPair(weights.numpy(), target_words, source_words, links[i])
+
+
+@torch.inference_mode()
+def _cross_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
+    """The cross-attention [L, H, T, S] of each pair; the decoder reads its start token and then all target tokens."""
+    network, start = model.network, model.special.start
+    assert start is not None  # an encoder-decoder without one does not load
+    source, source_lengths = padded(network, [source_ids for source_ids, _ in pairs])
+    target, target_lengths = padded(network, [[start, *target_ids] for _, target_ids in pairs])
+    with watch(network) as seen:
+        network(source, target, source_lengths, target_lengths)
+    layers = _stack_layers(seen, ".cross_attention")  # [L, B, H, T, S]
+    for row, (source_ids, target_ids) in enumerate(pairs):
+        yield layers[:, row, :, : len(target_ids) + 1, : len(source_ids)]
+
+
+@torch.inference_mode()
+def _decoder_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
+    """The same for a decoder-only model: the attention of the separator and all target tokens to the source."""
+    network, separator = model.network, model.special.separator
+    assert separator is not None  # a decoder without one cannot translate
+    tokens, lengths = padded(network, [[*source_ids, separator, *target_ids] for source_ids, target_ids in pairs])
+    prefix_lengths = torch.tensor([len(source_ids) + 1 for source_ids, _ in pairs], device=tokens.device)
+    with watch(network) as seen:
+        network(tokens, lengths, prefix_lengths if model.config.prefix else None)
+    layers = _stack_layers(seen, ".attention")  # [L, B, H, S + T, S + T]
+    for row, (source_ids, target_ids) in enumerate(pairs):
+        first = len(source_ids)
+        yield layers[:, row, :, first : first + len(target_ids) + 1, :first]
+
+
+def _stack_layers(seen: Seen, suffix: str) -> torch.Tensor:
+    """The weights of all modules whose names end with `suffix`, each of which was called once."""
+    return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(suffix)]).float().cpu()
