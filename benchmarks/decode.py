@@ -22,7 +22,7 @@ from benchmarks.common import (
     time_alternating,
 )
 from regard.config import ModelConfig, SpecialIds, did_you_mean, preset
-from regard.decoding.fast_copy import quick
+from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
@@ -124,12 +124,12 @@ def _engines(workload: DecodingWorkload, device: str, folder: Path) -> Iterator[
         return lambda: search_translations(network, special, inputs, options)
 
     yield "Regard, unconverted", decoding_run(network)
-    yield "Regard, quick float32", decoding_run(quick(network, "float32"))
-    yield "Regard, quick", decoding_run(quick(network))
+    yield "Regard, quick float32", decoding_run(make_fast_copy(network, "float32"))
+    yield "Regard, quick", decoding_run(make_fast_copy(network))
     if device == "cpu":
-        yield "Regard, quick int8", decoding_run(quick(network, "int8"))
+        yield "Regard, quick int8", decoding_run(make_fast_copy(network, "int8"))
     else:
-        yield "Regard, quick, compiled", decoding_run(quick(network, compiled=True))
+        yield "Regard, quick, compiled", decoding_run(make_fast_copy(network, compiled=True))
 
 
 def _transformers(

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 # A package imports only from packages in earlier sets; packages in one set do not import each other.
 ORDER: list[set[str]] = [
     {"regard"},  # the lazy public names: imports nothing of ours
-    {"regard.errors", "regard.system_memory", "regard.threads"},
+    {"regard.errors", "regard.rounding", "regard.system_memory", "regard.threads"},
     {"regard.formatting", "regard.page"},
     {"regard.atomic_files", "regard.untrusted_files"},
     {"regard.config"},

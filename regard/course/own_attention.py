@@ -27,8 +27,8 @@ from regard.course.solution_process import Limits
 from regard.errors import RegardError
 from regard.formatting import shorten
 from regard.model.attention import MultiHeadAttention
-from regard.model.cache import KeyValues
-from regard.model.masks import Mask, dense
+from regard.model.cache import AttentionCache
+from regard.model.masks import Mask, dense_mask
 from regard.model.positions import Rotary
 from regard.model.transformer import Network
 
@@ -164,7 +164,7 @@ class OwnAttention(MultiHeadAttention):
         value: Float[Tensor, "B S C"] | None,
         mask: Mask = None,
         rotary: Rotary | None = None,
-        cache: KeyValues | None = None,
+        cache: AttentionCache | None = None,
         *,
         return_weights: bool = False,
     ) -> Float[Tensor, "B T C"]:
@@ -175,7 +175,7 @@ class OwnAttention(MultiHeadAttention):
             )
         layout = self.layout[0]
         scores = query.new_empty(()).expand(len(query), self.heads, query.size(1), key.size(1))  # takes no memory
-        allowed = dense(mask, scores)
+        allowed = dense_mask(mask, scores)
         if allowed is not None:
             allowed = allowed | ~allowed.any(-1, keepdim=True)  # rows after packed sentences, whose output is not used
             allowed = allowed if layout.boolean_mask else allowed.long()

@@ -1,11 +1,12 @@
-"""Beam search over any model: it knows two functions, `step` and `select` (see `search.py`), and no more.
+"""Beam search over any model: it knows two functions, `step` and `select` (see `search.py`), and nothing else.
 
-In each step the W live hypotheses of a sentence have W · V continuations. An end counts when it is among the best K of
-these; the best K that do not end live on. So a beam of 1 is greedy decoding, and one as wide as all there is finds the
-best text there is. The search of a sentence ends when no live hypothesis can come to be among its best.
+In each step, the W live hypotheses of an input have W · V continuations. An end token counts if it is among the best K
+of these; the best K continuations that do not end stay live. A beam of 1 is therefore greedy decoding, and a beam as
+wide as the number of possible texts finds the best one. The search of an input stops when no live hypothesis can still
+enter its n best.
 
-Dimensions: N sentences, K beam, W live hypotheses (K, or all there are), V outputs, T places for tokens said, F ended
-hypotheses kept, M candidates.
+Dimensions: N inputs, K beam, W live hypotheses per input (at most K), V outputs, T maximum number of generated tokens,
+F finished hypotheses kept per input, M candidates, L random numbers.
 """
 
 import math
@@ -18,168 +19,211 @@ from torch import Tensor
 
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.options import Decoding
-from regard.decoding.sampling import best, choose
-from regard.decoding.search import C, Hypothesis, Rules, Select, Step, Stops, hypothesis, penalty, reason
+from regard.decoding.sampling import choose_tokens, stable_top_k
+from regard.decoding.search import (
+    Hypothesis,
+    Select,
+    State,
+    Step,
+    StopCheck,
+    TokenRules,
+    finish_reason,
+    length_penalty,
+    make_hypothesis,
+)
 
 
 @dataclass(frozen=True)
-class Beams:
-    """The state of a search, for the sentences that still go on. Its shapes stay the same from step to step."""
+class BeamState:
+    """The state of a search, for the inputs that are not finished. All shapes stay constant from step to step."""
 
-    tokens: Int[Tensor, ""]
-    """how many each live hypothesis has said"""
-    sentence: Int[Tensor, " N"]
-    """which of the inputs"""
-    limit: Int[Tensor, " N"]
-    """the most tokens it may have"""
-    said: Int[Tensor, "N W T"]
-    """what each live hypothesis has said, at the right; -1 before it"""
-    score: Float[Tensor, "N W"]
-    """sum of its log-probabilities; -inf where there are fewer"""
-    ended: Int[Tensor, "N F T"]
-    """what each ended hypothesis has said"""
-    ended_score: Float[Tensor, "N F"]
-    """sum of its log-probabilities; -inf where there are fewer"""
-    ended_rank: Float[Tensor, "N F"]
-    """the same, length-penalised, best first"""
+    length: Int[Tensor, ""]
+    """Number of tokens that each live hypothesis has."""
+    inputs: Int[Tensor, " N"]
+    """Number of each input, as searches that are finished leave the batch."""
+    max_tokens: Int[Tensor, " N"]
+    """Maximum number of tokens of each input's hypotheses."""
+    live_tokens: Int[Tensor, "N W T"]
+    """Tokens of the live hypotheses, aligned to the right; -1 on the left."""
+    live_scores: Float[Tensor, "N W"]
+    """Sums of log-probabilities; -inf where there are fewer hypotheses."""
+    finished_tokens: Int[Tensor, "N F T"]
+    """Tokens of the finished hypotheses, aligned to the right; -1 on the left."""
+    finished_scores: Float[Tensor, "N F"]
+    """Sums of log-probabilities; -inf where there are fewer hypotheses."""
+    finished_penalised: Float[Tensor, "N F"]
+    """The same divided by the length penalty, best first."""
 
     @classmethod
-    def of(cls, limits: Sequence[int], options: Decoding, like: Tensor, width: int = 1, places: int = 0) -> "Beams":
-        """Nothing said yet, none ended: one live hypothesis each, or so many of which one counts; with places for the
-        longest, or more."""
-        n, keep, longest = len(limits), options.n_best, max(places, *limits)
-        sentence = torch.arange(n, device=like.device)
-        none = like.new_full((n, keep), -torch.inf, dtype=torch.promote_types(like.dtype, torch.float32))
-        score = none.new_full((n, width), -torch.inf)
-        score[:, 0] = 0.0
-        said, ended = (sentence.new_full((n, many, longest), -1) for many in (width, keep))
-        limit = torch.tensor(limits, device=like.device)
-        return cls(torch.zeros_like(sentence[0]), sentence, limit, said, score, ended, none, none.clone())
+    def initial(
+        cls, max_tokens: Sequence[int], options: Decoding, like: Tensor, width: int = 1, capacity: int = 0
+    ) -> "BeamState":
+        """No tokens yet and nothing finished. Of `width` live hypotheses per input, only the first has a chance.
 
-    def at(self, which: Int[Tensor, " n"]) -> "Beams":
-        """These of the sentences alone."""
-        of_each = {field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "tokens"}
-        return replace(self, **of_each)
-
-    def finished(self, alpha: float, n_best: Int[Tensor, ""] | None = None) -> Bool[Tensor, " N"]:
-        """Whether no live hypothesis can come to be among the best: the best `n_best`, or all that are kept.
-
-        Its log-probability can only fall from here, and the penalty that divides it is largest at the greatest length:
-        what it has now, divided by that, is the most it can come to.
+        The state holds the longest of `max_tokens`, or more tokens if `capacity` is larger.
         """
-        hope: Tensor = self.score.amax(1) / penalty(self.limit.to(self.score), alpha)  # [N]
-        last = self.ended_rank[:, -1] if n_best is None else self.ended_rank.index_select(1, n_best[None] - 1)[:, 0]
-        return (hope <= last) | (self.tokens >= self.limit)
+        n, longest = len(max_tokens), max(capacity, *max_tokens)
+        inputs = torch.arange(n, device=like.device)
+        none = like.new_full((n, options.n_best), -torch.inf, dtype=torch.promote_types(like.dtype, torch.float32))
+        live_scores = none.new_full((n, width), -torch.inf)
+        live_scores[:, 0] = 0.0
+        live, finished = (inputs.new_full((n, count, longest), -1) for count in (width, options.n_best))
+        limits = torch.tensor(max_tokens, device=like.device)
+        return cls(torch.zeros_like(inputs[0]), inputs, limits, live, live_scores, finished, none, none.clone())
+
+    def select(self, which: Int[Tensor, " n"]) -> "BeamState":
+        """The state of these inputs only."""
+        per_input = {field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "length"}
+        return replace(self, **per_input)
+
+
+def is_finished(state: BeamState, alpha: float, n_best: Int[Tensor, ""] | None = None) -> Bool[Tensor, " N"]:
+    """The stopping rule: no live hypothesis can still enter the best `n_best` (by default, all that are kept).
+
+    A log-probability can only fall from here, and the penalty that divides it is largest at the maximum length. The
+    present score divided by that penalty is thus the best that a live hypothesis can reach.
+    """
+    best_possible: Tensor = state.live_scores.amax(1) / length_penalty(state.max_tokens.to(state.live_scores), alpha)
+    finished = state.finished_penalised
+    worst_kept = finished[:, -1] if n_best is None else finished.index_select(1, n_best[None] - 1)[:, 0]  # [N]
+    return (best_possible <= worst_kept) | (state.length >= state.max_tokens)
 
 
 def beam_search(
     logits: Float[Tensor, "N V"],
-    cache: C,
-    step: Step[C],
-    select: Select[C],
-    rules: Rules,
-    limits: Sequence[int],
-    stops: Stops | None = None,
+    state: State,
+    step: Step[State],
+    select: Select[State],
+    rules: TokenRules,
+    max_tokens: Sequence[int],
+    stops: StopCheck | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for each sentence, best first; `rules.options` says how wide, how many, how penalised.
+    """The best hypotheses for each input, best first; `rules.options` gives beam, n_best and length penalty.
 
-    `limits`: the most tokens for each sentence; a hypothesis that has so many counts as it is. Sentences whose search
-    has ended leave the batch. The host waits for the device once per token.
+    A hypothesis that reaches its input's `max_tokens` counts as finished. Inputs whose search has stopped leave the
+    batch. The host waits for the device once per token.
     """
-    aside: list[Beams] = []
+    done: list[BeamState] = []
     with torch.inference_mode():
-        beams = Beams.of(limits, rules.options, logits)
-        while len(beams.sentence):
+        beams = BeamState.initial(max_tokens, rules.options, logits)
+        while len(beams.inputs):
             raise_if_cancelled()
-            beams, rows = advance(beams, logits, rules, stops)
-            finished = beams.finished(rules.options.length_penalty).tolist()  # the one wait
-            going = None
+            beams, parents = advance(beams, logits, rules, stops)
+            finished = is_finished(beams, rules.options.length_penalty).tolist()  # the only wait
+            remaining = None
             if any(finished):
-                going, gone = (_places(finished, value, rows) for value in (False, True))
-                aside.append(beams.at(gone))
-                beams, rows = beams.at(going), rows[going]
-            if len(rows):
-                cache = select(cache, rows.flatten(), going)
-                logits = step(beams.said[..., -1].flatten(), cache)  # [N·W, V]
-    return hypotheses(aside, len(limits), rules, stops)
+                leaving, remaining = (_indices(finished, value, parents) for value in (True, False))
+                done.append(beams.select(leaving))
+                beams, parents = beams.select(remaining), parents[remaining]
+            if len(parents):
+                state = select(state, parents.flatten(), remaining)
+                logits = step(beams.live_tokens[..., -1].flatten(), state)  # [N·W, V]
+    return finished_hypotheses(done, len(max_tokens), rules, stops)
 
 
 def advance(
-    beams: Beams,
+    beams: BeamState,
     logits: Float[Tensor, "R V"],
-    rules: Rules,
-    stops: Stops | None = None,
+    rules: TokenRules,
+    stops: StopCheck | None = None,
     draws: Float[Tensor, "N L"] | None = None,
-) -> tuple[Beams, Int[Tensor, "N W"]]:
-    """One token further; and which of the rows each live hypothesis goes on from.
+) -> tuple[BeamState, Int[Tensor, "N W"]]:
+    """One step: the new state, and the row that each live hypothesis continues.
 
-    A beam of 1 takes the best token or, given `draws`, random numbers for each sentence's tokens, the one they draw.
+    A beam of 1 takes the best token or, given `draws`, samples with these random numbers, one for each token.
     """
-    (n, width), outputs, k = beams.score.shape, logits.size(-1), rules.options.beam
-    sentence = beams.sentence.repeat_interleave(width)  # [N·W]
-    log_probs = rules.log_probs(logits, beams.said.flatten(0, 1), sentence, beams.tokens)  # [N·W, V]
-    if k == 1:
-        numbers = None if draws is None else draws[beams.sentence].index_select(1, beams.tokens[None])[:, 0]  # [N]
-        token = choose(log_probs, rules.options, numbers)[:, None]  # [N, 1]
-        score, parent = beams.score + log_probs.gather(1, token), torch.zeros_like(token)
-    else:
-        totals = beams.score[..., None] + one_end(log_probs, rules.end).view(n, width, outputs)  # [N, W, V]
-        score, index = best(totals.flatten(1), 2 * k)  # [N, M]: even if K of them end, K go on
-        parent, token = index // outputs, index % outputs
-    said = torch.cat([_along(beams.said, parent), token[..., None]], -1)[..., 1:]  # [N, M, T]
-    tokens = beams.tokens + 1
-    over = torch.isin(token, rules.end) | (tokens >= beams.limit)[:, None]  # [N, M]
+    k = rules.options.beam
+    scores, parents, tokens = _candidates(beams, logits, rules, draws)  # [N, M] each
+    sequences = torch.cat([_gather(beams.live_tokens, parents), tokens[..., None]], -1)[..., 1:]  # [N, M, T]
+    length = beams.length + 1
+    ends = torch.isin(tokens, rules.end) | (length >= beams.max_tokens)[:, None]  # [N, M]
     if stops is not None:
-        texts = [[[id_ for id_ in ids if id_ >= 0] for ids in row] for row in said.tolist()]
-        over |= torch.tensor([[stops(ids) for ids in row] for row in texts], device=over.device)
-    ends_now = score[:, :k].masked_fill(~over[:, :k], -torch.inf)  # [N, K]
-    ended = _merged(beams, said[:, :k], ends_now, penalty(tokens.to(score), rules.options.length_penalty))
-    live = over.int().argsort(dim=1, stable=True)[:, :k]  # [N, W]: what goes on, best first
-    score = score.masked_fill(over, -torch.inf).gather(1, live)
-    rows = torch.arange(n, device=parent.device)[:, None] * width + parent.gather(1, live)  # [N, W]
-    return Beams(tokens, beams.sentence, beams.limit, _along(said, live), score, *ended), rows
+        texts = [[[id_ for id_ in ids if id_ >= 0] for ids in row] for row in sequences.tolist()]
+        ends |= torch.tensor([[stops(ids) for ids in row] for row in texts], device=ends.device)
+    newly_finished = scores[:, :k].masked_fill(~ends[:, :k], -torch.inf)  # [N, K]
+    penalty = length_penalty(length.to(scores), rules.options.length_penalty)
+    finished = _merge_finished(beams, sequences[:, :k], newly_finished, penalty)
+    live = ends.int().argsort(dim=1, stable=True)[:, :k]  # [N, W]: candidates that do not end, best first
+    live_scores = scores.masked_fill(ends, -torch.inf).gather(1, live)
+    n, width = beams.live_scores.shape
+    rows = torch.arange(n, device=parents.device)[:, None] * width + parents.gather(1, live)  # [N, W]
+    live_tokens = _gather(sequences, live)
+    return BeamState(length, beams.inputs, beams.max_tokens, live_tokens, live_scores, *finished), rows
 
 
-def _merged(
-    beams: Beams, said: Int[Tensor, "N K T"], score: Float[Tensor, "N K"], penalised: Float[Tensor, ""]
-) -> tuple[Int[Tensor, "N F T"], Float[Tensor, "N F"], Float[Tensor, "N F"]]:
-    """The best of the ended hypotheses and those that end now: what each said, its score and its rank."""
-    keep = beams.ended.size(1)
-    rank = torch.cat([beams.ended_rank, score / penalised], 1)  # [N, F + K]
-    rank, order = (each[:, :keep] for each in rank.sort(dim=1, descending=True, stable=True))
-    ended = torch.cat([beams.ended, said], 1)  # [N, F + K, T]
-    return _along(ended, order), torch.cat([beams.ended_score, score], 1).gather(1, order), rank
+def _candidates(
+    beams: BeamState, logits: Float[Tensor, "R V"], rules: TokenRules, draws: Float[Tensor, "N L"] | None
+) -> tuple[Float[Tensor, "N M"], Int[Tensor, "N M"], Int[Tensor, "N M"]]:
+    """The best continuations of each input: their scores, the hypotheses they continue, and their new tokens."""
+    if rules.options.beam > 1:
+        return top_continuations(beams, logits, rules)
+    log_probs = rules.log_probs(logits, beams.live_tokens.flatten(0, 1), beams.inputs, beams.length)  # [N, V]
+    numbers = None if draws is None else draws[beams.inputs].index_select(1, beams.length[None])[:, 0]  # [N]
+    tokens = choose_tokens(log_probs, rules.options, numbers)[:, None]  # [N, 1]
+    return beams.live_scores + log_probs.gather(1, tokens), torch.zeros_like(tokens), tokens
 
 
-def one_end(log_probs: Float[Tensor, "R V"], end: Int[Tensor, " E"]) -> Float[Tensor, "R V"]:
-    """Of several ids that end a text only the likeliest: they say the same."""
+def top_continuations(
+    beams: BeamState, logits: Float[Tensor, "R V"], rules: TokenRules
+) -> tuple[Float[Tensor, "N M"], Int[Tensor, "N M"], Int[Tensor, "N M"]]:
+    """The 2 K best continuations of each input, so that K stay live even if K of them end; best first."""
+    (n, width), outputs = beams.live_scores.shape, logits.size(-1)
+    inputs = beams.inputs.repeat_interleave(width)  # [N·W]
+    log_probs = rules.log_probs(logits, beams.live_tokens.flatten(0, 1), inputs, beams.length)  # [N·W, V]
+    totals = beams.live_scores[..., None] + keep_best_end(log_probs, rules.end).view(n, width, outputs)  # [N, W, V]
+    scores, index = stable_top_k(totals.flatten(1), 2 * rules.options.beam)  # [N, M]
+    return scores, index // outputs, index % outputs
+
+
+def keep_best_end(log_probs: Float[Tensor, "R V"], end: Int[Tensor, " E"]) -> Float[Tensor, "R V"]:
+    """Of several end tokens, keep only the likeliest: they all give the same text."""
     if len(end) < 2:
         return log_probs
     value, which = log_probs[:, end].max(-1, keepdim=True)  # [R, 1]
     return log_probs.index_fill(-1, end, -torch.inf).scatter(-1, end[which], value)
 
 
-def _places(flags: list[bool], value: bool, like: Int[Tensor, "N W"]) -> Int[Tensor, " n"]:
-    """Where the flags have this value."""
+def _merge_finished(
+    beams: BeamState, tokens: Int[Tensor, "N K T"], scores: Float[Tensor, "N K"], penalty: Float[Tensor, ""]
+) -> tuple[Int[Tensor, "N F T"], Float[Tensor, "N F"], Float[Tensor, "N F"]]:
+    """The best of the finished hypotheses and those that finish in this step: tokens, scores, penalised scores."""
+    keep = beams.finished_tokens.size(1)
+    penalised = torch.cat([beams.finished_penalised, scores / penalty], 1)  # [N, F + K]
+    penalised, order = (x[:, :keep] for x in penalised.sort(dim=1, descending=True, stable=True))
+    all_tokens = torch.cat([beams.finished_tokens, tokens], 1)  # [N, F + K, T]
+    return _gather(all_tokens, order), torch.cat([beams.finished_scores, scores], 1).gather(1, order), penalised
+
+
+def _indices(flags: list[bool], value: bool, like: Int[Tensor, "N W"]) -> Int[Tensor, " n"]:
+    """The indices at which the flags have this value."""
     return like.new_tensor([i for i, flag in enumerate(flags) if flag == value])
 
 
-def _along(x: Int[Tensor, "N A t"], which: Int[Tensor, "N B"]) -> Int[Tensor, "N B t"]:
-    """Of each sentence these hypotheses."""
+def _gather(x: Int[Tensor, "N A t"], which: Int[Tensor, "N B"]) -> Int[Tensor, "N B t"]:
+    """These hypotheses of each input."""
     return x.gather(1, which[..., None].expand(-1, -1, x.size(-1)))
 
 
-def hypotheses(aside: list[Beams], sentences: int, rules: Rules, stops: Stops | None) -> list[list[Hypothesis]]:
-    """The ended hypotheses of all sentences, in the order of the inputs."""
-    found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+def finished_hypotheses(
+    done: Sequence[BeamState], inputs: int, rules: TokenRules, stops: StopCheck | None
+) -> list[list[Hypothesis]]:
+    """The finished hypotheses of all inputs, in the order of the inputs."""
+    results: list[list[Hypothesis]] = [[] for _ in range(inputs)]
     end = set(rules.end.tolist())
-    for beams in aside:
-        parts = (beams.sentence, beams.score.amax(1), beams.ended, beams.ended_score, beams.ended_rank)
-        for sentence, live, texts, scores, ranks in zip(*(part.tolist() for part in parts), strict=True):
+    for beams in done:
+        columns = (
+            beams.inputs,
+            beams.live_scores.amax(1),
+            beams.finished_tokens,
+            beams.finished_scores,
+            beams.finished_penalised,
+        )
+        for number, live, texts, scores, ranks in zip(*(column.tolist() for column in columns), strict=True):
             if not scores[0] > -torch.inf or math.isnan(live):
-                raise rules.impossible(sentence, scores[0] + live)
-            for padded, score, rank in zip(texts, scores, ranks, strict=True):
+                raise rules.no_token_error(number, scores[0] + live)
+            for padded, score, penalised in zip(texts, scores, ranks, strict=True):
                 if score > -torch.inf:
                     ids = [id_ for id_ in padded if id_ >= 0]
-                    found[sentence].append(hypothesis(ids, score, rank, reason(ids, end, stops) or "length"))
-    return found
+                    reason = finish_reason(ids, end, stops) or "length"
+                    results[number].append(make_hypothesis(ids, score, penalised, reason))
+    return results

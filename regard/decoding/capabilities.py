@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import ModelConfig, SpecialIds
+from regard.decoding.fast_copy import is_fast_copy
 from regard.errors import RegardError
 from regard.model.transformer import Network
 
@@ -50,7 +51,7 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
     capability = CAPABILITIES[task]
     calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
     instead = f"this model can {' or '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
-    described = _described(network.config, special, network.is_copy)
+    described = _described(network.config, special, is_fast_copy(network))
     raise RegardError(f"{capability.call} needs {capability.needs}, and this is {described}; {instead}")
 
 
@@ -65,7 +66,7 @@ def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
         return writes and config.kind == "decoder" and not config.prefix
     if task == "classify":
         return config.classes > 0
-    return not network.is_copy
+    return not is_fast_copy(network)
 
 
 def _described(config: ModelConfig, special: SpecialIds, is_copy: bool) -> str:

@@ -1,243 +1,240 @@
-"""Decoding steps recorded as CUDA graphs: one replay in place of hundreds of launches, and a wait every few tokens.
+"""Searches recorded as CUDA graphs: one replay instead of hundreds of kernel launches, and a wait every few tokens.
 
-Shapes must stay the same, so that sentences which have ended go on being computed with the others; the state of a
-search (`Beams`) is made so that this changes nothing. Batches are brought to a few sizes, so that few graphs serve all.
-A graph is reused for every batch that needs the same kernels: only the shapes and the options that are compiled into it
-are part of its key.
+Shapes must stay constant, so inputs that have finished are still computed along with the others; `BeamState` is made so
+that this changes nothing. Batches are padded to a few sizes, so that few graphs serve all of them. A graph is reused
+for every batch that needs the same kernels: its key holds only the shapes and the options that are compiled into it.
 
-Dimensions: N sentences, R rows, V outputs, S source length, T places for tokens.
+Dimensions: N inputs, R rows, V outputs, S source length, T maximum number of generated tokens.
 """
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding.beam import Beams, advance, hypotheses
+from regard.decoding.beam import BeamState, advance, finished_hypotheses, is_finished
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.cuda_graph_capture import warmed_up_capture
+from regard.decoding.decoding_state import SearchInputs, token_positions
 from regard.decoding.options import Decoding
-from regard.decoding.search import Hypothesis, Rules
+from regard.decoding.search import Hypothesis
 from regard.model.cache import Cache
 from regard.model.masks import padding_mask
-from regard.model.transformer import Decoder, EncoderDecoder
+from regard.model.transformer import EncoderDecoder
+from regard.rounding import round_up
 
-FIELDS = [field.name for field in fields(Beams)]
-TOGETHER = 8
-"""tokens between two looks at whether all sentences have ended"""
-KEPT = 16
-"""graphs kept for later batches"""
-
-
-@dataclass
-class Past:
-    """What a network has taken in."""
-
-    cache: Cache
-    lengths: Int[Tensor, " R"]
-    """tokens in each row: where its next one goes"""
-    longest: int
-    """as many as any row may have"""
-    prefix: Int[Tensor, " R"] | None = None
-    """how much of each row sees itself whole, in a network with a prefix"""
+BEAM_STATE_FIELDS = [field.name for field in fields(BeamState)]
+STEPS_PER_CHECK = 8
+"""Number of tokens between two checks of whether all inputs have finished; each check waits for the device."""
+MAX_RECORDED_SEARCHES = 16
+"""Number of recorded searches that are kept for later batches."""
+MAX_EXACT_BATCH = 4
+"""Largest number of inputs that is not padded to a multiple of `BATCH_MULTIPLE`."""
+BATCH_MULTIPLE, LENGTH_MULTIPLE, STAGE_MULTIPLE = 16, 32, 16
 
 
-@dataclass(frozen=True)
-class Task:
-    """All that a search begins with."""
-
-    network: Decoder | EncoderDecoder
-    tokens: Int[Tensor, "N P"]
-    """the sources or prompts, padded on the right"""
-    lengths: Int[Tensor, " N"]
-    limits: list[int]
-    """the most tokens of each sentence"""
-    rules: Rules
-    draws: Float[Tensor, "N L"] | None
-    """a random number for each token that may be drawn"""
-    start: int
-    """what a target starts with, in an encoder–decoder"""
-    room: int
-    """places for tokens in each row of the cache"""
-
-    def padded(self) -> "Task":
-        """The same search in one of few sizes: the last sentence is repeated, histories and draws are lengthened."""
-        n = len(self.limits)
-        size = n if n <= 4 else -(-n // 16) * 16
-        rows = torch.arange(size, device=self.tokens.device).clamp(max=n - 1)
-        options, prompts, draws = self.rules.options, self.rules.prompts, self.draws
-        if options.repetition_penalty == 1 and not options.no_repeat_ngram:
-            prompts = prompts[:, :0]  # nothing reads them
-        history, places = rounded(prompts.size(1)), rounded(max(self.limits))
-        prompts = F.pad(prompts, (history - prompts.size(1), 0), value=-1)
-        draws = None if draws is None else F.pad(draws, (0, places - draws.size(1)))
-        return replace(
-            self,
-            tokens=self.tokens[rows],
-            lengths=self.lengths[rows],
-            limits=self.limits + self.limits[-1:] * (size - n),
-            rules=replace(self.rules, prompts=prompts[rows], options=graph_options(options)),
-            draws=None if draws is None else draws[rows],
-        )
-
-
-def graph_options(options: Decoding) -> Decoding:
-    """The options that a graph depends on. The others are inputs of a search (seed, max_tokens) or chosen from its
-    result (n_best): they must not cost a new graph."""
-    return replace(options, seed=0, max_tokens=None, n_best=options.beam)
-
-
-class Loops:
-    """The recorded loops of one network, for the shapes it has met. Threads take turns."""
+class RecordedSearches:
+    """The recorded searches of one network, one for each shape it has met. Threads take turns."""
 
     def __init__(self, compiled: bool = False) -> None:
         self.compiled = compiled
-        self.recorded: OrderedDict[Any, Loop] = OrderedDict()
-        self._turn = threading.Lock()  # a loop's tensors hold one batch at a time
+        self.searches: OrderedDict[Any, RecordedSearch] = OrderedDict()
+        self._lock = threading.Lock()  # the tensors of a recorded search hold one batch at a time
 
     @torch.inference_mode()
-    def search(self, task: Task) -> list[list[Hypothesis]]:
-        """As `beam_search`, for a beam of any width; a beam of 1 may draw."""
-        with self._turn:
-            return self._search(task)
+    def search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
+        """As `beam_search`, for a beam of any width; a beam of 1 may sample."""
+        with self._lock:
+            return self._search(inputs)
 
-    def _search(self, task: Task) -> list[list[Hypothesis]]:
-        sentences, n_best, task = len(task.limits), task.rules.options.n_best, task.padded()
-        rules = task.rules
-        shapes = [None if x is None else tuple(x.shape) for x in (task.tokens, rules.prompts, task.draws)]
-        ids = (*rules.end.tolist(), -1, *rules.suppressed.tolist())
-        key = (*shapes, task.start, task.room, rounded(max(task.limits)), rules.options, ids)
-        if key not in self.recorded:
-            self.recorded[key] = Loop(task, self.compiled)
-            if len(self.recorded) > KEPT:
-                self.recorded.popitem(last=False)
-        self.recorded.move_to_end(key)
-        beams = self.recorded[key].run(task, n_best).at(torch.arange(sentences, device=task.tokens.device))
-        return [best[:n_best] for best in hypotheses([beams], sentences, rules, None)]
+    def _search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
+        count, n_best = len(inputs.max_tokens), inputs.rules.options.n_best
+        inputs = pad_inputs(inputs)
+        key = _key(inputs)
+        if key not in self.searches:
+            self.searches[key] = RecordedSearch(inputs, self.compiled)
+            if len(self.searches) > MAX_RECORDED_SEARCHES:
+                self.searches.popitem(last=False)
+        self.searches.move_to_end(key)
+        beams = self.searches[key].run(inputs, n_best).select(torch.arange(count, device=inputs.tokens.device))
+        return [best[:n_best] for best in finished_hypotheses([beams], count, inputs.rules, None)]
 
 
-class Loop:
-    """The steps of one search, over tensors that stay where they are."""
+def _key(inputs: SearchInputs) -> tuple[Any, ...]:
+    """All that is compiled into a recorded search."""
+    rules = inputs.rules
+    shapes = [None if x is None else tuple(x.shape) for x in (inputs.tokens, rules.prompts, inputs.draws)]
+    ids = (*rules.end.tolist(), -1, *rules.suppressed.tolist())
+    longest = round_length(max(inputs.max_tokens))
+    return (*shapes, inputs.start, inputs.cache_length, longest, rules.options, ids)
 
-    def __init__(self, task: Task, compiled: bool) -> None:
-        self.network, self.start, options = task.network, task.start, task.rules.options
-        self.tokens, self.lengths = task.tokens.clone(), task.lengths.clone()
-        self.rules = replace(task.rules, prompts=task.rules.prompts.clone())
-        self.draws = None if task.draws is None else task.draws.clone()
-        self.beams = self._fresh(task)
+
+def pad_inputs(inputs: SearchInputs) -> SearchInputs:
+    """The same search in one of a few sizes: the last input is repeated, histories and draws are lengthened."""
+    n = len(inputs.max_tokens)
+    size = n if n <= MAX_EXACT_BATCH else round_up(n, BATCH_MULTIPLE)
+    rows = torch.arange(size, device=inputs.tokens.device).clamp(max=n - 1)
+    options, prompts, draws = inputs.rules.options, inputs.rules.prompts, inputs.draws
+    if options.repetition_penalty == 1 and not options.no_repeat_ngram:
+        prompts = prompts[:, :0]  # not used
+    prompts = F.pad(prompts, (round_length(prompts.size(1)) - prompts.size(1), 0), value=-1)
+    if draws is not None:
+        draws = F.pad(draws, (0, round_length(max(inputs.max_tokens)) - draws.size(1)))[rows]
+    return replace(
+        inputs,
+        tokens=inputs.tokens[rows],
+        lengths=inputs.lengths[rows],
+        max_tokens=inputs.max_tokens + inputs.max_tokens[-1:] * (size - n),
+        rules=replace(inputs.rules, prompts=prompts[rows], options=recorded_options(options)),
+        draws=draws,
+    )
+
+
+def recorded_options(options: Decoding) -> Decoding:
+    """The options that a recorded search depends on.
+
+    The others are inputs of a search (seed, max_tokens) or selected from its result (n_best), and must not cost a new
+    graph.
+    """
+    return replace(options, seed=0, max_tokens=None, n_best=options.beam)
+
+
+class RecordedSearch:
+    """The steps of one search, over tensors that stay at the same address."""
+
+    def __init__(self, inputs: SearchInputs, compiled: bool) -> None:
+        self.network, self.start, options = inputs.network, inputs.start, inputs.rules.options
+        self.tokens, self.lengths = inputs.tokens.clone(), inputs.lengths.clone()
+        self.rules = replace(inputs.rules, prompts=inputs.rules.prompts.clone())
+        self.draws = None if inputs.draws is None else inputs.draws.clone()
+        self.beams = self._initial_beams(inputs)
         self.width = options.beam
-        rows = len(task.limits) * self.width
-        self.fed, self.places = (self.tokens.new_zeros(rows) for _ in range(2))
-        self.finished = torch.zeros_like(self.beams.sentence, dtype=torch.bool)
-        self.n_best = torch.ones_like(self.beams.tokens)
-        self.prefix = self.lengths.repeat_interleave(self.width) if task.network.config.prefix else None
-        if isinstance(self.network, EncoderDecoder):
-            encoded = self.network.start(self.tokens, 1, self.lengths)
-            mask = padding_mask(self.lengths, self.tokens.size(1)).clone()
-            self.cache = Cache(self.network.allocate(rows, task.room), encoded.cross, mask)
-        else:
-            self.cache = self.network.start(rows, task.room)
-        turn: Callable[[int], None] = self.turn
+        rows = len(inputs.max_tokens) * self.width
+        self.next_tokens, self.positions = (self.tokens.new_zeros(rows) for _ in range(2))
+        self.finished = torch.zeros_like(self.beams.inputs, dtype=torch.bool)
+        self.n_best = torch.ones_like(self.beams.length)
+        self.prefix = self.lengths.repeat_interleave(self.width) if inputs.network.config.prefix else None
+        self.cache = self._allocate(rows, inputs.cache_length)
+        step: Callable[[int], None] = self.step
         if compiled:
-            turn = torch.compile(turn, fullgraph=True, dynamic=False)
-        record = recorded if self.tokens.is_cuda else _as_it_is
-        self.read_graph = record(self.read) if isinstance(self.network, EncoderDecoder) else None
-        self.turns = {upto: record(partial(turn, upto)) for upto in stages(task.room, 1 if compiled else 4)}
+            step = torch.compile(step, fullgraph=True, dynamic=False)
+        record = record_graph if self.tokens.is_cuda else _run_directly
+        self.prefill_graph = record(self.prefill) if isinstance(self.network, EncoderDecoder) else None
+        stages = cache_stages(inputs.cache_length, 1 if compiled else 4)
+        self.step_graphs = {length: record(partial(step, length)) for length in stages}
 
-    def _fresh(self, task: Task) -> Beams:
-        options, places = task.rules.options, rounded(max(task.limits))
-        like = task.tokens.new_empty(0, dtype=torch.float32)
-        return Beams.of(task.limits, options, like, options.beam, places)
+    def _allocate(self, rows: int, length: int) -> Cache:
+        if not isinstance(self.network, EncoderDecoder):
+            return self.network.start(rows, length)
+        encoded = self.network.start(self.tokens, 1, self.lengths)
+        mask = padding_mask(self.lengths, self.tokens.size(1)).clone()
+        return Cache(self.network.allocate(rows, length), encoded.cross_attention, mask)
 
-    def run(self, task: Task, n_best: int) -> Beams:
-        """One batch, until the `n_best` hypotheses of each of its sentences are known."""
-        pairs = [(self.tokens, task.tokens), (self.lengths, task.lengths), (self.rules.prompts, task.rules.prompts)]
-        fresh = self._fresh(task)
-        pairs += [(getattr(self.beams, name), getattr(fresh, name)) for name in FIELDS]
-        if self.draws is not None and task.draws is not None:
-            pairs.append((self.draws, task.draws))
-        for mine, other in pairs:
-            mine.copy_(other)
-        self.n_best.fill_(n_best)
-        self.read_graph() if self.read_graph is not None else self.read()
-        before = 0 if isinstance(self.network, EncoderDecoder) else int(self.lengths.max()) - 1
-        for token in range(max(task.limits)):
+    def _initial_beams(self, inputs: SearchInputs) -> BeamState:
+        options, capacity = inputs.rules.options, round_length(max(inputs.max_tokens))
+        like = inputs.tokens.new_empty(0, dtype=torch.float32)
+        return BeamState.initial(inputs.max_tokens, options, like, options.beam, capacity)
+
+    def run(self, inputs: SearchInputs, n_best: int) -> BeamState:
+        """Search one batch until the `n_best` hypotheses of each input are known."""
+        self._load(inputs, n_best)
+        self.prefill() if self.prefill_graph is None else self.prefill_graph()
+        prompt = 0 if isinstance(self.network, EncoderDecoder) else int(self.lengths.max()) - 1
+        for token in range(max(inputs.max_tokens)):
             raise_if_cancelled()
-            upto = next((upto for upto in self.turns if upto > before + token), self.cache.length)
-            self.turns[upto]()
-            if token % TOGETHER == TOGETHER - 1 and bool(self.finished.all()):
+            stage = next((length for length in self.step_graphs if length > prompt + token), self.cache.length)
+            self.step_graphs[stage]()
+            if token % STEPS_PER_CHECK == STEPS_PER_CHECK - 1 and bool(self.finished.all()):
                 break
         return self.beams
 
-    def read(self) -> None:
-        """Take the sources or prompts in; the last token of a prompt is left to be fed."""
+    def _load(self, inputs: SearchInputs, n_best: int) -> None:
+        """Copy a batch into the tensors that the graphs read."""
+        self.tokens.copy_(inputs.tokens)
+        self.lengths.copy_(inputs.lengths)
+        self.rules.prompts.copy_(inputs.rules.prompts)
+        _copy_beams(self.beams, self._initial_beams(inputs))
+        if self.draws is not None and inputs.draws is not None:
+            self.draws.copy_(inputs.draws)
+        self.n_best.fill_(n_best)
+
+    def prefill(self) -> None:
+        """Read the sources, or the prompts up to their last token, which the first step feeds."""
         if isinstance(self.network, EncoderDecoder):
-            encoded = self.network.start(self.tokens, 1, self.lengths)
-            for mine, other in zip(self.cache.cross, encoded.cross, strict=True):
-                mine.k.copy_(other.k)
-                mine.v.copy_(other.v)
-            assert self.cache.source_mask is not None
-            self.cache.source_mask.copy_(padding_mask(self.lengths, self.tokens.size(1)))
-            self.fed.fill_(self.start)
-            self.places.zero_()
+            self._encode(self.network)
             return
         n, longest = self.tokens.shape
-        alone = self.network.start(n, longest)
+        prompt_cache = self.network.start(n, longest)
         prefix = self.lengths if self.prefix is not None else None
-        places = torch.arange(longest, device=self.tokens.device).expand(n, longest)
-        self.network.extend(self.tokens, places, alone, prefix)
-        for room, read in zip(self.cache.own, alone.own, strict=True):
-            for whole, part in zip(room, read, strict=True):
-                whole[:, :, :longest] = part.repeat_interleave(self.width, 0)
+        self.network.extend(self.tokens, token_positions(self.tokens), prompt_cache, prefix)
+        for buffers, read in zip(self.cache.self_attention, prompt_cache.self_attention, strict=True):
+            for buffer, part in zip(buffers, read, strict=True):
+                buffer[:, :, :longest] = part.repeat_interleave(self.width, 0)
         last = self.tokens.gather(1, self.lengths[:, None] - 1)[:, 0]  # [N]
-        self.fed.copy_(last.repeat_interleave(self.width))
-        self.places.copy_((self.lengths - 1).repeat_interleave(self.width))
+        self.next_tokens.copy_(last.repeat_interleave(self.width))
+        self.positions.copy_((self.lengths - 1).repeat_interleave(self.width))
         if self.prefix is not None:
             self.prefix.copy_(self.lengths.repeat_interleave(self.width))
 
-    def turn(self, upto: int) -> None:
-        """One token further, in place, while no row has more than `upto` tokens."""
-        # What is recorded runs once for every stage, those too that are shorter than this prompt.
-        prefix = {} if self.prefix is None else {"prefix": self.prefix.clamp(max=upto)}
-        places = self.places.clamp(max=upto - 1)  # an ended sentence may run over
-        cache = self.cache.upto(upto)
-        logits = self.network.step(self.fed[:, None], places[:, None], cache, **prefix)[:, 0]
-        beams, rows = advance(self.beams, logits, self.rules, draws=self.draws)
-        for room in cache.own if self.width > 1 else []:
-            for x in room:
-                x.copy_(x[rows.flatten()])
-        self.fed.copy_(beams.said[..., -1].flatten())
-        self.places.add_(1)
-        self.finished.copy_(beams.finished(self.rules.options.length_penalty, self.n_best))
-        for name in FIELDS:
-            getattr(self.beams, name).copy_(getattr(beams, name))
+    def _encode(self, network: EncoderDecoder) -> None:
+        encoded = network.start(self.tokens, 1, self.lengths)
+        for mine, new in zip(self.cache.cross_attention, encoded.cross_attention, strict=True):
+            mine.k.copy_(new.k)
+            mine.v.copy_(new.v)
+        assert self.cache.source_mask is not None
+        self.cache.source_mask.copy_(padding_mask(self.lengths, self.tokens.size(1)))
+        self.next_tokens.fill_(self.start)
+        self.positions.zero_()
+
+    def step(self, length: int) -> None:
+        """Generate one token in each row, in place, while no row has more than `length` tokens."""
+        # Recording runs this once for every stage, including stages that are shorter than the present prompt.
+        prefix = {} if self.prefix is None else {"prefix": self.prefix.clamp(max=length)}
+        positions = self.positions.clamp(max=length - 1)  # a finished input may run past the end
+        cache = self.cache.upto(length)
+        logits = self.network.step(self.next_tokens[:, None], positions[:, None], cache, **prefix)[:, 0]  # [R, V]
+        beams, parents = advance(self.beams, logits, self.rules, draws=self.draws)
+        if self.width > 1:
+            for buffers in cache.self_attention:
+                for buffer in buffers:
+                    buffer.copy_(buffer[parents.flatten()])
+        self.next_tokens.copy_(beams.live_tokens[..., -1].flatten())
+        self.positions.add_(1)
+        self.finished.copy_(is_finished(beams, self.rules.options.length_penalty, self.n_best))
+        _copy_beams(self.beams, beams)
 
 
-def _as_it_is(body: Callable[[], None]) -> Callable[[], None]:
+def _copy_beams(to: BeamState, new: BeamState) -> None:
+    for name in BEAM_STATE_FIELDS:
+        tensor: Tensor = getattr(to, name)
+        tensor.copy_(getattr(new, name))
+
+
+def _run_directly(body: Callable[[], None]) -> Callable[[], None]:
     return body
 
 
-def recorded(body: Callable[[], None]) -> Callable[[], None]:
-    """The body as a CUDA graph."""
+def record_graph(body: Callable[[], None]) -> Callable[[], None]:
+    """A function that replays the body as a CUDA graph."""
     return warmed_up_capture(body).replay
 
 
-def stages(room: int, most: int) -> list[int]:
-    """Lengths of the cache that steps are recorded for: the first tokens need not attend to places for the last.
+def cache_stages(length: int, count: int) -> list[int]:
+    """Cache lengths that steps are recorded for: early tokens need not attend to the empty end of the cache.
 
-    >>> stages(32, 2), stages(288, 4)
+    >>> cache_stages(32, 2), cache_stages(288, 4)
     ([16, 32], [80, 144, 224, 288])
     """
-    return sorted({min(room, -(-room * i // most // 16) * 16) for i in range(1, most + 1)} | {room})
+    parts = {min(length, round_up(-(-length * i // count), STAGE_MULTIPLE)) for i in range(1, count + 1)}
+    return sorted(parts | {length})
 
 
-def rounded(length: int) -> int:
-    """Up to a multiple of 32: of every size that graphs must know there are then few."""
-    return -(-length // 32) * 32
+def round_length(length: int) -> int:
+    """The next multiple of `LENGTH_MULTIPLE`: graphs then need to know few lengths."""
+    return round_up(length, LENGTH_MULTIPLE)

@@ -1,10 +1,10 @@
-"""A copy of a network made for decoding alone: fewer and larger matrix products, in the type that the device does best.
+"""A copy of a network for decoding only: fewer and larger matrix products, in the type that the device computes best.
 
-Queries, keys and values are one product. On a CPU, weights are laid out once as the library wants them, in bfloat16
-where the processor multiplies it, or in int8 if asked for; sums, norms and attention stay in float32. On a GPU all is
-bfloat16.
+Queries, keys and values are computed by one product. On a CPU, weights are laid out once in oneDNN's format: in
+bfloat16 where the processor multiplies it natively, or in int8 if asked for; sums, norms and attention stay in float32.
+On a GPU everything is bfloat16, and searches are recorded as CUDA graphs.
 
-Dimensions: R rows, T new tokens, S keys, H heads, G key/value heads, D a head's width, C model width.
+Dimensions: R rows, T new tokens, S keys, H heads, G key/value heads, D head width, C model width, V outputs.
 """
 
 import math
@@ -19,65 +19,115 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.config import check_type
-from regard.decoding.cuda_graph_decoding import Loops
+from regard.decoding.cuda_graph_decoding import RecordedSearches
 from regard.errors import RegardError
 from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
-from regard.model.cache import KeyValues
-from regard.model.layers import ACTIVATIONS as MODEL_ACTIVATIONS
-from regard.model.layers import FeedForward, Layer
+from regard.model.cache import AttentionCache
+from regard.model.layers import ACTIVATIONS, FeedForward, Layer
 from regard.model.masks import Mask
 from regard.model.positions import Rotary, rotate
-from regard.model.transformer import Decoder, EncoderDecoder
+from regard.model.transformer import Decoder, EncoderDecoder, Hidden, Network, Transformer
 
 Precision = Literal["auto", "float32", "bfloat16", "int8"]
 
-ACTIVATIONS = {"relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"), "silu": ("swish", "")}
-"""what oneDNN calls them"""
-SHORT = 4096
-"""queries × keys up to which plain matrix products are quicker than a fused kernel"""
+ONEDNN_ACTIVATIONS = {
+    "relu": ("relu", ""),
+    "gelu": ("gelu", "none"),
+    "gelu-tanh": ("gelu", "tanh"),
+    "silu": ("swish", ""),
+}
+"""oneDNN's names for the activations of `regard.model.layers`."""
+MAX_PLAIN_SCORES = 4096
+"""Queries × keys up to which plain matrix products are faster than a fused kernel."""
+
+WeightAndBias = tuple[Tensor, Tensor | None]
 
 
-def quick(
+class FastCopy(Transformer):
+    """What both fast copies share: the original's modules, and an output layer and recorded searches of their own."""
+
+    def __init__(self, network: Decoder | EncoderDecoder) -> None:
+        nn.Module.__init__(self)  # not Transformer's, which would make new weights
+        self.config = network.config
+        for name, module in deepcopy(network).named_children():
+            self.add_module(name, module)
+        self.output_bias = None if network.output_bias is None else nn.Parameter(network.output_bias.detach().clone())
+        self.packed_output: nn.Module | None = None
+        """The output layer in oneDNN's format; None to use the original's."""
+        self.recorded_searches: RecordedSearches | None = None
+        """Searches recorded as CUDA graphs; None to run every step."""
+        self.eval().requires_grad_(False)
+
+    def head(self, hidden: Hidden, lengths: Tensor | None = None) -> Tensor:
+        """Logits over the vocabulary, [R, T, V]."""
+        if self.packed_output is None:
+            return super().head(hidden, lengths)
+        return cast("Tensor", self.packed_output(self.transform(hidden)))
+
+
+class FastDecoder(FastCopy, Decoder):
+    """A decoder's fast copy."""
+
+
+class FastEncoderDecoder(FastCopy, EncoderDecoder):
+    """An encoder–decoder's fast copy."""
+
+
+def make_copy(network: Decoder | EncoderDecoder) -> FastDecoder | FastEncoderDecoder:
+    """A fast copy with the original's layers, which `make_fast_copy` then replaces."""
+    return FastDecoder(network) if isinstance(network, Decoder) else FastEncoderDecoder(network)
+
+
+def make_fast_copy(
     network: Decoder | EncoderDecoder, precision: Precision = "auto", compiled: bool = False
-) -> Decoder | EncoderDecoder:
-    """A copy of the network for decoding, where the network is; `auto` takes bfloat16 where the device has it.
+) -> FastDecoder | FastEncoderDecoder:
+    """A copy of the network for decoding, on the same device; `auto` is bfloat16 where the device supports it well.
 
-    `int8`, on a CPU, is quicker and rounds more: measure what it costs. `compiled`, on a GPU: each shape's step is
-    compiled, which takes a while and pays for long inputs. The copy cannot be trained, saved or watched.
+    `int8`, on a CPU, is faster and rounds more: measure what it costs. `compiled`, on a GPU, compiles the step of each
+    shape, which takes time and pays off for long inputs. The copy cannot be trained, saved or watched.
     """
     check_type("precision", precision, Precision)
     if network.config.classes:
-        raise RegardError("a model with a head per sequence has nothing to decode")
-    network.check_whole("copy")
-    device = network.device
-    dtype = _dtype(device, precision)
-    weight, bias = network.output_weight, network.output_bias
-    copy = deepcopy(network).eval().requires_grad_(False)
-    if device.type == "cpu":
+        raise RegardError("a model with a classification head has nothing to decode")
+    check_not_copy(network, "copy")
+    dtype = _dtype(network.device, precision)
+    copy = make_copy(network)
+    if network.device.type == "cpu":
         copy = copy.float()
-        copy.quick_output = _linear([(weight, bias)], dtype, packed=True)
+        copy.packed_output = _linear([(network.output_weight, network.output_bias)], dtype, packed=True)
     else:
         copy = copy.to(dtype)
     for layer in (module for module in copy.modules() if isinstance(module, Layer)):
-        _refit(layer, network.config.activation, dtype)
-    if device.type == "cuda":
-        copy.loops = Loops(compiled)
+        _replace_layers(layer, network.config.activation, dtype)
+    if network.device.type == "cuda":
+        copy.recorded_searches = RecordedSearches(compiled)
     return copy
+
+
+def is_fast_copy(network: Network) -> bool:
+    """Whether a network is a copy for decoding."""
+    return isinstance(network, FastCopy)
+
+
+def check_not_copy(network: Network, action: str) -> None:
+    """Raise a RegardError for an action that needs the original network, not a copy for decoding."""
+    if is_fast_copy(network):
+        raise RegardError(f"this is a copy made for decoding: {action} the model that it was made from")
 
 
 def _dtype(device: torch.device, precision: Precision) -> torch.dtype:
     if precision == "int8" and device.type != "cpu":
-        raise RegardError(f"precision='int8' is for a CPU, and this network is on {device}")
+        raise RegardError(f"precision='int8' runs on a CPU only, and this network is on {device}")
     if precision != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}[precision]
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    good = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
-    return torch.bfloat16 if good else torch.float32
+    native = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if native else torch.float32
 
 
-def _refit(layer: Layer, activation: str, dtype: torch.dtype) -> None:
-    """Replace a layer's linear parts, in place."""
+def _replace_layers(layer: Layer, activation: str, dtype: torch.dtype) -> None:
+    """Replace the linear layers of a Transformer layer, in place."""
     feed_forward = layer.feed_forward
     packed = feed_forward.up.weight.device.type == "cpu"
     layer.attention = cast("MultiHeadAttention", FusedAttention(layer.attention, dtype, packed, cross=False))
@@ -92,18 +142,18 @@ def _refit(layer: Layer, activation: str, dtype: torch.dtype) -> None:
             setattr(feed_forward, name, _linear([(linear.weight, linear.bias)], dtype, packed))
 
 
-class Packed(nn.Module):
-    """Linear layers side by side, as one product, in the layout of oneDNN; what comes out is float32 again."""
+class PackedLinear(nn.Module):
+    """Several linear layers as one product, in oneDNN's format; its output is float32."""
 
     def __init__(
         self,
-        layers: Sequence[tuple[Tensor, Tensor | None]],
+        layers: Sequence[WeightAndBias],
         dtype: torch.dtype,
         activation: tuple[str, str] = ("none", ""),
     ) -> None:
         super().__init__()
         self.dtype, self.activation = dtype, activation
-        weight, bias = _joined(layers)
+        weight, bias = _join(layers)
         self.bias = None if bias is None else bias.to(dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous())
 
@@ -112,50 +162,53 @@ class Packed(nn.Module):
         return self.raw(x).float()
 
     def raw(self, x: Tensor) -> Tensor:
-        """The same in the type of the weights, with the activation if there is one."""
+        """The same in the type of the weights, followed by the activation if there is one."""
         name, kind = self.activation
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, name, [], kind)
         return y
 
 
-class Quantised(nn.Module):
-    """Linear layers side by side, as one product of int8: a scale for each output, and one for the whole input."""
+class QuantisedLinear(nn.Module):
+    """Several linear layers as one product in int8: a scale for each output, and one for the whole input."""
 
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor | None]], activation: str = "none") -> None:
+    def __init__(self, layers: Sequence[WeightAndBias], activation: str = "none") -> None:
         super().__init__()
-        weight, bias = _joined(layers)
+        weight, bias = _join(layers)
         scales = weight.float().abs().amax(1).clamp(min=1e-12).double() / 127  # [Cout]
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():  # torch 2.13 says that these tensors will go, and has nothing as quick instead
+        with warnings.catch_warnings():  # torch 2.13 deprecates these tensors, but has nothing as fast instead
             warnings.simplefilter("ignore", UserWarning)
-            whole = torch.quantize_per_channel(weight.float(), scales, zeros, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(whole, None if bias is None else bias.float())
-        self.activation = MODEL_ACTIVATIONS[activation] if activation != "none" else nn.Identity()
+            quantised = torch.quantize_per_channel(weight.float(), scales, zeros, 0, torch.qint8)
+        self.packed = torch.ops.quantized.linear_prepack(quantised, None if bias is None else bias.float())
+        self.activation = ACTIVATIONS[activation] if activation != "none" else nn.Identity()
 
     def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:
-        """x times the weights, plus the bias, through the activation if there is one."""
+        """x times the weights, plus the bias, followed by the activation if there is one."""
         return self.activation(torch.ops.quantized.linear_dynamic(x, self.packed))
 
     raw = forward
 
 
 class PackedFeedForward(nn.Module):
-    """`FeedForward` as two products, the non-linearity within the first."""
+    """`FeedForward` as two products, with the activation inside the first."""
 
     def __init__(self, feed_forward: FeedForward, activation: str, dtype: torch.dtype) -> None:
         super().__init__()
-        up, down = ([(each.weight, each.bias)] for each in (feed_forward.up, feed_forward.down))
-        whole = dtype == torch.int8
-        self.up = Quantised(up, activation) if whole else Packed(up, dtype, ACTIVATIONS[activation])
-        self.down = Quantised(down) if whole else Packed(down, dtype)
+        up, down = ([(linear.weight, linear.bias)] for linear in (feed_forward.up, feed_forward.down))
+        self.up: PackedLinear | QuantisedLinear
+        self.down: PackedLinear | QuantisedLinear
+        if dtype == torch.int8:
+            self.up, self.down = QuantisedLinear(up, activation), QuantisedLinear(down)
+        else:
+            self.up, self.down = PackedLinear(up, dtype, ONEDNN_ACTIVATIONS[activation]), PackedLinear(down, dtype)
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
         """down(activation(up(x)))."""
         return cast("Tensor", self.down(self.up.raw(x)))
 
 
-def _joined(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
-    """One matrix and one bias for all; zeros stand for a bias that one of them lacks and another has."""
+def _join(layers: Sequence[WeightAndBias]) -> WeightAndBias:
+    """One matrix and one bias for all layers; a layer without a bias gets zeros if another has one."""
     joined = torch.cat([weight.detach() for weight, _ in layers])
     if all(bias is None for _, bias in layers):
         return joined, None
@@ -163,12 +216,12 @@ def _joined(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Ten
     return joined, torch.cat(biases)
 
 
-class Joined(nn.Module):
-    """Linear layers side by side, as one product, for a GPU."""
+class JoinedLinear(nn.Module):
+    """Several linear layers as one product, for a GPU."""
 
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype) -> None:
+    def __init__(self, layers: Sequence[WeightAndBias], dtype: torch.dtype) -> None:
         super().__init__()
-        weight, bias = _joined(layers)
+        weight, bias = _join(layers)
         self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
 
     def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:
@@ -177,13 +230,15 @@ class Joined(nn.Module):
 
 
 class FusedAttention(nn.Module):
-    """`MultiHeadAttention` with one product for what comes from the same vectors: all three, or in cross-attention
-    keys and values."""
+    """`MultiHeadAttention` with one product for all projections of the same vectors: queries, keys and values, or in
+    cross-attention keys and values."""
 
     def __init__(self, attention: MultiHeadAttention, dtype: torch.dtype, packed: bool, cross: bool) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.cross = attention.heads, attention.kv_heads, cross
-        q, k, v, out = ((each.weight, each.bias) for each in (attention.q, attention.k, attention.v, attention.out))
+        q, k, v, out = (
+            (linear.weight, linear.bias) for linear in (attention.q, attention.k, attention.v, attention.out)
+        )
         self.widths = [len(q[0]), len(k[0]), len(v[0])]
         self.out = _linear([out], dtype, packed)
         if cross:
@@ -195,10 +250,10 @@ class FusedAttention(nn.Module):
         self,
         query: Float[Tensor, "R T C"],
         key: Tensor | None,
-        value: Tensor | None,  # noqa: ARG002  # the same as the key: this is a model's attention
+        value: Tensor | None,  # noqa: ARG002  # the same tensor as the key, as in all Transformers
         mask: Mask = None,
         rotary: Rotary | None = None,
-        cache: KeyValues | None = None,
+        cache: AttentionCache | None = None,
     ) -> Float[Tensor, "R T C"]:
         """As `MultiHeadAttention`."""
         if self.cross:
@@ -218,15 +273,15 @@ class FusedAttention(nn.Module):
         key: Float[Tensor, "R S C"],
         value: Tensor | None = None,  # noqa: ARG002
     ) -> tuple[Float[Tensor, "R G S Dk"], Float[Tensor, "R G S Dv"]]:
-        """What queries are compared with and what they take away."""
+        """The keys and values of all heads."""
         k, v = self.kv(key).split(self.widths[1:], -1)
         return split_heads(k, self.kv_heads).contiguous(), split_heads(v, self.kv_heads).contiguous()
 
 
-def _linear(layers: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype, packed: bool) -> nn.Module:
+def _linear(layers: Sequence[WeightAndBias], dtype: torch.dtype, packed: bool) -> nn.Module:
     if packed:
-        return Quantised(layers) if dtype == torch.int8 else Packed(layers, dtype)
-    return Joined(layers, dtype)
+        return QuantisedLinear(layers) if dtype == torch.int8 else PackedLinear(layers, dtype)
+    return JoinedLinear(layers, dtype)
 
 
 def plain_attention(
@@ -236,10 +291,12 @@ def plain_attention(
     mask: Mask = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "R H T Dv"]:
-    """Attention by two matrix products: quicker than a fused kernel where there are few queries."""
-    if q.size(-2) * k.size(-2) > SHORT or not (mask is None or isinstance(mask, Tensor)):
+    """Attention by two matrix products: faster than a fused kernel where there are few queries."""
+    if q.size(-2) * k.size(-2) > MAX_PLAIN_SCORES or not (mask is None or isinstance(mask, Tensor)):
         return fast_attention(q, k, v, mask, dropout)
-    if torch.compiler.is_compiling() and q.size(1) == k.size(1):  # sums of products, which become one kernel
+    if torch.compiler.is_compiling() and q.size(1) == k.size(
+        1
+    ):  # sums of products, which the compiler fuses into one kernel
         scores = (q[..., None, :].float() * k[:, :, None].float()).sum(-1) / math.sqrt(q.size(-1))  # [R, H, T, S]
         scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
         return (scores.softmax(-1)[..., None] * v[:, :, None].float()).sum(-2).to(q.dtype)  # [R, H, T, Dv]

@@ -1,6 +1,6 @@
-"""One token at a time, taken or drawn: greedy decoding and sampling.
+"""Greedy decoding and sampling over any model: one token per step for each input, until all have finished.
 
-Dimensions: N sentences, R rows that still go on, V outputs, T tokens said.
+Dimensions: N inputs, R rows (inputs that are not finished), V outputs, T generated tokens, L random numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,79 +11,92 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.sampling import choose
-from regard.decoding.search import C, Hypothesis, Reason, Rules, Select, Step, Stops, hypothesis, penalty, reason
+from regard.decoding.sampling import choose_tokens
+from regard.decoding.search import (
+    FinishReason,
+    Hypothesis,
+    Select,
+    State,
+    Step,
+    StopCheck,
+    TokenRules,
+    finish_reason,
+    length_penalty,
+    make_hypothesis,
+)
 
 
 @dataclass(frozen=True)
-class Said:
-    """One token of one sentence."""
+class ChosenToken:
+    """The next token of one input's text."""
 
-    sentence: int
+    input_index: int
     token: int
     log_prob: float
-    reason: Reason | None
-    """why it is the sentence's last one, if it is"""
+    reason: FinishReason | None
+    """Why it is the last token of the text; None if it is not."""
 
 
-def walk(
+def generate_tokens(
     logits: Float[Tensor, "N V"],
-    cache: C,
-    step: Step[C],
-    select: Select[C],
-    rules: Rules,
-    limits: Sequence[int],
+    state: State,
+    step: Step[State],
+    select: Select[State],
+    rules: TokenRules,
+    max_tokens: Sequence[int],
     draws: Float[Tensor, "N L"] | None = None,
-    stops: Stops | None = None,
-) -> Iterator[list[Said]]:
-    """Each sentence's next token, until all have ended; those that have leave the batch.
+    stops: StopCheck | None = None,
+) -> Iterator[list[ChosenToken]]:
+    """The next token of each input, step by step, until all have finished; finished inputs leave the batch.
 
-    `limits`: the most tokens for each sentence. `draws`: a random number for each token that may come; without them
-    the best is taken. The host waits for the device once per token.
+    `max_tokens` is the maximum for each input. `draws` are random numbers, one for each token that may be sampled;
+    without them the best token is chosen. The host waits for the device once per token.
     """
     end = set(rules.end.tolist())
-    texts: list[list[int]] = [[] for _ in limits]
-    rows = list(range(len(limits)))
+    texts: list[list[int]] = [[] for _ in max_tokens]
+    live = list(range(len(max_tokens)))
     with torch.inference_mode():
-        sentence = torch.arange(len(rows), device=logits.device)  # [R]
-        said = sentence.new_empty(len(rows), 0)  # [R, T]
-    while rows:
+        inputs = torch.arange(len(live), device=logits.device)  # [R]
+        generated = inputs.new_empty(len(live), 0)  # [R, T]
+    while live:
         raise_if_cancelled()
         with torch.inference_mode():
-            log_probs = rules.log_probs(logits, said, sentence, torch.tensor(said.size(1)))  # [R, V]
-            numbers = None if draws is None else draws[sentence, said.size(1)]  # [R]
-            token = choose(log_probs, rules.options, numbers)  # [R]
-            scores = log_probs.gather(-1, token[:, None])[:, 0]  # [R]
-            tokens, chosen = torch.stack([token.double(), scores.double()]).tolist()  # one wait for both
+            length = generated.size(1)
+            log_probs = rules.log_probs(logits, generated, inputs, torch.tensor(length))  # [R, V]
+            tokens = choose_tokens(log_probs, rules.options, None if draws is None else draws[inputs, length])  # [R]
+            scores = log_probs.gather(-1, tokens[:, None])[:, 0]  # [R]
+            ids, chosen = torch.stack([tokens.double(), scores.double()]).tolist()  # one wait for both
         latest = []
-        for row, number, log_prob in zip(rows, tokens, chosen, strict=True):
+        for number, id_, log_prob in zip(live, ids, chosen, strict=True):
             if not log_prob > -torch.inf:
-                raise rules.impossible(row, log_prob)
-            texts[row].append(int(number))
-            at_limit: Reason | None = "length" if len(texts[row]) >= limits[row] else None
-            latest.append(Said(row, int(number), log_prob, reason(texts[row], end, stops) or at_limit))
+                raise rules.no_token_error(number, log_prob)
+            text = texts[number]
+            text.append(int(id_))
+            at_limit: FinishReason | None = "length" if len(text) >= max_tokens[number] else None
+            latest.append(ChosenToken(number, int(id_), log_prob, finish_reason(text, end, stops) or at_limit))
         yield latest
-        going = [i for i, each in enumerate(latest) if each.reason is None]
-        rows = [rows[i] for i in going]
+        unfinished = [row for row, token in enumerate(latest) if token.reason is None]
+        live = [live[row] for row in unfinished]
         with torch.inference_mode():
-            said = torch.cat([said, token[:, None]], 1)
-            if rows and len(going) < len(latest):
-                kept = torch.tensor(going, device=token.device)
-                cache, said, sentence = select(cache, kept, kept), said[kept], sentence[kept]
-            if rows:
-                logits = step(said[:, -1], cache)
+            generated = torch.cat([generated, tokens[:, None]], 1)
+            if live and len(unfinished) < len(latest):
+                rows = torch.tensor(unfinished, device=tokens.device)
+                state, generated, inputs = select(state, rows, rows), generated[rows], inputs[rows]
+            if live:
+                logits = step(generated[:, -1], state)
 
 
-def collect(walked: Iterator[list[Said]], sentences: int, alpha: float) -> list[Hypothesis]:
-    """What `walk` said, sentence by sentence."""
-    texts: list[list[Said]] = [[] for _ in range(sentences)]
-    for latest in walked:
-        for said in latest:
-            texts[said.sentence].append(said)
-    return [_whole(text, alpha) for text in texts]
+def collect_hypotheses(steps: Iterator[list[ChosenToken]], inputs: int, alpha: float) -> list[Hypothesis]:
+    """The texts that `generate_tokens` generates, one hypothesis for each input."""
+    texts: list[list[ChosenToken]] = [[] for _ in range(inputs)]
+    for latest in steps:
+        for token in latest:
+            texts[token.input_index].append(token)
+    return [_hypothesis(text, alpha) for text in texts]
 
 
-def _whole(text: list[Said], alpha: float) -> Hypothesis:
-    why, score = text[-1].reason, sum(said.log_prob for said in text)
-    assert why is not None
-    return hypothesis([said.token for said in text], score, score / penalty(len(text), alpha), why)
+def _hypothesis(tokens: list[ChosenToken], alpha: float) -> Hypothesis:
+    reason, score = tokens[-1].reason, sum(token.log_prob for token in tokens)
+    assert reason is not None
+    ids = [token.token for token in tokens]
+    return make_hypothesis(ids, score, score / length_penalty(len(tokens), alpha), reason)

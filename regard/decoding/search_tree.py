@@ -1,6 +1,6 @@
-"""What a decoder considered: the distribution at each step, and the tree that a beam search grew.
+"""What a model considered while it wrote: the most likely tokens of each step, and the tree of a beam search.
 
-Dimensions: N sentences (1), K beam, W live hypotheses, T tokens, V outputs, M candidates.
+Dimensions: N inputs (1), K beam, W live hypotheses, T tokens, V outputs, M candidates.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,162 +13,152 @@ from torch import Tensor
 
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import in_one_word, readable
-from regard.decoding.beam import Beams, advance, hypotheses, one_end
+from regard.decoding.beam import BeamState, advance, finished_hypotheses, is_finished, top_continuations
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.cuda_graph_decoding import Task
-from regard.decoding.generate import begin, select, step, translation
+from regard.decoding.decoding_state import SearchInputs, decode_one_token, select_rows
+from regard.decoding.generate import prefill, translation_inputs
 from regard.decoding.options import Decoding
-from regard.decoding.sampling import best
 from regard.decoding.search import Hypothesis
+from regard.decoding.token_labels import TokenLabels
 from regard.errors import RegardError
 from regard.model.transformer import Decoder, EncoderDecoder, Network
 
-TOP = 10
-"""tokens of a step that are told"""
+CANDIDATES_PER_STEP = 10
+"""Number of most likely tokens of a step that are reported."""
+
+Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Considered:
-    """A step: what was written, and the likeliest tokens with their probabilities."""
+class StepCandidates:
+    """The token that was written in a step, and the most likely tokens with their probabilities."""
 
     token: str
     top: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class Node:
-    """A hypothesis that a beam search met."""
+class SearchNode:
+    """A hypothesis that a beam search considered."""
 
     id: int
     parent: int | None
-    """the hypothesis that it goes on from; None for the first token"""
+    """The hypothesis that it continues; None for a first token."""
     token: str
     score: float
-    """sum of log-probabilities up to here"""
+    """Sum of the log-probabilities of its tokens."""
     step: int
     kept: bool
-    """whether it lived on, or ended among the best"""
+    """Whether it stayed live, or finished among the best."""
     best: bool
-    """whether the translation goes through it"""
+    """Whether it is part of the best translation."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The score of a continuation, and whether it was kept."""
+
+    score: float
+    kept: bool
 
 
 def search_tree(
     network: Network, tokenizer: Tokenizer, special: SpecialIds, source: str, options: Decoding
-) -> tuple[Hypothesis, list[Node]]:
+) -> tuple[Hypothesis, list[SearchNode]]:
     """The best translation, as `Model.translate` finds it, and every candidate that the search considered."""
     if not isinstance(network, Decoder | EncoderDecoder) or network.config.classes:
         raise RegardError(f"this {network.config.kind} does not generate text")
-    task = translation(network, special, [tokenizer.encode_with_template(source)], options)
+    inputs = translation_inputs(network, special, [tokenizer.encode_with_template(source)], options)
     if options.beam == 1:
-        raise RegardError("a beam of 1 grows no tree: ask for 2 or more")
-    found, met = _search(task)
-    end = task.rules.end.tolist()
-    best_ids = [*found.ids, *_end_of(met, found, end)]
-    prefixes = {tuple(best_ids[:n]) for n in range(1, len(best_ids) + 1)}
-    numbers = {ids: number for number, ids in enumerate(met)}
-    names = _names(Labels.of(tokenizer, best_ids), met)
+        raise RegardError("a beam of 1 has no search tree: use 2 or more")
+    best, candidates = _search(inputs)
+    best_ids = [*best.ids, *_end_token(candidates, best, inputs.rules.end.tolist())]
+    best_prefixes = {tuple(best_ids[:n]) for n in range(1, len(best_ids) + 1)}
+    numbers = {ids: number for number, ids in enumerate(candidates)}
+    labels = _labels(TokenLabels.of(tokenizer, best_ids), candidates)
     nodes = [
-        Node(numbers[ids], numbers.get(ids[:-1]), names[ids], score, len(ids) - 1, kept, ids in prefixes)
-        for ids, (score, kept) in met.items()
+        SearchNode(
+            id=numbers[ids],
+            parent=numbers.get(ids[:-1]),
+            token=labels[ids],
+            score=candidate.score,
+            step=len(ids) - 1,
+            kept=candidate.kept,
+            best=ids in best_prefixes,
+        )
+        for ids, candidate in candidates.items()
     ]
-    return found, nodes
+    return best, nodes
 
 
-def _names(label: "Labels", met: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], str]:
-    """The label of the last id of each, beside all that go on from the same."""
-    onward: dict[tuple[int, ...], list[int]] = {}
-    for ids in met:
-        onward.setdefault(ids[:-1], []).append(ids[-1])
+def _labels(labels: TokenLabels, sequences: Iterable[Ids]) -> dict[Ids, str]:
+    """The label of each sequence's last id, chosen among all ids that continue the same sequence."""
+    continuations: dict[Ids, list[int]] = {}
+    for ids in sequences:
+        continuations.setdefault(ids[:-1], []).append(ids[-1])
     return {
-        (*before, id_): name
-        for before, ids in onward.items()
-        for id_, name in zip(ids, label.among(ids, *before[-1:]), strict=True)
+        (*parent, id_): label
+        for parent, ids in continuations.items()
+        for id_, label in zip(ids, labels.among(ids, *parent[-1:]), strict=True)
     }
 
 
-def _search(task: Task) -> tuple[Hypothesis, dict[tuple[int, ...], tuple[float, bool]]]:
-    """As `beam_search` for one sentence; and the score of each candidate by what it said, and whether it was kept."""
-    met: dict[tuple[int, ...], tuple[float, bool]] = {}
-    rules, ahead = task.rules, partial(step, task.network)
+def _search(inputs: SearchInputs) -> tuple[Hypothesis, dict[Ids, Candidate]]:
+    """As `beam_search` for one input, with every candidate by its ids."""
+    candidates: dict[Ids, Candidate] = {}
+    rules, step = inputs.rules, partial(decode_one_token, inputs.network)
     with torch.inference_mode():
-        logits, cache = begin(task)
-        beams = Beams.of(task.limits, rules.options, logits)
+        logits, state = prefill(inputs)
+        beams = BeamState.initial(inputs.max_tokens, rules.options, logits)
         while True:
             raise_if_cancelled()
             before = beams
-            beams, rows = advance(before, logits, rules)
-            met |= _candidates(before, logits, task, {tuple(_said(ids)) for ids in beams.said[0].tolist()})
-            if bool(beams.finished(rules.options.length_penalty)):
+            beams, parents = advance(before, logits, rules)
+            live = {tuple(_without_padding(ids)) for ids in beams.live_tokens[0].tolist()}
+            candidates |= _step_candidates(before, logits, inputs, live)
+            if bool(is_finished(beams, rules.options.length_penalty)):
                 break
-            cache = select(cache, rows.flatten(), None)
-            logits = ahead(beams.said[..., -1].flatten(), cache)  # [W, V]
-    return hypotheses([beams], 1, rules, None)[0][0], met
+            state = select_rows(state, parents.flatten(), None)
+            logits = step(beams.live_tokens[..., -1].flatten(), state)  # [W, V]
+    return finished_hypotheses([beams], 1, rules, None)[0][0], candidates
 
 
-def _candidates(
-    beams: Beams, logits: Float[Tensor, "W V"], task: Task, live: set[tuple[int, ...]]
-) -> dict[tuple[int, ...], tuple[float, bool]]:
-    """What a step chose among, best first."""
-    rules, k, outputs = task.rules, task.rules.options.beam, logits.size(-1)
-    sentence = beams.sentence.repeat_interleave(beams.score.size(1))  # [W]
-    log_probs = rules.log_probs(logits, beams.said.flatten(0, 1), sentence, beams.tokens)  # [W, V]
-    totals = beams.score[0, :, None] + one_end(log_probs, rules.end)  # [W, V]
-    score, index = best(totals.flatten()[None], 2 * k)  # [1, M]
-    end, last = set(rules.end.tolist()), int(beams.tokens) + 1 >= task.limits[0]
-    found = {}
-    for rank, (value, place) in enumerate(zip(score[0].tolist(), index[0].tolist(), strict=True)):
-        if value > -torch.inf:
-            ids = (*_said(beams.said[0, place // outputs].tolist()), place % outputs)
-            found[ids] = (value, ids in live or (rank < k and (ids[-1] in end or last)))
-    return found
+def _step_candidates(
+    beams: BeamState, logits: Float[Tensor, "W V"], inputs: SearchInputs, live: set[Ids]
+) -> dict[Ids, Candidate]:
+    """The continuations that a step chose from, best first."""
+    rules = inputs.rules
+    scores, parents, tokens = (x[0].tolist() for x in top_continuations(beams, logits, rules))  # M each
+    end, is_last = set(rules.end.tolist()), int(beams.length) + 1 >= inputs.max_tokens[0]
+    candidates = {}
+    for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
+        if score > -torch.inf:
+            ids = (*_without_padding(beams.live_tokens[0, parent].tolist()), token)
+            finishes = rank < rules.options.beam and (token in end or is_last)
+            candidates[ids] = Candidate(score, ids in live or finishes)
+    return candidates
 
 
-def considered(tokenizer: Tokenizer, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[Considered]:
-    """What a model considered at each step of writing these ids, given its logits at each of them."""
-    probabilities, ids = logits.float().softmax(-1).topk(min(TOP, logits.size(-1)))  # [T, 10]
-    label = Labels.of(tokenizer, written)
+def step_candidates(tokenizer: Tokenizer, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[StepCandidates]:
+    """The most likely tokens at each step of writing these ids, given the logits of each step."""
+    probabilities, ids = logits.float().softmax(-1).topk(min(CANDIDATES_PER_STEP, logits.size(-1)))  # [T, 10]
+    labels = TokenLabels.of(tokenizer, written)
     steps = []
-    for i, (few, most) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
+    for i, (top_ids, top_probabilities) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
         raise_if_cancelled()
         before = written[max(0, i - 1) : i]
-        names = label.among(few, *before)
-        token = names[few.index(written[i])] if written[i] in few else label(written[i], *before)
-        steps.append(Considered(token, tuple(zip(names, most, strict=True))))
+        names = labels.among(top_ids, *before)
+        token = names[top_ids.index(written[i])] if written[i] in top_ids else labels(written[i], *before)
+        steps.append(StepCandidates(token, tuple(zip(names, top_probabilities, strict=True))))
     return steps
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Tokens for people, as `attend` shows them: a dot before what goes on with a word."""
-
-    tokenizer: Tokenizer
-    dots: bool
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, ids: Sequence[int]) -> "Labels":
-        """For what stands beside these ids: no dots where all pieces are single characters."""
-        return cls(tokenizer, any(len(piece.strip()) > 1 for piece in tokenizer.pieces(ids)))
-
-    def __call__(self, id_: int, before: int | None = None) -> str:
-        """The label of an id behind another."""
-        dot = self.dots and before is not None and in_one_word(self.tokenizer, before, id_)
-        return "·" * dot + readable(self.tokenizer.pieces([id_])[0])
-
-    def among(self, ids: Sequence[int], *before: int) -> list[str]:
-        """Of ids that might stand at one place: of two that look alike, a dot before the one that brings no space."""
-        labels = [self(id_, *before) for id_ in ids]
-        pieces = self.tokenizer.pieces(ids)
-        return [
-            "·" * (labels.count(label) > 1 and not piece.startswith((" ", "▁", "·"))) + label
-            for label, piece in zip(labels, pieces, strict=True)
-        ]
+def _end_token(candidates: dict[Ids, Candidate], best: Hypothesis, end: list[int]) -> list[int]:
+    """The id that ended a hypothesis: of several end tokens, the one that was a candidate."""
+    if best.reason != "end":
+        return []
+    return [id_ for id_ in end if (*best.ids, id_) in candidates][:1]
 
 
-def _end_of(met: dict[tuple[int, ...], tuple[float, bool]], found: Hypothesis, end: list[int]) -> list[int]:
-    """The id that ended a hypothesis, of several the one that was met."""
-    return [] if found.reason != "end" else [id_ for id_ in end if (*found.ids, id_) in met][:1]
-
-
-def _said(ids: list[int]) -> list[int]:
+def _without_padding(ids: list[int]) -> list[int]:
     return [id_ for id_ in ids if id_ >= 0]

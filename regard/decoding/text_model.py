@@ -16,7 +16,7 @@ from regard.decoding.attention_maps import Attention, Observation, observe
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.capabilities import TextTask, require_task, tasks_of
-from regard.decoding.fast_copy import Precision, quick
+from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.generate import generate, stream
 from regard.decoding.options import (
     DEFAULT_BEAM,
@@ -27,8 +27,8 @@ from regard.decoding.options import (
 )
 from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
 from regard.decoding.search import Hypothesis
-from regard.decoding.search_tree import Node, search_tree
-from regard.decoding.text_stream import BROKEN, Decode, cut, stream_text
+from regard.decoding.search_tree import SearchNode, search_tree
+from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, cut, stream_text
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
 from regard.errors import RegardError
 from regard.formatting import quoted
@@ -64,7 +64,7 @@ class Model:
 
         `dtype` (float32, float16 or bfloat16) rounds the weights in the file; by default they are written unchanged.
         """
-        self.network.check_whole("save or export")
+        check_not_copy(self.network, "save or export")
         write_model_folder(Path(folder), self.network, self.tokenizer, self.special, self.about, dtype, force)
 
     def write_files(self, folder: Path, dtype: str | None = None) -> None:
@@ -120,7 +120,7 @@ class Model:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move the network to another device or precision, and return the model."""
         if device is not None or dtype is not None:
-            self.network.check_whole("move")
+            check_not_copy(self.network, "move")
         self.network.to(device=device, dtype=dtype)
         return self
 
@@ -133,7 +133,7 @@ class Model:
             raise RegardError(
                 f"quick() copies models that generate text, and this {self.config.kind} does not: use it as it is"
             )
-        return replace(self, network=quick(self.network, precision, compiled))
+        return replace(self, network=make_fast_copy(self.network, precision, compiled))
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
@@ -266,7 +266,9 @@ class Model:
         """
         decode = self.require_tokenizer().decode
         count = 8
-        while count < len(prompt) and BROKEN in decode(list(prompt[-count:])):  # it starts within a character
+        while count < len(prompt) and REPLACEMENT_CHARACTER in decode(
+            list(prompt[-count:])
+        ):  # it starts within a character
             count *= 2
         tail = list(prompt[-count:])
         known = len(decode(tail))
@@ -316,7 +318,7 @@ class Model:
 
     def search_tree(
         self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None
-    ) -> tuple[Hypothesis, list[Node]]:
+    ) -> tuple[Hypothesis, list[SearchNode]]:
         """The best translation and every hypothesis that beam search considered on the way to it."""
         options = Decoding(beam=min(beam, self.config.outputs), max_tokens=max_tokens)
         return search_tree(self.network, self.require_tokenizer(), self.special, source, options)

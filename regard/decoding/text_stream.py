@@ -1,13 +1,16 @@
-"""Tokens to text as they come: stop strings, and no half characters."""
+"""Tokens to text as they are generated: stop strings, and no incomplete characters."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from regard.decoding.search import Stops
+from regard.decoding.search import StopCheck
 
 Decode = Callable[[list[int]], str]
+"""A function from ids to their text."""
 
-BROKEN = "\ufffd"
-"""what a decoder writes for bytes that are no character, or not yet"""
+REPLACEMENT_CHARACTER = "\ufffd"
+"""What tokenizers write for bytes that are not, or not yet, a valid character."""
+MAX_CHARACTER_TOKENS = 4
+"""Maximum number of tokens of one character: a character has at most 4 bytes in UTF-8."""
 
 
 def cut(text: str, stops: Sequence[str]) -> str:
@@ -16,115 +19,115 @@ def cut(text: str, stops: Sequence[str]) -> str:
     >>> cut("To be.\\n\\nJULIET:", ["\\n\\n", "ROMEO"])
     'To be.'
     """
-    places = [text.find(stop) for stop in stops if stop in text]
-    return text[: min(places)] if places else text
+    positions = [text.find(stop) for stop in stops if stop in text]
+    return text[: min(positions)] if positions else text
 
 
-def stops_in(stops: Sequence[str], decode: Decode) -> Stops | None:
-    """Whether the newest of a text's ids completes a stop string; None when there are none.
+def make_stop_check(stops: Sequence[str], decode: Decode) -> StopCheck | None:
+    """A function that tells whether the newest of a text's ids completes a stop string; None without stop strings.
 
-    Only the last ids are looked at, so that the cost does not grow with the text: a character is at most 4 bytes and
-    so at most 4 ids.
+    It decodes only the last ids, so the cost does not grow with the text.
     """
     if not stops:
         return None
-    tail = 4 * max(map(len, stops)) + 8
+    tail = MAX_CHARACTER_TOKENS * max(map(len, stops)) + 8
 
-    def stopped(ids: list[int]) -> bool:
+    def contains_stop(ids: list[int]) -> bool:
         text = decode(ids[-tail:])
         return any(stop in text for stop in stops)
 
-    return stopped
+    return contains_stop
 
 
 def stream_text(ids: Iterable[int], decode: Decode, stops: Sequence[str] = ()) -> Iterator[str]:
-    """The text of the ids, piece by piece, as soon as it is certain; all pieces together are the whole text.
+    """The text of the ids in pieces, each as soon as it is certain; joined, the pieces are the whole text.
 
-    A character whose bytes are not all there is held back, as is what may become a stop string. At a stop string the
-    text ends, and no more ids are asked for.
+    Incomplete characters are held back, as is text that may become a stop string. At a stop string the text ends, and
+    no more ids are consumed.
     """
-    telling = Telling(decode, stops)
+    streamer = TextStreamer(decode, stops)
     for id_ in ids:
-        if piece := telling.add(id_):
+        if piece := streamer.add(id_):
             yield piece
-        if telling.stopped:
+        if streamer.stopped:
             return
-    if rest := telling.end():
+    if rest := streamer.finish():
         yield rest
 
 
-class Telling:
-    """The same for ids that come one by one: what each makes certain, and at the end the rest."""
+class TextStreamer:
+    """`stream_text` for ids that are pushed one by one: `add` returns the text that each makes certain."""
 
     def __init__(self, decode: Decode, stops: Sequence[str] = ()) -> None:
-        self.characters, self.stops = Characters(decode), stops
+        self.characters, self.stops = CharacterStreamer(decode), stops
         self.held = ""
+        """Text that may still become a stop string."""
         self.stopped = False
-        """whether a stop string has come: nothing is told behind it"""
+        """Whether a stop string has been reached; no text follows it."""
 
     def add(self, id_: int) -> str:
-        """What is certain now that this id has come."""
-        return self._tell(self.characters.add(id_))
+        """The text that is certain now that this id has been added."""
+        return self._release(self.characters.add(id_))
 
-    def end(self) -> str:
-        """What is left when no more ids come."""
-        told = self._tell(self.characters.end())
+    def finish(self) -> str:
+        """The remaining text, when no more ids follow."""
+        text = self._release(self.characters.finish())
         rest, self.held = self.held, ""
-        return told + rest
+        return text + rest
 
-    def _tell(self, piece: str) -> str:
+    def _release(self, piece: str) -> str:
         if self.stopped:
             return ""
         self.held += piece
         if piece and any(stop in self.held for stop in self.stops):
             self.stopped = True
-            told, self.held = cut(self.held, self.stops), ""
-            return told
-        certain = len(self.held) - _may_become(self.held, self.stops)
-        told, self.held = self.held[:certain], self.held[certain:]
-        return told
+            text, self.held = cut(self.held, self.stops), ""
+            return text
+        certain = len(self.held) - _possible_stop_length(self.held, self.stops)
+        text, self.held = self.held[:certain], self.held[certain:]
+        return text
 
 
-def whole_characters(ids: Iterable[int], decode: Decode) -> Iterator[str]:
-    """The text that each id adds, of whole characters."""
-    characters = Characters(decode)
+def complete_characters(ids: Iterable[int], decode: Decode) -> Iterator[str]:
+    """The text that each id adds, in complete characters."""
+    characters = CharacterStreamer(decode)
     for id_ in ids:
         if piece := characters.add(id_):
             yield piece
-    if rest := characters.end():
+    if rest := characters.finish():
         yield rest
 
 
-class Characters:
-    """Ids to whole characters, one by one.
+class CharacterStreamer:
+    """Ids to complete characters, one id at a time.
 
-    Each time only the ids since the last but one piece are decoded: those before them give the context that some
-    decoders need (one that drops the first space of a text), and the cost stays linear.
+    Only the ids since the piece before last are decoded each time: they give the context that some tokenizers need
+    (those that drop the first space of a text), and the cost stays linear.
     """
 
     def __init__(self, decode: Decode) -> None:
         self.decode = decode
         self.window: list[int] = []
-        self.context, self.known = 0, ""  # how many ids of the window have been told, and their text
+        self.context, self.known = 0, ""  # number of ids in the window whose text is known, and that text
 
     def add(self, id_: int) -> str:
-        """The text that this id adds; none while a character is not whole."""
+        """The text that this id adds; empty while a character is incomplete."""
         self.window.append(id_)
         text = self.decode(self.window)
-        if len(text) <= len(self.known) or text.endswith(BROKEN):
+        if len(text) <= len(self.known) or text.endswith(REPLACEMENT_CHARACTER):
             return ""
         piece = text[len(self.known) :]
         self.window = self.window[self.context :]
         self.context, self.known = len(self.window), self.decode(self.window)
         return piece
 
-    def end(self) -> str:
-        """What was held back."""
+    def finish(self) -> str:
+        """The text that was held back."""
         return self.decode(self.window)[len(self.known) :]
 
 
-def _may_become(text: str, stops: Sequence[str]) -> int:
-    """How many of the last characters could be the beginning of a stop string."""
+def _possible_stop_length(text: str, stops: Sequence[str]) -> int:
+    """The number of last characters that could be the beginning of a stop string."""
     longest = max((len(stop) - 1 for stop in stops), default=0)
     for length in range(min(longest, len(text)), 0, -1):
         if any(stop.startswith(text[-length:]) for stop in stops):

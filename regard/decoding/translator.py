@@ -1,9 +1,9 @@
-"""Text to text: any number of lines of any length through a translator, in batches whose size is bounded.
+"""Text to text: any number of texts of any length through a translation model, in batches of bounded size.
 
-A translator has learned single sentences: of a paragraph, and often of two sentences, it would translate some and drop
-the rest. So each sentence is translated separately (see `regard.decoding.sentence_splitter`). A sentence too long for
-the model is cut at commas, then at spaces, and as a last resort between any two characters. The translations are
-joined with the white space that separated their sources. A part without a letter or a digit is copied.
+Translation models learn from single sentences: given a paragraph, they translate some of its sentences and drop the
+rest. Each sentence is therefore translated separately (see `regard.decoding.sentence_splitter`). A sentence that is too
+long for the model is split at commas, then at spaces, and as a last resort between any two characters. Translations are
+joined with the white space that separated their sources. Parts without a letter or digit are copied.
 """
 
 import re
@@ -27,41 +27,43 @@ from regard.decoding.text_stream import cut
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
-"""places of a batch: hypotheses × the longest source"""
+"""Tokens of a batch: hypotheses × length of the longest source."""
 MAX_SOURCE_TOKENS = 200
 """Default number of tokens of a source, framed: the sentences that translators learn from are rarely longer."""
 FIRST_LINES = 32
-"""so many lines are read before the first are translated; then twice as many each time"""
+"""Number of lines that are read before the first are translated; it doubles with every batch."""
 
 Progress = Callable[[int], None]
-"""called with the number of texts done so far"""
+"""A function that is called with the number of texts done so far."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation, and how likely the model finds it; where a text was cut, the sums over its pieces."""
+    """A translation and its score; of a text that was split, the sum over its pieces."""
 
     text: str
     score: float
-    """sum of the log-probabilities of its tokens, the end included"""
+    """Sum of the log-probabilities of its tokens, the end token included."""
     penalised: float
-    """the same, length-penalised: what a beam ranks by"""
-    whole: bool
-    """whether it came to its own end, and was not cut off for its length"""
+    """The score divided by the length penalty: what a beam ranks by."""
+    complete: bool
+    """Whether it ended with an end token or stop string, and not at the maximum length."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a text that is translated as one, and the spacing around it."""
+class SourcePiece:
+    """A part of a text that is translated in one go, and the white space around it."""
 
     before: str
-    """white space, or all of a part without a letter or digit: such a part is copied"""
+    """The white space before it, or all of a part without letters or digits, which is copied."""
     core: str = ""
+    """The text to translate."""
     ids: list[int] = field(default_factory=list)
-    """the core as the model reads it; none if there is nothing to read"""
+    """The core as the model reads it; empty if there is nothing to translate."""
     after: str = ""
-    unspaced: bool = False
-    """whether no space follows because the script has none: a translation into one that has spaces needs one"""
+    """The white space after it."""
+    needs_space: bool = False
+    """Whether a translation into a script with spaces needs one after it that the source does not have."""
 
 
 @dataclass(frozen=True)
@@ -79,102 +81,106 @@ class Translator:
     """Tokens of a source that are translated in one piece: longer sentences are split."""
 
     def __post_init__(self) -> None:
-        """Check what can be checked before there is a text."""
+        """Check the batch size."""
         require_at_least(1, batch_tokens=self.batch_tokens)
 
     def translate_all(self, texts: Sequence[str], progress: Progress | None = None) -> list[list[Translation]]:
         """The best translations of each text, in the order of the texts."""
         texts_in_pieces = [self._pieces(text, self.max_source_tokens) for text in texts]
-        sources = {(t, p): piece.ids for t, pieces in enumerate(texts_in_pieces) for p, piece in enumerate(pieces)}
-        sources = {place: ids for place, ids in sources.items() if ids}
-        waiting = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
-        found: dict[tuple[int, int], list[Translation]] = {}
-        lengths = {place: len(ids) for place, ids in sources.items()}
+        sources = {
+            (t, p): piece.ids for t, pieces in enumerate(texts_in_pieces) for p, piece in enumerate(pieces) if piece.ids
+        }
+        pending = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
+        translated: dict[tuple[int, int], list[Translation]] = {}
+        lengths = {key: len(ids) for key, ids in sources.items()}
         for batch in batches_by_length(lengths, self.batch_tokens // self.options.beam):
             raise_if_cancelled()
-            for place, translations in zip(batch, self._translated([sources[place] for place in batch]), strict=True):
-                found[place] = translations
-                waiting[place[0]] -= 1
+            for key, translations in zip(batch, self._translate_ids([sources[key] for key in batch]), strict=True):
+                translated[key] = translations
+                pending[key[0]] -= 1
             if progress is not None:
-                progress(waiting.count(0))
+                progress(pending.count(0))
         return [
-            joined([_between(piece, found.get((t, p))) for p, piece in enumerate(pieces)], self.options.n_best)
+            join_translations(
+                [_with_spacing(piece, translated.get((t, p))) for p, piece in enumerate(pieces)], self.options.n_best
+            )
             for t, pieces in enumerate(texts_in_pieces)
         ]
 
     def translate_lines(self, lines: Iterable[str], lines_per_batch: int | None = None) -> Iterator[list[Translation]]:
-        """The best translations of each line, one line after the other, without ever holding all of them.
+        """The best translations of each line, in order, without holding all lines in memory.
 
-        Lines are read some at a time, ever more, so that the first answers come soon and the rest in good batches;
-        with `lines_per_batch`, that many each time.
+        Lines are read in growing batches, so that the first answers come soon and the rest is efficient; with
+        `lines_per_batch`, that many lines at a time.
         """
         lines = iter(lines)
         count = FIRST_LINES if lines_per_batch is None else lines_per_batch
-        while some := list(islice(lines, count)):
-            yield from self.translate_all(some)
+        while batch := list(islice(lines, count)):
+            yield from self.translate_all(batch)
             count = count if lines_per_batch is not None else min(2 * count, max(FIRST_LINES, self.batch_tokens // 8))
 
-    def _translated(self, sources: Inputs) -> list[list[Translation]]:
-        found = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
-        return [[self._told(each) for each in hypotheses] for hypotheses in found]
+    def _translate_ids(self, sources: Inputs) -> list[list[Translation]]:
+        searched = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
+        return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in searched]
 
-    def _told(self, found: Hypothesis) -> Translation:
-        text = cut(self.tokenizer.decode(found.ids), self.options.stop)
-        return Translation(text, found.score, found.penalised, found.reason != "length")
+    def _translation(self, hypothesis: Hypothesis) -> Translation:
+        text = cut(self.tokenizer.decode(hypothesis.ids), self.options.stop)
+        return Translation(text, hypothesis.score, hypothesis.penalised, hypothesis.reason != "length")
 
-    def _pieces(self, text: str, longest: int) -> list[Piece]:
-        """The text in parts that the model takes comfortably; joined, they are the text.
+    def _pieces(self, text: str, longest: int) -> list[SourcePiece]:
+        """The text in pieces of at most `longest` tokens; joined, they are the text.
 
-        Each sentence is a part of its own. One that is too long is halved until its parts are not.
+        Each sentence is a piece. One that is too long is halved until its parts are short enough.
         """
         code = re.match(r">>\S+?<<\s*", text) if isinstance(self.tokenizer, OpusTokenizer) else None
-        language = code[0] if code else ""  # which every piece must say
+        language = code[0] if code else ""  # repeated before every piece
 
-        def parts(text: str) -> Iterator[Piece]:
+        def parts(text: str) -> Iterator[SourcePiece]:
             core = text.strip()
             if not has_words(core):
-                yield Piece(text)
+                yield SourcePiece(text)
                 return
             ids = self.tokenizer.encode_with_template(language + core)
             if len(ids) <= longest or len(core) == 1:
                 start = text.index(core)
-                yield Piece(text[:start], core, ids, text[start + len(core) :])
+                yield SourcePiece(text[:start], core, ids, text[start + len(core) :])
                 return
             for half in halves(text):
                 yield from parts(half)
 
-        by_sentence = [list(parts(each)) for each in sentences(text[len(language) :], self.language)]
-        found = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
+        by_sentence = [list(parts(sentence)) for sentence in sentences(text[len(language) :], self.language)]
+        pieces_and_ends = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
         return [
             replace(
                 piece,
-                unspaced=not piece.after
+                needs_space=not piece.after
                 and not following.before
                 and (needs_space_after(piece.core) or (ends_sentence and ends_with_mark(piece.core))),
             )
-            for (piece, ends_sentence), (following, _) in pairwise(found)
-        ] + [piece for piece, _ in found[-1:]]
+            for (piece, ends_sentence), (following, _) in pairwise(pieces_and_ends)
+        ] + [piece for piece, _ in pieces_and_ends[-1:]]
 
 
-NOTHING = Translation("", 0.0, 0.0, True)
+EMPTY_TRANSLATION = Translation("", 0.0, 0.0, True)
 
 
-def joined(parts: Sequence[list[Translation]], n_best: int) -> list[Translation]:
-    """The best ways to put one translation of each part together, best first."""
+def join_translations(parts: Sequence[list[Translation]], n_best: int) -> list[Translation]:
+    """The best combinations of one translation of each part, best first."""
 
     def join(heads: list[Translation], tails: list[Translation]) -> list[Translation]:
-        pairs = (_beside(head, tail) for head, tail in product(heads, tails))
-        return nlargest(n_best, pairs, key=lambda each: each.penalised)
+        pairs = (_concatenate(head, tail) for head, tail in product(heads, tails))
+        return nlargest(n_best, pairs, key=lambda translation: translation.penalised)
 
-    return reduce(join, parts) if parts else [NOTHING]
+    return reduce(join, parts) if parts else [EMPTY_TRANSLATION]
 
 
-def in_parts(text: str, characters: int, language: str | None = None) -> list[str]:
-    """A text in parts of whole sentences, each of about this many characters; joined, they are the text.
+def split_into_parts(text: str, characters: int, language: str | None = None) -> list[str]:
+    """A text in parts of complete sentences, each of about this many characters; joined, they are the text.
 
-    Translations of the parts, joined, are that of the text: a part ends with the white space after a sentence.
+    The translations of the parts, joined, are the translation of the text: a part ends with the white space after a
+    sentence.
     """
-    if len(text) <= characters or text.startswith(">>"):  # a language code is for the whole text
+    if len(text) <= characters or text.startswith(">>"):  # a language code applies to the whole text
         return [text]
     parts = [""]
     for sentence in sentences(text, language):
@@ -196,27 +202,33 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
 
 
-def _between(piece: Piece, found: list[Translation] | None) -> list[Translation]:
-    """A piece's translations within its spacing."""
-    if found is None:
-        return [replace(NOTHING, text=piece.before + piece.after)]
-    return [replace(each, text=piece.before + each.text + _after(piece, each.text)) for each in found]
+def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
+    """A piece's translations with the white space around it."""
+    if translations is None:
+        return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
+    return [
+        replace(translation, text=piece.before + translation.text + _space_after(piece, translation.text))
+        for translation in translations
+    ]
 
 
-def _after(piece: Piece, translated: str) -> str:
+def _space_after(piece: SourcePiece, translated: str) -> str:
     """The white space after a piece's translation."""
-    missing = piece.unspaced and translated and not needs_space_after(translated)
-    return " " if missing else piece.after
+    is_missing = piece.needs_space and translated and not needs_space_after(translated)
+    return " " if is_missing else piece.after
 
 
-def _beside(head: Translation, tail: Translation) -> Translation:
+def _concatenate(head: Translation, tail: Translation) -> Translation:
     return Translation(
-        head.text + tail.text, head.score + tail.score, head.penalised + tail.penalised, head.whole and tail.whole
+        head.text + tail.text,
+        head.score + tail.score,
+        head.penalised + tail.penalised,
+        head.complete and tail.complete,
     )
 
 
 def halves(text: str) -> list[str]:
-    """A text in two, near its middle: after a comma or the like, else at a space, else between any two characters.
+    """A text split in two near its middle: after a comma or the like, else at a space, else between two characters.
 
     >>> halves("le chat noir, le chien")
     ['le chat noir, ', 'le chien']
@@ -225,24 +237,24 @@ def halves(text: str) -> list[str]:
     for boundary in (_COMMA, _SPACE):
         cuts = [match.end() for match in boundary.finditer(text) if abs(match.end() - middle) <= quarter]
         if cuts:
-            place = min(cuts, key=lambda place: abs(place - middle))
-            return [text[:place], text[place:]]
-    place = _between_characters(text, len(text) // 2)
-    return [text[:place], text[place:]] if place else [text]
+            index = min(cuts, key=lambda cut: abs(cut - middle))
+            return [text[:index], text[index:]]
+    index = _character_boundary(text, len(text) // 2)
+    return [text[:index], text[index:]] if index else [text]
 
 
-def _between_characters(text: str, place: int) -> int:
-    """A place near this one where no accent, joiner or modifier is separated from its letter; else the place itself."""
-    for near in range(place, max(0, place - MAX_CHARACTER), -1):
+def _character_boundary(text: str, index: int) -> int:
+    """An index near this one that does not separate an accent, joiner or modifier from its letter; else the index."""
+    for near in range(index, max(0, index - MAX_CHARACTER_LENGTH), -1):
         joins = text[near - 1] == ZERO_WIDTH_JOINER or text[near] in SKIN_TONES or category(text[near])[0] in "MC"
         if not joins:
             return near
-    return place
+    return index
 
 
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
 _SPACE = re.compile(r"\s++")
-MAX_CHARACTER = 32
-"""code points of what is one character to a reader, an emoji of a family being among the longest"""
+MAX_CHARACTER_LENGTH = 32
+"""Code points of what readers see as one character; the emoji of a family is among the longest."""
 ZERO_WIDTH_JOINER = "\u200d"
 SKIN_TONES = frozenset("🏻🏼🏽🏾🏿")

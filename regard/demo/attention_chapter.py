@@ -6,7 +6,6 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.atomic_files import write_file
-from regard.decoding.attention_maps import Map
 from regard.decoding.text_model import Model
 from regard.demo.demo_scores import SplitResult
 from regard.demo.narrator import Narrator
@@ -93,10 +92,10 @@ def _example(split: SplitResult, model: Model) -> str:
     return min(candidates, key=split_words, default=split.examples.sources[0])
 
 
-def _target_rows(attention_map: Map) -> Map:
+def _target_rows(attention_map: AttentionMap) -> AttentionMap:
     """The part of a decoder-only model's map from its target rows to its source columns."""
     separator = next(i for i, token in enumerate(attention_map.writes) if token)  # the first row that predicts a token
-    return Map(
+    return AttentionMap(
         attention_map.weights[:, :, separator:, :separator],
         attention_map.queries[separator:],
         attention_map.keys[:separator],

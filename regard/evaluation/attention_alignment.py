@@ -25,7 +25,7 @@ from regard.evaluation.alignment import (
 from regard.evaluation.results import AlignedAttention
 from regard.evaluation.test_sets import Examples, GoldAnnotations
 from regard.model.transformer import EncoderDecoder
-from regard.model.watch import Seen, watch
+from regard.model.watch import AttentionWeights, watch
 
 ROW_TOKENS: tuple[RowToken, ...] = ("writing", "reading")
 """Both ways to assign a row of attention to a target token: see `words_of_rows`."""
@@ -104,6 +104,6 @@ def _decoder_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]])
         yield layers[:, row, :, first : first + len(target_ids) + 1, :first]
 
 
-def _stack_layers(seen: Seen, suffix: str) -> torch.Tensor:
+def _stack_layers(seen: AttentionWeights, suffix: str) -> torch.Tensor:
     """The weights of all modules whose names end with `suffix`, each of which was called once."""
     return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(suffix)]).float().cpu()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import overload
 
 from regard.config import did_you_mean
-from regard.decoding.fast_copy import Precision
+from regard.decoding.fast_copy import Precision, is_fast_copy
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Progress
@@ -247,7 +247,7 @@ def describe(name: str, model: Model) -> System:
         name,
         parameters=sum(parameter.numel() for parameter in network.parameters()),
         device=str(network.device),
-        weights=weights_digest(network.state_dict()) if not network.is_copy else None,
+        weights=None if is_fast_copy(network) else weights_digest(network.state_dict()),
     )
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.config import SpecialIds, require_at_least
-from regard.decoding.fast_copy import quick
+from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
@@ -276,7 +276,7 @@ def _that_apply(network: Network) -> list[Check]:
 def _quick(network: Decoder | EncoderDecoder, special: SpecialIds, cases: Sequence[Case]) -> Check:
     """Between the network and its copies for decoding: logits through the cache, and what a beam says and scores."""
     check = Check("quick = the network", "copies made for decoding")
-    exact, rough = quick(network, "float32"), quick(network, "bfloat16")
+    exact, rough = make_fast_copy(network, "float32"), make_fast_copy(network, "bfloat16")
     for number, case in enumerate(cases):
         wanted = cached(network, special, case)
         difference = largest(cached(exact, special, case), wanted)

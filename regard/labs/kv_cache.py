@@ -117,7 +117,7 @@ def cache_memory(sizes: Sizes, batch: int, kv_heads: int, dtype: torch.dtype) ->
     """Measure a cache of this shape for the greatest length."""
     model, length, created = new_decoder(sizes, kv_heads).to(dtype), max(sizes.lengths), list[Cache]()
     allocated = peak_bytes(lambda: created.append(model.start(batch, length)))
-    in_tensors = sum(tensor.nbytes for keys_and_values in created[0].own for tensor in keys_and_values)
+    in_tensors = sum(tensor.nbytes for keys_and_values in created[0].self_attention for tensor in keys_and_values)
     formula = 2 * sizes.layers * kv_heads * (sizes.width // sizes.heads) * length * batch * dtype.itemsize
     return CacheMemory(f"{batch} × {kv_heads}, {str(dtype).removeprefix('torch.')}", formula, in_tensors, allocated)
 

@@ -1,7 +1,10 @@
-"""Attention: the readable path, the fast path beside it, and many heads of it.
+"""Scaled dot-product attention and multi-head attention (section 3.2 of the paper).
 
-Dimensions: B batch, T queries, S keys and values, H heads, G key/value heads (H unless grouped),
-C model width, D a head's width (Dk for queries and keys, Dv for values).
+`attention` is the readable path, which returns its weights; `fast_attention` computes the same output with fused
+kernels. A test holds them equal.
+
+Dimensions: B batch, T queries, S keys and values, H heads, G key/value heads (H unless grouped), C model width, D head
+width (Dk for queries and keys, Dv for values).
 """
 
 import math
@@ -17,14 +20,16 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.config import check_probability, head_widths
 from regard.errors import RegardError
-from regard.model.cache import KeyValues
-from regard.model.masks import Mask, Sentences, check_mask, dense
+from regard.model.cache import AttentionCache
+from regard.model.masks import Mask, PackedMask, check_mask, dense_mask
 from regard.model.positions import Rotary, rotate
 
 HAS_TRITON = find_spec("triton") is not None
 """Whether Triton is installed, as with PyTorch's CUDA builds for Linux. Looked up once: torch 2.11 cannot trace it."""
-WIDEST, LARGE = 64, {(8, 0), (9, 0), (10, 0)}
-"""a head's width for which a row of 128 places is one tile, on a chip with room for it: A100, H100 and H200, B200"""
+MAX_TILE_HEAD_WIDTH = 64
+"""Maximum head width for `tile_attention`: larger tiles do not fit into registers."""
+TILE_CAPABILITIES = {(8, 0), (9, 0), (10, 0)}
+"""CUDA compute capabilities of the GPUs with enough registers for `tile_attention`: A100, H100 and H200, B200."""
 
 
 def attention(
@@ -34,15 +39,17 @@ def attention(
     mask: Mask = None,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "*B T Dv"], Float[Tensor, "*B T S"]]:
-    """Scaled dot-product attention, softmax(q kᵀ / √d_k) v, and its weights as they are before dropout.
+    """Scaled dot-product attention, softmax(q kᵀ / √d_k) v, and its weights before dropout.
 
-    A row that may attend to nothing gets weights and output of zero.
+    A query that may attend to nothing has weights and output zero.
     """
-    k, v = _for_each_head(k, q), _for_each_head(v, q)
-    scores = q / math.sqrt(q.size(-1)) @ k.transpose(-2, -1)  # [*B, T, S]; scaled first, or float16 overflows
-    allowed = dense(mask, scores)
+    k, v = _repeat_heads(k, q), _repeat_heads(v, q)
+    scores = (
+        q / math.sqrt(q.size(-1)) @ k.transpose(-2, -1)
+    )  # [*B, T, S]; scaling q first keeps float16 from overflowing
+    allowed = dense_mask(mask, scores)
     if allowed is not None:
-        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)  # not -inf: no NaN on the way either
+        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)  # not -inf, which would give NaN
     weights = scores.softmax(-1)
     if allowed is not None:
         weights = weights.masked_fill(~allowed, 0.0)
@@ -56,15 +63,15 @@ def fast_attention(
     mask: Mask = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*B T Dv"]:
-    """The same output through PyTorch's fused kernels, which never form the weights. The mask decides the kernel."""
-    grouped = _grouped(q, k)
-    if isinstance(mask, Sentences | BlockMask):
+    """The output of `attention` by fused kernels, which never store the weights. The mask decides the kernel."""
+    grouped = _is_grouped(q, k)
+    if isinstance(mask, PackedMask | BlockMask):
         if dropout:
-            raise RegardError(f"dropout={dropout} on the weights is not possible with packed sentences: set it to 0")
+            raise RegardError(f"attention dropout is not possible with packed sentences: set dropout={dropout} to 0")
         if isinstance(mask, BlockMask):
             return _flex_attention(q, k, v, mask, grouped)
-        if not grouped and tiles_fit(q, v):
-            from regard.model.tile_attention import tile_attention  # Triton comes with CUDA alone
+        if not grouped and can_use_tiles(q, v):
+            from regard.model.tile_attention import tile_attention  # needs Triton, which only CUDA builds have
 
             return tile_attention(q, k, v, *mask)
         mask = mask.dense()
@@ -72,7 +79,8 @@ def fast_attention(
     causal, tensor = (True, None) if isinstance(mask, str) else (False, mask)
     if tensor is None or not q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
-    # cuDNN's kernel gives a row that may see nothing the mean of all values, and NaN for its gradient: let it see all.
+    # For a query that may attend to nothing, cuDNN's kernel returns the mean of all values, with NaN as its gradient.
+    # Let such a query attend to everything, and set its output to zero.
     blind = ~tensor.any(-1, keepdim=True)  # [..., T, 1]
     output = F.scaled_dot_product_attention(q, k, v, tensor | blind, dropout, enable_gqa=grouped)
     return output.masked_fill(blind, 0.0)
@@ -86,34 +94,35 @@ def shared_attention(
     dropout: float = 0.0,
     attend: Callable[..., Tensor] | None = None,
 ) -> Float[Tensor, "*R H T Dv"]:
-    """`fast_attention` where several rows of queries may share a row of keys: they become more queries of that row.
+    """`fast_attention` for R rows of queries that share B ≤ R rows of keys: R/B adjacent rows use the same keys.
 
-    The mask is then one for all of them, [B, 1, 1, S]: hypotheses of a beam looking at their source.
+    This is how the hypotheses of a beam attend to their source. The mask is then the same for all of them,
+    [B, 1, 1, S].
     """
     attend = attend or fast_attention
     if q.dim() != 4 or len(q) == len(k):
         return attend(q, k, v, mask, dropout)
     rows, heads, t, width = q.shape
-    together = q.view(len(k), -1, heads, t, width).transpose(1, 2).flatten(2, 3)  # [B, H, R/B·T, Dk]
-    output = attend(together, k, v, mask, dropout)  # [B, H, R/B·T, Dv]
+    merged = q.view(len(k), -1, heads, t, width).transpose(1, 2).flatten(2, 3)  # [B, H, R/B·T, Dk]
+    output = attend(merged, k, v, mask, dropout)  # [B, H, R/B·T, Dv]
     return output.view(len(k), heads, rows // len(k), t, -1).transpose(1, 2).flatten(0, 1)  # [R, H, T, Dv]
 
 
 def split_heads(x: Float[Tensor, "*B T C"], heads: int) -> Float[Tensor, "*B {heads} T D"]:
-    """Cut each vector into `heads` pieces, then bring the heads before the positions: reshape, *then* transpose."""
+    """Split each vector into `heads` parts, then move heads before positions: reshape, *then* transpose."""
     return x.reshape(*x.shape[:-1], heads, x.size(-1) // heads).transpose(-3, -2)  # [*B, T, H, D] → [*B, H, T, D]
 
 
 def combine_heads(x: Float[Tensor, "*B H T D"]) -> Float[Tensor, "*B T H*D"]:
-    """Put the heads' outputs side by side again: the inverse of `split_heads`."""
+    """Concatenate the outputs of all heads: the inverse of `split_heads`."""
     return x.transpose(-3, -2).flatten(-2)  # [*B, T, H, D] → [*B, T, H·D]
 
 
 class MultiHeadAttention(nn.Module):
-    """Several attentions at once, each over its own projections of queries, keys and values.
+    """Several attentions in parallel, each with its own projections of queries, keys and values.
 
-    `d_k` and `d_v` are a head's widths, d_model ÷ heads unless given. With fewer `kv_heads` than `heads`, each key and
-    value head serves heads ÷ kv_heads query heads. `dropout` is on the weights.
+    `d_k` and `d_v` are the head widths, by default d_model ÷ heads. With fewer `kv_heads` than `heads` (grouped-query
+    attention), each key and value head serves heads ÷ kv_heads query heads. `dropout` applies to the weights.
     """
 
     def __init__(
@@ -142,27 +151,27 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "*B S C"] | None,
         mask: Mask = None,
         rotary: Rotary | None = None,
-        cache: KeyValues | None = None,
+        cache: AttentionCache | None = None,
         *,
         return_weights: bool = False,
     ) -> Float[Tensor, "*B T C"] | tuple[Float[Tensor, "*B T C"], Float[Tensor, "*B H T K"]]:
-        """Self-attention is `mha(x, x, x)`; a filled cache stands for key and value, which are then None.
+        """Self-attention is `mha(x, x, x)`. A filled cache replaces key and value, which must then be None.
 
-        K is the number of keys attended to: S, or with a cache all the places it has. A filled cache may have fewer
-        rows: then as many rows of the query, one behind the other, look at each of its.
+        K is the number of keys: S, or with a cache its length. A filled cache may have fewer rows than the query: then
+        adjacent rows of the query share a row of the cache.
         """
         if isinstance(mask, Tensor) and mask.dim() == query.dim() == 3:
-            raise RegardError(f"mask {list(mask.shape)}: is it of rows, mask[:, None], or of heads, mask[None]?")
+            raise RegardError(f"mask {list(mask.shape)} is ambiguous: pass mask[:, None] or mask[None]")
         q = split_heads(self.q(query), self.heads)  # [*B, H, T, Dk]
         q = q if rotary is None else rotate(q, rotary)
         if cache is not None and cache.filled:
             if key is not None or value is not None:
-                raise RegardError("a filled cache stands for key and value: give None for both")
+                raise RegardError("a filled cache replaces key and value: pass None for both")
             k, v = cache.k, cache.v  # [*B, G, K, Dk], [*B, G, K, Dv]
             if return_weights and len(q) != len(k):
                 k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
         elif key is None or value is None:
-            raise RegardError("key and value may be left out only where a filled cache stands for them")
+            raise RegardError("key and value may be None only with a filled cache")
         else:
             k, v = self.keys_and_values(key, value, rotary)  # [*B, G, S, Dk], [*B, G, S, Dv]
             k, v = (k, v) if cache is None else cache.put(k, v)
@@ -176,19 +185,19 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self, key: Float[Tensor, "*B S C"], value: Float[Tensor, "*B S C"], rotary: Rotary | None = None
     ) -> tuple[Float[Tensor, "*B G S Dk"], Float[Tensor, "*B G S Dv"]]:
-        """What queries are compared with and what they take away."""
+        """The keys, which queries are compared with, and the values, which they retrieve."""
         k = split_heads(self.k(key), self.kv_heads)
         v = split_heads(self.v(value), self.kv_heads)
         return (k if rotary is None else rotate(k, rotary)), v
 
 
-def _for_each_head(x: Tensor, q: Tensor) -> Tensor:
-    """Grouped heads: repeat each key or value head for the query heads it serves."""
-    return x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) if _grouped(q, x) else x
+def _repeat_heads(x: Tensor, q: Tensor) -> Tensor:
+    """For grouped heads, repeat each key or value head for the query heads that it serves."""
+    return x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) if _is_grouped(q, x) else x
 
 
-def _grouped(q: Tensor, k: Tensor) -> bool:
-    """Whether there are fewer key heads than query heads, [..., heads, positions, width]."""
+def _is_grouped(q: Tensor, k: Tensor) -> bool:
+    """Whether k has fewer heads than q; both are [..., heads, positions, width]."""
     if q.dim() < 3 or q.size(-3) == k.size(-3):
         return False
     if k.size(-3) == 0 or q.size(-3) % k.size(-3):
@@ -198,17 +207,17 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
     return True
 
 
-def tiles_fit(q: Tensor, v: Tensor) -> bool:
-    """Whether the tiles of short rows can be computed here."""
-    fits = max(q.size(-1), v.size(-1)) <= WIDEST and torch.cuda.get_device_capability(q.device) in LARGE
-    return fits and HAS_TRITON
+def can_use_tiles(q: Tensor, v: Tensor) -> bool:
+    """Whether `tile_attention` supports this head width on this GPU."""
+    narrow = max(q.size(-1), v.size(-1)) <= MAX_TILE_HEAD_WIDTH
+    return narrow and torch.cuda.get_device_capability(q.device) in TILE_CAPABILITIES and HAS_TRITON
 
 
 def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool) -> Tensor:
-    """FlexAttention, compiled: eager, it would form all scores."""
-    if torch.compiler.is_compiling():  # the caller's graph takes it in
+    """FlexAttention, compiled: uncompiled, it would store all scores."""
+    if torch.compiler.is_compiling():  # it becomes part of the caller's graph
         return flex_attention(q, k, v, block_mask=mask, enable_gqa=grouped)
-    with torch._dynamo.config.patch(recompile_limit=64):  # each type, width and kind of mask is a graph of its own
+    with torch._dynamo.config.patch(recompile_limit=64):  # each dtype, width and kind of mask needs its own graph
         return _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
 
 

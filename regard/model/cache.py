@@ -1,9 +1,9 @@
-"""Keys and values that are computed once: allocated at the start, written at explicit positions, read by attention.
+"""The key/value cache: allocated once, written at explicit positions, read by attention.
 
-Rows need not be equally long. Each writes at its own positions, so that a short prompt, padded on the right, goes on
-right behind its last real token and overwrites the padding; the mask of a step hides what lies ahead of it.
+Rows may have different lengths. Each row is written at its own positions: a short prompt, padded on the right,
+continues right after its last real token and overwrites the padding. The mask of each step hides all later positions.
 
-Dimensions: B rows, G key/value heads, L places, T new tokens, D a head's width.
+Dimensions: B rows, G key/value heads, L cache length, T new tokens, D head width (Dk for keys, Dv for values).
 """
 
 from dataclasses import dataclass
@@ -16,81 +16,86 @@ from torch import Tensor
 from regard.errors import RegardError
 
 
-class Room(NamedTuple):
-    """Places for the keys and values of one attention."""
+class KeyValueBuffer(NamedTuple):
+    """Memory for the keys and values of one attention."""
 
     k: Float[Tensor, "B G L Dk"]
     v: Float[Tensor, "B G L Dv"]
 
 
 @dataclass
-class KeyValues:
+class AttentionCache:
     """The keys and values of one attention in one step."""
 
     k: Float[Tensor, "B G L Dk"]
     v: Float[Tensor, "B G L Dv"]
     positions: Int[Tensor, "B T"] | None = None
-    """where the next ones go; None when there are none to come"""
+    """Where new keys and values are written; None if there are none, as for a source sentence."""
 
     @property
     def filled(self) -> bool:
-        """Whether all keys and values are there: those of a source sentence, computed once."""
+        """Whether all keys and values have been computed: those of a source sentence are computed once."""
         return self.positions is None
 
     def put(self, k: Float[Tensor, "B G T Dk"], v: Float[Tensor, "B G T Dv"]) -> tuple[Tensor, Tensor]:
-        """Write new keys and values at the positions, and give back all there are."""
+        """Write new keys and values at the positions, and return all keys and values."""
         if self.positions is None:
             raise RegardError("this cache is filled: it takes no more keys and values")
         rows = torch.arange(k.size(0), device=k.device)[:, None]  # [B, 1]
         self.k[rows, :, self.positions] = k.transpose(1, 2).to(self.k.dtype)  # [B, T, G, Dk]
-        self.v[rows, :, self.positions] = v.transpose(1, 2).to(self.v.dtype)
+        self.v[rows, :, self.positions] = v.transpose(1, 2).to(self.v.dtype)  # [B, T, G, Dv]
         return self.k, self.v
 
 
 @dataclass
 class Cache:
-    """What a model has computed of the tokens so far: `own` per layer for self-attention, `cross` for the source."""
+    """The keys and values of all decoder layers."""
 
-    own: list[Room]
-    cross: list[KeyValues]
-    """empty in a decoder without an encoder"""
+    self_attention: list[KeyValueBuffer]
+    """Of the tokens so far, for each layer."""
+    cross_attention: list[AttentionCache]
+    """Of the source, for each layer; empty in a decoder without an encoder."""
     source_mask: Tensor | None = None
-    """which of the source's positions are real, [B, 1, 1, S]"""
+    """True at the source's real positions, [B, 1, 1, S]; None if there is no padding."""
 
     @property
     def rows(self) -> int:
-        """Rows it was made for."""
-        return self.own[0].k.size(0)
+        """Number of rows."""
+        return self.self_attention[0].k.size(0)
 
     @property
     def length(self) -> int:
-        """Places for tokens in each row."""
-        return self.own[0].k.size(2)
+        """Maximum number of tokens in each row."""
+        return self.self_attention[0].k.size(2)
 
     def upto(self, length: int) -> "Cache":
-        """The first `length` places of this cache, sharing its memory: what lies behind need not be attended to."""
-        own = [Room(each.k[:, :, :length], each.v[:, :, :length]) for each in self.own]
-        return Cache(own, self.cross, self.source_mask)
+        """The first `length` positions of this cache, sharing its memory: attention then ignores the rest."""
+        buffers = [KeyValueBuffer(x.k[:, :, :length], x.v[:, :, :length]) for x in self.self_attention]
+        return Cache(buffers, self.cross_attention, self.source_mask)
 
-    def pick(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " n"] | None, filled: int) -> "Cache":
-        """These rows, in this order, each as often as it is named, and these of the sources (None: all of them).
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " n"] | None, filled: int) -> "Cache":
+        """These rows, in this order and with repetitions, and these of the sources (None: all of them).
 
-        Each source serves as many rows as every other, one behind the other. Of each row `filled` places are kept.
+        Every source serves the same number of adjacent rows. Only the first `filled` positions are copied.
         """
-        own = [Room(_picked(each.k, rows, filled), _picked(each.v, rows, filled)) for each in self.own]
+        buffers = [
+            KeyValueBuffer(_select_rows(x.k, rows, filled), _select_rows(x.v, rows, filled))
+            for x in self.self_attention
+        ]
         if sources is None:
-            return Cache(own, self.cross, self.source_mask)
-        cross = [KeyValues(each.k[sources], each.v[sources]) for each in self.cross]
-        return Cache(own, cross, None if self.source_mask is None else self.source_mask[sources])
+            return Cache(buffers, self.cross_attention, self.source_mask)
+        cross_attention = [AttentionCache(x.k[sources], x.v[sources]) for x in self.cross_attention]
+        source_mask = None if self.source_mask is None else self.source_mask[sources]
+        return Cache(buffers, cross_attention, source_mask)
 
-    def at(self, positions: Int[Tensor, "B T"]) -> list[tuple[KeyValues, KeyValues | None]]:
-        """For each layer: where its new keys and values go, and the source's."""
-        own = [KeyValues(each.k, each.v, positions) for each in self.own]
-        none: list[KeyValues | None] = [None] * len(own)
-        return list(zip(own, self.cross or none, strict=True))
+    def layers(self, positions: Int[Tensor, "B T"]) -> list[tuple[AttentionCache, AttentionCache | None]]:
+        """For each layer, its self-attention cache for new tokens at these positions, and its cross-attention cache."""
+        own = [AttentionCache(x.k, x.v, positions) for x in self.self_attention]
+        no_source: list[AttentionCache | None] = [None] * len(own)
+        return list(zip(own, self.cross_attention or no_source, strict=True))
 
 
-def _picked(x: Float[Tensor, "B G L D"], rows: Int[Tensor, " R"], filled: int) -> Float[Tensor, "R G L D"]:
-    picked = x.new_zeros(len(rows), *x.shape[1:])  # what is hidden must still be a number
-    picked[:, :, :filled] = x[:, :, :filled][rows]
-    return picked
+def _select_rows(x: Float[Tensor, "B G L D"], rows: Int[Tensor, " R"], filled: int) -> Float[Tensor, "R G L D"]:
+    selected = x.new_zeros(len(rows), *x.shape[1:])  # zeros: masked positions must still be finite numbers
+    selected[:, :, :filled] = x[:, :, :filled][rows]
+    return selected

@@ -1,4 +1,4 @@
-"""Token ids to vectors, with their positions.
+"""Token ids to vectors with positions (sections 3.4 and 3.5 of the paper).
 
 Dimensions: B batch, T tokens, C model width.
 """
@@ -15,13 +15,13 @@ from regard.model.tensor_checks import check_range
 
 
 class Embedding(nn.Module):
-    """Each token's vector, times √d_model where the paper's models ask for it, plus its position's; then dropout."""
+    """Token embeddings, multiplied by √d_model if `scale_embeddings`, plus positions; then norm and dropout."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.kind = config.positions
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        padding = config.pad_id if config.pad_is_last else None  # its row is zero and gets no gradient
+        padding = config.pad_id if config.pad_is_last else None  # its row stays zero and gets no gradient
         self.tokens = nn.Embedding(config.vocab_size, config.d_model, padding_idx=padding)
         self.positions = nn.Embedding(config.max_length, config.d_model) if config.positions == "learned" else None
         self.norm = norm(config) if config.embedding_norm else nn.Identity()
@@ -31,7 +31,7 @@ class Embedding(nn.Module):
         self, tokens: Int[Tensor, "B T"], positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
     ) -> Float[Tensor, "B T C"]:
         """Vectors for `tokens` at `positions`."""
-        check_range("token id", tokens, self.tokens.num_embeddings, "the vocabulary has no others")
+        check_range("token id", tokens, self.tokens.num_embeddings, "it is not in the vocabulary")
         x: Tensor = self.tokens(tokens) * self.scale  # [B, T, C]
         if self.kind == "sinusoidal":
             x = x + sinusoids(positions, x.size(-1), x.dtype)

@@ -1,4 +1,4 @@
-"""The layers of a Transformer: feed-forward, residual and normalisation around each sub-layer, stacks of layers.
+"""The layers of a Transformer: attention and feed-forward, each with a residual connection and normalisation.
 
 Dimensions: B batch, T target length, S source length, C model width.
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.config import ModelConfig
 from regard.model.attention import MultiHeadAttention
-from regard.model.cache import KeyValues
+from regard.model.cache import AttentionCache
 from regard.model.masks import Mask
 from regard.model.positions import Rotary
 
@@ -22,25 +22,25 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
-    "swiglu": F.silu,  # of the gate, which then multiplies
+    "swiglu": F.silu,  # applied to the gate
 }
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` which, on a CPU, takes a third of its time: four numbers share one draw of 64 bits."""
+    """`nn.Dropout`, three times as fast on a CPU: four elements share one random number of 64 bits."""
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
-        """In training each number becomes 0 with probability p, and the others grow by 1 ÷ (1 - p)."""
-        usual = self.training and 0 < self.p < 0.999 and x.device.type == "cpu"  # sixteen bits tell no more
-        if not usual or torch.compiler.is_compiling():
+        """In training, set each element to 0 with probability p, and scale the others by 1 ÷ (1 - p)."""
+        supported = self.training and 0 < self.p < 0.999 and x.device.type == "cpu"  # 16 bits resolve no more
+        if not supported or torch.compiler.is_compiling():
             return super().forward(x)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        sixteen = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        return x * (sixteen >= round(self.p * 2**16) - 2**15) * (1 / (1 - self.p))
+        random = draws.view(torch.int16)[: x.numel()].view(x.shape)
+        return x * (random >= round(self.p * 2**16) - 2**15) * (1 / (1 - self.p))
 
 
 class FeedForward(nn.Module):
-    """The same small network at every position: out to d_ff, a non-linearity, and back."""
+    """The position-wise feed-forward network: expand to d_ff, apply the activation, project back to d_model."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -57,8 +57,11 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """The paper's encoder layer and, with `cross`, its decoder layer: attention, then feed-forward, each with a
-    residual around it. Under a causal mask and without `cross` it is the layer of GPT-2 and Llama."""
+    """The paper's encoder layer and, with `cross`, its decoder layer.
+
+    Self-attention, cross-attention if there is any, then feed-forward, each with a residual connection. With a causal
+    mask and without `cross`, it is the layer of GPT-2 and Llama.
+    """
 
     def __init__(self, config: ModelConfig, cross: bool = False) -> None:
         super().__init__()
@@ -78,32 +81,32 @@ class Layer(nn.Module):
         rotary: Rotary | None = None,
         memory: Float[Tensor, "B S C"] | None = None,
         memory_mask: Mask = None,
-        cache: tuple[KeyValues | None, KeyValues | None] = (None, None),
+        cache: tuple[AttentionCache | None, AttentionCache | None] = (None, None),
     ) -> Float[Tensor, "B T C"]:
-        """`memory` is the encoder's output; with a filled cache for it, it may be None."""
+        """`memory` is the encoder's output; it may be None if its cache is filled."""
         own, source = cache
         x = self.residual(x, self.attention_norm, lambda y: self.attention(y, y, y, mask, rotary, own))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            look = self.cross_attention
+            cross = self.cross_attention
             x = self.residual(
-                x, self.cross_attention_norm, lambda y: look(y, memory, memory, memory_mask, cache=source)
+                x, self.cross_attention_norm, lambda y: cross(y, memory, memory, memory_mask, cache=source)
             )
         return self.residual(x, self.feed_forward_norm, self.feed_forward)
 
     def residual(self, x: Tensor, normalise: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """x plus what the sub-layer makes of it, normalised after the sum (the paper) or before the sub-layer."""
+        """x + sublayer(x), normalised after the sum (post-norm, the paper) or before the sub-layer (pre-norm)."""
         if self.pre_norm:
             return x + self.dropout(sublayer(normalise(x)))
         return normalise(x + self.dropout(sublayer(x)))
 
-    def writers(self) -> list[nn.Linear]:
+    def residual_outputs(self) -> list[nn.Linear]:
         """The linear layers whose output is added to the residual, one for each sub-layer."""
         cross = [] if self.cross_attention is None else [self.cross_attention.out]
         return [self.attention.out, *cross, self.feed_forward.down]
 
 
 class Stack(nn.Module):
-    """Layer upon layer; pre-norm layers leave their sum as it is, so that a last norm follows."""
+    """A stack of layers. Pre-norm layers do not normalise their output, so a final norm follows them."""
 
     def __init__(self, config: ModelConfig, layers: int, cross: bool = False) -> None:
         super().__init__()
@@ -117,16 +120,16 @@ class Stack(nn.Module):
         rotary: Rotary | None = None,
         memory: Float[Tensor, "B S C"] | None = None,
         memory_mask: Mask = None,
-        cache: list[tuple[KeyValues, KeyValues | None]] | None = None,
+        cache: list[tuple[AttentionCache, AttentionCache | None]] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """Through all the layers; each gets its own part of the cache."""
+        """Apply all layers; each has its own part of the cache."""
         for i, layer in enumerate(self.layers):
             x = layer(x, mask, rotary, memory, memory_mask, (None, None) if cache is None else cache[i])
         return self.norm(x)
 
 
 def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
-    """The attention that the config describes."""
+    """The multi-head attention that a config describes."""
     return MultiHeadAttention(
         config.d_model,
         config.heads,

@@ -1,12 +1,12 @@
-"""Who may attend to whom. True = may attend, everywhere in Regard.
+"""Masks: which queries may attend to which keys. True = may attend, everywhere in Regard.
 
-A mask is one of five things, and it decides the kernel:
+A mask has one of five forms, and the form decides the attention kernel:
 
     None                nothing is hidden
     "causal"            position i sees positions 0 … i
     a boolean tensor    that broadcasts to the scores, [..., T, S]
-    Sentences           packed into short rows on a GPU, for tiles
-    a BlockMask         packed into longer ones, for FlexAttention
+    PackedMask          many sentences packed into short rows on a GPU, for `regard.model.tile_attention`
+    BlockMask           many sentences packed into longer rows on a GPU, for FlexAttention
 
 Dimensions: B rows, T queries, S keys, N sentences packed into a row.
 """
@@ -22,39 +22,40 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from regard.errors import RegardError
 from regard.model.tensor_checks import check_integers, check_range, check_tensor
 
-SHORT = 128
-"""places of a row that are few enough for one tile: see `regard.model.tile_attention`"""
+MAX_TILE_ROW = 128
+"""Maximum length of a row that is computed as one tile: see `regard.model.tile_attention`."""
 
 
-class Sentences(NamedTuple):
-    """Which sentence of its row each place belongs to: a query sees the keys of its own, up to its limit."""
+class PackedMask(NamedTuple):
+    """The mask of packed rows: a query sees the keys of its own sentence, up to its limit."""
 
     sentence: Int[Tensor, "B T"]
+    """Number of the sentence that each query belongs to."""
     limit: Int[Tensor, "B T"]
-    """the highest rank of a key that the query sees"""
+    """Highest rank of a key that each query sees."""
     key_sentence: Int[Tensor, "B S"]
-    """-1 behind the last sentence"""
+    """Number of the sentence that each key belongs to; -1 after the last sentence."""
     key_rank: Int[Tensor, "B S"]
-    """its place in its sentence; 0 within a prefix, which all of the sentence sees"""
+    """Position of each key in its sentence; 0 within a prefix, which the whole sentence sees."""
 
     def block_mask(self) -> BlockMask:
         """The same mask for FlexAttention."""
         sentence, limit, key_sentence, key_rank = self
         (rows, t), s = sentence.shape, key_sentence.size(1)
-        # A lambda: FlexAttention counts the arguments in its code, among which a method has `self`, and a function that
-        # is wrapped to have its shapes checked has none.
+        # A lambda, because FlexAttention inspects the signature: a method has `self`, and a function that is wrapped to
+        # check its shapes has no named arguments.
         return create_block_mask(
             lambda b, _head, i, j: (sentence[b, i] == key_sentence[b, j]) & (key_rank[b, j] <= limit[b, i]),
             rows, None, t, s, device=sentence.device,
         )  # fmt: skip
 
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
-        """The predicate, asked for every query and key at once."""
+        """The same mask as a boolean tensor."""
         same = self.sentence[:, :, None] == self.key_sentence[:, None]
         return (same & (self.key_rank[:, None] <= self.limit[:, :, None]))[:, None]
 
 
-Mask = Tensor | Sentences | BlockMask | Literal["causal"] | None
+Mask = Tensor | PackedMask | BlockMask | Literal["causal"] | None
 
 
 def causal_mask(t: int, device: torch.device | str | None = None) -> Bool[Tensor, "t t"]:
@@ -69,7 +70,7 @@ def causal_mask(t: int, device: torch.device | str | None = None) -> Bool[Tensor
 
 
 def padding_mask(lengths: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 1 t"]:
-    """Row b sees its first `lengths[b]` positions and nothing of the padding after them.
+    """Row b sees its first `lengths[b]` positions, and not the padding after them.
 
     Combine with a causal mask by `&`: `causal_mask(t) & padding_mask(lengths, t)` is [B, 1, t, t].
     """
@@ -78,7 +79,7 @@ def padding_mask(lengths: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 1 t"]:
 
 
 def prefix_mask(prefix: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 t t"]:
-    """Causal, but the first `prefix[b]` positions of row b see one another whole.
+    """Causal, except that the first `prefix[b]` positions of row b all see each other.
 
     >>> prefix_mask(torch.tensor([2]), 3)[0, 0]
     tensor([[ True,  True, False],
@@ -91,9 +92,9 @@ def prefix_mask(prefix: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 t t"]:
 def cached_mask(
     positions: Int[Tensor, "B T"], s: int, prefix: Int[Tensor, " B"] | None = None
 ) -> Bool[Tensor, "B 1 T s"] | None:
-    """A query at position p sees the keys cached at 0 … p (and its prefix), out of `s` places in the cache.
+    """A query at position p sees the keys at positions 0 … p (and its prefix) of a cache of length `s`.
 
-    None where each row's one query stands in the last place, and so sees all: a step of an encoder–decoder.
+    None if every row has a single query at the last position, which sees everything.
     """
     readable = positions.device.type == "cpu" and not torch.compiler.is_compiling()
     if positions.size(1) == 1 and readable and bool((positions == s - 1).all()):
@@ -109,12 +110,13 @@ def packed_mask(
     s: int,
     causal: bool = False,
     prefix: Int[Tensor, "B N"] | None = None,
-) -> Bool[Tensor, "B 1 t s"] | Sentences | BlockMask:
-    """Many sentences side by side in a row: a query sees the keys of its own sentence alone.
+) -> Bool[Tensor, "B 1 t s"] | PackedMask | BlockMask:
+    """Many sentences one after the other in a row: a query sees only the keys of its own sentence.
 
-    `queries` and `keys` hold the sentences' lengths in each row, 0 for a place not used; for self-attention they are
-    the same, for cross-attention those of target and source. What lies behind the last sentence of a row neither sees
-    nor is seen. On a GPU the mask stays a description, for kernels that skip what is hidden; elsewhere it is dense.
+    `queries` and `keys` hold the lengths of the sentences in each row, 0 for unused entries; they are equal for
+    self-attention, and those of target and source for cross-attention. Positions after the last sentence of a row
+    neither see nor are seen. On a GPU the mask stays symbolic, for kernels that skip what is hidden; elsewhere it is a
+    tensor.
 
     >>> packed_mask(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]), 3, 3, causal=True)[0, 0]
     tensor([[ True, False, False],
@@ -123,17 +125,17 @@ def packed_mask(
     """
     check_lengths("lengths", queries, t, dimensions=(2,))
     check_lengths("lengths", keys, s, dimensions=(2,))
-    sentence, place = places(queries, t)  # [B, t] each
-    key_sentence, key_place = places(keys, s)  # [B, s] each
+    sentence, rank = packed_positions(queries, t)  # [B, t] each
+    key_sentence, key_rank = packed_positions(keys, s)  # [B, s] each
     last = queries.size(1) - 1
     if prefix is not None:
-        key_place = key_place.where(key_place >= prefix.gather(1, key_sentence.clamp(max=last)), 0)
-    limit = place if causal else torch.full_like(place, torch.iinfo(torch.int32).max)
-    sides = (sentence, limit, key_sentence.where(key_sentence <= last, -1), key_place)
-    found = Sentences(*(each.int() for each in sides))
+        key_rank = key_rank.where(key_rank >= prefix.gather(1, key_sentence.clamp(max=last)), 0)
+    limit = rank if causal else torch.full_like(rank, torch.iinfo(torch.int32).max)
+    key_sentence = key_sentence.where(key_sentence <= last, -1)
+    mask = PackedMask(*(x.int() for x in (sentence, limit, key_sentence, key_rank)))
     if not queries.is_cuda:
-        return found.dense()
-    return found if max(t, s) <= SHORT else found.block_mask()
+        return mask.dense()
+    return mask if max(t, s) <= MAX_TILE_ROW else mask.block_mask()
 
 
 def choose_mask(
@@ -144,15 +146,15 @@ def choose_mask(
     causal: bool = False,
     prefix: Tensor | None = None,
 ) -> Mask:
-    """The cheapest mask that is right for T queries and S keys whose `queries` and `keys` are the lengths.
+    """The cheapest correct mask for T queries and S keys, given the lengths of both.
 
-    Lengths are [B] where each row holds one sentence, padded on the right, and [B, N] where it holds many. Under a
-    causal mask padding on the right lies in the future of every real position, so that it needs no mask of its own.
+    Lengths are [B] if each row holds one sentence, padded on the right, and [B, N] if it holds many. A causal mask
+    already hides padding on the right, which lies in the future of every real position.
     """
     if any(lengths is not None and lengths.dim() == 2 for lengths in (queries, keys)):
         if queries is None or keys is None or queries.shape != keys.shape:
             shapes = ["missing" if lengths is None else list(lengths.shape) for lengths in (queries, keys)]
-            raise RegardError(f"packed rows need the lengths of both sides: here they are {shapes[0]} and {shapes[1]}")
+            raise RegardError(f"packed rows need the lengths of queries and keys: got {shapes[0]} and {shapes[1]}")
         return packed_mask(queries, keys, t, s, causal, prefix)
     if prefix is not None:
         return prefix_mask(prefix, t)
@@ -161,29 +163,27 @@ def choose_mask(
     return None if keys is None else padding_mask(keys, s)
 
 
-def dense(mask: Mask, scores: Tensor) -> Tensor | None:
-    """The mask as a boolean tensor that broadcasts to `scores` [..., T, S], or None when nothing is hidden."""
-    if isinstance(mask, Sentences):
+def dense_mask(mask: Mask, scores: Tensor) -> Tensor | None:
+    """The mask as a boolean tensor that broadcasts to `scores` [..., T, S], or None if nothing is hidden."""
+    if isinstance(mask, PackedMask):
         return mask.dense()
     if isinstance(mask, BlockMask):
-        return evaluate(mask.mask_mod, mask.shape[0], *mask.seq_lengths, scores.device)
+        return evaluate_predicate(mask.mask_mod, mask.shape[0], *mask.seq_lengths, scores.device)
     check_mask(mask, scores.shape)
     return causal_mask(scores.size(-1), scores.device) if isinstance(mask, str) else mask
 
 
 def check_mask(mask: Mask, scores: torch.Size) -> None:
-    """A ValueError unless `mask` fits scores of that shape."""
+    """Raise a RegardError unless `mask` fits scores of this shape."""
     if isinstance(mask, str):
         if mask != "causal":
-            raise RegardError(f"mask={mask!r} is unknown: the only mask with a name is 'causal'")
+            raise RegardError(f"mask={mask!r} is unknown: the only named mask is 'causal'")
         if scores[-2] != scores[-1]:
-            raise RegardError(
-                f"a causal mask needs as many queries as keys, and here are {scores[-2]} and {scores[-1]}"
-            )
-    elif mask is not None and not isinstance(mask, Sentences | BlockMask):
+            raise RegardError(f"a causal mask needs as many queries as keys, not {scores[-2]} and {scores[-1]}")
+    elif mask is not None and not isinstance(mask, PackedMask | BlockMask):
         check_tensor("a mask", mask)
         if mask.dtype != torch.bool:
-            raise RegardError(f"a mask must be boolean (True = may attend), and this one is {mask.dtype}")
+            raise RegardError(f"a mask must be boolean (True = may attend), not {mask.dtype}")
         fits = 2 <= mask.dim() <= len(scores) and all(
             m == 1 or m == n for m, n in zip(reversed(mask.shape), reversed(scores), strict=False)
         )
@@ -194,26 +194,26 @@ def check_mask(mask: Mask, scores: torch.Size) -> None:
 
 
 def check_lengths(what: str, lengths: Tensor, t: int, dimensions: tuple[int, ...], rows: int | None = None) -> None:
-    """A ValueError unless `lengths` are integers, of so many dimensions and rows, that fit into `t` positions."""
+    """Raise a RegardError unless `lengths` has these dimensions and rows, and fits into `t` positions."""
     check_integers(what, lengths)
-    wanted = " or ".join("[rows]" if each == 1 else "[rows, sentences]" for each in dimensions)
+    wanted = " or ".join("[rows]" if count == 1 else "[rows, sentences]" for count in dimensions)
     if lengths.dim() not in dimensions:
         raise RegardError(f"{what} must be {wanted}, not {list(lengths.shape)}")
     if lengths.dim() == 2 and lengths.size(1) == 0:
-        raise RegardError(f"{what} {list(lengths.shape)} are of no sentence at all")
+        raise RegardError(f"{what} {list(lengths.shape)} describe no sentence at all")
     if rows is not None and lengths.size(0) != rows:
-        raise RegardError(f"{what} must be {wanted}: here are {rows} rows, and lengths for {lengths.size(0)}")
+        raise RegardError(f"{what} must be {wanted}: there are {rows} rows, but lengths for {lengths.size(0)}")
     if lengths.dim() == 2:
         check_range(what, lengths, t + 1, "no row is longer")
         lengths = lengths.sum(1)
     check_range(what, lengths, t + 1, "no row is longer")
 
 
-def places(lengths: Int[Tensor, "B N"], t: int) -> tuple[Int[Tensor, "B t"], Int[Tensor, "B t"]]:
-    """For each of a row's t positions: which of its sentences it is in (N behind the last), and where in that one.
+def packed_positions(lengths: Int[Tensor, "B N"], t: int) -> tuple[Int[Tensor, "B t"], Int[Tensor, "B t"]]:
+    """For each of a row's t positions: the number of its sentence (N after the last), and the position within it.
 
-    >>> sentence, place = places(torch.tensor([[1, 2]]), 4)
-    >>> sentence, place
+    >>> sentence, rank = packed_positions(torch.tensor([[1, 2]]), 4)
+    >>> sentence, rank
     (tensor([[0, 1, 1, 2]]), tensor([[0, 0, 1, 0]]))
     """
     ends = lengths.cumsum(1)  # [B, N]
@@ -223,9 +223,9 @@ def places(lengths: Int[Tensor, "B N"], t: int) -> tuple[Int[Tensor, "B t"], Int
     return sentence, index - starts.gather(1, sentence)
 
 
-def evaluate(
+def evaluate_predicate(
     may_attend: Callable[..., Tensor], rows: int, t: int, s: int, device: torch.device
 ) -> Bool[Tensor, "rows 1 t s"]:
-    """FlexAttention's kind of mask, a predicate of row, head, query and key, asked for every query and key at once."""
+    """FlexAttention's form of a mask, a predicate of row, head, query and key, evaluated for all queries and keys."""
     b, i, j = (torch.arange(n, device=device) for n in (rows, t, s))
     return may_attend(b[:, None, None, None], 0, i[:, None], j).expand(rows, 1, t, s)

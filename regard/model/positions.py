@@ -1,9 +1,9 @@
-"""How a model knows the order of its tokens: sinusoids and rotations, as functions of the positions.
+"""Positional encodings: sinusoids (section 3.5 of the paper) and rotations, as functions of the positions.
 
-They are computed for the positions at hand, in float32 at least, so that no length is the longest and no table loses
-precision when a model is cast to bfloat16. Learned positions are a table and live in the embedding.
+They are computed for the positions at hand, in at least float32: there is no maximum length, and no table that loses
+precision when a model is cast to bfloat16. Learned positions are a table in the embedding.
 
-Dimensions: T positions, D a width. Frequencies fall along the width from 1 to nearly 1 ÷ base.
+Dimensions: T positions, D width. Frequencies fall along the width from 1 to nearly 1 ÷ base.
 """
 
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from regard.errors import RegardError
 
-Rotary = tuple[Tensor, Tensor]  # the cosines and sines of each position's angles
+Rotary = tuple[Tensor, Tensor]
+"""The cosines and sines of each position's angles."""
 
 
 def angles(positions: Int[Tensor, "*B T"], width: int, base: float, dtype: torch.dtype) -> Float[Tensor, "*B T half"]:
     """Position × frequency, for the width ÷ 2 frequencies base^(-2i / width)."""
     if width % 2:
-        raise RegardError(f"positions by angles need an even width, and {width} is odd")
+        raise RegardError(f"sinusoidal and rotary positions need an even width, not {width}")
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
     return positions[..., None].to(dtype) * base**-exponents
 
@@ -38,8 +39,8 @@ def sinusoids(
 def rotary(
     positions: Int[Tensor, "*B T"], width: int, base: float = 10_000.0, dtype: torch.dtype = torch.float32
 ) -> Rotary:
-    """What `rotate` needs for these positions: cosines and sines, [T, width / 2] or, for rows that differ,
-    [B, 1, T, width / 2] with a place for the heads."""
+    """Cosines and sines for `rotate`, [T, width / 2]; if positions differ by row, [B, 1, T, width / 2], where 1 stands
+    for the heads."""
     angle = angles(positions, width, base, _wide(dtype))  # [*B, T, width / 2]
     if positions.dim() == 2:
         angle = angle[:, None]  # [B, 1, T, width / 2]
@@ -47,8 +48,8 @@ def rotary(
 
 
 def rotate(x: Float[Tensor, "*B T D"], by: Rotary) -> Float[Tensor, "*B T D"]:
-    """Turn each pair of dimensions (i, i + D/2) by its position's angle, so that the inner product of two rotated
-    vectors depends on how far apart they are and not on where they stand."""
+    """Rotate each pair of dimensions (i, i + D/2) by its position's angle. The inner product of two rotated vectors
+    then depends on the distance between their positions only."""
     cos, sin = by
     a, b = x.chunk(2, dim=-1)  # [*B, T, D / 2] each
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)  # [*B, T, D]

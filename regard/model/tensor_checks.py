@@ -1,4 +1,4 @@
-"""Checks of what a caller hands to a model: clear ValueErrors before an index goes astray."""
+"""Checks of a model's inputs: clear errors instead of indexing out of bounds."""
 
 import threading
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from regard.errors import RegardError
 
 
 class _Trust(threading.local):
-    """Whether this thread is inside `trusted()`. Each thread has its own value, so that threads which enter and leave
-    at different times cannot leave it switched on for the others."""
+    """Whether the current thread is inside `trusted()`. Each thread has its own value: threads that enter and leave at
+    different times do not affect each other."""
 
     inside = False
 
@@ -22,7 +22,7 @@ _trust = _Trust()
 
 @contextmanager
 def trusted() -> Iterator[None]:
-    """Within this block the calling thread does not check values: for ids and positions that Regard itself made."""
+    """Skip checks of values in this thread and block: for ids and positions that Regard itself computed."""
     before, _trust.inside = _trust.inside, True
     try:
         yield
@@ -31,29 +31,30 @@ def trusted() -> Iterator[None]:
 
 
 def values_can_be_read() -> bool:
-    """Whether a check may look at a tensor's values: not while a graph is traced or captured, nor where trusted."""
-    if torch.compiler.is_compiling() or _trust.inside:  # in this order: the compiler cannot trace a thread's variables
+    """Whether a check may read a tensor's values: not while a graph is traced or captured, nor inside `trusted`."""
+    if torch.compiler.is_compiling() or _trust.inside:  # in this order: the compiler cannot trace thread-locals
         return False
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def check_tensor(what: str, x: object) -> None:
-    """A ValueError unless `x` is a tensor: a list or an array is a common slip."""
+    """Raise a RegardError unless `x` is a tensor: lists and arrays are common mistakes."""
     if not isinstance(x, Tensor):
-        raise RegardError(f"{what} must be a tensor, and here is a {type(x).__name__}: use torch.tensor(...)")
+        raise RegardError(f"{what} must be a tensor, not a {type(x).__name__}: use torch.tensor(...)")
 
 
 def check_integers(what: str, numbers: Tensor) -> None:
-    """A ValueError unless `numbers` is a tensor of integers."""
+    """Raise a RegardError unless `numbers` is a tensor of integers."""
     check_tensor(what, numbers)
     if numbers.dtype not in (torch.int64, torch.int32):
-        raise RegardError(f"{what} must be integers (int64 or int32), and here are {numbers.dtype}")
+        raise RegardError(f"{what} must be integers (int64 or int32), not {numbers.dtype}")
 
 
 def check_range(what: str, numbers: Tensor, end: int, remedy: str) -> None:
-    """A ValueError unless all `numbers` are integers in [0, end); on a GPU an index astray would end the process.
+    """Raise a RegardError unless all `numbers` are integers in [0, end).
 
-    `remedy` is plain text: to format a size into it would tie a compiled graph to that size.
+    Without this check, an index out of bounds ends the process on a GPU. `remedy` must not contain a formatted size,
+    which would tie a compiled graph to that size.
     """
     check_integers(what, numbers)
     if numbers.numel() == 0 or numbers.is_meta or not values_can_be_read():

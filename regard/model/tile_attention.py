@@ -1,11 +1,11 @@
-"""Attention within short rows, on a GPU: each row and head is one tile, of which nothing but the result is written.
+"""Attention over short packed rows, on a GPU: each row and head is one tile, and only the result is written.
 
-A row of packed sentences of at most 128 places (`masks.SHORT`) needs no walk over blocks of keys: its scores fit into
-the registers of one program, on the way back too, where they are computed anew. Memory is read and written once, which
-for sentences of some twenty tokens is most of the time. Triton comes with PyTorch's CUDA builds; the compiler is kept
-from compiling the kernels anew, since what it makes of them takes three times as long (torch 2.11).
+A row of at most 128 positions (`masks.MAX_TILE_ROW`) needs no loop over blocks of keys: its scores fit into the
+registers of one program, also in the backward pass, where they are recomputed. Memory is read and written once, which
+takes most of the time for sentences of about twenty tokens. Triton is part of PyTorch's CUDA builds. The kernels are
+custom ops, so that torch.compile does not replace them: its own version takes three times as long (torch 2.11).
 
-Dimensions: B rows, H heads, T queries, S keys, D a head's width (Dk for queries and keys, Dv for values).
+Dimensions: B rows, H heads, T queries, S keys, D head width (Dk for queries and keys, Dv for values).
 """
 
 import math
@@ -16,15 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-C = tl.constexpr  # sizes and strides are fixed when a kernel is compiled, so that loads can be wide
+C = tl.constexpr  # sizes and strides are compile-time constants, so that loads can be vectorised
 
 
 @torch.library.custom_op("regard::tile_attention", mutates_args=(), device_types="cuda")
 def tile_attention(
     q: Tensor, k: Tensor, v: Tensor, sentence: Tensor, limit: Tensor, key_sentence: Tensor, key_rank: Tensor
 ) -> Tensor:
-    """softmax(q kᵀ / √d_k) v, [B, H, T, Dv], where a query sees the keys of its sentence up to its limit."""
-    q, k, v = (_together(x) for x in (q, k, v))
+    """softmax(q kᵀ / √d_k) v, [B, H, T, Dv], for a `masks.PackedMask`."""
+    q, k, v = (_with_contiguous_heads(x) for x in (q, k, v))
     b, h = q.shape[:2]
     out = _output(q, k, v)
     sides = (sentence, limit, key_sentence, key_rank)
@@ -43,19 +43,19 @@ def _tile_attention_backward(
     key_sentence: Tensor,
     key_rank: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    gradient, q, k, v = (_together(x) for x in (gradient, q, k, v))
+    gradient, q, k, v = (_with_contiguous_heads(x) for x in (gradient, q, k, v))
     b, h = q.shape[:2]
     dq, dk, dv = _outputs(gradient, q, k, v)
     sides = (sentence, limit, key_sentence, key_rank)
-    everything = (q, k, v, gradient, dq, dk, dv)
-    _backward[(b, h)](*everything, *sides, _scale(q), *_strides(*everything), **_sizes(q, k, v))
+    tensors = (q, k, v, gradient, dq, dk, dv)
+    _backward[(b, h)](*tensors, *sides, _scale(q), *_strides(*tensors), **_sizes(q, k, v))
     return dq, dk, dv
 
 
 @tile_attention.register_fake
 def _output(q: Tensor, _k: Tensor, v: Tensor, *_sides: Tensor) -> Tensor:
     b, h, t, _ = q.shape
-    return q.new_empty(b, t, h, v.size(-1)).transpose(1, 2)  # laid out as the heads will be combined
+    return q.new_empty(b, t, h, v.size(-1)).transpose(1, 2)  # in the layout that `combine_heads` needs
 
 
 @_tile_attention_backward.register_fake
@@ -64,7 +64,7 @@ def _outputs(_gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_sides: Tensor
     return dq, dk, dv
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG001
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG001
     ctx.save_for_backward(*inputs)
 
 
@@ -72,11 +72,11 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return (*_tile_attention_backward(gradient, *ctx.saved_tensors), None, None, None, None)
 
 
-tile_attention.register_autograd(_gradients, setup_context=_keep)
+tile_attention.register_autograd(_gradients, setup_context=_save_inputs)
 
 
-def _together(x: Tensor) -> Tensor:
-    """A head's vector must lie in one piece, as it does where heads were split."""
+def _with_contiguous_heads(x: Tensor) -> Tensor:
+    """x with contiguous head vectors, as `split_heads` gives them."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -89,16 +89,16 @@ def _strides(*tensors: Tensor) -> list[int]:
 
 
 def _sizes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
-    """Sizes, and the tiles they fit into: powers of two, at least 16."""
+    """The sizes, and the tile sizes that hold them: powers of two, at least 16."""
     t, s, d_k, d_v = q.size(2), k.size(2), q.size(3), v.size(3)
     tiles = {name: max(16, triton.next_power_of_2(n)) for name, n in {"TT": t, "SS": s, "KK": d_k, "VV": d_v}.items()}
-    warps = 4 if q.dtype != torch.float32 else 8  # without matrix units the code for fewer takes minutes to compile
+    warps = 4 if q.dtype != torch.float32 else 8  # without tensor cores, code for 4 takes minutes to compile
     return {"t": t, "s": s, "dk": d_k, "dv": d_v, **tiles, "num_warps": warps}
 
 
 @triton.jit
 def _load(x, row, head, sb: C, sh: C, st: C, n: C, d: C, NN: C, DD: C):
-    """One head of one row, [NN, DD], zero outside of n × d."""
+    """One head of one row as a tile [NN, DD], zero outside n × d."""
     i, j = tl.arange(0, NN)[:, None], tl.arange(0, DD)[None, :]
     return tl.load(x + row * sb + head * sh + i * st + j, mask=(i < n) & (j < d), other=0.0)
 
@@ -111,7 +111,7 @@ def _store(x, tile, row, head, sb: C, sh: C, st: C, n: C, d: C, NN: C, DD: C):
 
 @triton.jit
 def _weights(q, k, sentence, limit, key_sentence, key_rank, row, scale, t: C, s: C, TT: C, SS: C):
-    """The attention weights of one tile, [TT, SS]; a query that sees nothing has zeros."""
+    """The attention weights of one tile, [TT, SS]; zeros for a query that sees nothing."""
     i, j = tl.arange(0, TT), tl.arange(0, SS)
     ours = tl.load(sentence + row * t + i, mask=i < t, other=-2)
     until = tl.load(limit + row * t + i, mask=i < t, other=-1)

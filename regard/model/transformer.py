@@ -1,10 +1,11 @@
-"""The three Transformers: encoder, decoder, encoder–decoder.
+"""The three Transformers: encoder, decoder and encoder–decoder (section 3 of the paper).
 
-Each computes positions, masks and rotations once per pass. `hidden` gives the last layer's vectors, calling the model
-what its head makes of them. Padding is known by `lengths`, never by an id: [B] where each row holds one sentence,
-padded on the right; [B, N] where it holds up to N, one behind the other, which do not see each other.
+Each computes positions, masks and rotations once per pass. `hidden` returns the vectors of the last layer, and calling
+the model returns logits. Padding is given by `lengths`, never by an id: [B] if each row holds one sentence, padded on
+the right; [B, N] if it holds up to N sentences one after the other, which do not see each other.
 
-Dimensions: B batch, T target length, S source length, C model width, V outputs, N sentences packed into a row.
+Dimensions: B batch, T target length, S source length, C model width, V outputs, K classes, N sentences packed into a
+row, L cache length, G key/value heads, D head width.
 """
 
 import math
@@ -16,10 +17,10 @@ from torch import Tensor, nn
 
 from regard.config import ModelConfig, preset
 from regard.errors import RegardError
-from regard.model.cache import Cache, KeyValues, Room
+from regard.model.cache import AttentionCache, Cache, KeyValueBuffer
 from regard.model.embedding import Embedding
 from regard.model.layers import ACTIVATIONS, Dropout, Stack, norm
-from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, padding_mask, places
+from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, packed_positions, padding_mask
 from regard.model.positions import Rotary, rotary
 from regard.model.tensor_checks import check_integers, check_range, values_can_be_read
 
@@ -29,14 +30,12 @@ Hidden = Float[Tensor, "B T C"]
 
 
 class Transformer(nn.Module):
-    """What the three have in common: the embedding on the way in and the head on the way out."""
+    """What the three have in common: the embedding at the input and the head at the output."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = Embedding(config)
-        self.quick_output: nn.Module | None = None  # a copy made for decoding has its output layer in another layout
-        self.loops: object = None  # and, on a GPU, steps recorded as graphs
         if config.classes:
             self.classifier = SequenceHead(config)
             return
@@ -51,31 +50,19 @@ class Transformer(nn.Module):
         return self.embedding.tokens.weight.device
 
     @property
-    def is_copy(self) -> bool:
-        """Whether this is a copy made for decoding (`regard.decoding.fast_copy`)."""
-        return self.quick_output is not None or self.loops is not None
-
-    def check_whole(self, wish: str) -> None:
-        """A ValueError if this is a copy made for decoding, which cannot do what is wished."""
-        if self.is_copy:
-            raise RegardError(f"this is a copy made for decoding: {wish} the model that it was made from")
-
-    @property
     def output_weight(self) -> Float[Tensor, "V C"]:
-        """The output layer's matrix: the embedding's own unless untied, without a <pad> that stands last."""
+        """The matrix of the output layer: the embedding's if tied, without a <pad> that is the last id."""
         return self.embedding.tokens.weight[: self.config.outputs] if self.config.tied else self.output.weight
 
     def head(self, hidden: Hidden, lengths: Lengths | None = None) -> Float[Tensor, "B T V"] | Float[Tensor, "B K"]:
-        """Logits over the vocabulary for each token or, with classes, over the classes for each sequence."""
+        """Logits over the vocabulary for each token or, in a classifier, over the classes for each sequence."""
         if self.config.classes:
             return self.classifier(hidden, lengths)
         hidden = self.transform(hidden)
-        if self.quick_output is not None:
-            return self.quick_output(hidden)
         return F.linear(hidden, self.output_weight, self.output_bias)
 
     def embed(self, tokens: Tokens, positions: Tensor) -> tuple[Hidden, Rotary | None]:
-        """Vectors for the tokens and, for rotary models, the rotations that every layer will use."""
+        """The vectors of the tokens and, for rotary positions, the rotations that every layer uses."""
         x = self.embedding(tokens, positions)
         if self.config.positions != "rotary":
             return x, None
@@ -85,51 +72,51 @@ class Transformer(nn.Module):
     def mask(
         self, t: int, s: int, queries: Tensor | None, keys: Tensor | None, causal: bool, prefix: Tensor | None = None
     ) -> Mask:
-        """The mask for T queries and S keys of these lengths."""
+        """The mask for T queries and S keys with these lengths."""
         if self.training and self.config.attention_dropout and keys is not None and keys.dim() == 2:
             raise RegardError(
                 f"attention_dropout={self.config.attention_dropout} is not possible with packed batches: set it to 0"
             )
         return choose_mask(t, s, queries, keys, causal, prefix)
 
-    def allocate(self, batch: int, length: int) -> list[Room]:
-        """Room for `length` tokens' keys and values in each decoder layer, [B, G, L, Dk] and [B, G, L, Dv]."""
+    def allocate(self, batch: int, length: int) -> list[KeyValueBuffer]:
+        """Memory for the keys [B, G, L, Dk] and values [B, G, L, Dv] of `length` tokens, for each decoder layer."""
         c, like = self.config, self.embedding.tokens.weight
         d_k, d_v, groups = c.widths
         return [
-            Room(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
+            KeyValueBuffer(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
             for _ in range(c.decoder_depth)
         ]
 
 
 class Encoder(Transformer):
-    """Every token sees every other: the shape of BERT."""
+    """Every token sees every other token, as in BERT."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.encoder = Stack(config, config.layers)
 
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None) -> Hidden:
-        """The last layer's vector for each token."""
+        """The vector of the last layer for each token."""
         check_tokens(tokens, lengths)
         x, turns = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
         return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), turns)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> Tensor:
-        """Logits, [B, T, V] or with classes [B, classes]."""
+        """Logits, [B, T, V], or [B, K] in a classifier."""
         return self.head(self.hidden(tokens, lengths), lengths)
 
 
 class Decoder(Transformer):
-    """Every token sees those before it: the shape of GPT-2 and Llama."""
+    """Every token sees itself and the tokens before it, as in GPT-2 and Llama."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.decoder = Stack(config, config.layers)
 
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None, prefix: Lengths | None = None) -> Hidden:
-        """The last layer's vector for each token. `prefix`: lengths of the part that sees itself whole."""
+        """The vector of the last layer for each token. `prefix` is the length of each row's bidirectional part."""
         check_tokens(tokens, lengths)
         self.check_prefix(prefix, tokens, lengths)
         x, turns = self.embed(tokens, default_positions(tokens, lengths))
@@ -137,23 +124,23 @@ class Decoder(Transformer):
         return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), turns)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None, prefix: Lengths | None = None) -> Tensor:
-        """Logits, [B, T, V] or with classes [B, classes]."""
+        """Logits, [B, T, V], or [B, K] in a classifier."""
         return self.head(self.hidden(tokens, lengths, prefix), lengths)
 
     @torch.no_grad()
     def start(self, batch: int, length: int) -> Cache:
         """An empty cache for `batch` rows of up to `length` tokens."""
         if self.config.classes:
-            raise RegardError(f"a model with a head per sequence (classes={self.config.classes}) has no next token")
+            raise RegardError(f"a classifier (classes={self.config.classes}) does not predict a next token")
         return Cache(self.allocate(batch, length), [])
 
     @torch.no_grad()
     def step(
         self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache, prefix: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B T V"]:
-        """Logits for new tokens at their positions, given what the cache holds; their keys and values are added.
+        """Logits for new tokens at these positions, given the cache, which their keys and values are added to.
 
-        The first step takes whole prompts, padded on the right; each later one goes on behind a row's last token.
+        The first step reads the prompts, padded on the right; later ones continue after each row's last token.
         """
         return self.head(self.extend(tokens, positions, cache, prefix))
 
@@ -161,27 +148,27 @@ class Decoder(Transformer):
     def extend(
         self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache, prefix: Int[Tensor, " B"] | None = None
     ) -> Hidden:
-        """A step without its head: the last layer's vector for each new token."""
+        """As `step`, but without the head: the vector of the last layer for each new token."""
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         self.check_prefix(prefix)
         x, turns = self.embed(tokens, positions)
-        return self.decoder(x, cached_mask(positions, cache.length, prefix), turns, cache=cache.at(positions))
+        return self.decoder(x, cached_mask(positions, cache.length, prefix), turns, cache=cache.layers(positions))
 
     def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
-        """A ValueError unless a prefix is given just where the model was made for one, for the sentences there are."""
+        """Raise a RegardError unless prefix lengths are given exactly if the config has a prefix, and fit the rows."""
         if self.config.prefix != (prefix is not None):
             given = "missing" if prefix is None else "given"
-            raise RegardError(f"config.prefix is {self.config.prefix}, and prefix lengths are {given}")
+            raise RegardError(f"config.prefix is {self.config.prefix}, but prefix lengths are {given}")
         if prefix is not None and tokens is not None:
             packed = lengths is not None and lengths.dim() == 2
             check_lengths("prefix", prefix, tokens.size(1), dimensions=(2 if packed else 1,), rows=tokens.size(0))
             if lengths is not None and values_can_be_read() and (prefix > lengths).any():
-                raise RegardError("a prefix is longer than its sentence: it would take in the padding behind it")
+                raise RegardError("a prefix is longer than its sentence: it would include padding")
 
 
 class EncoderDecoder(Transformer):
-    """The paper's model: a decoder that sees what came before it and, through cross-attention, the whole source."""
+    """The paper's model: a decoder that sees the tokens before it and, through cross-attention, the whole source."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -189,7 +176,7 @@ class EncoderDecoder(Transformer):
         self.decoder = Stack(config, config.decoder_depth, cross=True)
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Lengths | None = None) -> Float[Tensor, "B S C"]:
-        """The encoder's vector for each token of the source."""
+        """The encoder's output vector for each token of the source."""
         check_tokens(source, lengths)
         x, turns = self.embed(source, default_positions(source, lengths))
         s = source.size(1)
@@ -202,7 +189,7 @@ class EncoderDecoder(Transformer):
         source_lengths: Lengths | None = None,
         target_lengths: Lengths | None = None,
     ) -> Hidden:
-        """The decoder's vector for each token of the target."""
+        """The decoder's output vector for each token of the target."""
         check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
         x, turns = self.embed(target, default_positions(target, target_lengths))
@@ -218,33 +205,33 @@ class EncoderDecoder(Transformer):
         source_lengths: Lengths | None = None,
         target_lengths: Lengths | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits for the token that follows each token of the target."""
+        """Logits for the token after each token of the target."""
         return self.head(self.hidden(source, target, source_lengths, target_lengths))
 
     @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"], length: int, lengths: Int[Tensor, " B"] | None = None) -> Cache:
-        """Encode the sources, compute every layer's cross-attention keys and values once, make room for `length`
-        tokens of target in each row."""
+        """Encode the sources, compute the keys and values of cross-attention once for every layer, and allocate a cache
+        for targets of up to `length` tokens."""
         memory = self.encode(source, lengths)
         attentions = [layer.cross_attention for layer in self.decoder.layers if layer.cross_attention is not None]
-        cross = [KeyValues(*attention.keys_and_values(memory, memory)) for attention in attentions]
+        cross = [AttentionCache(*attention.keys_and_values(memory, memory)) for attention in attentions]
         full = lengths is None or (lengths.device.type == "cpu" and bool((lengths == source.size(1)).all()))
         mask = None if lengths is None or full else padding_mask(lengths, source.size(1))
         return Cache(self.allocate(source.size(0), length), cross, mask)
 
     @torch.no_grad()
     def step(self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B T V"]:
-        """Logits for new target tokens at their positions, given what the cache holds; the cache takes them in."""
+        """Logits for new target tokens at these positions, given the cache, which they are added to."""
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         x, turns = self.embed(tokens, positions)
         mask = cached_mask(positions, cache.length)
-        hidden = self.decoder(x, mask, turns, memory_mask=cache.source_mask, cache=cache.at(positions))
+        hidden = self.decoder(x, mask, turns, memory_mask=cache.source_mask, cache=cache.layers(positions))
         return self.head(hidden)
 
 
 class OutputTransform(nn.Module):
-    """A dense layer, the model's activation and a norm between the last layer and the output: BERT's."""
+    """BERT's dense layer, activation and norm between the last layer and the output layer."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -253,13 +240,13 @@ class OutputTransform(nn.Module):
         self.norm = norm(config)
 
     def forward(self, hidden: Hidden) -> Hidden:
-        """The vectors that the output layer reads."""
+        """The vectors for the output layer."""
         return self.norm(self.activation(self.dense(hidden)))
 
 
 class SequenceHead(nn.Module):
-    """One set of logits for a whole sequence: from an encoder's first vector through a tanh layer, as BERT does, or
-    from the vector of a decoder's last real token, the only one that has seen it all."""
+    """Classifies sequences: from the first vector of an encoder through a tanh layer, as in BERT, or from the vector of
+    a decoder's last real token, which is the only one that has seen the whole sequence."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -268,15 +255,15 @@ class SequenceHead(nn.Module):
         self.classes = nn.Linear(config.d_model, config.classes)
 
     def forward(self, hidden: Hidden, lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B K"]:
-        """Logits over the classes, [B, classes]."""
+        """Logits over the classes."""
         if lengths is not None and lengths.dim() == 2:
-            raise RegardError("a head per sequence reads one sequence a row: packed rows have many")
+            raise RegardError("a classifier reads one sequence per row, and packed rows have several")
         if self.pool is not None:
             pooled = self.pool(hidden[:, 0]).tanh()  # [B, C]
         elif lengths is None:
             pooled = hidden[:, -1]
         else:
-            check_range("last token", lengths - 1, hidden.size(1), "a sequence without tokens has no class")
+            check_range("last token", lengths - 1, hidden.size(1), "an empty sequence has no class")
             pooled = hidden[torch.arange(len(lengths), device=lengths.device), lengths - 1]  # [B, C]
         return self.classes(self.dropout(pooled))
 
@@ -285,23 +272,26 @@ Network = Encoder | Decoder | EncoderDecoder
 
 
 def build(config: ModelConfig | str) -> Network:
-    """The model that a config or the name of a preset describes, with fresh weights from torch's random state."""
+    """A model with the architecture of a config or a named preset, and random weights from torch's generator."""
     config = preset(config) if isinstance(config, str) else config
     kinds: dict[str, type[Network]]
     kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
     model = kinds[config.kind](config)
-    if not model.embedding.tokens.weight.is_meta:  # there are no weights there, and to fill them in takes seconds
+    if (
+        not model.embedding.tokens.weight.is_meta
+    ):  # without memory there is nothing to initialise, and trying takes seconds
         initialise(model)
     return model
 
 
 @torch.no_grad()
 def initialise(model: Transformer) -> None:
-    """Fresh weights, for the two families of models; biases zero, norms one.
+    """Initialise the weights; biases are zero, norms one.
 
-    With scaled embeddings (the paper's): linear layers after Glorot and Bengio, embeddings N(0, 1/d_model), so that
-    scaled they are N(0, 1). Without (GPT-2, BERT, Llama): all N(0, 0.02), and before pre-norm sums those that write
-    into the residual smaller by √(number of such sums), so that the sum keeps its size with depth.
+    With scaled embeddings (the paper's models), linear layers follow Glorot and Bengio, and embeddings are
+    N(0, 1/d_model), which scaling makes N(0, 1). Without (GPT-2, BERT, Llama), all weights are N(0, 0.02²); in pre-norm
+    models, weights whose output is added to the residual are divided by √(number of such additions), so that the sum
+    keeps its size with depth.
     """
     scaled = model.config.scale_embeddings
     for module in model.modules():
@@ -317,32 +307,32 @@ def initialise(model: Transformer) -> None:
                 module.weight[module.padding_idx].zero_()
     if not scaled and model.config.norm == "pre":
         for stack in (module for module in model.modules() if isinstance(module, Stack)):
-            writers = [linear for layer in stack.layers for linear in layer.writers()]
-            for linear in writers:
-                linear.weight.div_(math.sqrt(len(writers)))
+            outputs = [linear for layer in stack.layers for linear in layer.residual_outputs()]
+            for linear in outputs:
+                linear.weight.div_(math.sqrt(len(outputs)))
 
 
 def default_positions(tokens: Tokens, lengths: Tensor | None) -> Int[Tensor, " T"] | Int[Tensor, "B T"]:
-    """0, 1, 2, … along each row or, in packed rows, anew for each sentence."""
+    """0, 1, 2, … along each row or, in packed rows, along each sentence."""
     if lengths is None or lengths.dim() == 1:
         return torch.arange(tokens.size(1), device=tokens.device)
-    return places(lengths, tokens.size(1))[1]
+    return packed_positions(lengths, tokens.size(1))[1]
 
 
 def check_tokens(tokens: Tensor, lengths: Tensor | None = None, rows: int | None = None) -> None:
-    """A ValueError unless these are token ids in rows (so many of them), and the lengths are theirs."""
+    """Raise a RegardError unless `tokens` are ids in this many rows, and `lengths` fit them."""
     check_integers("token ids", tokens)
     if tokens.dim() != 2:
-        raise RegardError(f"token ids must be [rows, tokens], and these are {list(tokens.shape)}")
+        raise RegardError(f"token ids must be [rows, tokens], not {list(tokens.shape)}")
     if rows is not None and tokens.size(0) != rows:
-        raise RegardError(f"here are {tokens.size(0)} rows of tokens, and {rows} of their source or in the cache")
+        raise RegardError(f"there are {tokens.size(0)} rows of tokens, but {rows} rows in the source or the cache")
     if lengths is not None:
         check_lengths("lengths", lengths, tokens.size(1), dimensions=(1, 2), rows=tokens.size(0))
 
 
 def check_positions(positions: Tensor, tokens: Tensor, cache: Cache) -> None:
-    """A ValueError unless there is one position for each token, and a place for it in the cache."""
+    """Raise a RegardError unless there is one position for each token, within the length of the cache."""
     check_integers("positions", positions)
     if positions.shape != tokens.shape:
-        raise RegardError(f"positions {list(positions.shape)} must be given for each token {list(tokens.shape)}")
-    check_range("position", positions, cache.length, "the cache has no more places")
+        raise RegardError(f"positions {list(positions.shape)} must have the shape of the tokens, {list(tokens.shape)}")
+    check_range("position", positions, cache.length, "the cache ends there")

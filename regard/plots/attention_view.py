@@ -3,10 +3,10 @@
 from rich.console import Console
 from rich.text import Text
 
-from regard.decoding.attention_maps import Attention, Kind, Map
+from regard.decoding.attention_maps import Attention, AttentionKind, AttentionMap
 from regard.plots.heat_map import heat_map, shorten_to_width
 
-KIND_TITLES: dict[Kind, str] = {
+KIND_TITLES: dict[AttentionKind, str] = {
     "encoder": "Each token looks at the text",
     "decoder": "Each step looks at the text so far",
     "cross": "Each step of the target looks at the source",
@@ -31,11 +31,11 @@ def show_attention(console: Console, attention: Attention, layer: int | None = N
     console.print(Text(f"To see more: {other}--layer 0, --head 0, or all: --html look.html", style="dim"))
 
 
-def describe_selection(each: Map, layer: int | None, head: int | None) -> str:
+def describe_selection(each: AttentionMap, layer: int | None, head: int | None) -> str:
     """Which of the weights are shown, in words.
 
     >>> import torch
-    >>> describe_selection(Map(torch.zeros(3, 4, 1, 1), ("a",), ("b",)), None, None)
+    >>> describe_selection(AttentionMap(torch.zeros(3, 4, 1, 1), ("a",), ("b",)), None, None)
     'layer 2 of 0–2, mean of heads 0–3'
     """
     layers, heads = each.weights.shape[:2]
@@ -43,7 +43,7 @@ def describe_selection(each: Map, layer: int | None, head: int | None) -> str:
     return f"layer {layers - 1 if layer is None else layer} of 0–{layers - 1}, {of}"
 
 
-def _rows(each: Map) -> list[str]:
+def _rows(each: AttentionMap) -> list[str]:
     """The token that each row reads and, in a decoder, the one that it writes."""
     cut = [tuple(shorten_to_width(token, LABEL) for token in tokens) for tokens in (each.queries, each.writes)]
-    return Map(each.weights, cut[0], each.keys, cut[1]).rows
+    return AttentionMap(each.weights, cut[0], each.keys, cut[1]).rows

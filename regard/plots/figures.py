@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 from torch import Tensor
 
-from regard.decoding.attention_maps import Attention, Map
+from regard.decoding.attention_maps import Attention, AttentionMap
 from regard.errors import RegardError
 from regard.plots.attention_view import KIND_TITLES, describe_selection
 from regard.plots.heat_map import shorten_to_width
@@ -153,7 +153,7 @@ class _Sheet:
 class _Sizes:
     """The inches that a kind's pictures take."""
 
-    def __init__(self, each: Map) -> None:
+    def __init__(self, each: AttentionMap) -> None:
         self.layers, self.heads, t, s = each.weights.shape
         self.rows = [shorten_to_width(row, 26) for row in each.rows]
         self.columns = [shorten_to_width(key, 14) for key in each.keys]
@@ -207,7 +207,9 @@ def _letters(width: float, size: int) -> int:
     return int((width - 2 * MARGIN) * 72 / (WIDTH * size))
 
 
-def _draw_all(sheet: _Sheet, each: Map, sizes: _Sizes, top: float, layer: int | None, head: int | None) -> None:
+def _draw_all(
+    sheet: _Sheet, each: AttentionMap, sizes: _Sizes, top: float, layer: int | None, head: int | None
+) -> None:
     """A row for each layer, a column for each head, and a frame around what is shown large."""
     layers, heads = each.weights.shape[:2]
     shown = layers - 1 if layer is None else layer
@@ -225,7 +227,9 @@ def _draw_all(sheet: _Sheet, each: Map, sizes: _Sizes, top: float, layer: int | 
                 _frame(axes)
 
 
-def _draw_one(sheet: _Sheet, each: Map, sizes: _Sizes, top: float, layer: int | None, head: int | None) -> None:
+def _draw_one(
+    sheet: _Sheet, each: AttentionMap, sizes: _Sizes, top: float, layer: int | None, head: int | None
+) -> None:
     """One map with its tokens and, where there is room, its numbers."""
     weights = each.open(layer, head)  # [T, S]
     t, s = weights.shape

@@ -25,7 +25,7 @@ import torch
 from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
-from regard.decoding.translator import Translation, in_parts, joined
+from regard.decoding.translator import Translation, join_translations, split_into_parts
 from regard.server import limits
 from regard.server.http_errors import INTERNAL_ERROR, HttpError, to_http_error
 from regard.server.jobs import (
@@ -124,11 +124,11 @@ class Engine:
                 "a narrower beam or fewer alternatives",
             )
         language = self.model.source_language
-        parts_of_texts = [in_parts(text, limits.SPLIT_CHARACTERS, language) for text in texts]
+        parts_of_texts = [split_into_parts(text, limits.SPLIT_CHARACTERS, language) for text in texts]
         parts = list(chain.from_iterable(parts_of_texts))
         job = TranslationJob(characters, asyncio.get_running_loop().create_future(), parts, options)
         translations: Iterator[list[Translation]] = iter(await self._result(job) if texts else [])
-        return [joined(list(islice(translations, len(parts))), options.n_best) for parts in parts_of_texts]
+        return [join_translations(list(islice(translations, len(parts))), options.n_best) for parts in parts_of_texts]
 
     async def call(self, size: int, function: Callable[[], T]) -> T:
         """The result of the function, which runs in the model's thread. `size` is its weight in the queue."""

@@ -11,11 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import Attention, readable
+from regard.decoding.attention_maps import Attention
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
-from regard.decoding.search_tree import Considered, considered
+from regard.decoding.search_tree import StepCandidates, step_candidates
+from regard.decoding.token_labels import readable
 from regard.errors import ModelError
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.server import limits
@@ -212,7 +213,7 @@ def attention_data(served: ServedModel, source: str, target: str | None) -> dict
         target = tokenizer.decode(best.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
     seen = model.observe(source, target, target_ids)
-    steps = [] if seen.logits is None else considered(tokenizer, seen.logits, seen.written)
+    steps = [] if seen.logits is None else step_candidates(tokenizer, seen.logits, seen.written)
     data = {**seen.attention.to_json(), "model": served.name, "steps": [_step(step) for step in steps], **tree}
     links = _gold(tokenizer, seen.attention) if isinstance(model.network, EncoderDecoder) else None
     return data if links is None else {**data, "gold": links}
@@ -285,7 +286,7 @@ def _too_many_weights(length: str, maximum: str) -> HttpError:
     )
 
 
-def _step(step: Considered) -> dict[str, Any]:
+def _step(step: StepCandidates) -> dict[str, Any]:
     top = [{"token": token, "p": round(p, 6)} for token, p in step.top]
     return {"token": step.token, "top": top}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import PREFILL_TOKENS
-from regard.model.cache import Cache, Room
+from regard.model.cache import Cache, KeyValueBuffer
 from regard.model.transformer import Decoder
 from regard.server import limits
 
@@ -32,7 +32,7 @@ class CachedPrefix:
     @property
     def nbytes(self) -> int:
         """Size of the cache in bytes."""
-        return sum(tensor.nbytes for room in self.cache.own for tensor in room)
+        return sum(tensor.nbytes for room in self.cache.self_attention for tensor in room)
 
     def common_length(self, ids: Sequence[int]) -> int:
         """Length of the common prefix with these ids."""
@@ -81,7 +81,7 @@ class PrefixCache:
         self._evict(_bytes_per_token(network) * capacity)
         cache = network.start(1, capacity)
         if best is not None:
-            for old, new in zip(best.cache.own, cache.own, strict=True):
+            for old, new in zip(best.cache.self_attention, cache.self_attention, strict=True):
                 _copy(old, new, known)
         return CachedPrefix(ids, cache), known
 
@@ -105,6 +105,6 @@ def _bytes_per_token(network: Decoder) -> int:
     return network.config.layers * groups * (d_k + d_v) * network.embedding.tokens.weight.element_size()
 
 
-def _copy(old: Room, new: Room, length: int) -> None:
+def _copy(old: KeyValueBuffer, new: KeyValueBuffer, length: int) -> None:
     for source, target in zip(old, new, strict=True):
         target[:, :, :length] = source[:, :, :length]

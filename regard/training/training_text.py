@@ -23,7 +23,7 @@ from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import TokenizedCorpus, _texts, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
-from regard.decoding.text_stream import BROKEN
+from regard.decoding.text_stream import REPLACEMENT_CHARACTER
 from regard.errors import RegardError
 from regard.petit.corpus_files import write_petit
 from regard.training.recipe import DataSection, TokenizerSection
@@ -174,7 +174,7 @@ def _openings(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, st
     found = []
     for place in places if many else spread:
         stop = min(place + PASSAGE_TOKENS, offsets[np.searchsorted(offsets, place, "right")])
-        text = tokenizer.decode(tokens[place:stop].tolist()).strip(BROKEN)
+        text = tokenizer.decode(tokens[place:stop].tolist()).strip(REPLACEMENT_CHARACTER)
         within = place not in offsets and "\n" in text[:-1]
         found.append(_parted(text.partition("\n")[2] if within else text))
     return [pair for pair in found if all(pair)]

@@ -9,7 +9,7 @@ import torch
 
 from regard.config import require_at_least
 from regard.data.batches import Batches
-from regard.decoding.fast_copy import quick
+from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
@@ -92,7 +92,7 @@ def for_decoding(model: Model) -> Model:
     weight = network.embedding.tokens.weight
     if not weight.is_cuda or isinstance(network, Encoder):
         return model
-    copy = quick(network, "float32" if weight.dtype == torch.float32 else "auto")
+    copy = make_fast_copy(network, "float32" if weight.dtype == torch.float32 else "auto")
     return Model(copy, model.tokenizer, model.special, model.about)
 
 

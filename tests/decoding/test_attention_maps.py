@@ -26,10 +26,11 @@ from regard.cli import app
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
-from regard.decoding.attention_maps import Attention, Kind, Map, readable
+from regard.decoding.attention_maps import Attention, AttentionKind, AttentionMap
 from regard.decoding.generate import search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
+from regard.decoding.token_labels import readable
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from regard.model.watch import watch
@@ -73,7 +74,9 @@ def made(tokens: list[str], layers: int = 2, heads: int = 3) -> Attention:
     weights = {kind: (torch.randn(layers, heads, t, t) * 2).softmax(-1) for kind in ("encoder", "decoder", "cross")}
     weights["decoder"] = weights["decoder"].tril() / weights["decoder"].tril().sum(-1, keepdim=True)
     names, writes = tuple(tokens), (*tokens[1:], "</s>")
-    maps = {kind: Map(each, names, names, () if kind == "encoder" else writes) for kind, each in weights.items()}
+    maps = {
+        kind: AttentionMap(each, names, names, () if kind == "encoder" else writes) for kind, each in weights.items()
+    }
     return Attention("made", " ".join(tokens), "target", maps, ("</s>",))  # type: ignore[arg-type]
 
 
@@ -415,13 +418,15 @@ def test_no_label_leaves_the_picture_or_lies_on_another(tokens: int) -> None:
 
 @pytest.mark.parametrize(("source", "target"), [(3, 3), (35, 20), (4, 30)])
 def test_titles_stand_by_their_own_maps_which_begin_at_one_place(source: int, target: int) -> None:
-    sides: dict[Kind, tuple[int, int]] = {
+    sides: dict[AttentionKind, tuple[int, int]] = {
         "encoder": (source, source),
         "decoder": (target, target),
         "cross": (target, source),
     }
     maps = {
-        kind: Map(torch.rand(3, 4, t, s), tuple(f"t{i}" for i in range(t)), tuple(f"s{i}" for i in range(s)), writes)
+        kind: AttentionMap(
+            torch.rand(3, 4, t, s), tuple(f"t{i}" for i in range(t)), tuple(f"s{i}" for i in range(s)), writes
+        )
         for kind, (t, s) in sides.items()
         for writes in [() if kind == "encoder" else ("written",) * t]
     }
@@ -441,7 +446,7 @@ def test_titles_stand_by_their_own_maps_which_begin_at_one_place(source: int, ta
 
 
 def test_what_cannot_be_seen_is_refused() -> None:
-    many = Map(torch.zeros(1, 1, 2, 500), ("a", "b"), ("c",) * 500)
+    many = AttentionMap(torch.zeros(1, 1, 2, 500), ("a", "b"), ("c",) * 500)
     with pytest.raises(ValueError, match="2 × 500 tokens are too many"):
         attention_png(Attention("m", "s", None, {"encoder": many}))
     told = {"model": "m", "source": "s", "maps": [{"weights": [[[[0.1] * 3000] * 2000]]}]}

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.config import SpecialIds
-from regard.decoding.beam import Beams, advance, beam_search
-from regard.decoding.greedy import collect, walk
+from regard.decoding.beam import BeamState, advance, beam_search
+from regard.decoding.greedy import collect_hypotheses, generate_tokens
 from regard.decoding.options import Decoding
-from regard.decoding.sampling import best
-from regard.decoding.search import Hypothesis, Rules
+from regard.decoding.sampling import stable_top_k
+from regard.decoding.search import Hypothesis, TokenRules
 
 Text = tuple[int, ...]
 
@@ -64,7 +64,7 @@ class Tables:
 
     def search(self, options: Decoding, limits: list[int], **more: object) -> list[list[Hypothesis]]:
         stops = more.pop("stops", None)
-        rules = Rules.of(SpecialIds(**more), options, self.vocabulary, [[]] * len(limits))  # type: ignore[arg-type]
+        rules = TokenRules.of(SpecialIds(**more), options, self.vocabulary, [[]] * len(limits))  # type: ignore[arg-type]
         return beam_search(*self.start(len(limits)), self.step, self.select, rules, limits, stops)  # type: ignore[arg-type]
 
 
@@ -169,8 +169,10 @@ def test_a_narrow_beam_is_the_slow_one(
 @given(seed=st.integers(0, 10_000), limits=st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_a_beam_of_one_is_greedy(seed: int, limits: list[int]) -> None:
     tables, options = Tables(6, seed), Decoding()
-    rules = Rules.of(SpecialIds(end=(0,)), options, 6, [[]] * len(limits))
-    walked = collect(walk(*tables.start(len(limits)), tables.step, tables.select, rules, limits), len(limits), 0.6)
+    rules = TokenRules.of(SpecialIds(end=(0,)), options, 6, [[]] * len(limits))
+    walked = collect_hypotheses(
+        generate_tokens(*tables.start(len(limits)), tables.step, tables.select, rules, limits), len(limits), 0.6
+    )
     for (beam,), greedy in zip(tables.search(options, limits, end=(0,)), walked, strict=True):
         assert beam.ids == greedy.ids
         assert beam.reason == greedy.reason
@@ -223,7 +225,7 @@ class LateBloomer(Tables):
 def test_of_equals_the_first(k: int, values: int) -> None:
     scores = torch.randint(0, values, (50, 9)).double()
     scores[scores == 0] = -torch.inf
-    ours, places = best(scores, k)
+    ours, places = stable_top_k(scores, k)
     theirs, order = scores.sort(dim=1, descending=True, stable=True)
     assert torch.equal(ours, theirs[:, :k])
     alive = ours > -torch.inf
@@ -242,20 +244,20 @@ def test_a_stop_ends_a_hypothesis() -> None:
 def test_the_state_has_the_shapes_it_says() -> None:
     """W grows from 1 to what the vocabulary gives, and then to the beam."""
     options = Decoding(beam=5, n_best=2)
-    rules = Rules.of(SpecialIds(end=(0,)), options, 3, [[], []])
-    beams, widths = Beams.of([9, 9], options, torch.zeros(2, 3)), []
+    rules = TokenRules.of(SpecialIds(end=(0,)), options, 3, [[], []])
+    beams, widths = BeamState.initial([9, 9], options, torch.zeros(2, 3)), []
     for _ in range(3):
-        beams, rows = advance(beams, torch.randn(beams.score.numel(), 3), rules)
-        widths.append(beams.said.shape)
-        assert rows.shape == beams.score.shape
+        beams, rows = advance(beams, torch.randn(beams.live_scores.numel(), 3), rules)
+        widths.append(beams.live_tokens.shape)
+        assert rows.shape == beams.live_scores.shape
     assert widths == [(2, 3, 9), (2, 5, 9), (2, 5, 9)]
-    assert beams.ended.shape == (2, 2, 9)
-    assert (beams.said[..., :-3] == -1).all()
-    assert (beams.said[..., -3:] >= 0).all()
+    assert beams.finished_tokens.shape == (2, 2, 9)
+    assert (beams.live_tokens[..., :-3] == -1).all()
+    assert (beams.live_tokens[..., -3:] >= 0).all()
 
 
 def test_nothing_that_may_be_said() -> None:
-    with pytest.raises(ValueError, match="input 0: no id may be said, of 3 suppressed"):
+    with pytest.raises(ValueError, match="input 0: no token is allowed, with 3 ids suppressed"):
         Tables(3).search(Decoding(beam=2), [4], suppressed=(0, 1, 2))
     with pytest.raises(ValueError, match=r"non-finite values \(NaN\) for input 0"):
         Broken(3).search(Decoding(beam=2), [4], end=(0,))

@@ -13,8 +13,8 @@ from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.generate import Inputs, generate, search_translations, stream
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
-from regard.decoding.text_stream import cut, stops_in, stream_text
-from regard.model.cache import Cache, KeyValues, Room
+from regard.decoding.text_stream import cut, make_stop_check, stream_text
+from regard.model.cache import AttentionCache, Cache, KeyValueBuffer
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build
 from tests.model.test_model import SHAPES
 from tests.support.oracles import small
@@ -213,16 +213,16 @@ def test_a_beam_computes_one_position_per_row_and_token(tokens: int) -> None:
 
 def test_rows_of_a_cache() -> None:
     """Hypotheses move within their sentence; the source stays where it is, until its sentence is done."""
-    room = Room(torch.arange(12.0).view(6, 1, 2, 1), -torch.arange(12.0).view(6, 1, 2, 1))
+    room = KeyValueBuffer(torch.arange(12.0).view(6, 1, 2, 1), -torch.arange(12.0).view(6, 1, 2, 1))
     sources = torch.arange(3.0).view(3, 1, 1, 1)
-    cache = Cache([room], [KeyValues(sources, -sources)], torch.tensor([True, False, True]).view(3, 1, 1, 1))
-    picked = cache.pick(torch.tensor([1, 1, 2, 3, 5, 4]), None, filled=1)
-    assert picked.own[0].k[:, 0, 0, 0].tolist() == [2.0, 2.0, 4.0, 6.0, 10.0, 8.0]
-    assert picked.own[0].v[:, 0, 0, 0].tolist() == [-2.0, -2.0, -4.0, -6.0, -10.0, -8.0]
-    assert picked.cross[0].k.flatten().tolist() == [0.0, 1.0, 2.0]
-    left = cache.pick(torch.tensor([0, 1, 5, 4]), torch.tensor([0, 2]), filled=2)
-    assert left.own[0].k.flatten().tolist() == [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 8.0, 9.0]
-    assert left.cross[0].k.flatten().tolist() == [0.0, 2.0]
+    cache = Cache([room], [AttentionCache(sources, -sources)], torch.tensor([True, False, True]).view(3, 1, 1, 1))
+    picked = cache.select(torch.tensor([1, 1, 2, 3, 5, 4]), None, filled=1)
+    assert picked.self_attention[0].k[:, 0, 0, 0].tolist() == [2.0, 2.0, 4.0, 6.0, 10.0, 8.0]
+    assert picked.self_attention[0].v[:, 0, 0, 0].tolist() == [-2.0, -2.0, -4.0, -6.0, -10.0, -8.0]
+    assert picked.cross_attention[0].k.flatten().tolist() == [0.0, 1.0, 2.0]
+    left = cache.select(torch.tensor([0, 1, 5, 4]), torch.tensor([0, 2]), filled=2)
+    assert left.self_attention[0].k.flatten().tolist() == [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 8.0, 9.0]
+    assert left.cross_attention[0].k.flatten().tolist() == [0.0, 2.0]
     assert left.source_mask is not None
     assert left.source_mask.flatten().tolist() == [True, True]
 
@@ -247,22 +247,22 @@ def test_how_long_a_text_may_become() -> None:
 def test_what_cannot_be_decoded() -> None:
     network = build(small(kind="decoder", positions="learned"))
     assert isinstance(network, Decoder)
-    with pytest.raises(ValueError, match=r"is being trained.*\.eval\(\)"):
+    with pytest.raises(ValueError, match=r"is in training mode.*\.eval\(\)"):
         generate(network, SPECIAL, [[3]], Decoding())
     network.eval()
     for prompts, message in {
         ((3,), ()): "input 1 is empty",
-        ((3,), (30, 30)): r"input 1 is nothing but padding \(id 30\)",
+        ((3,), (30, 30)): r"input 1 is only padding \(id 30\)",
         ((3,) * 33,): "input 0 has 33 tokens, but this model reads at most 32",
         ((31,),): "token id 31 is outside 0 … 30",
     }.items():
         with pytest.raises(ValueError, match=message):
             generate(network, SPECIAL, prompts, Decoding())
-    with pytest.raises(ValueError, match="beam=31 is wider than the 30 ids that the model can say"):
+    with pytest.raises(ValueError, match="beam=31 is wider than the model's 30 possible tokens"):
         generate(network, SPECIAL, [[3]], Decoding(beam=31))
-    with pytest.raises(ValueError, match="min_tokens=9, and behind input 1 learned positions leave 3 alone"):
+    with pytest.raises(ValueError, match="min_tokens=9, but the model has positions for only 3 tokens after input 1"):
         generate(network, SPECIAL, [[3], [3] * 30], Decoding(min_tokens=9))
-    with pytest.raises(ValueError, match="is text, and here are ids alone"):
+    with pytest.raises(ValueError, match="is text, but only ids are known here"):
         generate(network, SPECIAL, [[3]], Decoding(stop=("a",)))
     with pytest.raises(ValueError, match="its separator is None"):
         search_translations(network, SpecialIds(), [[3]], Decoding())
@@ -359,7 +359,7 @@ def test_a_stop_is_found_at_little_cost() -> None:
         longest = max(longest, len(ids))
         return letters(ids)
 
-    stopped = stops_in(["dcb"], decode)
+    stopped = make_stop_check(["dcb"], decode)
     assert stopped is not None
     text: list[int] = []
     for id_ in [*[0] * 500, 3, 2, 1]:
@@ -367,4 +367,4 @@ def test_a_stop_is_found_at_little_cost() -> None:
         text.append(id_)
     assert stopped(text)
     assert longest <= 20
-    assert stops_in([], decode) is None
+    assert make_stop_check([], decode) is None

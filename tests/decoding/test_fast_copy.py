@@ -2,7 +2,6 @@
 
 from collections.abc import Callable  # noqa: TC003
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -13,8 +12,8 @@ import torch
 
 from regard.config import SpecialIds, preset
 from regard.data.tokenizer_training import train_tokenizer
-from regard.decoding.cuda_graph_decoding import Loops
-from regard.decoding.fast_copy import Joined, Packed, Precision, quick
+from regard.decoding.cuda_graph_decoding import RecordedSearches
+from regard.decoding.fast_copy import FastDecoder, JoinedLinear, PackedLinear, Precision, make_copy, make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
@@ -64,7 +63,7 @@ def test_a_quick_copy_says_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
     search = generate if kind in ("gpt2", "llama") else search_translations
     theirs = search(network, SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
-    ours = search(quick(network, "float32"), SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
+    ours = search(make_fast_copy(network, "float32"), SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
     assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
     for one, other in zip(chain(*ours), chain(*theirs), strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -75,8 +74,8 @@ def test_a_quick_copy_says_the_same(kind: str, way: str) -> None:
 def test_a_loop_of_fixed_shapes_says_the_same(kind: str, way: str) -> None:
     """What a GPU records as a graph, run here as it is; twice, as for a second batch of the same shapes."""
     network = network_of(kind)
-    looped = deepcopy(network)
-    looped.loops = Loops()
+    looped = make_copy(network)
+    looped.recorded_searches = RecordedSearches()
     search = generate if kind in ("gpt2", "llama") else search_translations
     for inputs in (INPUTS, INPUTS[::-1]):
         theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
@@ -86,13 +85,13 @@ def test_a_loop_of_fixed_shapes_says_the_same(kind: str, way: str) -> None:
         for one, other in zip(chain(*ours), chain(*theirs), strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.penalised == pytest.approx(other.penalised, abs=1e-4)
-    assert len(looped.loops.recorded) == 1
+    assert len(looped.recorded_searches.searches) == 1
 
 
 def test_the_network_itself_stays_as_it_is() -> None:
     network = network_of("paper")
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    copy = quick(network, "bfloat16")
+    copy = make_fast_copy(network, "bfloat16")
     search_translations(copy, SPECIAL, INPUTS, WAYS["beam"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert not any(parameter.requires_grad for parameter in copy.parameters())
@@ -107,7 +106,7 @@ def test_lower_precision_is_near(activation: str, precision: Precision, most: fl
     randomise([network])
     source, target = torch.tensor([INPUTS[1]]), torch.tensor([[30, *INPUTS[1]]])
     with torch.no_grad():
-        exact, near = network(source, target), quick(network, precision)(source, target)
+        exact, near = network(source, target), make_fast_copy(network, precision)(source, target)
     difference = (exact.log_softmax(-1) - near.log_softmax(-1)).abs().max()
     assert 0 < difference < most
 
@@ -115,7 +114,7 @@ def test_lower_precision_is_near(activation: str, precision: Precision, most: fl
 def test_side_by_side_layers_are_one_product() -> None:
     a, b = torch.nn.Linear(6, 4), torch.nn.Linear(6, 3)
     x = torch.randn(5, 6)
-    packed = Packed([(a.weight, a.bias), (b.weight, b.bias)], torch.float32)
+    packed = PackedLinear([(a.weight, a.bias), (b.weight, b.bias)], torch.float32)
     torch.testing.assert_close(packed(x), torch.cat([a(x), b(x)], 1).detach())
 
 
@@ -124,16 +123,16 @@ def test_side_by_side_layers_may_have_a_bias_or_not() -> None:
     x = torch.randn(5, 6)
     layers = [(each.weight, each.bias) for each in (a, b, c)]
     wanted = torch.cat([a(x), b(x), c(x)], 1).detach()
-    torch.testing.assert_close(Packed(layers, torch.float32)(x), wanted)
-    torch.testing.assert_close(Joined(layers, torch.float32)(x), wanted)
+    torch.testing.assert_close(PackedLinear(layers, torch.float32)(x), wanted)
+    torch.testing.assert_close(JoinedLinear(layers, torch.float32)(x), wanted)
 
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_what_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
-        quick(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
+        make_fast_copy(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="precision='int4' is not a choice"):
-        quick(network_of("paper"), "int4")  # type: ignore[arg-type]
+        make_fast_copy(network_of("paper"), "int4")  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu
@@ -142,7 +141,7 @@ def test_what_cannot_be_decoded_is_refused() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_recorded_as_graphs_it_says_the_same(kind: str, way: str) -> None:
     network = network_of(kind).cuda()
-    copy = quick(network, "float32")
+    copy = make_fast_copy(network, "float32")
     search = generate if kind in ("gpt2", "llama") else search_translations
     for inputs in (INPUTS, INPUTS[::-1]):
         theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
@@ -158,7 +157,9 @@ def test_no_run_is_said_twice_across_the_end_of_a_prompt(beam: int, looped: bool
     """Whatever the prompts beside it: its own is what a text must not repeat."""
     network = network_of("gpt2")
     assert isinstance(network, Decoder)
-    network.loops = Loops() if looped else None
+    if looped:
+        network = FastDecoder(network)
+        network.recorded_searches = RecordedSearches()
     options = Decoding(beam=beam, no_repeat_ngram=2, max_tokens=12)
     prompts = [[5, 2, 5], [2], [3, 4, 5, 6, 7, 3, 4]]
     together = [best[0].ids for best in generate(network, SPECIAL, prompts, options)]
@@ -185,23 +186,23 @@ CHANGES = {
 def test_a_loop_is_recorded_once_for_all_that_it_can_serve(kind: str, way: str) -> None:
     """A new seed, n_best, max_tokens or prompt length takes effect without costing a new graph."""
     network = network_of(kind)
-    looped = deepcopy(network)
-    looped.loops = Loops()
+    looped = make_copy(network)
+    looped.recorded_searches = RecordedSearches()
     search = generate if kind == "gpt2" else search_translations
     for change in [{}, *CHANGES[way]]:
         options = replace(WAYS[way], **change)  # type: ignore[arg-type]
         for inputs in (INPUTS, [ids[:3] for ids in INPUTS]):
             ours, theirs = (search(each, SPECIAL, inputs, options) for each in (looped, network))  # type: ignore[arg-type]
             assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
-    assert len(looped.loops.recorded) == 1
+    assert len(looped.recorded_searches.searches) == 1
 
 
 @pytest.mark.parametrize("way", ["greedy", "beam"])
 def test_threads_can_share_a_loop(way: str) -> None:
     """Its tensors hold one batch at a time: without turns, threads would read one another's texts."""
     network = network_of("paper")
-    looped = deepcopy(network)
-    looped.loops = Loops()
+    looped = make_copy(network)
+    looped.recorded_searches = RecordedSearches()
     batches = [[[3 + i, 4, 5 + i % 7], [6, 7 + i]] for i in range(12)]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda batch: search_translations(looped, SPECIAL, batch, WAYS[way]), batches))
@@ -212,8 +213,8 @@ def test_threads_can_share_a_loop(way: str) -> None:
 
 def test_another_start_is_another_loop() -> None:
     network = network_of("paper")
-    looped = deepcopy(network)
-    looped.loops = Loops()
+    looped = make_copy(network)
+    looped.recorded_searches = RecordedSearches()
     for start in (30, 3):
         special = SpecialIds(start=start, end=(0,))
         ours, theirs = (search_translations(each, special, INPUTS, WAYS["greedy"]) for each in (looped, network))
@@ -234,7 +235,7 @@ def test_drawing_where_nothing_may_be_said_is_told() -> None:
     network = network_of("gpt2")
     assert isinstance(network, Decoder)
     special = SpecialIds(suppressed=tuple(range(30)))
-    with pytest.raises(ValueError, match="no id may be said"):
+    with pytest.raises(ValueError, match="no token is allowed"):
         generate(network, special, INPUTS, Decoding(temperature=1.0))
     with torch.no_grad():
         network.embedding.tokens.weight.fill_(torch.nan)

@@ -11,13 +11,13 @@ from transformers.generation import logits_process as theirs
 
 from regard.decoding.options import Decoding
 from regard.decoding.sampling import (
-    choose,
+    choose_tokens,
     forbid_repeated_ngrams,
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    numbers,
     penalise_repetition,
+    random_numbers,
 )
 
 ROWS = st.integers(0, 10_000)
@@ -78,7 +78,7 @@ def test_what_is_drawn_has_passed_every_filter(seed: int, temperature: float, k:
     logits = logits_of(seed)
     options = Decoding(temperature=temperature, top_k=k, top_p=p, min_p=least)
     draws = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    chosen = choose(logits, options, draws)
+    chosen = choose_tokens(logits, options, draws)
     kept = logits / temperature
     for filtered in (keep_top_k(kept, k or 17), keep_top_p(kept, p), keep_min_p(kept, least)):
         alive = filtered > -torch.inf
@@ -86,7 +86,7 @@ def test_what_is_drawn_has_passed_every_filter(seed: int, temperature: float, k:
         assert alive.gather(1, logits.argmax(1, keepdim=True)).all()
     assert (keep_top_k(kept, k or 17).gather(1, chosen[:, None]) > -torch.inf).all()
     for row in range(4):
-        assert choose(logits[row : row + 1], options, draws[row : row + 1]) == chosen[row]
+        assert choose_tokens(logits[row : row + 1], options, draws[row : row + 1]) == chosen[row]
 
 
 def test_draws_follow_the_probabilities() -> None:
@@ -95,20 +95,20 @@ def test_draws_follow_the_probabilities() -> None:
     steps = 1000
     draws = torch.arange(steps, dtype=torch.float64) / steps + 0.5 / steps
     logits = probabilities.log().expand(steps, -1)
-    counts = choose(logits, Decoding(temperature=1.0), draws).bincount(minlength=5)
+    counts = choose_tokens(logits, Decoding(temperature=1.0), draws).bincount(minlength=5)
     assert counts.tolist() == [500, 0, 300, 200, 0]
     last = torch.tensor([math.nextafter(1.0, 0.0)], dtype=torch.float64)
-    assert choose(logits[:1], Decoding(temperature=1.0), last).tolist() == [3], "the last that has a probability"
-    cold = choose(logits, Decoding(temperature=0.05), draws).bincount(minlength=5)
+    assert choose_tokens(logits[:1], Decoding(temperature=1.0), last).tolist() == [3], "the last that has a probability"
+    cold = choose_tokens(logits, Decoding(temperature=0.05), draws).bincount(minlength=5)
     assert cold[0] > 990
-    assert choose(logits[:1], Decoding(), None).tolist() == [0]
+    assert choose_tokens(logits[:1], Decoding(), None).tolist() == [0]
 
 
 def test_numbers_depend_on_seed_and_prompt_alone() -> None:
-    assert torch.equal(numbers(3, [1, 2], 9)[:4], numbers(3, [1, 2], 4))
-    assert not torch.equal(numbers(3, [1, 2], 4), numbers(4, [1, 2], 4))
-    assert not torch.equal(numbers(3, [1, 2], 4), numbers(3, [2, 1], 4))
-    many = numbers(0, [5], 10_000)
+    assert torch.equal(random_numbers(3, [1, 2], 9)[:4], random_numbers(3, [1, 2], 4))
+    assert not torch.equal(random_numbers(3, [1, 2], 4), random_numbers(4, [1, 2], 4))
+    assert not torch.equal(random_numbers(3, [1, 2], 4), random_numbers(3, [2, 1], 4))
+    many = random_numbers(0, [5], 10_000)
     assert 0 <= many.min() < 0.01
     assert 0.99 < many.max() < 1
     assert abs(many.mean() - 0.5) < 0.02

@@ -12,7 +12,7 @@ from regard.decoding.abbreviations import ABBREVIATIONS
 from regard.decoding.options import Decoding
 from regard.decoding.sentence_splitter import SENTENCE_TERMINAL, abbreviations, has_words, needs_space_after, sentences
 from regard.decoding.text_model import Model
-from regard.decoding.translator import Piece, Translation, Translator, halves, in_parts
+from regard.decoding.translator import SourcePiece, Translation, Translator, halves, split_into_parts
 from tests.decoding.test_text_model import random_model
 
 SIX = "il est tard. je mange une pomme. le chat dort. il pleut dehors. nous partons demain. merci beaucoup."
@@ -215,7 +215,7 @@ class Saying(Translator):
 
     says: str
 
-    def _translated(self, sources: object) -> list[list[Translation]]:
+    def _translate_ids(self, sources: object) -> list[list[Translation]]:
         return [[Translation(self.says, -1.0, -1.0, True)] for _ in sources]  # type: ignore[attr-defined]
 
 
@@ -238,7 +238,7 @@ def test_a_space_separates_translations_out_of_a_script_without() -> None:
 
 def test_what_has_no_words_is_copied() -> None:
     assert said("---\n***\noui\n… 😀 !\n", "yes") == "---\n***\nyes\n… 😀 !\n"
-    assert random_model().translator()._pieces("?!", 50) == [Piece("?!")]
+    assert random_model().translator()._pieces("?!", 50) == [SourcePiece("?!")]
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_the_bundled_model_keeps_both_of_two_sentences(french: Model) -> None:
 
 @given(st.text(alphabet="aé. \n。!?B", max_size=200), st.integers(1, 50))
 def test_parts_are_the_text(text: str, characters: int) -> None:
-    parts = in_parts(text, characters)
+    parts = split_into_parts(text, characters)
     assert "".join(parts) == text
     assert all(part[-1].isspace() and len(part) >= characters for part in parts[:-1])
 

@@ -59,13 +59,13 @@ class Shouting(Translator):
         object.__setattr__(made, "asked", [])
         return made
 
-    def _translated(self, sources: Inputs) -> list[list[module.Translation]]:
+    def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
         self.asked.append([self.tokenizer.decode(ids) for ids in sources])
         found = [
             [Hypothesis(list(ids), -float(rank), -float(rank), "end") for rank in range(self.options.n_best)]
             for ids in sources
         ]
-        told = [[self._told(each) for each in hypotheses] for hypotheses in found]
+        told = [[self._translation(each) for each in hypotheses] for hypotheses in found]
         return [
             [
                 module.Translation(each.text.upper() + "'" * r, each.score, each.penalised, True)
@@ -237,7 +237,7 @@ def test_a_score_is_what_decoding_said(kind: str) -> None:
     changes = {"kind": "decoder", "prefix": True} if kind == "prefix" else {"kind": kind}
     model = random_model(**changes)
     found = model.translations(TEXTS, beam=3, max_tokens=8)
-    again = [(text, each[0]) for text, each in zip(TEXTS, found, strict=True) if each[0].whole]
+    again = [(text, each[0]) for text, each in zip(TEXTS, found, strict=True) if each[0].complete]
     tokenizer = model.tokenizer
     assert tokenizer is not None
     scores = model.score([text for text, _ in again], [each.text for _, each in again])

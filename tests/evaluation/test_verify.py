@@ -20,7 +20,7 @@ from regard.evaluation import verify as module
 from regard.evaluation.result_json import to_json_value
 from regard.evaluation.verify import Case, Check, all_at_once, draw_case, text_difference, verify
 from regard.model import attention
-from regard.model.cache import KeyValues
+from regard.model.cache import AttentionCache
 from regard.model.transformer import Network, Transformer, build
 from regard.storage import model_folder as store
 from regard.storage.weights import write_weights
@@ -119,7 +119,7 @@ def test_cases_are_ragged_and_keep_out_of_the_way() -> None:
     assert any(len({len(ids) for ids in case.given}) > 1 for case in cases)
 
 
-def shifted(self: KeyValues, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def shifted(self: AttentionCache, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A cache that writes the values one row off."""
     assert self.positions is not None
     rows = torch.arange(k.size(0))[:, None]
@@ -142,7 +142,7 @@ def unpadded(forward: Callable[..., object]) -> Callable[..., object]:
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
 def test_a_broken_cache_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeyValues, "put", shifted)
+    monkeypatch.setattr(AttentionCache, "put", shifted)
     wrong = differing(random_model(small(kind=kind)))
     assert "cached = uncached" in wrong
     assert "fast = readable" not in wrong

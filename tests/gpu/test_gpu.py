@@ -25,9 +25,9 @@ from regard.config import PRESETS, preset
 from regard.data import batches as lay
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.decoding.cancellation import Cancelled, cancellable
-from regard.decoding.cuda_graph_decoding import Loops
-from regard.model.attention import attention, fast_attention, tiles_fit
-from regard.model.masks import SHORT, Mask, Sentences, dense, packed_mask
+from regard.decoding.cuda_graph_decoding import RecordedSearches
+from regard.model.attention import attention, can_use_tiles, fast_attention
+from regard.model.masks import MAX_TILE_ROW, Mask, PackedMask, dense_mask, packed_mask
 from regard.model.transformer import Network, build
 from regard.petit import corpus_files as files
 from regard.training import loss as loss_module
@@ -66,10 +66,10 @@ def test_readable_and_fast_paths_agree(kind: str, dtype: torch.dtype, size: tupl
     if kind == "packed":
         lengths = torch.tensor([[t // 3, 0, t // 2]] * b).cuda()
         mask: Mask = packed_mask(lengths, lengths, t, s, causal=True)
-        assert isinstance(mask, Sentences if max(t, s) <= SHORT else BlockMask)
+        assert isinstance(mask, PackedMask if max(t, s) <= MAX_TILE_ROW else BlockMask)
         exact_mask: Mask = packed_mask(lengths.cpu(), lengths.cpu(), t, s, causal=True)
         assert isinstance(exact_mask, Tensor)
-        assert torch.equal(dense(mask, torch.empty(b, h, t, s).cuda()).cpu(), exact_mask)  # type: ignore[union-attr]
+        assert torch.equal(dense_mask(mask, torch.empty(b, h, t, s).cuda()).cpu(), exact_mask)  # type: ignore[union-attr]
     else:
         exact_mask = make_mask(kind, b, h, t, s)
         mask = exact_mask.cuda() if isinstance(exact_mask, Tensor) else exact_mask
@@ -196,7 +196,7 @@ def test_tiles_are_the_readable_attention(width: int, dtype: torch.dtype, kind: 
         return packed_mask(queries.to(device), keys.to(device), t, s, kind in ("causal", "prefix"), known)
 
     mask, exact_mask = mask_on("cuda"), mask_on("cpu")
-    assert isinstance(mask, Sentences)
+    assert isinstance(mask, PackedMask)
     assert isinstance(exact_mask, Tensor)
     inputs = [torch.randn(3, 2, n, width).to(dtype) for n in (t, s, s)]
     towards = torch.randn(3, 2, t, width).to(dtype)
@@ -204,7 +204,7 @@ def test_tiles_are_the_readable_attention(width: int, dtype: torch.dtype, kind: 
     readable = output_and_gradients(attention, [x.cuda() for x in inputs], mask, towards.cuda())
     tiles = output_and_gradients(fast_attention, [x.cuda() for x in inputs], mask, towards.cuda())
     # Heads too wide for a tile go through PyTorch's own kernel, whose float32 gradients are up to 26 units off.
-    units = 8 if tiles_fit(inputs[0].cuda(), inputs[2].cuda()) else 64
+    units = 8 if can_use_tiles(inputs[0].cuda(), inputs[2].cuda()) else 64
     for right, slow, quick in zip(exact, readable, tiles, strict=True):
         close(quick, right, slow, units)
     blind = ~exact_mask.any(-1).expand(3, 2, t)
@@ -522,8 +522,8 @@ def test_a_loop_is_recorded_once_for_every_seed() -> None:
     model = regard.load("fr-en").to("cuda").quick()
     for seed in range(4):
         model.translate(TEXTS, temperature=1.0, seed=seed, max_tokens=20 + seed)
-    assert isinstance(model.network.loops, Loops)
-    assert len(model.network.loops.recorded) == 1
+    assert isinstance(model.network.recorded_searches, RecordedSearches)
+    assert len(model.network.recorded_searches.searches) == 1
 
 
 def test_cancelled_decoding_stops_between_replays() -> None:

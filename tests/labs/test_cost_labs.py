@@ -14,7 +14,7 @@ from regard.config import preset
 from regard.labs import complexity, kv_cache, rnn, schedule
 from regard.labs.cost_meters import count_products, cpu_seconds, peak_bytes
 from regard.model.attention import MultiHeadAttention, attention, fast_attention
-from regard.model.cache import KeyValues
+from regard.model.cache import AttentionCache
 from regard.model.transformer import Decoder, build
 from regard.threads import one_thread
 from regard.training.flops import TokenCounts, forward_flops
@@ -236,7 +236,7 @@ class TestKvCache:
         assert 3 in failing(run_lab_with("kv-cache", *self.SIZES))
 
     def test_a_cache_that_stores_nothing_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(KeyValues, "put", lambda self, _k, _v: (self.k, self.v))
+        monkeypatch.setattr(AttentionCache, "put", lambda self, _k, _v: (self.k, self.v))
         assert 0 in failing(run_lab_with("kv-cache", *self.SIZES))
 
 

@@ -179,9 +179,9 @@ def test_heads_that_cannot_be_shared(path: object) -> None:
         (torch.ones(2, 5, 7, dtype=torch.bool), r"mask \[2, 5, 7\] does not broadcast"),
         (torch.ones(1, 1, 1, 5, 7, dtype=torch.bool), "does not broadcast"),
         (torch.ones(5, 7), "must be boolean .* torch.float32"),
-        ("causal", "as many queries as keys, and here are 5 and 7"),
-        (torch.ones(5, 7, dtype=torch.bool).numpy(), "a mask must be a tensor, and here is a ndarray"),
-        ("casual", "the only mask with a name is 'causal'"),
+        ("causal", "as many queries as keys, not 5 and 7"),
+        (torch.ones(5, 7, dtype=torch.bool).numpy(), "a mask must be a tensor, not a ndarray"),
+        ("casual", "the only named mask is 'causal'"),
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")

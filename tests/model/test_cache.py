@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.config import PRESETS, preset
-from regard.model.cache import Cache, KeyValues
+from regard.model.cache import AttentionCache, Cache
 from regard.model.transformer import Decoder, EncoderDecoder, build
 from tests.model.test_model import DECODERS, PAIRS, SHAPES, ids, model_of
 from tests.support.oracles import small
@@ -82,14 +82,14 @@ def test_it_is_allocated_once_and_holds_what_its_formula_says() -> None:
     model = build(SHAPES["uneven"]).eval()
     assert isinstance(model, EncoderDecoder)
     cache = model.start(ids(3, 7), 10)
-    assert [tuple(each.k.shape) for each in cache.own] == [(3, 2, 10, 5)] * 2
-    assert [tuple(each.v.shape) for each in cache.own] == [(3, 2, 10, 7)] * 2
-    assert [tuple(each.k.shape) for each in cache.cross] == [(3, 2, 7, 5)] * 2
+    assert [tuple(each.k.shape) for each in cache.self_attention] == [(3, 2, 10, 5)] * 2
+    assert [tuple(each.v.shape) for each in cache.self_attention] == [(3, 2, 10, 7)] * 2
+    assert [tuple(each.k.shape) for each in cache.cross_attention] == [(3, 2, 7, 5)] * 2
     assert cache.length == 10
-    places = [each.k.data_ptr() for each in cache.own]
+    places = [each.k.data_ptr() for each in cache.self_attention]
     with torch.inference_mode():
         steps(model, cache, ids(3, 9), [1, 2, 3])
-    assert [each.k.data_ptr() for each in cache.own] == places
+    assert [each.k.data_ptr() for each in cache.self_attention] == places
 
 
 def test_cross_attention_projects_the_source_once() -> None:
@@ -110,19 +110,19 @@ def test_positions_that_do_not_fit() -> None:
     model = build(small(kind="decoder"))
     assert isinstance(model, Decoder)
     cache = model.start(2, 4)
-    with pytest.raises(ValueError, match="position 4 is outside 0 … 3: the cache has no more places"):
+    with pytest.raises(ValueError, match="position 4 is outside 0 … 3: the cache ends there"):
         model.step(ids(2, 1), torch.tensor([[3], [4]]), cache)
-    with pytest.raises(ValueError, match=r"positions \[1\] must be given for each token \[2, 1\]"):
+    with pytest.raises(ValueError, match=r"positions \[1\] must have the shape of the tokens, \[2, 1\]"):
         model.step(ids(2, 1), torch.tensor([3]), cache)
-    with pytest.raises(ValueError, match="here are 1 rows of tokens, and 2 of their source or in the cache"):
+    with pytest.raises(ValueError, match="there are 1 rows of tokens, but 2 rows in the source or the cache"):
         model.step(ids(1, 1), torch.tensor([[3]]), cache)
-    filled = KeyValues(*cache.own[0])
+    filled = AttentionCache(*cache.self_attention[0])
     with pytest.raises(ValueError, match="is filled: it takes no more"):
         filled.put(torch.zeros(2, 4, 1, 6), torch.zeros(2, 4, 1, 6))
     x = torch.randn(2, 3, 24)
-    with pytest.raises(ValueError, match="a filled cache stands for key and value"):
+    with pytest.raises(ValueError, match="a filled cache replaces key and value"):
         model.decoder.layers[0].attention(x, x, x, cache=filled)
-    with pytest.raises(ValueError, match=r"classes=3\) has no next token"):
+    with pytest.raises(ValueError, match=r"classes=3\) does not predict a next token"):
         Decoder(small(kind="decoder", classes=3)).start(2, 4)
 
 
@@ -137,6 +137,6 @@ def test_steps_under_autocast_and_without_gradients(name: str) -> None:
             assert isinstance(model, Decoder)
             cache, wanted = model.start(2, 4), model(tokens)
         got = steps(model, cache, tokens, [1, 2, 3])
-    assert cache.own[0].k.dtype == torch.float32
-    assert not cache.own[0].k.requires_grad
+    assert cache.self_attention[0].k.dtype == torch.float32
+    assert not cache.self_attention[0].k.requires_grad
     torch.testing.assert_close(got.float(), wanted.float(), rtol=0, atol=0.05)

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.model.masks import (
-    Sentences,
+    PackedMask,
     cached_mask,
     causal_mask,
     choose_mask,
-    dense,
+    dense_mask,
     packed_mask,
+    packed_positions,
     padding_mask,
-    places,
     prefix_mask,
 )
 
@@ -39,10 +39,10 @@ def test_causal_padding_both_and_prefix(t: int, data: st.DataObject) -> None:
 def test_flex_attention_takes_packed_sentences() -> None:
     """Its mask is checked by create_block_mask, which refuses a bound method; and it is the dense one."""
     sides = torch.randint(-1, 4, (4, 2, 200), dtype=torch.int32)
-    packed = Sentences(*sides)
+    packed = PackedMask(*sides)
     block = packed.block_mask()
     assert block.seq_lengths == (200, 200)
-    assert torch.equal(dense(block, torch.empty(2, 1, 200, 200)), packed.dense())  # type: ignore[arg-type]
+    assert torch.equal(dense_mask(block, torch.empty(2, 1, 200, 200)), packed.dense())  # type: ignore[arg-type]
 
 
 three_lengths = st.tuples(*[st.integers(0, 4)] * 3)
@@ -79,7 +79,7 @@ def test_packed(rows: list[list[tuple[int, int, int]]], spare: int, causal: bool
 @given(lengths=lengths_in, spare=st.integers(0, 3))
 def test_places_count_anew_in_each_sentence(lengths: list[int], spare: int) -> None:
     t = sum(lengths) + spare
-    sentence, place = places(torch.tensor([lengths]), t)
+    sentence, place = packed_positions(torch.tensor([lengths]), t)
     wanted = [(n, i) for n, length in enumerate([*lengths, spare]) for i in range(length)]
     assert list(zip(sentence[0].tolist(), place[0].tolist(), strict=True)) == wanted
 
@@ -108,8 +108,8 @@ def test_the_cheapest_mask_is_chosen() -> None:
     [
         (torch.tensor([4, 9]), "lengths 9 is outside 0 … 5: no row is longer"),
         (torch.tensor([-1, 3]), "lengths -1 is outside 0 … 5"),
-        (torch.tensor([1.0, 2.0]), r"lengths must be integers \(int64 or int32\), and here are torch.float32"),
-        (torch.tensor([True, False]), r"lengths must be integers \(int64 or int32\), and here are torch.bool"),
+        (torch.tensor([1.0, 2.0]), r"lengths must be integers \(int64 or int32\), not torch.float32"),
+        (torch.tensor([True, False]), r"lengths must be integers \(int64 or int32\), not torch.bool"),
         (torch.tensor([[1, 2]]), r"lengths must be \[rows\], not \[1, 2\]"),
     ],
 )
@@ -130,7 +130,7 @@ def test_packed_lengths_that_cannot_be() -> None:
     for source in (None, torch.tensor([5, 6])):
         with pytest.raises(ValueError, match=r"packed rows need the lengths of both sides: here they are \[2, 2\] and"):
             choose_mask(6, 6, packed, source)
-    with pytest.raises(ValueError, match="are of no sentence at all"):
+    with pytest.raises(ValueError, match="describe no sentence at all"):
         packed_mask(packed[:, :0], packed[:, :0], 5, 5)
 
 

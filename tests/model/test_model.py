@@ -272,15 +272,15 @@ def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.tensor([[1, 31]]),), "token id 31 is outside 0 … 30: the vocabulary has no others"),
+        ((torch.tensor([[1, 31]]),), "token id 31 is outside 0 … 30: it is not in the vocabulary"),
         ((torch.tensor([[1, -1]]),), "token id -1 is outside 0 … 30"),
         ((torch.ones(1, 33, dtype=torch.long),), "a row has 33 tokens, but this model reads at most 32"),
-        ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], and these are \[2\]"),
-        ((torch.tensor([[1.0, 2.0]]),), r"token ids must be integers \(int64 or int32\), and here are torch.float32"),
+        ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], not \[2\]"),
+        ((torch.tensor([[1.0, 2.0]]),), r"token ids must be integers \(int64 or int32\), not torch.float32"),
         ((torch.tensor([[1, 2]]), torch.tensor([3])), "lengths 3 is outside 0 … 2: no row is longer"),
-        ((torch.tensor([[1, 2]]), torch.tensor([2, 2])), "here are 1 rows, and lengths for 2"),
-        ((torch.tensor([[1, 2]]), [2]), "lengths must be a tensor, and here is a list"),
-        (([[1, 2]],), "token ids must be a tensor, and here is a list"),
+        ((torch.tensor([[1, 2]]), torch.tensor([2, 2])), "there are 1 rows, but lengths for 2"),
+        ((torch.tensor([[1, 2]]), [2]), "lengths must be a tensor, not a list"),
+        (([[1, 2]],), "token ids must be a tensor, not a list"),
     ],
 )
 def test_tokens_that_cannot_be(arguments: tuple[Tensor, ...], message: str) -> None:
@@ -298,7 +298,7 @@ def test_lengths_are_checked_where_no_mask_needs_them() -> None:
         decoder(tokens, torch.tensor([9, 3]))
     with pytest.raises(ValueError, match="lengths must be integers"):
         pair(tokens, tokens, None, torch.tensor([5.0, 3.0]))
-    with pytest.raises(ValueError, match="here are 1 rows of tokens, and 2 of their source"):
+    with pytest.raises(ValueError, match="there are 1 rows of tokens, but 2 rows in the source"):
         pair(tokens, tokens[:1])
     with pytest.raises(ValueError, match=r"prefix must be \[rows\], not \[2, 1\]"):
         build(small(kind="decoder", prefix=True))(tokens, None, torch.tensor([[2], [3]]))
@@ -307,9 +307,9 @@ def test_lengths_are_checked_where_no_mask_needs_them() -> None:
 @pytest.mark.usefixtures("as_users_run_it")
 def test_a_prefix_must_be_given_just_where_the_config_says_so() -> None:
     tokens, prefix = ids(1, 4), torch.tensor([2])
-    with pytest.raises(ValueError, match=r"config\.prefix is False, and prefix lengths are given"):
+    with pytest.raises(ValueError, match=r"config\.prefix is False, but prefix lengths are given"):
         build(small(kind="decoder"))(tokens, prefix=prefix)
-    with pytest.raises(ValueError, match=r"config\.prefix is True, and prefix lengths are missing"):
+    with pytest.raises(ValueError, match=r"config\.prefix is True, but prefix lengths are missing"):
         build(small(kind="decoder", prefix=True))(tokens)
 
 
@@ -318,7 +318,7 @@ def test_what_packed_rows_cannot_have() -> None:
     tokens, packed = ids(1, 4), torch.tensor([[2, 2]])
     with pytest.raises(ValueError, match=r"attention_dropout=0.1 is not possible with packed batches"):
         build(small(kind="decoder", attention_dropout=0.1))(tokens, packed)
-    with pytest.raises(ValueError, match="packed rows have many"):
+    with pytest.raises(ValueError, match="packed rows have several"):
         build(small(kind="encoder", classes=3))(tokens, packed)
     with pytest.raises(ValueError, match="lengths 7 is outside 0 … 4"):
         build(small(kind="decoder"))(tokens, torch.tensor([[3, 4]]))
@@ -391,13 +391,13 @@ def test_the_parameters_are_those_and_no_others() -> None:
     assert names == wanted | {"embedding.tokens.weight", "output.weight"}
 
 
-def test_residual_writers_start_smaller_in_pre_norm_models_alone() -> None:
+def test_residual_outputs_start_smaller_only_in_pre_norm_models() -> None:
     plain = {"d_model": 64, "d_ff": 256, "scale_embeddings": False, "layers": 2}
     pre, post = build(small(norm="pre", **plain)), build(small(**plain))
     for model, encoder, decoder in ((pre, 0.02 / 2, 0.02 / 6**0.5), (post, 0.02, 0.02)):
         assert isinstance(model, EncoderDecoder)
         for stack, std in ((model.encoder, encoder), (model.decoder, decoder)):
-            for linear in stack.layers[1].writers():
+            for linear in stack.layers[1].residual_outputs():
                 assert linear.weight.std().item() == pytest.approx(std, rel=0.05)
 
 
@@ -431,7 +431,7 @@ def test_what_would_leak_or_mean_nothing() -> None:
     prefixed, classifier = build(small(kind="decoder", prefix=True)), build(small(kind="decoder", classes=3))
     with pytest.raises(ValueError, match="a prefix is longer than its sentence"):
         prefixed(ids(1, 6), torch.tensor([4]), torch.tensor([5]))
-    with pytest.raises(ValueError, match="a sequence without tokens has no class"):
+    with pytest.raises(ValueError, match="an empty sequence has no class"):
         classifier(ids(2, 6), torch.tensor([4, 0]))
     with pytest.raises(ValueError, match="packed rows need the lengths of both sides"):
         build(small())(ids(1, 6), ids(1, 6), None, torch.tensor([[3, 3]]))

@@ -19,12 +19,14 @@ from regard.config import SpecialIds
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.cancellation import Cancelled, cancellable, raise_if_cancelled
-from regard.decoding.cuda_graph_decoding import Loops
+from regard.decoding.cuda_graph_decoding import RecordedSearches
+from regard.decoding.fast_copy import FastEncoderDecoder
 from regard.decoding.generate import generate, search_translations, stream_all
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation, Translator
 from regard.evaluation.sliding_window import score_texts
+from regard.model.transformer import EncoderDecoder
 from regard.server import limits, memory_release
 from regard.server.engine import MAX_THREAD_FAILURES, Engine
 from regard.server.http_errors import HttpError
@@ -45,6 +47,14 @@ def endless(kind: Literal["decoder", "encoder-decoder"] = "encoder-decoder", **c
     small = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0}
     config = regard.ModelConfig(kind=kind, vocab_size=tokenizer.size, **small | changes)
     return Model(regard.build(config).eval(), tokenizer, SpecialIds(start=tokenizer.pad))
+
+
+def record_searches(model: Model) -> None:
+    """Let a model decode as on a GPU; here the recorded steps run directly."""
+    assert isinstance(model.network, EncoderDecoder)
+    copy = FastEncoderDecoder(model.network)
+    copy.recorded_searches = RecordedSearches()
+    model.network = copy
 
 
 class Asked:
@@ -81,9 +91,9 @@ def _score(model: Model) -> None:
 @pytest.mark.parametrize("work", [_beam, _greedy, _tree, _many_batches, _score])
 @pytest.mark.parametrize("recorded", [False, True])
 def test_every_decoding_loop_can_be_cancelled(work: Callable[[Model], None], recorded: bool) -> None:
-    """`Loops` is what a GPU decodes with: here its steps run as they are."""
     model = endless()
-    model.network.loops = Loops() if recorded else None
+    if recorded:
+        record_searches(model)
     asked = Asked(5)
     with cancellable(asked), pytest.raises(Cancelled):
         work(model)
@@ -145,7 +155,8 @@ async def until(true: Callable[[], bool]) -> None:
 def test_disconnecting_and_timeouts_stop_the_work(recorded: bool) -> None:
     """The translation would have 100,000 tokens and take minutes."""
     model = endless()
-    model.network.loops = Loops() if recorded else None
+    if recorded:
+        record_searches(model)
 
     async def told(engine: Engine) -> None:
         asked = asyncio.create_task(engine.translate(["Le chat dort."], Decoding(beam=2, max_tokens=100_000)))
@@ -415,12 +426,12 @@ bound_kernel_caches()
 import re
 from pathlib import Path
 import torch
-from regard.decoding.fast_copy import Packed
+from regard.decoding.fast_copy import PackedLinear
 
 def megabytes():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 
-layer = Packed([(torch.randn(256, 64), None)], torch.float32)
+layer = PackedLinear([(torch.randn(256, 64), None)], torch.float32)
 with torch.inference_mode():
     for rows in range(1, 10):
         layer(torch.zeros(rows, 64))

@@ -1,0 +1,62 @@
+"""Tokens as labels for people: spaces trimmed, invisible characters shown, continuations of a word marked by a dot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from regard.data.tokenizer import Tokenizer
+
+
+def readable(piece: str) -> str:
+    r"""A piece of text as a label: without surrounding spaces, and with invisible characters made visible.
+
+    >>> [readable(piece) for piece in (" chat", " ", "\n", "a\x1b[2J")]
+    ['chat', '␣', '⏎', 'a\\x1b[2J']
+    """
+    shown = piece.replace("▁", " ").strip(" ") or "␣" * len(piece)
+    return "".join(c if c.isprintable() else "⏎" if c == "\n" else repr(c)[1:-1] for c in shown)
+
+
+def in_one_word(tokenizer: Tokenizer, before: int, id_: int) -> bool:
+    """Whether two tokens are parts of one word: decoded together, nothing comes between them."""
+    left, right = tokenizer.decode([before]), tokenizer.decode([id_])
+    are_letters = left[-1:].isalnum() and right[:1].isalnum()
+    return are_letters and tokenizer.decode([before, id_]) == left + right
+
+
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
+    """The label of each id, with a dot before one that continues a word; no dots if all tokens are characters."""
+    pieces = tokenizer.pieces(ids)
+    characters = all(len(piece.strip()) <= 1 for piece in pieces)
+    continues = [False, *(not characters and in_one_word(tokenizer, *pair) for pair in pairwise(ids))]
+    return tuple(
+        f"·{readable(piece)}" if dot else readable(piece)
+        for dot, piece in zip(continues, pieces, strict=False)  # without ids there are no pieces
+    )
+
+
+@dataclass(frozen=True)
+class TokenLabels:
+    """Labels of tokens that might follow a text, in the style of `token_labels`."""
+
+    tokenizer: Tokenizer
+    dots: bool
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, ids: Sequence[int]) -> "TokenLabels":
+        """Labels next to those of these ids: without dots if all of these are single characters."""
+        return cls(tokenizer, any(len(piece.strip()) > 1 for piece in tokenizer.pieces(ids)))
+
+    def __call__(self, id_: int, before: int | None = None) -> str:
+        """The label of an id that follows another."""
+        dot = self.dots and before is not None and in_one_word(self.tokenizer, before, id_)
+        label = readable(self.tokenizer.pieces([id_])[0])
+        return f"·{label}" if dot else label
+
+    def among(self, ids: Sequence[int], *before: int) -> list[str]:
+        """The labels of alternatives for one position: of two equal ones, a dot marks the one without a space."""
+        labels = [self(id_, *before) for id_ in ids]
+        return [
+            f"·{label}" if labels.count(label) > 1 and not piece.startswith((" ", "▁", "·")) else label
+            for label, piece in zip(labels, self.tokenizer.pieces(ids), strict=True)
+        ]
