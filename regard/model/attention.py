@@ -44,9 +44,7 @@ def attention(
     A query that may attend to nothing has weights and output zero.
     """
     k, v = _repeat_heads(k, q), _repeat_heads(v, q)
-    scores = (
-        q / math.sqrt(q.size(-1)) @ k.transpose(-2, -1)
-    )  # [*B, T, S]; scaling q first keeps float16 from overflowing
+    scores = q / math.sqrt(q.size(-1)) @ k.transpose(-2, -1)  # [*B, T, S]; q scaled first: float16 would overflow
     allowed = dense_mask(mask, scores)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)  # not -inf, which would give NaN
