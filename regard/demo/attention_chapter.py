@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.atomic_files import write_file
+from regard.decoding.attention_maps import AttentionMap
 from regard.decoding.text_model import Model
 from regard.demo.demo_scores import SplitResult
 from regard.demo.narrator import Narrator
