@@ -24,7 +24,7 @@ DECODING_MOST = {
     "min_tokens": 2**31,
     "max_tokens": 2**31,
 }
-"""Largest values of the numbers that steer decoding."""
+"""Maximum values of the numbers in `Decoding`."""
 
 
 DEFAULT_BEAM = 4
@@ -64,30 +64,30 @@ class Decoding(StrictConfig, maxima=DECODING_MOST):
     10."""
 
     def __post_init__(self) -> None:
-        """Check what the fields must be together."""
+        """Check the values and their combinations."""
         super().__post_init__()
         require_at_least(1, beam=self.beam, n_best=self.n_best, max_tokens=self.max_tokens)
         require_at_least(
             0, top_k=self.top_k, seed=self.seed, no_repeat_ngram=self.no_repeat_ngram, min_tokens=self.min_tokens
         )
         if self.n_best > self.beam:
-            raise RegardError(f"n_best={self.n_best} of beam={self.beam}: a beam gives at most as many as it is wide")
+            raise RegardError(f"n_best={self.n_best} is more than beam={self.beam}, the number of hypotheses")
         _check("length_penalty", self.length_penalty, 0 <= self.length_penalty < math.inf, "at least 0 and finite")
         _check("temperature", self.temperature, 0 <= self.temperature < math.inf, "at least 0 and finite")
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
         _check("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1")
         _check("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty < math.inf, "above 0, finite")
         if self.beam > 1 and self.temperature:
-            raise RegardError(f"beam={self.beam} with temperature={self.temperature}: a beam does not draw, choose one")
+            raise RegardError(f"beam={self.beam} with temperature={self.temperature}: choose beam search or sampling")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RegardError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
         if "" in self.stop:
-            raise RegardError("stop holds an empty string, which stands everywhere: no text could begin")
+            raise RegardError("stop contains an empty string, which would end every text at once")
 
 
-def _check(name: str, value: float, right: bool, wanted: str) -> None:
-    """A ValueError unless `right`, which is never so of NaN."""
-    if not right:
+def _check(name: str, value: float, is_valid: bool, wanted: str) -> None:
+    """Raise a RegardError unless `is_valid`, which is False for NaN in every comparison."""
+    if not is_valid:
         raise RegardError(f"{name}={quoted(value)} is not possible: it must be {wanted}")
 
 

@@ -18,6 +18,7 @@ from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.capabilities import TextTask, require_task, tasks_of
 from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.generate import generate, stream
+from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
 from regard.decoding.options import (
     DEFAULT_BEAM,
     Decoding,
@@ -302,6 +303,23 @@ class Model:
             for number, label, probability in zip(batch, best.indices.tolist(), best.values.tolist(), strict=True):
                 answers[number] = (str(names[label]), probability)
         return [answers[number] for number in range(len(rows))]
+
+    @overload
+    def hidden(self, texts: str) -> HiddenVectors: ...  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
+
+    @overload
+    def hidden(self, texts: Iterable[str]) -> list[HiddenVectors]: ...
+
+    def hidden(self, texts: str | Iterable[str]) -> HiddenVectors | list[HiddenVectors]:
+        """The vectors of every layer for each text: `.vectors` [layers + 1, tokens, d_model] and `.tokens`.
+
+        The embeddings come first. Of an encoder-decoder they are the encoder's. A single text gives a single result.
+        """
+        tokenizer = self.require_tokenizer()
+        rows = [tokenizer.encode_with_template(text) for text in _text_list(texts)]
+        self._check_rows(rows)
+        vectors = hidden_vectors(self.network, tokenizer, rows)
+        return vectors[0] if isinstance(texts, str) else vectors
 
     def attend(self, source: str, target: str | None = None) -> Attention:
         """The attention weights of every layer and head as the model reads `source` and writes `target`.

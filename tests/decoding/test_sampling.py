@@ -1,6 +1,8 @@
 """Each filter against the same one in `transformers`, what must hold of any logits, and options that make no sense."""
 
+import dataclasses
 import math
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.generation import logits_process as theirs
 
-from regard.decoding.options import Decoding
+from regard.decoding.options import Decoding, DecodingOptions, make_decoding, make_translation_decoding
 from regard.decoding.sampling import (
     choose_tokens,
     forbid_repeated_ngrams,
@@ -120,7 +122,7 @@ def test_numbers_depend_on_seed_and_prompt_alone() -> None:
     [
         ({"beam": 0}, "beam=0 is too small: it must be at least 1"),
         ({"beam": 2.0}, "beam=2.0 is a float: it must be int"),
-        ({"beam": 2, "n_best": 3}, "n_best=3 of beam=2"),
+        ({"beam": 2, "n_best": 3}, "n_best=3 is more than beam=2"),
         ({"n_best": 0}, "n_best=0 is too small"),
         ({"temperature": math.nan}, "temperature=nan is not possible: it must be at least 0 and finite"),
         ({"temperature": math.inf}, "temperature=inf is not possible"),
@@ -134,14 +136,33 @@ def test_numbers_depend_on_seed_and_prompt_alone() -> None:
         ({"length_penalty": math.nan}, "length_penalty=nan is not possible"),
         ({"repetition_penalty": 0.0}, "repetition_penalty=0.0 is not possible"),
         ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 is too small"),
-        ({"beam": 4, "temperature": 0.7}, "beam=4 with temperature=0.7: a beam does not draw"),
+        ({"beam": 4, "temperature": 0.7}, "beam=4 with temperature=0.7: choose beam search or sampling"),
         ({"min_tokens": 9, "max_tokens": 5}, "min_tokens=9 is more than max_tokens=5"),
         ({"max_tokens": 0}, "max_tokens=0 is too small"),
-        ({"stop": ("",)}, "stop holds an empty string"),
+        ({"stop": ("",)}, "stop contains an empty string"),
         ({"stop": "\n"}, "must be a list of str"),
         ({"temprature": 1.0}, "did you mean 'temperature'"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, object], message: str) -> None:
+def test_invalid_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Decoding(**options)  # type: ignore[arg-type]
+
+
+def test_typed_keywords_are_the_fields() -> None:
+    """`DecodingOptions`, which editors complete, has the fields of `Decoding` with their types."""
+    fields, keywords = get_type_hints(Decoding), get_type_hints(DecodingOptions)
+    fields.pop("_most", None)
+    assert list(keywords) == [field.name for field in dataclasses.fields(Decoding)]
+    for name, annotation in keywords.items():
+        if name != "stop":  # one string or several
+            assert annotation == fields[name], name
+
+
+def test_options_override_a_decoding_object() -> None:
+    decoding = Decoding(beam=3, max_tokens=9)
+    assert make_decoding(decoding, {"max_tokens": 5}) == Decoding(beam=3, max_tokens=5)
+    assert make_decoding(None, {"stop": "a"}) == Decoding(stop=("a",))
+    assert make_decoding(None, {"stop": ["a", "b"]}) == Decoding(stop=("a", "b"))
+    assert make_translation_decoding(decoding, {}, 100) == decoding
+    assert make_translation_decoding(None, {}, 3).beam == 3

@@ -1,0 +1,121 @@
+"""The vectors of every layer are those that `transformers` computes for the same model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.config import SpecialIds
+from regard.data.tokenizer_training import train_tokenizer
+from regard.decoding import hidden_vectors as module
+from regard.decoding.text_model import Model
+from regard.model.transformer import build
+from tests.support.oracles import randomise, small
+
+TEXTS = ["Le petit chat noir dort.", "The cat sleeps.", "naïve Œuvre"]
+TOKENIZER = train_tokenizer([*TEXTS, "The little black cat sleeps."] * 3, 300)
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": (
+        "AutoModelForMaskedLM",
+        {
+            "kind": "encoder",
+            "positions": "learned",
+            "activation": "gelu",
+            "scale_embeddings": False,
+            "embedding_norm": True,
+            "output_bias": True,
+            "output_transform": True,
+        },
+    ),
+    "gpt2": (
+        "AutoModelForCausalLM",
+        {
+            "kind": "decoder",
+            "norm": "pre",
+            "positions": "learned",
+            "activation": "gelu-tanh",
+            "scale_embeddings": False,
+        },
+    ),
+    "llama": (
+        "AutoModelForCausalLM",
+        {
+            "kind": "decoder",
+            "norm": "pre",
+            "norm_kind": "rms",
+            "positions": "rotary",
+            "activation": "swiglu",
+            "bias": False,
+            "scale_embeddings": False,
+            "dropout": 0.0,
+        },
+    ),
+    "marian": ("AutoModelForSeq2SeqLM", {"activation": "relu"}),
+    "pegasus": ("AutoModelForSeq2SeqLM", {"norm": "pre", "activation": "relu"}),
+}
+
+
+def random_model(**changes: Any) -> Model:
+    torch.manual_seed(0)
+    network = build(small(vocab_size=TOKENIZER.size, **{"max_length": 64} | changes)).eval()
+    randomise([network])
+    with torch.no_grad():
+        network.embedding.tokens.weight[-1].zero_()  # <pad>
+    is_pair = network.config.kind == "encoder-decoder"
+    special = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad if is_pair else None)
+    after = [] if network.config.kind == "decoder" else [TOKENIZER.end]
+    return Model(network, TOKENIZER.with_template(after=after), special)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    auto_class, changes = KINDS[kind]
+    model = random_model(**changes)
+    regard.export(model, tmp_path / kind)
+    theirs = getattr(transformers, auto_class).from_pretrained(tmp_path / kind).eval()
+    if model.config.kind == "encoder-decoder":
+        theirs = theirs.get_encoder()
+    for text, ours in zip(TEXTS, model.hidden(TEXTS), strict=True):
+        ids = model.require_tokenizer().encode_with_template(text)
+        with torch.no_grad():
+            states = theirs(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+        expected = torch.cat(states)  # [layers + 1, tokens, width]
+        vectors = ours.vectors
+        if model.config.kind == "encoder-decoder":  # exported with the sinusoids in halves
+            vectors = torch.cat([vectors[..., 0::2], vectors[..., 1::2]], -1)
+        assert vectors.shape == expected.shape == (model.config.layers + 1, len(ours.tokens), model.config.d_model)
+        assert (vectors - expected).abs().max() < 1e-5
+
+
+def test_one_text_gives_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model()
+    together = model.hidden(TEXTS)
+    monkeypatch.setattr(module, "HIDDEN_BATCH_TOKENS", 1)
+    for text, batched, single in zip(TEXTS, together, model.hidden(TEXTS), strict=True):
+        alone = model.hidden(text)
+        assert alone.tokens == batched.tokens == single.tokens == list(model.attend(text, "a").maps["encoder"].keys)
+        assert torch.allclose(alone.vectors, batched.vectors, atol=1e-5)
+        assert torch.equal(alone.vectors, single.vectors)
+    assert model.hidden([]) == []
+
+
+def test_the_last_vectors_are_those_that_the_head_reads() -> None:
+    model = random_model(kind="decoder", norm="pre")
+    tokens = torch.tensor([model.require_tokenizer().encode_with_template(TEXTS[0])])
+    assert isinstance(model.network, regard.Decoder)
+    with torch.no_grad():
+        assert torch.equal(model.hidden(TEXTS[0]).vectors[-1], model.network.hidden(tokens)[0])
+        assert torch.equal(model.network.head(model.network.hidden(tokens)), model.network(tokens))
+
+
+def test_a_prefix_sees_the_whole_text() -> None:
+    """The text of a prefix decoder is a source, which is read bidirectionally."""
+    model = random_model(kind="decoder", prefix=True)
+    tokens = torch.tensor([model.require_tokenizer().encode_with_template(TEXTS[0])])
+    assert isinstance(model.network, regard.Decoder)
+    with torch.no_grad():
+        expected = model.network.hidden(tokens, None, torch.tensor([tokens.size(1)]))[0]
+    assert torch.allclose(model.hidden(TEXTS[0]).vectors[-1], expected, atol=1e-6)
