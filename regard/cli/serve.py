@@ -39,8 +39,9 @@ def serve(
 ) -> None:
     """Serve the web page and HTTP APIs compatible with LibreTranslate and OpenAI, until Ctrl-C.
 
-    Concurrent requests are decoded in batches. /openapi.json describes the APIs. With REGARD_DEBUG=1 in the environment
-    the log contains the tracebacks of rejected requests.
+    Concurrent requests are decoded in batches. /openapi.json describes the APIs.
+
+    With REGARD_DEBUG=1 the log contains the traceback of every rejected request.
 
     Example: regard serve --open
 
@@ -84,7 +85,7 @@ def _print_banner(terminal: Any, url: str, registry: Any) -> None:
         table.add_row(escape(served.name), escape(_tasks(served)), f"{served.parameters:,}")
     terminal.print(table)
     terminal.print(
-        "\n[dim]LibreTranslate API: /translate   OpenAI API: /v1/completions   All APIs: /openapi.json[/]\n"
+        "\n[dim]LibreTranslate: /translate   OpenAI: /v1/completions   all APIs: /openapi.json[/]\n"
         "[dim]Press Ctrl-C to stop.[/]"
     )
     terminal.file.flush()  # a reader at the other end of a pipe needs the URL now
