@@ -189,12 +189,12 @@ def test_a_panic_in_the_tokenizer_fails_only_its_request(capfd: pytest.CaptureFi
             "/api/next": {"text": bad},
             "/v1/completions": {"model": "writer", "prompt": bad},
         }.items():
-            status, found = server.ask("POST", path, asked)
+            status, found = server.request_json("POST", path, asked)
             assert status == 400, (path, found)
             assert "failed on this text" in str(found["error"])
-        assert server.ask("POST", "/api/next", {"text": "Le chat"})[0] == 200
+        assert server.request_json("POST", "/api/next", {"text": "Le chat"})[0] == 200
         told = {"status": "ok", "models": {"translator": "ok", "writer": "ok"}, "queued": 0}
-        assert server.ask("GET", "/health") == (200, told)
+        assert server.request_json("GET", "/health") == (200, told)
     assert "panicked" in capfd.readouterr().err  # it was a real one
 
 
@@ -261,14 +261,14 @@ def test_health_reports_a_stuck_thread() -> None:
             stuck.result(20)
         time.sleep(0.1)
         told = {"status": "failing", "models": {"noise": "stalled"}, "queued": 0}
-        assert server.ask("GET", "/health") == (503, told)
-        status, found = server.ask("POST", "/api/next", {"text": "Le"})
+        assert server.request_json("GET", "/health") == (503, told)
+        status, found = server.request_json("POST", "/api/next", {"text": "Le"})
         assert (status, "stalled" in found["error"]) == (503, True)
         go_on.set()
         end = time.monotonic() + 20
-        while server.ask("GET", "/health")[0] != 200:
+        while server.request_json("GET", "/health")[0] != 200:
             assert time.monotonic() < end
-        assert server.ask("POST", "/api/next", {"text": "Le"})[0] == 200
+        assert server.request_json("POST", "/api/next", {"text": "Le"})[0] == 200
 
 
 def test_attention_can_be_cancelled() -> None:

@@ -42,30 +42,30 @@ def server() -> Iterator[Running]:
 
 def test_unknown_hosts_are_rejected(server: Running) -> None:
     for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1", "localhost@evil.example"):
-        assert server.whole("GET", "/health", host=host)[0] in (400, 403)
+        assert server.request("GET", "/health", host=host)[0] in (400, 403)
     for host in ("localhost", f"127.0.0.1:{server.port}", "LOCALHOST:80", "[::1]:7878"):
-        assert server.whole("GET", "/health", host=host)[0] == 200
+        assert server.request("GET", "/health", host=host)[0] == 200
     twice = b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
     assert server.raw(twice).split()[1] in (b"400", b"403")
 
 
 def test_other_origins_are_rejected(server: Running) -> None:
     own = f"http://127.0.0.1:{server.port}"
-    assert server.whole("POST", "/api/translate", {"text": "a"}, origin=own)[0] == 200
+    assert server.request("POST", "/api/translate", {"text": "a"}, origin=own)[0] == 200
     for origin in (
         "https://evil.example",
         "null",
         f"http://127.0.0.1:{server.port}.evil.example",
         "http://127.0.0.1:1",
     ):
-        status, _, headers = server.whole("POST", "/api/translate", {"text": "a"}, origin=origin)
+        status, _, headers = server.request("POST", "/api/translate", {"text": "a"}, origin=origin)
         assert status == 403
         assert "access-control-allow-origin" not in headers
 
 
 def test_every_response_has_security_headers(server: Running) -> None:
     for path in ("/", "/health", "/nothing", "/page/attention_map.js", "/openapi.json"):
-        headers = server.whole("GET", path)[2]
+        headers = server.request("GET", path)[2]
         assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
         assert headers["x-content-type-options"] == "nosniff"
         assert "server" not in headers
@@ -75,21 +75,21 @@ def test_every_response_has_security_headers(server: Running) -> None:
 def test_tokens_and_allowed_origins() -> None:
     guards = access_rules("0.0.0.0", ["box.example"], ["https://friend.example"], "sesame")
     with running(build_registry({"noise": language_model()}, "float32"), guards) as server:
-        assert server.whole("GET", "/health")[0] == 200
-        assert server.whole("GET", "/health", host="box.example")[0] == 200
-        assert server.whole("GET", "/health", host="192.168.1.2:7878")[0] == 200
-        assert server.whole("GET", "/health", host="evil.example")[0] == 403
+        assert server.request("GET", "/health")[0] == 200
+        assert server.request("GET", "/health", host="box.example")[0] == 200
+        assert server.request("GET", "/health", host="192.168.1.2:7878")[0] == 200
+        assert server.request("GET", "/health", host="evil.example")[0] == 403
         for header in ("", "Bearer wrong", "Bearer", "Basic sesame", "Bearer sesame2", "Bearer sésame"):
-            assert server.whole("GET", "/api/models", authorization=header)[0] == 401
-        assert server.whole("GET", "/v1/models", authorization="Bearer sesame")[0] == 200
+            assert server.request("GET", "/api/models", authorization=header)[0] == 401
+        assert server.request("GET", "/v1/models", authorization="Bearer sesame")[0] == 200
         friend = {"origin": "https://friend.example", "authorization": "Bearer sesame"}
-        status, _, headers = server.whole("GET", "/api/models", **friend)
+        status, _, headers = server.request("GET", "/api/models", **friend)
         assert (status, headers["access-control-allow-origin"]) == (200, "https://friend.example")
-        status, _, headers = server.whole(
+        status, _, headers = server.request(
             "OPTIONS", "/api/next", origin="https://friend.example", access_control_request_method="POST"
         )
         assert (status, headers["access-control-allow-origin"]) == (200, "https://friend.example")
-        assert server.whole("GET", "/api/models", authorization="Bearer sesame", origin="https://x.example")[0] == 403
+        assert server.request("GET", "/api/models", authorization="Bearer sesame", origin="https://x.example")[0] == 403
 
 
 def test_invalid_server_options_are_rejected() -> None:
@@ -113,8 +113,8 @@ def test_large_bodies_are_rejected(server: Running) -> None:
         answer = server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * chunks + b"0\r\n\r\n")
         assert answer.split()[1] == b"413"
         assert b"1,000,000 bytes" in answer
-    assert server.whole("POST", "/translate", b" " * 2 * limits.MAX_BODY_BYTES)[0] == 413
-    assert server.ask("GET", "/health")[0] == 200
+    assert server.request("POST", "/translate", b" " * 2 * limits.MAX_BODY_BYTES)[0] == 413
+    assert server.request_json("GET", "/health")[0] == 200
 
 
 def test_slow_headers_and_bodies_time_out(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_slow_headers_and_bodies_time_out(server: Running, monkeypatch: pytest.M
             if select.select([connection], [], [], 0)[0]:
                 break
         assert b" 408 " in connection.recv(65536)
-    assert server.ask("GET", "/health")[0] == 200
+    assert server.request_json("GET", "/health")[0] == 200
 
 
 def test_the_number_of_connections_is_limited(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_the_number_of_connections_is_limited(server: Running, monkeypatch: pyte
     for each in held:
         each.close()
     time.sleep(0.2)
-    assert server.ask("GET", "/health")[0] == 200
+    assert server.request_json("GET", "/health")[0] == 200
 
 
 LONG = "Le petit chat noir dort dans la maison. " * 250
@@ -164,7 +164,7 @@ def test_a_full_queue_says_when_to_retry(server: Running, monkeypatch: pytest.Mo
     found: list[tuple[int, dict[str, str]]] = []
 
     def ask() -> None:
-        status, _, headers = server.whole("POST", "/api/translate", {"text": LONG[:2000], "n_best": 1})
+        status, _, headers = server.request("POST", "/api/translate", {"text": LONG[:2000], "n_best": 1})
         found.append((status, headers))
 
     threads = [threading.Thread(target=ask) for _ in range(12)]
@@ -173,7 +173,7 @@ def test_a_full_queue_says_when_to_retry(server: Running, monkeypatch: pytest.Mo
         time.sleep(0.01)
     time.sleep(0.3)
     begun = time.monotonic()
-    assert server.ask("GET", "/health")[0] == 200
+    assert server.request_json("GET", "/health")[0] == 200
     assert time.monotonic() - begun < 0.5
     for thread in threads:
         thread.join()
@@ -200,7 +200,7 @@ def test_work_of_disconnected_clients_is_dropped(server: Running) -> None:
         connection.sendall(request.replace(b"/v1/completions", b"/api/translate") % (len(sent), sent))
         time.sleep(0.3)
     begun = time.monotonic()
-    assert server.ask("POST", "/api/translate", {"text": "Le chat dort.", "n_best": 1})[0] == 200
+    assert server.request_json("POST", "/api/translate", {"text": "Le chat dort.", "n_best": 1})[0] == 200
     assert time.monotonic() - begun < 2
     assert translator.queued == 0
 
@@ -257,10 +257,10 @@ def test_tracebacks_of_rejected_requests_are_logged_only_for_debugging(
     server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = {"q": "Le <b>chat</b> dort.", "source": "fr", "target": "en", "format": "html"}
-    assert server.ask("POST", "/translate", wrong)[0] == 400
+    assert server.request_json("POST", "/translate", wrong)[0] == 400
     assert caplog.records == []
     monkeypatch.setenv("REGARD_DEBUG", "1")
-    status, content, _ = server.whole("POST", "/translate", wrong)
+    status, content, _ = server.request("POST", "/translate", wrong)
     assert status == 400
     (record,) = caplog.records
     assert record.getMessage() == "POST /translate: 400"
@@ -299,27 +299,29 @@ NONSENSE: list[tuple[bytes, int]] = [
 
 @pytest.mark.parametrize(("body", "wanted"), NONSENSE)
 def test_invalid_bodies_get_a_clear_error(server: Running, body: bytes, wanted: int) -> None:
-    status, found = server.ask("POST", "/api/translate", body)
+    status, found = server.request_json("POST", "/api/translate", body)
     assert status == wanted
     assert wanted == 200 or (isinstance(found["error"], str) and 5 < len(found["error"]) < 1000)
 
 
 def test_wrong_content_types_and_methods_are_rejected(server: Running) -> None:
-    assert server.whole("POST", "/api/translate", b"{}", content_type="text/plain")[0] == 415
-    assert server.whole("POST", "/api/translate", b"a=b", content_type="application/x-www-form-urlencoded")[0] == 415
-    assert server.whole("GET", "/api/translate")[0] == 405
-    assert server.whole("DELETE", "/health")[0] == 405
+    assert server.request("POST", "/api/translate", b"{}", content_type="text/plain")[0] == 415
+    assert server.request("POST", "/api/translate", b"a=b", content_type="application/x-www-form-urlencoded")[0] == 415
+    assert server.request("GET", "/api/translate")[0] == 405
+    assert server.request("DELETE", "/health")[0] == 405
     for kind in (
         "multipart/form-data",
         "multipart/form-data; boundary=",
         "multipart/form-data; boundary=" + "y" * 5000,
     ):
-        assert server.whole("POST", "/translate", b"--y\r\n\r\nq", content_type=kind)[0] == 400
+        assert server.request("POST", "/translate", b"--y\r\n\r\nq", content_type=kind)[0] == 400
     assert (
-        server.whole("POST", "/translate", b"q=%ff&source=fr", content_type="application/x-www-form-urlencoded")[0]
+        server.request("POST", "/translate", b"q=%ff&source=fr", content_type="application/x-www-form-urlencoded")[0]
         == 400
     )
-    status, found = server.ask("POST", "/v1/completions", {"model": "noise", "prompt": "a", "logit_bias": {"1": 2}})
+    status, found = server.request_json(
+        "POST", "/v1/completions", {"model": "noise", "prompt": "a", "logit_bias": {"1": 2}}
+    )
     assert status == 400
     assert found["error"]["type"] == "invalid_request_error"
     assert "logit_bias" in found["error"]["message"]
@@ -328,7 +330,7 @@ def test_wrong_content_types_and_methods_are_rejected(server: Running) -> None:
 def test_fuzzed_requests_never_cause_a_500(server: Running) -> None:
     draw = random.Random(0)
     for method, path, body, headers in fuzzed(draw, 200):
-        status, content, _ = server.whole(method, path, body, **headers)
+        status, content, _ = server.request(method, path, body, **headers)
         assert status < 500, (method, path, body[:300] if body else body, headers, content)
 
 
@@ -348,7 +350,7 @@ def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
         server = Running(port, ModelRegistry([]))
         found: list[int] = []
         asked = {"text": LONG[:4000], "beam": 8, "n_best": 1}
-        thread = threading.Thread(target=lambda: found.append(server.ask("POST", "/api/translate", asked)[0]))
+        thread = threading.Thread(target=lambda: found.append(server.request_json("POST", "/api/translate", asked)[0]))
         thread.start()
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)

@@ -172,36 +172,36 @@ def test_head_is_get_without_its_body(server: Running) -> None:
         "/nothing",
         "/v1/models/noise",
     ):
-        got, asked = server.whole("GET", path, **GZIP), server.whole("HEAD", path, **GZIP)
+        got, asked = server.request("GET", path, **GZIP), server.request("HEAD", path, **GZIP)
         assert (asked[0], asked[1]) == (got[0], b"")
         changing = {"date"}
         assert {k: v for k, v in asked[2].items() if k not in changing} == {
             k: v for k, v in got[2].items() if k not in changing
         }
-    assert server.whole("HEAD", "/api/translate")[0] == 405
-    assert server.whole("DELETE", "/health")[2]["allow"] == "GET, HEAD"
+    assert server.request("HEAD", "/api/translate")[0] == 405
+    assert server.request("DELETE", "/health")[2]["allow"] == "GET, HEAD"
 
 
 def test_responses_are_compressed_for_clients_that_accept_it(server: Running) -> None:
     asked = {"source": "Le chat dort dans la maison.", "model": "petit-fr-en"}
-    plain = server.whole("POST", "/api/attend", asked)
-    packed = server.whole("POST", "/api/attend", asked, **GZIP)
+    plain = server.request("POST", "/api/attend", asked)
+    packed = server.request("POST", "/api/attend", asked, **GZIP)
     assert packed[2]["content-encoding"] == "gzip"
     assert int(packed[2]["content-length"]) == len(packed[1]) < len(plain[1]) / 2
     assert gzip.decompress(packed[1]) == plain[1]
     assert "content-encoding" not in plain[2]
     assert plain[2]["vary"] == packed[2]["vary"] == "accept-encoding, Origin"
     for encoding in ("identity", "gzip;q=0", "br", ""):
-        assert "content-encoding" not in server.whole("GET", "/page/attention_map.js", accept_encoding=encoding)[2]
+        assert "content-encoding" not in server.request("GET", "/page/attention_map.js", accept_encoding=encoding)[2]
     for path in ("/health", "/labs/align.png"):  # too small, and compressed already
-        assert "content-encoding" not in server.whole("GET", path, **GZIP)[2]
-    tag = server.whole("GET", "/page/attention_map.js", **GZIP)[2]["etag"]
-    assert server.whole("GET", "/page/attention_map.js", if_none_match=f'"other", {tag}', **GZIP)[0] == 304
+        assert "content-encoding" not in server.request("GET", path, **GZIP)[2]
+    tag = server.request("GET", "/page/attention_map.js", **GZIP)[2]["etag"]
+    assert server.request("GET", "/page/attention_map.js", if_none_match=f'"other", {tag}', **GZIP)[0] == 304
 
 
 def test_streams_are_not_compressed(server: Running) -> None:
     asked = {"model": "noise", "prompt": "Once", "max_tokens": 60, "stream": True}
-    status, content, headers = server.whole("POST", "/v1/completions", asked, **GZIP)
+    status, content, headers = server.request("POST", "/v1/completions", asked, **GZIP)
     assert status == 200
     assert "content-encoding" not in headers
     assert content.startswith(b"data: ")
@@ -238,7 +238,7 @@ def test_invalid_data_during_a_response_closes_the_connection(server: Running) -
         connection.sendall(b"\x00nonsense\r\n\r\n" * 3)
         while connection.recv(65536):
             pass
-    assert server.ask("GET", "/health")[0] == 200
+    assert server.request_json("GET", "/health")[0] == 200
 
 
 # Slow clients
@@ -462,7 +462,7 @@ def test_a_model_with_nan_weights_is_a_logged_server_error(caplog: pytest.LogCap
     ]
     with running(build_registry(models, "float32")) as server:
         for path, body in asked:
-            status, content, _ = server.whole("POST", path, body)
+            status, content, _ = server.request("POST", path, body)
             told = json.loads(content, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
             assert status == 500, (path, body, told)
             assert "the model produced non-finite values" in json.dumps(told["error"]), (path, told)
@@ -487,12 +487,12 @@ def test_attention_files_never_contain_nan(tmp_path: Path) -> None:
 
 
 def test_an_empty_prompt_is_rejected_by_the_schema(server: Running) -> None:
-    _, told = server.ask("GET", "/openapi.json")
+    _, told = server.request_json("GET", "/openapi.json")
     schema = told["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     one, many = schema["properties"]["prompt"]["anyOf"]
     assert (one["minLength"], many["items"]["minLength"]) == (1, 1)
     for prompt in ("", ["Once", ""]):
-        status, found = server.ask("POST", "/v1/completions", {"model": "noise", "prompt": prompt})
+        status, found = server.request_json("POST", "/v1/completions", {"model": "noise", "prompt": prompt})
         assert status == 400
         assert "at least 1 character" in found["error"]["message"]
 
@@ -501,8 +501,8 @@ def test_an_empty_prompt_is_rejected_by_the_schema(server: Running) -> None:
 def test_offsets_of_a_stream_match_the_complete_response(server: Running, echo: bool) -> None:
     prompts = ["Once", "The cat"]
     asked = {"model": "noise", "prompt": prompts, "max_tokens": 12, "seed": 1, "logprobs": 0, "echo": echo}
-    _, whole = server.ask("POST", "/v1/completions", asked)
-    _, content, _ = server.whole("POST", "/v1/completions", {**asked, "stream": True})
+    _, whole = server.request_json("POST", "/v1/completions", asked)
+    _, content, _ = server.request("POST", "/v1/completions", {**asked, "stream": True})
     events = [line.removeprefix("data: ") for line in content.decode().split("\n\n") if line][:-1]
     chunks = [json.loads(event)["choices"][0] for event in events]
     for choice in whole["choices"]:
@@ -524,7 +524,7 @@ def test_an_added_token_costs_one_token(server: Running) -> None:
     text, tokens, read = "Once upon a time there was a cat, and it slept. " * 8, [], []
     for _ in range(12):
         before = served.prefix_cache.tokens_read
-        status, found = server.ask("POST", "/api/next", {"text": text, "temperature": 0, "show": 60})
+        status, found = server.request_json("POST", "/api/next", {"text": text, "temperature": 0, "show": 60})
         assert status == 200
         read.append(served.prefix_cache.tokens_read - before)
         tokens.append(len(found["text_tokens"]))
@@ -532,8 +532,8 @@ def test_an_added_token_costs_one_token(server: Running) -> None:
     assert read[0] == tokens[0] > 50
     assert sum(read[1:]) <= 3 * (tokens[-1] - tokens[0] + 11)  # the end of a text may be cut into other tokens
     before = served.prefix_cache.tokens_read
-    server.ask("POST", "/api/next", {"text": text, "temperature": 0.5})
-    server.ask("POST", "/api/next", {"text": text, "temperature": 0.7})
+    server.request_json("POST", "/api/next", {"text": text, "temperature": 0.5})
+    server.request_json("POST", "/api/next", {"text": text, "temperature": 0.7})
     assert served.prefix_cache.tokens_read - before <= 5  # a slider that is moved
 
 

@@ -32,11 +32,11 @@ def petit() -> regard.Model:
 
 
 def test_health_and_models(server: Running) -> None:
-    assert server.ask("GET", "/health") == (
+    assert server.request_json("GET", "/health") == (
         200,
         {"status": "ok", "models": {"petit-fr-en": "ok", "fr-en": "ok", "noise": "ok"}, "queued": 0},
     )
-    status, models = server.ask("GET", "/api/models")
+    status, models = server.request_json("GET", "/api/models")
     assert status == 200
     told = {each["name"]: each for each in models}
     assert (told["fr-en"]["source"], told["fr-en"]["target"], told["fr-en"]["writes"]) == ("fr", "en", False)
@@ -46,7 +46,7 @@ def test_health_and_models(server: Running) -> None:
 
 def test_translations_equal_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
     for text in SENTENCES:
-        status, found = server.ask("POST", "/api/translate", {"text": text, "n_best": 3})
+        status, found = server.request_json("POST", "/api/translate", {"text": text, "n_best": 3})
         (direct,) = petit.translations([text], beam=4, n_best=3)
         wanted = [each for i, each in enumerate(direct) if each.text not in [other.text for other in direct[:i]]]
         assert status == 200
@@ -66,7 +66,7 @@ def test_concurrent_clients_get_their_own_responses(server: Running, petit: rega
 
     def ask(number: int) -> None:
         told = {"text": texts[number], "n_best": 1, "model": "petit-fr-en"}
-        found[number] = server.ask("POST", "/api/translate", told)[1]["translations"][0]["text"]
+        found[number] = server.request_json("POST", "/api/translate", told)[1]["translations"][0]["text"]
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(texts))]
     for thread in threads:
@@ -85,7 +85,7 @@ def test_a_libretranslate_client(server: Running, petit: regard.Model) -> None:
 def test_libretranslate_json_forms_and_html(server: Running, petit: regard.Model) -> None:
     best = petit.translate(SENTENCES[:2])
     asked = {"q": SENTENCES[:2], "source": "auto", "target": "en", "alternatives": 2, "api_key": "x"}
-    status, found = server.ask("POST", "/translate", asked)
+    status, found = server.request_json("POST", "/translate", asked)
     assert (status, found["translatedText"]) == (200, best)
     assert [len(each) for each in found["alternatives"]] == [2, 2]
     assert found["detectedLanguage"] == [{"confidence": 0.0, "language": "fr"}] * 2
@@ -99,24 +99,26 @@ def test_libretranslate_json_forms_and_html(server: Running, petit: regard.Model
         "application/x-www-form-urlencoded": b"q=Le+chat+dort.&source=fr&target=en",
     }
     for kind, body in kinds.items():
-        assert server.ask("POST", "/translate", body, content_type=kind) == (200, {"translatedText": best[0]})
+        assert server.request_json("POST", "/translate", body, content_type=kind) == (200, {"translatedText": best[0]})
     page = '<p class="a">Le chat dort.</p><!-- non --><ul><li>\n<script>non</script></ul>'
-    status, found = server.ask("POST", "/translate", {"q": page, "source": "fr", "target": "en", "format": "html"})
+    status, found = server.request_json(
+        "POST", "/translate", {"q": page, "source": "fr", "target": "en", "format": "html"}
+    )
     assert found == {"translatedText": page.replace("Le chat dort.", best[0])}
-    status, found = server.ask(
+    status, found = server.request_json(
         "POST", "/translate", {"q": "Le <b>chat</b> dort.", "source": "fr", "target": "en", "format": "html"}
     )
     assert status == 400
     assert "<b> is inside a sentence" in found["error"]
     for wrong, word in (({"target": "xx"}, "xx"), ({"source": "en", "target": "fr"}, "not available"), ({"q": 3}, "q")):
-        status, found = server.ask("POST", "/translate", {"q": "a", "source": "fr", "target": "en", **wrong})
+        status, found = server.request_json("POST", "/translate", {"q": "a", "source": "fr", "target": "en", **wrong})
         assert status == 400
         assert word in found["error"]
 
 
 def test_attention_with_steps_beam_and_gold(server: Running) -> None:
     source = "Il ne mange jamais de pommes."
-    status, found = server.ask("POST", "/api/attend", {"source": source})
+    status, found = server.request_json("POST", "/api/attend", {"source": source})
     assert status == 200
     direct = regard.load("petit-fr-en").attend(source)
     assert found["target"] == direct.target
@@ -138,16 +140,18 @@ def test_attention_with_steps_beam_and_gold(server: Running) -> None:
     assert ("never", "jamais") in pairs
     assert ("He", "Il") in pairs
     assert ("He", "mange") not in pairs
-    status, found = server.ask("POST", "/api/attend", {"source": source, "target": "He eats.", "model": "fr-en"})
+    status, found = server.request_json(
+        "POST", "/api/attend", {"source": source, "target": "He eats.", "model": "fr-en"}
+    )
     assert status == 200
     assert "beam" not in found
     assert "gold" not in found
-    status, found = server.ask("POST", "/api/attend", {"source": "Once upon a time", "model": "noise"})
+    status, found = server.request_json("POST", "/api/attend", {"source": "Once upon a time", "model": "noise"})
     assert len(found["steps"]) == len(found["maps"][0]["queries"]) - 1
 
 
 def test_the_next_token(server: Running) -> None:
-    status, plain = server.ask("POST", "/api/next", {"text": "Once upon", "show": 200})
+    status, plain = server.request_json("POST", "/api/next", {"text": "Once upon", "show": 200})
     assert (status, plain["model"], len(plain["tokens"])) == (200, "noise", 200)
     assert "".join(plain["text_tokens"]).startswith("Once")
     assert all(each["p"] == pytest.approx(each["kept_p"]) for each in plain["tokens"])
@@ -157,13 +161,13 @@ def test_the_next_token(server: Running) -> None:
     for each in plain["tokens"]:
         assert each["end"] == (each["id"] == tokenizer.end)
         assert "Once upon" + each["text"] == tokenizer.decode([*ids, each["id"]])
-    status, cut = server.ask("POST", "/api/next", {"text": "Once upon", "top_k": 5, "temperature": 0.5})
+    status, cut = server.request_json("POST", "/api/next", {"text": "Once upon", "top_k": 5, "temperature": 0.5})
     kept = [each["kept_p"] for each in cut["tokens"]]
     assert sum(kept[:5]) == pytest.approx(1)
     assert kept[5:] == [0] * 35
     weights = [each["p"] ** 2 for each in cut["tokens"][:5]]
     assert kept[:5] == pytest.approx([weight / sum(weights) for weight in weights])
-    status, sure = server.ask("POST", "/api/next", {"text": "Once upon", "temperature": 0})
+    status, sure = server.request_json("POST", "/api/next", {"text": "Once upon", "temperature": 0})
     assert [each["kept_p"] for each in sure["tokens"][:2]] == [1, 0]
 
 
@@ -213,7 +217,7 @@ def test_a_stop_string_ends_a_stream(server: Running) -> None:
     whole = model.generate("Once", max_tokens=40)[len("Once") :]
     stop = whole[5:8]
     asked = {"model": "noise", "prompt": "Once", "max_tokens": 40, "temperature": 0, "stop": [stop], "stream": True}
-    status, content, headers = server.whole("POST", "/v1/completions", asked)
+    status, content, headers = server.request("POST", "/v1/completions", asked)
     events = [line.removeprefix("data: ") for line in content.decode().split("\n\n") if line]
     assert (status, events[-1], headers["content-type"].split(";")[0]) == (200, "[DONE]", "text/event-stream")
     choices = [json.loads(event)["choices"][0] for event in events[:-1]]
@@ -225,9 +229,10 @@ def test_batched_prompts_generate_the_same_text_as_single_ones(server: Running) 
     prompts = ["Once", "The small black cat", "a", "Le petit chat noir dort. "]
     asked = {"model": "noise", "temperature": 0.8, "seed": 3, "max_tokens": 20}
     alone = [
-        server.ask("POST", "/v1/completions", {**asked, "prompt": each})[1]["choices"][0]["text"] for each in prompts
+        server.request_json("POST", "/v1/completions", {**asked, "prompt": each})[1]["choices"][0]["text"]
+        for each in prompts
     ]
-    together = server.ask("POST", "/v1/completions", {**asked, "prompt": prompts})[1]["choices"]
+    together = server.request_json("POST", "/v1/completions", {**asked, "prompt": prompts})[1]["choices"]
     assert [each["text"] for each in together] == alone
 
 
@@ -236,21 +241,25 @@ def test_long_generation_does_not_block_other_requests(server: Running) -> None:
 
     def write() -> None:
         begun.set()
-        server.ask("POST", "/v1/completions", {"model": "noise", "prompt": "Once", "max_tokens": 400, "seed": 1})
+        server.request_json(
+            "POST", "/v1/completions", {"model": "noise", "prompt": "Once", "max_tokens": 400, "seed": 1}
+        )
         ended.set()
 
     thread = threading.Thread(target=write)
     thread.start()
     begun.wait()
     time.sleep(0.2)
-    assert server.ask("POST", "/v1/completions", {"model": "noise", "prompt": "The", "max_tokens": 2})[0] == 200
-    assert server.ask("POST", "/api/translate", {"text": "Le chat dort."})[0] == 200
+    assert (
+        server.request_json("POST", "/v1/completions", {"model": "noise", "prompt": "The", "max_tokens": 2})[0] == 200
+    )
+    assert server.request_json("POST", "/api/translate", {"text": "Le chat dort."})[0] == 200
     assert not ended.is_set()
     thread.join()
 
 
 def test_labs_are_read_from_the_gallery(server: Running) -> None:
-    status, labs = server.ask("GET", "/api/labs")
+    status, labs = server.request_json("GET", "/api/labs")
     assert status == 200
     names = [lab["name"] for lab in labs]
     assert [name for name in names if not name.endswith("-full")] == [name for name in NAMES if name in names]
@@ -265,18 +274,18 @@ def test_labs_are_read_from_the_gallery(server: Running) -> None:
     assert heads["notes"] == [
         "More layers would also help a single head, because they can look again. Several heads look at once."
     ]
-    status, picture, headers = server.whole("GET", heads["picture"])
+    status, picture, headers = server.request("GET", heads["picture"])
     assert (status, picture[:4], headers["content-type"]) == (200, b"\x89PNG", "image/png")
     for path in ("/labs/nothing.png", "/labs/..%2f..%2fREADME.md", "/labs/%2e%2e/README.png"):
-        assert server.whole("GET", path)[0] == 404
+        assert server.request("GET", path)[0] == 404
 
 
 def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
-    status, content, headers = server.whole("GET", "/page/attention_map.js")
+    status, content, headers = server.request("GET", "/page/attention_map.js")
     assert (status, content) == (200, (PAGE_FOLDER / "attention_map.js").read_bytes())
     assert headers["content-type"].startswith("text/javascript")
-    assert server.whole("GET", "/page/attention_map.js", if_none_match=headers["etag"])[0] == 304
-    assert server.whole("GET", "/")[0] == 200
+    assert server.request("GET", "/page/attention_map.js", if_none_match=headers["etag"])[0] == 304
+    assert server.request("GET", "/")[0] == 200
     for path in (
         "/page/__init__.py",
         "/page/..%2f__init__.py",
@@ -284,11 +293,11 @@ def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
         "/page//etc/passwd",
         "/page/",
     ):
-        assert server.whole("GET", path)[0] == 404
+        assert server.request("GET", path)[0] == 404
 
 
 def test_openapi_describes_every_path(server: Running) -> None:
-    status, told = server.ask("GET", "/openapi.json")
+    status, told = server.request_json("GET", "/openapi.json")
     asked = {
         path: told["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
         for path in ("/translate", "/v1/completions", "/api/next")
@@ -303,4 +312,4 @@ def test_openapi_describes_every_path(server: Running) -> None:
     }
     assert "422" not in json.dumps(told)
     for name in ("/docs", "/redoc"):
-        assert server.whole("GET", name)[0] == 404
+        assert server.request("GET", name)[0] == 404

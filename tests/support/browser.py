@@ -14,13 +14,13 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MISSING = [
     name
-    for name, there in (
+    for name, available in (
         ("chromium", CHROMIUM),
         ("playwright", find_spec("playwright")),
         ("fastapi", find_spec("fastapi")),
         ("uvicorn", find_spec("uvicorn")),
     )
-    if not there
+    if not available
 ]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 

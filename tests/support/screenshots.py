@@ -17,24 +17,24 @@ DOCS = Path(__file__).parents[2] / "docs"
 SENTENCE = "Il y a trois livres sur la table."
 
 
-def shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
+def list_shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
     """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
-    look = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
+    attention = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
     night = {"viewport": {"width": 1920, "height": 1080}, "color_scheme": "dark"}
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "device_scale_factor": 2}
-    found: list[tuple[str, dict[str, Any], str, str]] = [
-        ("page-look", desk, f"#/look?{urlencode(look | {'step': 5})}", ".beam"),
-        ("page-look-dark", night, f"#/look?{urlencode(look | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
+    shots: list[tuple[str, dict[str, Any], str, str]] = [
+        ("page-look", desk, f"#/look?{urlencode(attention | {'step': 5})}", ".beam"),
+        ("page-look-dark", night, f"#/look?{urlencode(attention | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
         ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
     if writer:
-        begun = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
-        found.append(("page-write", desk, f"#/write?{urlencode(begun)}", ".bars button"))
-    return found
+        options = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
+        shots.append(("page-write", desk, f"#/write?{urlencode(options)}", ".bars button"))
+    return shots
 
 
-def small(png: bytes) -> bytes:
+def quantize(png: bytes) -> bytes:
     """The same image with 256 colours."""
     buffer = BytesIO()
     Image.open(BytesIO(png)).convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE).save(
@@ -47,14 +47,14 @@ def main(models: list[str]) -> None:
     """Start a server and take all screenshots."""
     writer = models[0].partition("=")[0] if models else None
     with serving(["fr-en", "petit-fr-en", *models]) as address, chromium() as browser:
-        for name, window, hash_, wait in shots(writer):
+        for name, window, hash_, wait in list_shots(writer):
             page = browser.new_page(**window)
             page.goto(address + hash_)
             page.wait_for_selector(wait)
             page.wait_for_load_state("networkidle")
             page.wait_for_timeout(500)  # until all transitions have ended
             path = DOCS / f"{name}.png"
-            path.write_bytes(small(page.screenshot()))
+            path.write_bytes(quantize(page.screenshot()))
             print(f"{path}  {path.stat().st_size:,} bytes")
             page.close()
 

@@ -31,12 +31,12 @@ class Running:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
+    def request_json(self, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
         """Send a request: the status and the JSON response. Bytes are sent unchanged, anything else as JSON."""
-        status, response, _ = self.whole(method, path, content, **headers)
+        status, response, _ = self.request(method, path, content, **headers)
         return status, json.loads(response)
 
-    def whole(self, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    def request(self, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, bytes, dict[str, str]]:
         """Send a request: the status, the body and the headers of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         body = content if content is None or isinstance(content, bytes) else json.dumps(content).encode()
