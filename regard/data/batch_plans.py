@@ -1,4 +1,4 @@
-"""Which examples go together: plans for an epoch, each a function of a random generator alone.
+"""Plans that group the examples of an epoch into batches; each plan is a function of only a random generator.
 
 Dimensions of `lengths`: sides (one, or source and target) × examples.
 """
@@ -15,7 +15,7 @@ from regard.errors import RegardError
 
 IntArray = NDArray[Any]
 BatchItems = IntArray
-"""what makes a batch: examples or, in packed rows, the examples of each row [rows, N]; NONE where there is none"""
+"""The examples of a batch or, with packed rows, of each row [rows, N], padded with NO_EXAMPLE."""
 
 NO_EXAMPLE = -1
 
@@ -23,12 +23,12 @@ EpochPlan = Callable[[np.random.Generator], list[BatchItems]]
 
 
 def plan_by_length(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan:
-    """Batches of examples of like length on every side, each of at most `batch_tokens` places on its larger one."""
+    """Group examples of similar length on every side, with at most `batch_tokens` positions on the larger side."""
 
-    narrow = lengths.astype(np.int32)  # half the bytes to go through
+    narrow = lengths.astype(np.int32)  # half the bytes to read
 
     def split(rows: IntArray) -> Iterator[IntArray]:
-        sides = narrow.take(rows, axis=1)  # [sides, rows]; unlike an index, it lays each side end to end
+        sides = narrow.take(rows, axis=1)  # [sides, rows]; unlike indexing, `take` keeps each side contiguous
         if len(rows) * int(sides.max()) <= batch_tokens:
             yield rows
             return
@@ -40,11 +40,11 @@ def plan_by_length(lengths: IntArray, kept: IntArray, batch_tokens: int) -> Epoc
 
 
 def _best_cut(sides: IntArray, batch_tokens: int, few: int = 8) -> tuple[IntArray, int]:
-    """An order of the rows and a place to cut it, such that the two parts, padded, take the least room.
+    """Return an order of the rows and a position to cut it, such that the two parts need the least padding.
 
-    Rows are sorted by either side, by both together and by how they differ, and cut at a quarter, half or three
-    quarters or, when only a few batches are left, where an even share of them can be taken off at either end. Cutting
-    in all these directions leaves boxes that are small on both sides, where sorting by one leaves the other ragged.
+    Rows are sorted by either side, by their sum and by their difference, and cut at one, two or three quarters or, when
+    only a few batches are left, where an even share can be split off at either end. Cutting in all these directions
+    gives parts with similar lengths on both sides, while sorting by one side leaves the other ragged.
     """
     count = sides.shape[1]
     keys = [sides[0]] if len(sides) == 1 else [*sides, sides.sum(0), sides[0] - sides[1]]
@@ -52,30 +52,30 @@ def _best_cut(sides: IntArray, batch_tokens: int, few: int = 8) -> tuple[IntArra
     for key in keys:
         order = np.argsort(key, kind="stable")
         ordered = sides.take(order, axis=1)
-        before = np.maximum.accumulate(ordered, axis=1)  # the longest of each side up to here
-        behind = np.maximum.accumulate(ordered[:, ::-1], axis=1)[:, ::-1]  # and from here on
+        before = np.maximum.accumulate(ordered, axis=1)  # longest of each side up to each row
+        after = np.maximum.accumulate(ordered[:, ::-1], axis=1)[:, ::-1]  # longest from each row on
         tokens = np.cumsum(ordered, axis=1).max(0)
         if tokens[-1] <= few * batch_tokens:
-            padded = 1.05 * tokens[-1]  # about what it will be
+            padded = 1.05 * tokens[-1]  # an estimate
             batches = max(2, math.ceil(padded / batch_tokens))
-            share = min(batch_tokens, padded / batches)  # even, so that no scrap is left
+            share = min(batch_tokens, padded / batches)  # even, so that no small batch is left over
             rows = np.arange(1, count + 1)
             first = np.searchsorted(before.max(0) * rows, share, "right")
-            last = count - np.searchsorted(behind.max(0)[::-1] * rows, share, "right")
+            last = count - np.searchsorted(after.max(0)[::-1] * rows, share, "right")
             cuts = [first, last]
         else:
             cuts = [np.searchsorted(tokens, tokens[-1] * quarters / 4) for quarters in (1, 2, 3)]
-        for place in cuts:
-            cut = min(max(int(place), 1), count - 1)
-            room = cut * before[:, cut - 1].sum() + (count - cut) * behind[:, cut].sum()
-            if best is None or room < best[0]:
-                best = float(room), order, cut
+        for candidate in cuts:
+            cut = min(max(int(candidate), 1), count - 1)
+            positions = cut * before[:, cut - 1].sum() + (count - cut) * after[:, cut].sum()
+            if best is None or positions < best[0]:
+                best = float(positions), order, cut
     assert best is not None
     return best[1], best[2]
 
 
 def plan_flat(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan:
-    """Batches of examples as chance brings them, each of at most `batch_tokens` tokens on its larger side."""
+    """Group examples in random order; a batch has at most `batch_tokens` tokens on its larger side."""
 
     def plan(random: np.random.Generator) -> list[BatchItems]:
         order = random.permutation(choose_variants(kept, random))
@@ -96,41 +96,42 @@ def plan_flat(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan
 
 
 def plan_rows(lengths: IntArray, kept: IntArray, row: int, batch_tokens: int, ranks: int = 1) -> EpochPlan:
-    """Batches of rows, each filled with the examples that fit into `row` places on every side, all of one shape.
+    """Pack examples into rows of `row` positions on every side, and group the rows into batches of one shape.
 
-    No row has more than N examples: twice as many as fit when all are of mean length.
+    A row has at most N examples: twice as many as would fit if all had the mean length.
     """
     rows = rows_per_batch(batch_tokens, row)
     larger = lengths[:, kept].max(0)
-    most = min(row // int(larger.min()), math.ceil(2 * row / larger.mean()))
+    max_count = min(row // int(larger.min()), math.ceil(2 * row / larger.mean()))
 
     def plan(random: np.random.Generator) -> list[BatchItems]:
-        filled = _fill_rows(lengths, random.permutation(choose_variants(kept, random)), row, most)  # [all rows, N]
+        filled = _fill_rows(lengths, random.permutation(choose_variants(kept, random)), row, max_count)  # [all rows, N]
         return equal_batches(random.permutation(filled), rows, ranks)
 
     return plan
 
 
 def equal_batches(items: IntArray, rows: int, ranks: int) -> list[BatchItems]:
-    """Batches of so many rows, each brought with NONE to a number that ranks divide: all have one shape on any rank.
+    """Split items into batches of `rows` rows, padded with NO_EXAMPLE to a multiple of `ranks`, all of one shape.
 
-    >>> [batch.tolist() for batch in evenly(np.array([5, 6, 7]), rows=2, ranks=1)]
+    >>> [batch.tolist() for batch in equal_batches(np.array([5, 6, 7]), rows=2, ranks=1)]
     [[5, 6], [7, -1]]
     """
     batches = -(-len(items) // rows)
-    laid = np.full((batches * rows, *items.shape[1:]), NO_EXAMPLE)
-    laid[: len(items)] = items
-    laid = laid.reshape(batches, rows, *items.shape[1:])
-    behind = [(0, 0), (0, -rows % ranks), *[(0, 0)] * (laid.ndim - 2)]
-    return list(np.pad(laid, behind, constant_values=NO_EXAMPLE))
+    padded = np.full((batches * rows, *items.shape[1:]), NO_EXAMPLE)
+    padded[: len(items)] = items
+    padded = padded.reshape(batches, rows, *items.shape[1:])
+    widths = [(0, 0), (0, -rows % ranks), *[(0, 0)] * (padded.ndim - 2)]
+    return list(np.pad(padded, widths, constant_values=NO_EXAMPLE))
 
 
-def _fill_rows(lengths: IntArray, order: IntArray, row: int, most: int, waiting: int = 32) -> IntArray:
-    """Rows of at most `most` examples [rows, most]: of a few that wait, the next is the one that leaves the least room.
+def _fill_rows(lengths: IntArray, order: IntArray, row: int, max_count: int, waiting: int = 32) -> IntArray:
+    """Fill rows with at most `max_count` examples each, [rows, max_count]; of the `waiting` examples, the one that
+    leaves the least room is placed next.
 
-    Lanes do this side by side, each with its own part of the examples, so that a step is arithmetic on all of them.
+    Several lanes work in parallel, each on its own part of the examples, so that each step is array arithmetic.
     """
-    lanes = max(1, min(128, len(order) // 2048))  # each may leave one row unfilled
+    lanes = max(1, min(128, len(order) // 2048))  # each lane may leave one row partly empty
     steps = math.ceil(len(order) / lanes)
     queue = np.full((steps + waiting, lanes), NO_EXAMPLE)
     queue.flat[: len(order)] = order
@@ -145,7 +146,7 @@ def _fill_rows(lengths: IntArray, order: IntArray, row: int, most: int, waiting:
     for step in range(steps):
         left = _room_left(room, near_sizes)
         best = left.argmin(1)  # [lanes]
-        full = np.flatnonzero((left[lane, best] > row) | (count == most))
+        full = np.flatnonzero((left[lane, best] > row) | (count == max_count))
         if len(full):
             room[:, full], count[full], number[full] = row, 0, number[full] + 1
             best[full] = _room_left(room[:, full], near_sizes[:, full]).argmin(1)
@@ -153,56 +154,57 @@ def _fill_rows(lengths: IntArray, order: IntArray, row: int, most: int, waiting:
         room -= near_sizes[:, lane, best]
         count += 1
         near[lane, best], near_sizes[:, lane, best] = queue[waiting + step], sizes[:, waiting + step]
-    return _by_row(placed, numbers, most)
+    return _by_row(placed, numbers, max_count)
 
 
 def _room_left(room: IntArray, sizes: IntArray) -> IntArray:
-    """On the side that keeps more of it [lanes, waiting]; huge where one does not fit, as -1 is without a sign."""
+    """Return the room left on the side that keeps more of it [lanes, waiting]; -1 as an unsigned number is huge, so an
+    example that does not fit is never the minimum."""
     left: IntArray = (room[:, :, None] - sizes).view(np.uint32).max(0)
     return left
 
 
-def _by_row(placed: IntArray, numbers: IntArray, most: int) -> IntArray:
-    """The examples that each lane [steps, lanes] has placed in its rows of these numbers, as [rows, most]."""
+def _by_row(placed: IntArray, numbers: IntArray, max_count: int) -> IntArray:
+    """Convert the examples and row numbers of each lane, [steps, lanes], to rows, [rows, max_count]."""
     lanes = np.repeat(np.arange(placed.shape[1]), len(placed))
     examples, numbers = placed.T.ravel(), numbers.T.ravel()
     real = examples != NO_EXAMPLE
-    another = np.diff(numbers[real]) | np.diff(lanes[real])
-    starts = np.concatenate([[0], np.flatnonzero(another) + 1])
+    is_new_row = np.diff(numbers[real]) | np.diff(lanes[real])
+    starts = np.concatenate([[0], np.flatnonzero(is_new_row) + 1])
     counts = np.diff(starts, append=int(real.sum()))
-    rows = np.full((len(counts), most), NO_EXAMPLE)
-    rows[np.arange(most) < counts[:, None]] = examples[real]
+    rows = np.full((len(counts), max_count), NO_EXAMPLE)
+    rows[np.arange(max_count) < counts[:, None]] = examples[real]
     return rows
 
 
 def select_short_enough(lengths: IntArray, longest: int, max_length: int | None = None, variants: int = 1) -> IntArray:
-    """The examples that have no more than `longest` tokens on any side, nor more than `max_length`.
+    """Return the examples that have at most `longest` tokens, and at most `max_length`, on every side.
 
-    Of examples that are written in several ways, one behind the other, all ways of each [examples, variants]: it is
-    the first that must be short enough, and stands in for a longer one.
+    With several variants of each example, return [examples, variants]: only the first variant must be short enough,
+    and it replaces variants that are too long.
     """
     longest = longest if max_length is None else min(longest, max_length)
     larger = lengths.max(0).reshape(variants, -1)
     kept = np.flatnonzero(larger[0] <= longest)
     if not len(kept):
-        raise RegardError(f"not one example has {longest} tokens or fewer: the shortest has {int(larger[0].min())}")
+        raise RegardError(f"no example has {longest} tokens or fewer: the shortest has {int(larger[0].min())}")
     if variants == 1:
         return kept
-    ways = kept[:, None] + np.arange(variants) * larger.shape[1]
-    return np.where(larger.T[kept] <= longest, ways, kept[:, None])
+    candidates = kept[:, None] + np.arange(variants) * larger.shape[1]
+    return np.where(larger.T[kept] <= longest, candidates, kept[:, None])
 
 
 def choose_variants(kept: IntArray, random: np.random.Generator) -> IntArray:
-    """The examples of an epoch: where each is written in several ways, one of them."""
+    """Return the examples of an epoch: one random variant of each."""
     if kept.ndim == 1:
         return kept
-    ways: IntArray = kept[np.arange(len(kept)), random.integers(kept.shape[1], size=len(kept))]
-    return ways
+    chosen: IntArray = kept[np.arange(len(kept)), random.integers(kept.shape[1], size=len(kept))]
+    return chosen
 
 
 def rows_per_batch(batch_tokens: int, length: int) -> int:
-    """How many rows of `length` a batch has."""
+    """Return the number of rows of `length` in a batch."""
     require_at_least(1, length=length)
     if batch_tokens < length:
-        raise RegardError(f"batch_tokens={batch_tokens} is less than one row of {length}")
+        raise RegardError(f"batch_tokens={batch_tokens} is smaller than one row of {length}")
     return batch_tokens // length

@@ -1,9 +1,9 @@
-"""Sequences to batches: which go together, in which order, and how they lie in a tensor.
+"""Batches of tokenized examples: which examples form a batch, in which order, and their layout in tensors.
 
-The order is a pure function of seed and epoch: batch i of epoch e is the same whenever it is asked for, so that two
-integers resume a run. Under several ranks every batch is shared out, and all take the same number of steps.
+The order is a pure function of seed and epoch: batch i of epoch e is always the same, so two integers are enough to
+resume a run. With several ranks every batch is divided among them, and all ranks take the same number of steps.
 
-Dimensions: B rows, T tokens of the side with the loss, S of the source, N sentences packed into a row.
+Dimensions: B rows, T tokens of the side with the loss, S source tokens, N sentences packed into a row.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,112 +35,112 @@ from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.errors import RegardError
 
 IGNORED_TARGET = -100
-"""the label where no loss is counted: torch's own default"""
+"""Label of positions that do not count for the loss: torch's default `ignore_index`."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step reads. Padding is whatever lies behind a row's length: it is never looked at."""
+    """The input of one training step. Everything after a row's length is padding, which is never attended to."""
 
     tokens: Int[Tensor, "B T"]
-    """what the model reads; in a translation by encoder and decoder, the target behind its <pad>"""
+    """The model's input; for an encoder-decoder, the target after its initial <pad>."""
     labels: Int[Tensor, "B T"] | Int[Tensor, " B"]
-    """for each token the one that follows, IGNORE where no loss is counted; or the class of each row"""
+    """The token that follows each token, IGNORED_TARGET where no loss is counted; or the class of each row."""
     lengths: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
-    """real tokens of each row, or of each sentence packed into it, 0 for none; None when every row is full"""
+    """Number of tokens of each row, or of each sentence packed into it (0 for none); None if every row is full."""
     source: Int[Tensor, "B S"] | None = None
-    """what the encoder reads"""
+    """The encoder's input."""
     source_lengths: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
     prefix: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
-    """in a decoder-only translation, how much of each row is source and separator"""
+    """In decoder-only translation, the number of source and separator tokens of each row."""
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same on another device."""
-        return self._each(lambda x: x.to(device, non_blocking=True))
+        """Return the batch on another device."""
+        return self._map_tensors(lambda x: x.to(device, non_blocking=True))
 
     def pinned_for(self, device: torch.device) -> "Batch":
-        """The same in page-locked memory, which a GPU copies from asynchronously; for any other device, this batch.
+        """Return the batch in page-locked memory, which a GPU copies asynchronously; for other devices, unchanged.
 
-        The device of the run decides, not whether the machine has a GPU: pinning memory opens a CUDA context.
+        The run's device decides, not whether the machine has a GPU: pinning memory creates a CUDA context.
         """
-        return self._each(Tensor.pin_memory) if device.type == "cuda" else self
+        return self._map_tensors(Tensor.pin_memory) if device.type == "cuda" else self
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        tensors = {each.name: getattr(self, each.name) for each in fields(self)}
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        tensors = {item.name: getattr(self, item.name) for item in fields(self)}
         return replace(self, **{name: change(x) for name, x in tensors.items() if x is not None})
 
     def split(self, pieces: int) -> list["Batch"]:
-        """Its rows in so many batches, as even as can be; fewer if there are fewer rows."""
+        """Split the rows into this many batches of nearly equal size; fewer if there are fewer rows."""
         cuts = np.linspace(0, len(self.tokens), min(pieces, len(self.tokens)) + 1).astype(int).tolist()
         spans = [slice(*span) for span in pairwise(cuts)]
-        return [self._each(itemgetter(span)) for span in spans] if pieces > 1 else [self]
+        return [self._map_tensors(itemgetter(span)) for span in spans] if pieces > 1 else [self]
 
     def twice(self) -> "Batch":
-        """The same rows, and below them the same again."""
-        return self._each(lambda x: torch.cat([x, x]))
+        """Return a batch with all rows repeated."""
+        return self._map_tensors(lambda x: torch.cat([x, x]))
 
     @property
     def targets(self) -> int:
-        """How many labels count."""
+        """The number of labels that count for the loss."""
         return int((self.labels != IGNORED_TARGET).sum())
 
     @property
     def positions(self) -> int:
-        """Places in its tensors, on both sides."""
+        """The number of positions in the tensors of both sides, including padding."""
         return self.tokens.numel() + (0 if self.source is None else self.source.numel())
 
     @property
     def real(self) -> int:
-        """Of these, how many hold a token."""
+        """The number of positions that contain a token."""
         target = self.tokens.numel() if self.lengths is None else int(self.lengths.sum())
         return target + (0 if self.source_lengths is None else int(self.source_lengths.sum()))
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches without end: `plan` says which items go together in an epoch, `make` lays them into tensors."""
+    """The batches of every epoch: `plan` groups the items of an epoch, `make` turns each group into tensors."""
 
     plan: EpochPlan
     make: Callable[[Any], Batch]
     left_out: int = 0
-    """examples that are too long for a batch, and in none"""
+    """Number of examples that are too long for a batch and are never used."""
     seed: int = 0
     rank: int = 0
     ranks: int = 1
     shuffle: bool = True
-    """whether batches come in random order, or in the plan's"""
+    """Whether batches are shuffled, or keep the order of the plan."""
     _last: dict[int, list[BatchItems]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the share."""
+        """Check the rank."""
         if not 0 <= self.rank < self.ranks:
-            raise RegardError(f"rank={self.rank} of ranks={self.ranks}: a rank is from 0 to one below their number")
+            raise RegardError(f"rank={self.rank} must be from 0 to {self.ranks - 1}: ranks={self.ranks}")
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's share of each batch of an epoch, from batch number `start` on."""
+        """Yield this rank's share of each batch of an epoch, from batch number `start` on."""
         require_at_least(0, epoch=epoch, start=start)
         for items in self.order(epoch)[start:]:
             share = items[self.rank :: self.ranks]
             if len(share):
                 yield self.make(share)
-            else:  # fewer rows than ranks: take part with a row that counts nothing
+            else:  # fewer rows than ranks: participate with a row that has no loss
                 batch = self.make(items[:1])
                 yield replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET))
 
     def order(self, epoch: int) -> list[BatchItems]:
-        """The items of each batch of an epoch, over all ranks; the last epoch asked for is remembered."""
-        known = self._last.get(epoch)
-        if known is None:
+        """Return the items of each batch of an epoch, for all ranks; the last epoch is cached."""
+        batches = self._last.get(epoch)
+        if batches is None:
             random = np.random.default_rng([self.seed, epoch])
-            known = self.plan(random)
+            batches = self.plan(random)
             if self.shuffle:
-                known = [known[i] for i in random.permutation(len(known))]
+                batches = [batches[i] for i in random.permutation(len(batches))]
             self._last.clear()
-            self._last[epoch] = known
-        return known
+            self._last[epoch] = batches
+        return batches
 
     def length(self, epoch: int) -> int:
-        """How many batches an epoch has."""
+        """Return the number of batches of an epoch."""
         return len(self.order(epoch))
 
 
@@ -154,11 +154,11 @@ def translation_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """For encoder and decoder: the source ends with </s>; the target starts with <pad> and must say </s>."""
+    """Return batches for an encoder-decoder: sources end with </s>; targets start with <pad>, and </s> is predicted."""
     lengths = _lengths_of_pairs(data)
 
     def make(pairs: IntArray) -> Batch:
-        source, target, labels = _three(data, pairs, end, pad)
+        source, target, labels = _encoder_decoder_rows(data, pairs, end, pad)
         return Batch(
             tokens=target.padded(pad),
             labels=labels.padded(IGNORED_TARGET),
@@ -181,23 +181,23 @@ def packed_translation_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """As `translation_batches`, with many pairs one behind the other, kept apart by lengths [B, N].
+    """Return batches like `translation_batches`, with many pairs packed into a row and separated by lengths [B, N].
 
-    Flat, all in one row with nothing between or behind. Or with `row` in rows of so many places on either side, and
-    every batch of one shape: B is `batch_tokens // row`, N the same for the whole text, and a last batch is filled up
-    with rows of no sentence. Each rank takes B / ranks rows, rounded up: let ranks divide B, or some rows are empty.
+    Without `row`, a batch is a single row without padding. With `row`, rows have this many positions on both sides, and
+    all batches have one shape: B is `batch_tokens // row`, N is constant, and the last batch is padded with empty rows.
+    Each rank takes B / ranks rows, rounded up: choose B as a multiple of ranks, or some rows are empty.
     """
     lengths = _lengths_of_pairs(data)
 
     def make(items: IntArray) -> Batch:
-        pairs, counts, most = _packing(items)
-        source, target, labels = _three(data, pairs, end, pad)
+        pairs, counts, max_count = _packing(items)
+        source, target, labels = _encoder_decoder_rows(data, pairs, end, pad)
         return Batch(
             tokens=target.packed(counts, pad, row),
             labels=labels.packed(counts, IGNORED_TARGET, row),
-            lengths=target.packed_lengths(counts, most),
+            lengths=target.packed_lengths(counts, max_count),
             source=source.packed(counts, pad, row),
-            source_lengths=source.packed_lengths(counts, most),
+            source_lengths=source.packed_lengths(counts, max_count),
         )
 
     return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
@@ -215,14 +215,15 @@ def decoder_translation_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """For a decoder alone: source, <sep>, target, and the loss on the target (and its </s>) alone.
+    """Return batches for a decoder-only translator: source, <sep>, target; only the target and its </s> have a loss.
 
-    With `prefix` the batch says how much of each row is source: for a model whose source sees itself whole.
+    With `prefix` the batch contains the length of each source: for a model that attends to the source in both
+    directions.
     """
     lengths = _lengths_in_a_row(data)
 
     def make(pairs: IntArray) -> Batch:
-        sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
+        sources, tokens, labels = _decoder_rows(data, pairs, end, separator)
         known = torch.from_numpy(sources) if prefix else None
         return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths), prefix=known)
 
@@ -242,17 +243,17 @@ def packed_decoder_translation_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """Like `decoder_translation_batches`, packed as in `packed_translation_batches`, one prefix per sentence [B, N]."""
+    """Return `decoder_translation_batches` packed as in `packed_translation_batches`, a prefix per sentence [B, N]."""
     lengths = _lengths_in_a_row(data)
 
     def make(items: IntArray) -> Batch:
-        pairs, counts, most = _packing(items)
-        sources, tokens, labels = _one_behind_the_other(data, pairs, end, separator)
+        pairs, counts, max_count = _packing(items)
+        sources, tokens, labels = _decoder_rows(data, pairs, end, separator)
         return Batch(
             tokens=tokens.packed(counts, pad, row),
             labels=labels.packed(counts, IGNORED_TARGET, row),
-            lengths=tokens.packed_lengths(counts, most),
-            prefix=Ragged(sources, counts).padded(0, most) if prefix else None,
+            lengths=tokens.packed_lengths(counts, max_count),
+            prefix=Ragged(sources, counts).padded(0, max_count) if prefix else None,
         )
 
     return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
@@ -268,10 +269,10 @@ def classification_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Batches:
-    """Texts, each ending with </s>, and their classes."""
+    """Return batches of texts, each ending with </s>, and their classes."""
     classes = data.labels
     if classes is None:
-        raise RegardError("this text has no classes: prepare it with labelled=True")
+        raise RegardError("this text has no classes: tokenize it with labelled=True")
     lengths = (data.lengths(0) + 1)[None]  # [1, examples]
 
     def make(rows: IntArray) -> Batch:
@@ -292,15 +293,16 @@ def language_block_batches(
     ranks: int = 1,
     covering: bool = False,
 ) -> Batches:
-    """Text as one stream, </s> before each document and at the end, cut into blocks; another cut in each epoch.
+    """Return blocks of the text as one stream, with </s> before each document and at the end; each epoch starts the
+    blocks at another position.
 
-    With `covering`, for validation, blocks come in order and each token but the first is foretold exactly once. All
-    batches have one shape: what is missing in the last, or behind the text, is filled with </s> that no label counts.
+    With `covering`, for validation, blocks are in order and every token except the first is predicted exactly once. All
+    batches have one shape: the last is padded with </s> that have no loss.
     """
     stream = _stream(data, end)
     total = len(data.tokens[0]) + len(data) + 1
     if total <= (1 if covering else length):
-        raise RegardError(f"the text has {total} tokens, too few for one block of {length} and the token after it")
+        raise RegardError(f"the text has {total} tokens, too few for one block of {length} and the token that follows")
     rows = rows_per_batch(batch_tokens, length)
 
     def plan(random: np.random.Generator) -> list[BatchItems]:
@@ -310,10 +312,10 @@ def language_block_batches(
         return equal_batches(random.permutation(np.arange(first, total - length, length)), rows, ranks)
 
     def make(blocks: IntArray) -> Batch:
-        places = blocks[:, None] + np.arange(length + 1)  # [B, length + 1]
-        there = (blocks[:, None] != NO_EXAMPLE) & (places < total)
-        ids = stream(np.where(there, places, 0))  # the first is a </s>
-        labels = np.where(there, ids, IGNORED_TARGET)[:, 1:]
+        positions = blocks[:, None] + np.arange(length + 1)  # [B, length + 1]
+        exists = (blocks[:, None] != NO_EXAMPLE) & (positions < total)
+        ids = stream(np.where(exists, positions, 0))  # position 0 is a </s>
+        labels = np.where(exists, ids, IGNORED_TARGET)[:, 1:]
         return Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in (ids[:, :-1], labels)))
 
     return Batches(plan, make, 0, seed, rank, ranks, shuffle=not covering)
@@ -322,46 +324,46 @@ def language_block_batches(
 def language_document_batches(
     data: TokenizedCorpus, end: int, pad: int, row: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
 ) -> Batches:
-    """Documents packed into rows and kept apart: each starts with </s>, and must say </s> when it is over.
+    """Return documents packed into rows: each starts with </s>, and its final </s> is predicted.
 
-    One that is longer than a row is cut into pieces, which do not see each other. All batches have one shape, as those
-    of `packed_translation_batches` in rows.
+    A document longer than a row is cut into pieces that do not attend to each other. All batches have one shape, as in
+    `packed_translation_batches` with `row`.
     """
     stream = _stream(data, end)
     require_at_least(1, row=row)
-    whole = data.lengths(0) + 1
-    counts = -(-whole // row)  # pieces of each document
-    within = row * index_ranges(np.zeros_like(counts), counts)  # where each piece begins in its document
-    starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # and in the stream
-    lengths = np.minimum(np.repeat(whole, counts) - within, row)
+    document_lengths = data.lengths(0) + 1
+    counts = -(-document_lengths // row)  # pieces of each document
+    within = row * index_ranges(np.zeros_like(counts), counts)  # start of each piece in its document
+    starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # start in the stream
+    lengths = np.minimum(np.repeat(document_lengths, counts) - within, row)
 
     def make(items: IntArray) -> Batch:
-        pieces, counts, most = _packing(items)
-        places = index_ranges(starts[pieces], lengths[pieces])
-        tokens, labels = (Ragged(stream(places + after), lengths[pieces]) for after in (0, 1))
+        pieces, counts, max_count = _packing(items)
+        positions = index_ranges(starts[pieces], lengths[pieces])
+        tokens, labels = (Ragged(stream(positions + shift), lengths[pieces]) for shift in (0, 1))
         return Batch(
             tokens=tokens.packed(counts, pad, row),
             labels=labels.packed(counts, IGNORED_TARGET, row),
-            lengths=tokens.packed_lengths(counts, most),
+            lengths=tokens.packed_lengths(counts, max_count),
         )
 
     return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
 
 
 def check_sides(data: TokenizedCorpus, sides: int) -> None:
-    """A ValueError unless the text has so many sides."""
+    """Raise a RegardError unless the text has this many sides."""
     if len(data.tokens) != sides:
-        raise RegardError(f"this needs text of {sides} side{'s' * (sides > 1)}, and here are {len(data.tokens)}")
+        raise RegardError(f"this needs text with {sides} side(s), not {len(data.tokens)}")
 
 
 def _lengths_of_pairs(data: TokenizedCorpus) -> IntArray:
-    """Of each pair both sides, with the one token that is added to either: [2, examples]."""
+    """Return the lengths of both sides of each pair, including the one added token: [2, examples]."""
     check_sides(data, 2)
     return np.stack([data.lengths(0) + 1, data.lengths(1) + 1])
 
 
 def _lengths_in_a_row(data: TokenizedCorpus) -> IntArray:
-    """Of source, separator and target, one behind the other, [1, examples]."""
+    """Return the lengths of source, separator and target together, [1, examples]."""
     lengths: IntArray = _lengths_of_pairs(data).sum(0, keepdims=True) - 1
     return lengths
 
@@ -376,7 +378,7 @@ def _padded_batches(
     rank: int,
     ranks: int,
 ) -> Batches:
-    """Batches of like lengths, of the examples that are short enough."""
+    """Return batches of similar lengths from the examples that are short enough."""
     kept = select_short_enough(lengths, batch_tokens, max_length, data.variants)
     left_out = lengths.shape[1] // data.variants - len(kept)
     return Batches(plan_by_length(lengths, kept, batch_tokens), make, left_out, seed, rank, ranks)
@@ -393,7 +395,7 @@ def _packed_batches(
     rank: int,
     ranks: int,
 ) -> Batches:
-    """Batches flat or in rows, of the examples that are short enough."""
+    """Return packed batches, flat or in rows, from the examples that are short enough."""
     kept = select_short_enough(lengths, batch_tokens if row is None else row, max_length, data.variants)
     plan = plan_flat(lengths, kept, batch_tokens) if row is None else plan_rows(lengths, kept, row, batch_tokens, ranks)
     left_out = lengths.shape[1] // data.variants - len(kept)
@@ -401,8 +403,8 @@ def _packed_batches(
 
 
 def _packing(items: IntArray) -> tuple[IntArray, IntArray, int]:
-    """The examples that are packed, how many go into each row, and how many could at most."""
-    rows = np.atleast_2d(items)  # [B, N]; flat is one row
+    """Return the packed examples, the number in each row, and the maximum number per row."""
+    rows = np.atleast_2d(items)  # [B, N]; flat batches are one row
     real = rows != NO_EXAMPLE
     return rows[real], real.sum(1), rows.shape[1]
 
@@ -411,16 +413,14 @@ def _side(data: TokenizedCorpus, side: int, rows: IntArray) -> Ragged:
     return take_rows(data.tokens[side], data.offsets[side], rows)
 
 
-def _three(data: TokenizedCorpus, pairs: IntArray, end: int, pad: int) -> tuple[Ragged, Ragged, Ragged]:
-    """What the encoder reads of each pair, what the decoder reads, and what it must say."""
+def _encoder_decoder_rows(data: TokenizedCorpus, pairs: IntArray, end: int, pad: int) -> tuple[Ragged, Ragged, Ragged]:
+    """Return the encoder's input, the decoder's input and the labels of each pair."""
     source, target = _side(data, 0, pairs), _side(data, 1, pairs)
     return concatenate_rows(source, end), concatenate_rows(pad, target), concatenate_rows(target, end)
 
 
-def _one_behind_the_other(
-    data: TokenizedCorpus, pairs: IntArray, end: int, separator: int
-) -> tuple[IntArray, Ragged, Ragged]:
-    """How long each source is with its separator, what the decoder reads of each pair, and what it must say."""
+def _decoder_rows(data: TokenizedCorpus, pairs: IntArray, end: int, separator: int) -> tuple[IntArray, Ragged, Ragged]:
+    """Return the length of each source with its separator, the decoder's input, and the labels of each pair."""
     source, target = _side(data, 0, pairs), _side(data, 1, pairs)
     return (
         source.lengths + 1,
@@ -430,15 +430,16 @@ def _one_behind_the_other(
 
 
 def _stream(data: TokenizedCorpus, end: int) -> Callable[[IntArray], IntArray]:
-    """From places to what stands there, in the text as one stream, </s> before each document and at the end."""
+    """Return a function from positions to ids in the text as one stream: </s> precedes each document and ends it."""
     check_sides(data, 1)
-    ends = data.offsets[0] + np.arange(len(data) + 1)  # where each </s> stands
+    ends = data.offsets[0] + np.arange(len(data) + 1)  # positions of the </s>
     tokens = np.asarray(data.tokens[0])
 
-    def at(places: IntArray) -> IntArray:
-        passed = np.searchsorted(ends, places, side="right")  # how many </s> up to here
+    def ids_at(positions: IntArray) -> IntArray:
+        passed = np.searchsorted(ends, positions, side="right")  # number of </s> up to each position
         if not len(tokens):
-            return np.full(places.shape, end)
-        return np.where(ends[passed - 1] == places, end, tokens.take(places - passed, mode="clip").astype(np.int64))
+            return np.full(positions.shape, end)
+        text = tokens.take(positions - passed, mode="clip").astype(np.int64)
+        return np.where(ends[passed - 1] == positions, end, text)
 
-    return at
+    return ids_at

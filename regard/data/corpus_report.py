@@ -1,6 +1,6 @@
-"""What a corpus holds and what is wrong with it, before a model learns it.
+"""Statistics and problems of a corpus, before a model is trained on it.
 
-Memory grows by some dozens of bytes a row, for the search for duplicates, and by the size of the test sets.
+Finding duplicates takes a few dozen bytes of memory per row, and the test sets are kept in memory.
 """
 
 from array import array
@@ -13,24 +13,25 @@ import numpy as np
 from regard.data.corpus import Corpus, CorpusProblems, CorpusRow
 
 LENGTH_BINS = (5, 10, 20, 40, 80, 160)
-"""upper ends of the histogram of lengths, in words"""
+"""Upper ends of the histogram of lengths, in words."""
 
 MAX_LENGTH_RATIO = 3.0
-"""one side so many times longer than the other, in characters, is no translation of it"""
+"""Length ratio, in characters, above which two sides are probably not translations of each other."""
 
 MAX_TRIVIAL_CHARACTERS = 20
-"""characters up to which any ratio is common: "Oui." and "Yes, I do." """
+"""Texts of up to this many characters are not compared: any ratio is common ("Oui." and "Yes, I do."), and so are
+repetitions."""
 
 
 @dataclass
 class CorpusFinding:
-    """Something to look at: how often it occurs, and where it was seen first."""
+    """Something to inspect: how often it occurs, and the first examples."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
     def add(self, example: str) -> None:
-        """Count it; keep the first few."""
+        """Count an occurrence, and keep the first three as examples."""
         self.count += 1
         if len(self.examples) < 3:
             self.examples.append(example)
@@ -38,25 +39,25 @@ class CorpusFinding:
 
 @dataclass
 class CorpusReport:
-    """A corpus in figures."""
+    """The statistics and findings of a corpus."""
 
     rows: int
     words: list[int]
-    """of each side"""
+    """Number of words of each side."""
     characters: list[int]
     histogram: list[list[int]]
-    """for each side, rows by length: as many as BINS, and one more for what is longer"""
+    """For each side, the number of rows in each of LENGTH_BINS, and of those that are longer."""
     ratio: CorpusFinding
     duplicates: CorpusFinding
     leaks: CorpusFinding | None
-    """sentences of the test sets, either side, of more than SHORT characters; None when no test set was named"""
+    """Sentences of the test sets (either side) that occur in the corpus; None without a test set."""
     problems: CorpusProblems
     classes: Counter[str]
-    """for labelled text: how many rows each class has"""
+    """Number of rows of each class, for labelled text."""
 
 
 def report_corpus(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool = False) -> CorpusReport:
-    """Read all of it and of the test sets, go on over bad lines, and say what there is."""
+    """Read a corpus and its test sets completely, skipping bad lines, and return the statistics."""
     problems = CorpusProblems(skip=True)
     words, characters = [0] * corpus.sides, [0] * corpus.sides
     histogram = [[0] * (len(LENGTH_BINS) + 1) for _ in range(corpus.sides)]
@@ -76,10 +77,10 @@ def report_corpus(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool =
         elif _out_of_ratio(row):
             ratio.add(f"{corpus.where(row)}: {len(row.fields[0])} and {len(row.fields[1])} characters")
         for side, text in enumerate(row.fields):
-            place = known.get(text.strip())
-            if place and place not in leaked:
-                leaked.add(place)
-                leaks.add(f"{corpus.where(row, side)} is {place}")
+            location = known.get(text.strip())
+            if location and location not in leaked:
+                leaked.add(location)
+                leaks.add(f"{corpus.where(row, side)} is {location}")
         if any(text.strip() for text in row.fields):
             digests.append(hash(row.fields))
             lines.append(row.line)
@@ -97,7 +98,7 @@ def _out_of_ratio(row: CorpusRow) -> bool:
 
 
 def _sentences(tests: Iterable[Corpus], problems: CorpusProblems) -> dict[str, str]:
-    """Each sentence of the test sets, and where it stands. Very short ones are everybody's, and no leak."""
+    """Return the location of each sentence of the test sets; very short ones are common and not counted as leaks."""
     return {
         text.strip(): corpus.where(row, side)
         for corpus in tests
@@ -108,20 +109,20 @@ def _sentences(tests: Iterable[Corpus], problems: CorpusProblems) -> dict[str, s
 
 
 def _duplicates(corpus: Corpus, digests: "array[int]", lines: "array[int]") -> CorpusFinding:
-    """Rows that are there more than once, counted without the first."""
+    """Find rows that repeat an earlier row."""
     finding = CorpusFinding()
     order = np.argsort(np.asarray(digests), kind="stable")
     ordered = np.asarray(digests)[order]
-    again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1 if len(ordered) else np.zeros(0, int)
-    finding.count = len(again)
-    for place in again[np.argsort(order[again])[:3]]:
-        here, there = (CorpusRow((), lines[order[i]]) for i in (place, place - 1))
-        finding.examples.append(f"{corpus.where(here)} is {corpus.where(there)}")
+    repeats = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1 if len(ordered) else np.zeros(0, int)
+    finding.count = len(repeats)
+    for index in repeats[np.argsort(order[repeats])[:3]]:
+        repeat, original = (CorpusRow((), lines[order[i]]) for i in (index, index - 1))
+        finding.examples.append(f"{corpus.where(repeat)} is {corpus.where(original)}")
     return finding
 
 
 def length_bin_names() -> Iterator[str]:
-    """The names of the histogram's bins."""
+    """Yield the names of the histogram's bins."""
     low = 0
     for high in LENGTH_BINS:
         yield f"{low}–{high}"

@@ -1,6 +1,6 @@
-"""Rows of unequal length end to end in one array, so that a batch is laid out without a loop over its sentences.
+"""Ragged arrays: rows of different lengths, concatenated, so that batches are laid out without loops over sentences.
 
-Dimensions: B rows, T places in a row, N sentences packed into a row.
+Dimensions: B rows, T positions in a row, N sentences packed into a row.
 """
 
 from dataclasses import dataclass
@@ -16,22 +16,25 @@ from regard.data.batch_plans import IntArray
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Row i is `values[starts[i] : starts[i] + lengths[i]]`: `Ragged([5, 6, 7], [2, 0, 1])` holds [5, 6], [], [7]."""
+    """Rows of different lengths; row i is `values[starts[i] : starts[i] + lengths[i]]`.
+
+    `Ragged([5, 6, 7], [2, 0, 1])` has the rows [5, 6], [] and [7].
+    """
 
     values: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each row begins."""
+        """The start of each row in `values`."""
         return np.cumsum(self.lengths) - self.lengths
 
     def filled(self, value: int) -> "Ragged":
-        """As many values in each row, all of them this one."""
+        """Return rows of the same lengths in which every value is `value`."""
         return Ragged(np.full(len(self.values), value), self.lengths)
 
     def joined(self, counts: IntArray) -> "Ragged":
-        """Longer rows: the first `counts[0]` become one, the next `counts[1]` another, and so on.
+        """Join rows: the first `counts[0]` become one row, the next `counts[1]` another, and so on.
 
         >>> rows = Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).joined(np.array([2, 0, 1]))
         >>> rows.values.tolist(), rows.lengths.tolist()
@@ -42,7 +45,7 @@ class Ragged:
         return Ragged(self.values, np.diff(values_before[rows_before]))
 
     def padded(self, fill: int, length: int | None = None) -> Int[Tensor, "B T"]:
-        """A row each, with `fill` behind its values, of `length` places or as many as the longest needs.
+        """Return a tensor with one row each, padded with `fill` to `length`, or to the longest row.
 
         >>> Ragged(np.array([5, 6, 7]), np.array([2, 0, 1])).padded(-1)
         tensor([[ 5,  6],
@@ -50,12 +53,12 @@ class Ragged:
                 [ 7, -1]])
         """
         width = int(self.lengths.max(initial=0)) if length is None else length
-        laid = np.full((len(self.lengths), width), fill)  # [B, T]
-        laid[np.arange(width) < self.lengths[:, None]] = self.values
-        return torch.from_numpy(laid)
+        padded = np.full((len(self.lengths), width), fill)  # [B, T]
+        padded[np.arange(width) < self.lengths[:, None]] = self.values
+        return torch.from_numpy(padded)
 
     def packed(self, counts: IntArray, fill: int, length: int | None = None) -> Int[Tensor, "B T"]:
-        """Many a row: the first `counts[0]` one behind the other, below them the next `counts[1]`, and so on.
+        """Return a tensor whose first row has the first `counts[0]` rows, its second the next `counts[1]`, and so on.
 
         >>> Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).packed(np.array([2, 0, 1]), fill=-1, length=4)
         tensor([[ 5,  6,  7, -1],
@@ -64,21 +67,21 @@ class Ragged:
         """
         return self.joined(counts).padded(fill, length)
 
-    def packed_lengths(self, counts: IntArray, most: int) -> Int[Tensor, "B N"]:
-        """How long each is of those that `packed` puts into a row, and 0 up to `most`.
+    def packed_lengths(self, counts: IntArray, max_count: int) -> Int[Tensor, "B N"]:
+        """Return the lengths of the rows that `packed` puts into each row, padded with 0 to `max_count`.
 
-        >>> Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).packed_lengths(np.array([2, 0, 1]), most=3)
+        >>> Ragged(np.array([5, 6, 7, 8]), np.array([2, 1, 1])).packed_lengths(np.array([2, 0, 1]), max_count=3)
         tensor([[2, 1, 0],
                 [0, 0, 0],
                 [1, 0, 0]])
         """
-        return Ragged(self.lengths, counts).padded(0, most)
+        return Ragged(self.lengths, counts).padded(0, max_count)
 
 
 def take_rows(tokens: IntArray, offsets: IntArray, rows: IntArray) -> Ragged:
-    """The named rows of text that lies end to end, row i from `offsets[i]` up to `offsets[i + 1]`.
+    """Return the chosen rows of concatenated text, in which row i is `tokens[offsets[i] : offsets[i + 1]]`.
 
-    >>> rows = taken(np.array([5, 6, 7, 8], np.uint16), np.array([0, 2, 3, 4]), np.array([2, 0]))
+    >>> rows = take_rows(np.array([5, 6, 7, 8], np.uint16), np.array([0, 2, 3, 4]), np.array([2, 0]))
     >>> rows.values.tolist(), rows.lengths.tolist()
     ([8, 5, 6], [1, 2])
     """
@@ -87,29 +90,30 @@ def take_rows(tokens: IntArray, offsets: IntArray, rows: IntArray) -> Ragged:
 
 
 def concatenate_rows(*parts: Ragged | int) -> Ragged:
-    """The first rows of all parts one behind the other, then the second rows; an id stands for itself in each row.
+    """Concatenate row by row: row i of the result is row i of every part; an integer is repeated in each row.
 
-    >>> rows = beside(Ragged(np.array([5, 6, 7]), np.array([2, 1])), 0, Ragged(np.array([8]), np.array([0, 1])))
+    >>> first, last = Ragged(np.array([5, 6, 7]), np.array([2, 1])), Ragged(np.array([8]), np.array([0, 1]))
+    >>> rows = concatenate_rows(first, 0, last)
     >>> rows.values.tolist(), rows.lengths.tolist()
     ([5, 6, 0, 7, 0, 8], [3, 3])
     """
     count = next(len(part.lengths) for part in parts if isinstance(part, Ragged))
-    whole = [
+    ragged_parts = [
         Ragged(np.full(count, part), np.ones(count, np.int64)) if isinstance(part, int) else part for part in parts
     ]
-    lengths = np.sum([part.lengths for part in whole], axis=0)  # [B]
+    lengths = np.sum([part.lengths for part in ragged_parts], axis=0)  # [B]
     values = np.empty(int(lengths.sum()), np.int64)
-    place = np.cumsum(lengths) - lengths
-    for part in whole:
-        values[index_ranges(place, part.lengths)] = part.values
-        place = place + part.lengths
+    start = np.cumsum(lengths) - lengths
+    for part in ragged_parts:
+        values[index_ranges(start, part.lengths)] = part.values
+        start = start + part.lengths
     return Ragged(values, lengths)
 
 
 def index_ranges(starts: IntArray, lengths: IntArray) -> NDArray[np.int64]:
-    """Whole numbers from each start on, so many as its length.
+    """Return the integers from each start on, as many as its length, concatenated.
 
-    >>> ranges(np.array([7, 3]), np.array([2, 3])).tolist()
+    >>> index_ranges(np.array([7, 3]), np.array([2, 3])).tolist()
     [7, 8, 3, 4, 5]
     """
     before = np.cumsum(lengths) - lengths

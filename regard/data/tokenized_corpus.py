@@ -1,8 +1,8 @@
-"""Corpora tokenised once: memory-mapped integers with an index, kept under a name made of what they came from.
+"""Tokenized corpora: memory-mapped token ids with an index, cached under a digest of their text and tokenizer.
 
-A prepared folder holds for each side n `n.tokens` (all sequences end to end) and `n.offsets` (where each begins, and
-the end of the last), for classification `labels`, and `prepared.json`. A second run with the same text and tokenizer
-opens it at once.
+A cache folder contains, for each side n, `n.tokens` (all sequences concatenated) and `n.offsets` (the start of each
+sequence and the end of the last), `labels` for classification, and `prepared.json`. A second run with the same text and
+tokenizer opens the folder immediately.
 """
 
 import hashlib
@@ -26,43 +26,43 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 
 TOKENIZED_FORMAT = 1
-"""raised when the layout changes, so that no old folder is taken for a new one"""
+"""Version of the cache format, incremented when the layout changes so that old folders are not used."""
 
 ROWS_PER_CHUNK = 4096
-"""rows tokenised at a time: enough for all cores, little in memory"""
+"""Number of rows tokenized at a time: enough to use all cores, few enough to need little memory."""
 
 DocumentBoundary = Literal["line", "blank-line", "file"]
-"""what one text of a language model's corpus is: a line, lines up to a blank one, or the whole file"""
+"""What ends a document of a language model's corpus: each line, a blank line, or the end of the file."""
 
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    """Tokenised text. Sequence i of a side is `tokens[side][offsets[side][i] : offsets[side][i + 1]]`."""
+    """Tokenized text. Sequence i of a side is `tokens[side][offsets[side][i] : offsets[side][i + 1]]`."""
 
     tokens: tuple[NDArray[np.unsignedinteger[Any]], ...]
     offsets: tuple[NDArray[np.int64], ...]
     labels: NDArray[np.int32] | None
-    """for classification: the class of each sequence, a place in `classes`"""
+    """For classification, the class of each sequence, as an index into `classes`."""
     classes: tuple[str, ...]
     problems: dict[str, int]
-    """how many lines of each kind were left out when it was prepared"""
+    """Number of lines skipped for each kind of problem."""
     variants: int = 1
-    """in how many ways each example is written: example i is sequence i, i + examples, i + 2 × examples …"""
+    """Number of variants of each example: those of example i are the sequences i, i + examples, i + 2 × examples …"""
 
     @property
     def examples(self) -> int:
-        """How many examples it holds, each counted once."""
+        """The number of examples, not counting variants."""
         return len(self) // self.variants
 
     def __len__(self) -> int:
         return len(self.offsets[0]) - 1
 
     def lengths(self, side: int) -> NDArray[np.int64]:
-        """How many tokens each sequence of a side has."""
+        """Return the number of tokens of each sequence of a side."""
         return np.diff(self.offsets[side])
 
     def sequence(self, side: int, i: int) -> NDArray[np.unsignedinteger[Any]]:
-        """The ids of one sequence."""
+        """Return the ids of one sequence."""
         return self.tokens[side][self.offsets[side][i] : self.offsets[side][i + 1]]
 
 
@@ -75,21 +75,21 @@ def tokenize_corpora(
     labelled: bool = False,
     classes: Sequence[str] = (),
 ) -> TokenizedCorpus:
-    """Tokenise the corpora, one behind the other, or open what an earlier call left in the folder `cache`.
+    """Tokenize the corpora as one, or open the result of an earlier call from the folder `cache`.
 
-    With `labelled` the second side is a class: one of `classes` or, if none are given, of those the text holds.
+    With `labelled` the second side is a class: one of `classes`, or any class if none are given.
     """
     if isinstance(corpora, Corpus):
-        raise CorpusError("corpora are several, in a list, and this is one")
+        raise CorpusError("corpora must be a list, not a single corpus")
     if not corpora:
-        raise CorpusError("there is nothing to prepare: name at least one corpus")
+        raise CorpusError("no corpus given: name at least one")
     sides = {corpus.sides for corpus in corpora}
     if len(sides) != 1:
-        raise CorpusError(f"corpora that go together must have equally many sides, and these have {sorted(sides)}")
+        raise CorpusError(f"all corpora must have the same number of sides: these have {sorted(sides)}")
     if labelled and sides != {2}:
-        raise CorpusError(f"for classification a row is a text and its class, and these have {sides.pop()} fields")
+        raise CorpusError(f"classification needs two fields, a text and its class: these corpora have {sides.pop()}")
     if len(set(classes)) != len(classes):
-        raise CorpusError(f"a class is named twice: {list(classes)}")
+        raise CorpusError(f"duplicate class: {list(classes)}")
     origin = {
         "version": TOKENIZED_FORMAT,
         "files": _digests(corpora),
@@ -102,31 +102,35 @@ def tokenize_corpora(
     name = hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     folder = Path(cache) / name
     if not folder.is_dir():
-        with new_folder(folder, keep_existing=True) as temporary:  # another run may prepare the same
+        with new_folder(folder, keep_existing=True) as temporary:  # another run may be writing the same folder
             _write(temporary, corpora, tokenizer, CorpusProblems(problems.skip), documents, labelled, tuple(classes))
             if _digests(corpora) != origin["files"]:
-                raise CorpusError(f"{corpora[0].files[0]} (or a file beside it) changed while it was read: start again")
+                raise CorpusError(
+                    f"{corpora[0].files[0]} (or another file of the corpus) changed while it was read: start again"
+                )
     data, examples = open_tokenized_corpus(folder)
-    problems.add(data.problems, examples)
+    problems.merge(data.problems, examples)
     return data
 
 
 def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list[str]]]:
-    """What `tokenize_corpora` wrote, memory-mapped, and examples of the lines it left out."""
+    """Open a folder that `tokenize_corpora` wrote; return its data and example locations of skipped lines."""
     try:
         info = json.loads((folder / "prepared.json").read_text())
         sides = range(info["sides"])
         offsets = tuple(_mapped(folder / f"{side}.offsets", np.int64) for side in sides)
         tokens = tuple(_mapped(folder / f"{side}.tokens", np.dtype(info["dtype"])) for side in sides)
         labels = _mapped(folder / "labels", np.int32) if info["classes"] else None
-        whole = all(
+        is_consistent = all(
             len(offset) == info["rows"] + 1 and offset[-1] == len(ids) and (np.diff(offset) >= 0).all()
             for offset, ids in zip(offsets, tokens, strict=True)
         )
-        if not whole or (labels is not None and len(labels) != info["rows"]):
-            raise RegardError("its sizes do not fit together")
-    except (OSError, KeyError, ValueError) as error:
-        raise RegardError(f"{folder} is damaged ({error}): delete it, and it is prepared again") from error
+        if not is_consistent or (labels is not None and len(labels) != info["rows"]):
+            raise RegardError("sizes do not match")
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise RegardError(
+            f"{folder} is damaged ({error}): delete it, and the corpus will be tokenized again"
+        ) from error
     return TokenizedCorpus(tokens, offsets, labels, tuple(info["classes"]), info["problems"]), info["examples"]
 
 
@@ -139,7 +143,7 @@ def _write(
     labelled: bool,
     classes: tuple[str, ...],
 ) -> None:
-    """Tokenise and write in chunks, so that memory does not grow with the corpus."""
+    """Tokenize and write in chunks, so that memory does not grow with the corpus."""
     sides = 1 if labelled else corpora[0].sides
     dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
     labels = ClassNumbers(classes)
@@ -152,17 +156,19 @@ def _write(
         read = labels.texts if labelled else partial(_texts, documents=documents)
         texts = chain.from_iterable(read(corpus, problems) for corpus in corpora)
         while chunk := list(islice(texts, ROWS_PER_CHUNK)):
-            last = np.array([ended for _, ended in chunk])
+            is_end = np.array([ends_sequence for _, ends_sequence in chunk])
             for side in range(sides):
                 encode = tokenizer.encode_targets if side else tokenizer.encode_batch
                 ids = list(encode([fields[side] for fields, _ in chunk]))
-                stops = ends[side] + np.cumsum([len(each) for each in ids], dtype=np.int64)
+                stops = ends[side] + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
                 ends[side] = int(stops[-1])
                 token_files[side].write(np.fromiter(chain.from_iterable(ids), dtype).tobytes())
-                offset_files[side].write(stops[last].tobytes())
-            rows += int(last.sum())
+                offset_files[side].write(stops[is_end].tobytes())
+            rows += int(is_end.sum())
     if rows == 0:
-        raise CorpusError(f"{corpora[0].files[0]}: not one row could be read: {dict(problems.counts) or 'it is empty'}")
+        raise CorpusError(
+            f"{corpora[0].files[0]}: no row could be read: {dict(problems.counts) or 'the file is empty'}"
+        )
     if labelled:
         classes, numbers = labels.sorted()
         (folder / "labels").write_bytes(numbers.tobytes())
@@ -178,7 +184,7 @@ def _write(
 
 
 class ClassNumbers:
-    """The classes met while reading, as numbers: four bytes a row."""
+    """Numbers the classes while reading: four bytes per row."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.closed = bool(classes)
@@ -186,49 +192,49 @@ class ClassNumbers:
         self.seen = array("i")
 
     def texts(self, corpus: Corpus, problems: CorpusProblems) -> Iterator[tuple[tuple[str, ...], bool]]:
-        """The text of each row whose class is known, or becomes so."""
+        """Yield the text of each row, and number its class; record an unknown class as a problem."""
         for row in corpus.rows(problems):
             label = row.fields[1].strip()
             if self.closed and label not in self.number:
-                told = f"{label!r}: {did_you_mean(label, self.number)}"
-                problems.found("unknown class", corpus.where(row, 1), told)
+                detail = f"{label!r}: {did_you_mean(label, self.number)}"
+                problems.record("unknown class", corpus.where(row, 1), detail)
                 continue
             self.seen.append(self.number.setdefault(label, len(self.number)))
             yield row.fields[:1], True
 
     def sorted(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """The classes, as given or by name, and the place of each row's among them."""
+        """Return the classes, as given or sorted by name, and each row's index among them."""
         names = tuple(self.number) if self.closed else tuple(sorted(self.number))
-        place = np.array([names.index(name) for name in self.number], np.int32)
-        return names, place[np.asarray(self.seen)]
+        index = np.array([names.index(name) for name in self.number], np.int32)
+        return names, index[np.asarray(self.seen)]
 
 
 def _texts(
     corpus: Corpus, problems: CorpusProblems, documents: DocumentBoundary
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """The fields of each row, and whether a sequence ends with it."""
+    """Yield the fields of each row, and whether a sequence ends with it."""
     rows = corpus.rows(problems)
     if corpus.sides > 1:
         return ((row.fields, True) for row in rows)
     if documents == "line":
         return ((row.fields, True) for row in rows if row.fields[0].strip())
-    return _joined((row.fields[0] for row in rows), documents)
+    return _join_lines((row.fields[0] for row in rows), documents)
 
 
-def _joined(lines: Iterable[str], documents: DocumentBoundary) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Lines, each with its line feed, that go on in one text until a blank one or the end of the file."""
-    kept: str | None = None
+def _join_lines(lines: Iterable[str], documents: DocumentBoundary) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Yield lines with their line feeds, and whether a document ends with the line."""
+    pending: str | None = None
     for line in lines:
-        parts = documents == "blank-line" and not line.strip()
-        if kept is not None:
-            yield (kept,), parts
-        kept = None if parts else f"{line}\n"
-    if kept is not None:
-        yield (kept,), True
+        is_boundary = documents == "blank-line" and not line.strip()
+        if pending is not None:
+            yield (pending,), is_boundary
+        pending = None if is_boundary else f"{line}\n"
+    if pending is not None:
+        yield (pending,), True
 
 
 def _digests(corpora: Sequence[Corpus]) -> list[list[tuple[str, str]]]:
-    """What the corpora are made of: each file's content, and its suffix, which says how it is read."""
+    """Return the digest and the suffix, which determines the format, of each file."""
     require_files(file for corpus in corpora for file in corpus.files)
     return [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in corpora]
 

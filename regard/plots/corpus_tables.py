@@ -1,4 +1,4 @@
-"""A report on a corpus, for people."""
+"""The terminal report on a corpus."""
 
 from pathlib import Path
 
@@ -11,28 +11,28 @@ from regard.data.corpus_report import MAX_LENGTH_RATIO, CorpusFinding, CorpusRep
 from regard.training.corpus_folder import CorpusFolder
 
 
-def show_found(console: Console, folder: Path, found: CorpusFolder) -> None:
-    """Which files of a folder are meant, for what."""
+def show_corpus_folder(console: Console, folder: Path, corpus_folder: CorpusFolder) -> None:
+    """Print which files of a folder are used for what."""
     console.print(f"[bold]{escape(str(folder))}[/]")
-    for line in found.told():
+    for line in corpus_folder.told():
         console.print(f"  {escape(line)}")
     console.print()
 
 
 def show_report(console: Console, corpus: Corpus, report: CorpusReport) -> None:
-    """Counts, lengths, and what to look at, with file and line."""
+    """Print counts, lengths and findings, with file and line."""
     console.print(f"[bold]{report.rows:,} rows[/] in {escape(' and '.join(corpus.files))}\n")
     if report.rows:
         _show_lengths(console, report)
     table = Table("", box=None, header_style="dim", pad_edge=False)
     table.add_column("count", justify="right")
-    table.add_column("where (the first few)", overflow="fold")  # never cut: a line number is at the end
-    ratio = f"one side over {MAX_LENGTH_RATIO:g} × the other"
-    findings = {"the same row again": report.duplicates}
+    table.add_column("first occurrences", overflow="fold")  # never cut: the line number is at the end
+    ratio = f"length ratio over {MAX_LENGTH_RATIO:g}"
+    findings = {"duplicate rows": report.duplicates}
     if corpus.sides == 2 and not report.classes:
         findings[ratio] = report.ratio
     if report.leaks is not None:
-        findings["test sentences found here"] = report.leaks
+        findings["leaked test sentences"] = report.leaks
     for what, finding in findings.items():
         table.add_row(what, *_counted(finding))
     for kind, count in report.problems.counts.items():

@@ -58,7 +58,7 @@ def test_without_dropout_it_is_the_text(text: tuple[TokenizedCorpus, Tokenizer])
 
 def test_with_all_merges_passed_over_bytes_are_left(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     _, tokenizer = text
-    ids = BpeMerges(tokenizer).cut("Ġmaison", 1.0, Random(0))
+    ids = BpeMerges(tokenizer).segment("Ġmaison", 1.0, Random(0))
     assert tokenizer.pieces(ids) == list(" maison")
 
 
@@ -78,7 +78,7 @@ def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[TokenizedC
         found[pieces] += passed
         return found
 
-    ours = Counter(merges.cut("Ġmaison", rate, random) for _ in range(draws))
+    ours = Counter(merges.segment("Ġmaison", rate, random) for _ in range(draws))
     wanted = {tuple(merges.ids[piece] for piece in way): share for way, share in ways(tuple("Ġmaison")).items()}
     assert sum(wanted.values()) == pytest.approx(1)
     assert len(ours) > 3

@@ -128,12 +128,12 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nowhere.fr",), "nowhere.fr: there is no such file"),
-        (("/dev/null",), "/dev/null: not one row could be read"),
+        (("/dev/null",), "/dev/null: no row could be read"),
         (("a.tsv", "--labelled"), "--labelled is for a text and its class: here are 1 sides"),
         (("/dev",), "/dev has no text to learn from: neither train.fr with train.en"),
         (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
         (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
-        (("a.fr", "a.en", "--languages", "fr,en"), "a.fr is no folder: --languages is for what is sought in one"),
+        (("a.fr", "a.en", "--languages", "fr,en"), "a.fr is not a folder: --languages is for folders"),
         (("a", "b", "--keys", "fr,en"), "columns and keys are of one file, and here are 2"),
     ],
 )

@@ -310,7 +310,7 @@ def test_check_takes_a_folder(tmp_path: Path) -> None:
     assert re.findall(r"testsentencesfoundhere(\d)", shown) == ["1", "0"]
     (tmp_path / "other.fr").write_text("Something else that is long enough.\n")
     done = regard("data", "check", str(tmp_path), "--languages", "fr, en", "--test", str(tmp_path / "other.fr"))
-    assert re.findall(r"test sentences found here +(\d)", done.stdout) == ["0", "0"]
+    assert re.findall(r"leaked test sentences +(\d)", done.stdout) == ["0", "0"]
 
 
 def test_check_says_what_it_cannot_look_at(tmp_path: Path) -> None:
