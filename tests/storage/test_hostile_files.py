@@ -120,7 +120,7 @@ class Evil:
 # --- pickles, whatever their name
 
 PICKLE = r"is a pickle, which can run arbitrary code .* Regard never reads pickles"
-CONVERT = PICKLE + r"\. To have its tensors as safetensors:\npython -c .*model\.safetensors"
+CONVERT = PICKLE + r"\. To convert its tensors to safetensors:\npython -c .*model\.safetensors"
 
 
 def without_weights(folder: Path) -> None:
