@@ -1,10 +1,10 @@
-"""Petit: a small French–English world written by us, with its gold alignment and what each sentence shows.
+"""Petit: a generated French–English corpus with gold word alignments and the linguistic phenomena of each sentence.
 
     >>> find("Il ne mange jamais de pommes.").english
     'He never eats apples.'
 
-One French sentence has one English alone, so that a perfect model scores 100: where French is ambiguous, a word of the
-sentence decides (see `clauses`). The words are in `lexicon.toml`.
+Every French sentence has exactly one correct translation, so a perfect model scores 100 BLEU: where French is
+ambiguous, another word of the sentence decides (see `clauses`). The vocabulary is in `lexicon.toml`.
 """
 
 import re
@@ -19,7 +19,7 @@ from regard.petit.english import spell as spell_english
 from regard.petit.french import meet
 from regard.petit.french import spell as spell_french
 from regard.petit.lexicon import load
-from regard.petit.world import Sentence, World
+from regard.petit.sentence_generator import Sentence, SentenceGenerator
 
 PHENOMENA: dict[str, str] = {
     "adjective-order": "an adjective that follows its noun in French and precedes it in English: une robe rouge",
@@ -64,22 +64,22 @@ PHENOMENA: dict[str, str] = {
 }
 
 MAX_FRENCH_WORDS = 20
-"""words of the longest French sentence, its stop among them"""
+"""Maximum number of words in a French sentence, including the final punctuation."""
 MAX_PAIRS = 5_000_000
-"""Maximum number of distinct pairs to ask for: drawing many more would hardly end."""
+"""Maximum number of distinct pairs; generating many more would take almost forever."""
 SPLITS = ("train", "dev", "test", "compositional")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence in both languages, with gold about it."""
+    """A sentence in both languages, with its gold annotations."""
 
     french: str
     english: str
     alignment: tuple[tuple[int, int], ...]
-    """(index in words(french), index in words(english)), sorted"""
+    """Sorted pairs of an index into words(french) and an index into words(english)."""
     tags: tuple[str, ...]
-    """the names of its phenomena, sorted"""
+    """Sorted names of the phenomena in the sentence."""
 
 
 _CLITIC = r"-(?:t-)?(?:je|tu|ils?|elles?|nous|vous|moi|toi|les?|la)\b"
@@ -94,28 +94,30 @@ _WORD = re.compile(
 
 
 def spans(sentence: str) -> list[tuple[int, int]]:
-    """Where each word of a sentence begins and ends, in characters."""
+    """Return the start and end of each word of a sentence, in characters."""
     return [match.span() for match in _WORD.finditer(sentence)]
 
 
 def words(sentence: str) -> list[str]:
-    """The words that alignments count: an elided word, 's, a pronoun behind a hyphen and a stop are words of their own.
+    """Split a sentence into words as alignments count them: elided words, 's, hyphenated pronouns and punctuation are
+    separate words.
 
     >>> words("L'ami de Marie dort-il ?"), words("Is Marie's friend sleeping?")
     (["L'", 'ami', 'de', 'Marie', 'dort', '-il', '?'], ['Is', 'Marie', "'s", 'friend', 'sleeping', '?'])
 
-    To put them together again: no space behind an apostrophe that ends a word, before a word that begins with a hyphen
-    or an apostrophe, or before a comma or full stop; in English none before ? and ! either.
+    To join them again, put no space after a word that ends with an apostrophe, before a word that starts with a hyphen
+    or an apostrophe, or before a comma or full stop; in English also none before ? and !.
     """
     return [sentence[start:end] for start, end in spans(sentence)]
 
 
 def pairs(count: int, seed: int = 0, split: str = "train") -> Iterator[Pair]:
-    """So many pairs of a split, no French twice; the same for the same arguments everywhere, and fewer are a prefix.
+    """Yield `count` pairs of a split with distinct French sentences.
 
-    No sentence is in two splits, whatever the seeds. Of a hundred sentences about 90 are for training, 5 for dev and 5
-    for test, by a hash of the French; "compositional" holds those with a combination of words (an adjective and its
-    noun, a verb and its object, a verb and its negation) that is never in the other three.
+    The same arguments give the same pairs on every machine, and a smaller count gives a prefix. No sentence is in two
+    splits, whatever the seeds: by a hash of the French, about 90 % of the sentences are for training, 5 % for dev and
+    5 % for test. "compositional" has the sentences with a combination of words (adjective and noun, verb and object,
+    verb and negation) that never occurs in the other three.
     """
     require_at_least(0, count=count)
     if split not in SPLITS:
@@ -124,31 +126,31 @@ def pairs(count: int, seed: int = 0, split: str = "train") -> Iterator[Pair]:
 
 
 def _distinct(count: int, seed: int, split: str) -> Iterator[Pair]:
-    world = World(Random(f"petit {split} {seed}").random)
+    generator = SentenceGenerator(Random(f"petit {split} {seed}").random)
     seen: set[str] = set()
     misses = 0
     while len(seen) < count:
-        sentence = world.say()
+        sentence = generator.generate()
         if sentence.reserved != (split == "compositional"):
             continue
         spoken, places = meet(sentence.phrase.french)
         if len(spoken) > MAX_FRENCH_WORDS:
             continue
         text = spell_french(spoken)
-        if split not in ("compositional", _ordinary(text)):
+        if split not in ("compositional", _hashed_split(text)):
             continue
         if text in seen:
             misses += 1
             if misses > 200_000:
-                raise RegardError(f"split {split!r} gave {len(seen)} distinct pairs and hardly more: ask for fewer")
+                raise RegardError(f"split {split!r} gave {len(seen)} distinct pairs and hardly any more: request fewer")
             continue
         seen.add(text)
         misses = 0
         yield _pair(sentence, text, spoken, places)
 
 
-def _ordinary(french: str) -> str:
-    """The split of a sentence without a reserved combination, by a hash that is the same everywhere."""
+def _hashed_split(french: str) -> str:
+    """Return the split of a sentence without a reserved combination, by a hash that is the same on every machine."""
     bucket = crc32(french.encode()) % 100
     return "train" if bucket < 90 else "dev" if bucket < 95 else "test"
 
@@ -164,15 +166,15 @@ def _pair(sentence: Sentence, text: str, spoken: list[str], places: list[int]) -
 
 
 def find_pair(french: str, draws: int = 400_000) -> Pair | None:
-    """The pair of a French sentence, if Petit can say it: sought by chance among sentences of its words alone.
+    """Search for the pair of a French sentence among random sentences made of only its words.
 
-    None means that it was not met in so many draws.
+    Return None if it was not found in `draws` draws.
     """
     said = words(french)
     said = [said[0][0].lower() + said[0][1:], *said]
-    world = World(Random(french).random, load().only(said), frozenset(said))
+    generator = SentenceGenerator(Random(french).random, load().restricted_to(said), frozenset(said))
     for _ in range(draws):
-        sentence = world.attempt()
+        sentence = generator.try_generate()
         if not sentence:
             continue
         spoken, places = meet(sentence.phrase.french)
@@ -183,5 +185,5 @@ def find_pair(french: str, draws: int = 400_000) -> Pair | None:
 
 
 def count_lemmas() -> int:
-    """How many lemmas the lexicon has."""
+    """Return the number of lemmas in the lexicon."""
     return len(load().lemmas())

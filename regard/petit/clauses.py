@@ -1,9 +1,9 @@
-"""Petit's clauses: who does what, where and when, so that it makes sense and has one English alone.
+"""Clauses that say who does what, where and when, and that make sense and have exactly one English translation.
 
-French is often open where English must choose, and here a word of the sentence always chooses:
+French is often ambiguous where English is not. Here another word of the sentence always decides:
 
     son, sa, ses    belong to the subject of their own clause: his, her or its
-    il, elle        he and she, unless a subject before them in the sentence is meant: then what that is
+    il, elle        he and she, unless they refer to an earlier subject of the sentence
     le, la, l'      by the verb (one eats things and thanks people), and l' before a participle by its agreement
     présent         is …ing for what is done now; a simple present for states, and for habits (souvent, ne … jamais)
     imparfait       was …ing, the simple past for states, and used to … with a habit (autrefois, tous les jours)
@@ -23,7 +23,7 @@ from regard.petit.grammar import (
     Nominal,
     NothingFits,
     Phrase,
-    Speaker,
+    PhraseGenerator,
     fixed,
     is_progressive,
     literal,
@@ -62,17 +62,29 @@ TIMES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "once": (("autrefois", "in the past"),),
 }
-OWNED = ("clothes", "item", "toy", "readable", "vehicle", "container", "pet", "kin", "furniture", "fruit", "baked")
-HEAPS = ("chaussure", "gant", "olive", "haricot", "cerise", "fraise")
-UNIQUE = ("père", "mère", "grand-père", "grand-mère", "roi", "reine")
-MINE = ("ami", "amie", "voisin", "voisine", "enfant", "professeur", "médecin", "avocat", "avocate")
-TERMINI = {"train": "gare", "autobus": "gare", "avion": "aéroport"}
+OWNED_KINDS = (
+    "clothes",
+    "item",
+    "toy",
+    "readable",
+    "vehicle",
+    "container",
+    "pet",
+    "kin",
+    "furniture",
+    "fruit",
+    "baked",
+)
+USUALLY_PLURAL = ("chaussure", "gant", "olive", "haricot", "cerise", "fraise")
+NEVER_PLURAL = ("père", "mère", "grand-père", "grand-mère", "roi", "reine")
+OWNED_PEOPLE = ("ami", "amie", "voisin", "voisine", "enfant", "professeur", "médecin", "avocat", "avocate")
+STATIONS = {"train": "gare", "autobus": "gare", "avion": "aéroport"}
 PASTURES = ("jardin", "forêt", "champ", "parc")
-LASTING = (  # what is remembered as last year's or planned for next week
+VERBS_DATED_BY_WEEK = (  # actions that are dated by weeks and years
     *("voyager", "visiter", "construire", "acheter", "vendre", "aller", "venir", "rencontrer", "apprendre", "écrire"),
     *("peindre", "réparer", "perdre", "casser", "travailler", "planter", "inviter", "pleuvoir", "neiger", "partir"),
 )
-CONSUMED = ("fruit", "baked", "grocery", "drink", "readable", "schoolwork", "show", "plant")
+CONSUMED_KINDS = ("fruit", "baked", "grocery", "drink", "readable", "schoolwork", "show", "plant")
 FEELINGS = (
     ("faim", "hungry"),
     ("soif", "thirsty"),
@@ -87,13 +99,13 @@ Maker = Callable[[Nominal | None], Clause]
 
 
 def said_by(phrase: str, said: frozenset[str]) -> bool:
-    """Whether each word of a phrase is among the words said, elided or not."""
+    """Return whether all words of a phrase are among `said`, elided or not."""
     bare = [word.rstrip("*~") for word in phrase.split()]
     return all(word in said or word[:-1] + "'" in said for word in bare)
 
 
-class Clauses(Speaker):
-    """A speaker of single clauses."""
+class ClauseGenerator(PhraseGenerator):
+    """Generates single clauses."""
 
     def __init__(
         self, random: Callable[[], float], lexicon: Lexicon | None = None, said: frozenset[str] | None = None
@@ -103,7 +115,7 @@ class Clauses(Speaker):
         self.named: set[str] = set()
 
         def kept(options: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-            return tuple(each for each in options if said is None or said_by(each[0], said))
+            return tuple(option for option in options if said is None or said_by(option[0], said))
 
         self.times = {name: kept(options) for name, options in TIMES.items()}
         self.habits, self.feelings = kept(HABITS), kept(FEELINGS)
@@ -115,7 +127,7 @@ class Clauses(Speaker):
         self.people = tuple(noun for noun in nouns if noun.kind in ("person", "job"))
         self.things = tuple(noun for noun in nouns if noun.kind not in ("person", "job", "kin"))
         self.kin = tuple(noun for noun in nouns if noun.kind == "kin")
-        self.friends = tuple(noun for noun in nouns if noun.lemma in MINE)
+        self.friends = tuple(noun for noun in nouns if noun.lemma in OWNED_PEOPLE)
         self.modals = tuple(name for name in MODALS if COMPOUND[name][0] in self.lexicon.verbs)
         plain = [v for v in verbs if not v.has("special") and v.to is None and not v.has("dative")]
         self.transitive = [v for v in plain if v.variety and not v.has("own") and not v.has("puts")]
@@ -164,11 +176,11 @@ class Clauses(Speaker):
         return Nominal(Phrase([source], [target], [(0, 0)]), gender, person, kind, pronoun=True)
 
     def again(self, subject: Nominal) -> Nominal:
-        """The pronoun that means a subject once more."""
+        """Return the pronoun that refers to a subject."""
         return self.pronoun(subject.person, subject.gender, subject.kind)
 
     def name(self) -> Nominal:
-        """A first name, which the sentence has not said before."""
+        """Return a first name that is not yet in the sentence."""
         name, gender = self.pick(self.lexicon.names)
         if name in self.named:
             raise NothingFits
@@ -176,11 +188,11 @@ class Clauses(Speaker):
         return Nominal(Phrase([name], [name], [(0, 0)]), gender, noun=name)
 
     def person(self, full: bool = False, other: str = "") -> Nominal:
-        """Someone: a pronoun (unless `full`), a name, two names, a person, someone's kin; not `other`."""
+        """Return a person other than `other`: a pronoun (unless `full`), one or two names, a noun, or a relative."""
         draw = self.random()
         if draw < 0.36 and not full:
             person = self.pick(self.persons)
-            if person or not self.asking or self.lexicon is not load():  # few ask what they do themselves
+            if person or not self.asking or self.lexicon is not load():  # questions in the first person are rare
                 return self.pronoun(person, "mf"[self.random() < 0.5])
         if draw < 0.60:
             return self.name()
@@ -208,14 +220,14 @@ class Clauses(Speaker):
         return Nominal(phrase, noun.gender, 2, thing.kind, noun.lemma)
 
     def both(self, one: Nominal, other: Nominal) -> Nominal:
-        """Two joined by "et"."""
+        """Join two nominals with "et"."""
         self.tags.append("coordination")
         phrase = weave([one, ("et", "and"), other], [one, ("and", "and"), other])
         gender = "f" if one.gender == other.gender == "f" else "m"
         return Nominal(phrase, gender, 5, one.kind, one.noun)
 
     def described(self, noun: Noun, other: str = "") -> Nominal:
-        """A noun as subject, with an article or the like and perhaps an adjective."""
+        """Return a noun as subject, with a determiner and possibly an adjective."""
         if noun.lemma == other:
             raise NothingFits
         draw, plural = self.random(), self.many(noun, 0.28)
@@ -232,15 +244,15 @@ class Clauses(Speaker):
         return self.noun_phrase(noun, "definite", plural, adjective=adjective)
 
     def many(self, noun: Noun, probability: float) -> bool:
-        """Whether to say a noun in the plural: some things come in pairs or heaps, and one has one father."""
-        if noun.lemma in HEAPS:
+        """Return whether to use the plural: some things come in pairs, and one has only one father."""
+        if noun.lemma in USUALLY_PLURAL:
             return True
-        return self.random() < probability and noun.counted and noun.lemma not in UNIQUE
+        return self.random() < probability and noun.counted and noun.lemma not in NEVER_PLURAL
 
     # When and how
 
     def tense_for(self, verb: Verb, subject: Nominal) -> str:
-        """A tense that the verb may take; habits are chosen with their adverb by `settle`."""
+        """Return a tense that the verb can have; `settle` adds the adverb that a habit needs."""
         draw = self.random()
         human = subject.kind == "person"
         if verb.has("stative") and not verb.has("event"):
@@ -261,7 +273,7 @@ class Clauses(Speaker):
         return "can" if modal == "know" and not verb.has("skill") and "can" in self.modals else modal
 
     def negator_for(self, subject: Nominal, verb: Verb, tense: str) -> str:
-        """Perhaps a negation that goes with the tense."""
+        """Return a negation that suits the tense, or none."""
         if (self.asking or subject.loose) and not self.can_affirm:
             raise NothingFits
         if subject.loose:
@@ -285,7 +297,7 @@ class Clauses(Speaker):
         raise NothingFits
 
     def start(self, verb: Verb, subject: Nominal, tense: str = "") -> Clause:
-        """A clause with its tense and negation; what it does, where and when is added to it."""
+        """Return a clause with tense and negation; object, place and time are added later."""
         if tense:
             state = verb.has("stative") and not verb.has("event")
             momentary = verb.has("punctual") and tense in ("present", "imperfect")
@@ -298,14 +310,14 @@ class Clauses(Speaker):
         return Clause(subject, verb, tense, negator)
 
     def settle(self, clause: Clause) -> Clause:
-        """Say when: an adverb of habit where the tense needs one, perhaps a time elsewhere."""
+        """Add an adverb of habit if the tense needs one, and otherwise possibly a time."""
         tense = clause.tense
         beast = clause.verb.has("animal") and clause.subject.kind != "person"
         if beast and tense in ("past", "future"):
             return clause  # no one knows when the hen is going to sleep
         if tense == "habit":
             if self.chance(0.6) or beast:
-                clause.adverb = self.pick([each for each in self.habits if not self.asking or each[0] == "souvent"])
+                clause.adverb = self.pick([habit for habit in self.habits if not self.asking or habit[0] == "souvent"])
                 self.tags.append("adverb")
             else:
                 clause.time = self.when("habit")
@@ -321,15 +333,15 @@ class Clauses(Speaker):
         return clause
 
     def at_time(self, clause: Clause, name: str) -> None:
-        """Say a time at the end, or at the beginning of what is no question."""
-        time = self.when(name, clause.verb.french in LASTING)
+        """Add a time at the end, or in a statement possibly at the beginning."""
+        time = self.when(name, clause.verb.french in VERBS_DATED_BY_WEEK)
         if self.asking or self.chance(0.7):
             clause.time = time
         else:
             clause.front = time
 
     def when(self, name: str, lasting: bool = False) -> Phrase:
-        """A time; only what is `lasting` is dated by weeks and years."""
+        """Return a time; only `lasting` actions are dated by weeks and years."""
         if name in ("past", "future", "habit") and self.chance(0.25):
             day, word = self.pick(self.lexicon.days)
             if name == "habit":
@@ -350,7 +362,7 @@ class Clauses(Speaker):
     # Where
 
     def at(self, noun: Noun, towards: bool = False, adjective: bool = True) -> Phrase:
-        """In, at or to a place."""
+        """Return a phrase for being at or going to a place."""
         self.tags.append("place")
         source, at, to = noun.there
         bare = noun.lemma == "école"  # at school
@@ -384,7 +396,7 @@ class Clauses(Speaker):
         return weave([("chez", "p"), owner], [(word, "p"), owner, ("'s", "p"), ("house", "p")])
 
     def place_for(self, verb: Verb, subject: Nominal, awaited: str = "") -> Phrase:
-        """A place where one does what the verb says; trains, be they `awaited`, are not for airports."""
+        """Return a place that suits the verb; a train that is `awaited` is at a station, not at an airport."""
         draw = self.random()
         if subject.kind != "person" and verb.has("animal"):
             return self.at(self.pick([n for n in verb.places if n.lemma in PASTURES]))
@@ -394,35 +406,35 @@ class Clauses(Speaker):
             return self.country()
         if verb.has("city") and (draw < 0.6 or not verb.places):
             return self.town()
-        terminus = TERMINI.get(awaited or subject.noun)
+        terminus = STATIONS.get(awaited or subject.noun)
         return self.at(self.pick([n for n in verb.places if not terminus or n.lemma == terminus]))
 
     def near(self, noun: Noun) -> Phrase:
-        """Where a thing, an animal or a person is: sur la table, derrière l'église."""
+        """Return where a thing, an animal or a person is: sur la table, derrière l'église."""
         kind = noun.kind
         if kind in ("person", "job", "kin", "vehicle"):
-            return self.beside(self.pick(self.landmarks), ("devant", "derrière", "à côté de~", "près de~"))
+            return self.next_to(self.pick(self.landmarks), ("devant", "derrière", "à côté de~", "près de~"))
         if kind == "pet":
             if self.chance(0.6):
-                return self.beside(self.pick(self.seats), ("sous", "derrière", "à côté de~", "devant"))
-            return self.beside(self.pick(self._group("maison jardin école ferme")), ("devant", "derrière", "près de~"))
+                return self.next_to(self.pick(self.seats), ("sous", "derrière", "à côté de~", "devant"))
+            return self.next_to(self.pick(self._group("maison jardin école ferme")), ("devant", "derrière", "près de~"))
         if kind in ("flyer", "wild", "farm"):
             if self.chance(0.5):
                 return self.at(self.pick(self._group("forêt champ jardin parc")))
-            return self.beside(self.pick(self._group("arbre lac rivière ferme maison")), ("près de~", "à côté de~"))
+            return self.next_to(self.pick(self._group("arbre lac rivière ferme maison")), ("près de~", "à côté de~"))
         if kind == "furniture":
             return self.at(self.pick(self.rooms))
         draw = self.random()
         if draw < 0.4:
-            return self.beside(self.pick(self.shelves), ("sur", "à côté de~"))
+            return self.next_to(self.pick(self.shelves), ("sur", "à côté de~"))
         if draw < 0.6:
-            return self.beside(self.pick(self.seats), ("sous",))
+            return self.next_to(self.pick(self.seats), ("sous",))
         if kind == "container":
-            return self.beside(self.pick(self.screens), ("derrière", "devant"))
-        return self.beside(self.pick(self.boxes), ("dans",))
+            return self.next_to(self.pick(self.screens), ("derrière", "devant"))
+        return self.next_to(self.pick(self.boxes), ("dans",))
 
-    def beside(self, noun: Noun, prepositions: Sequence[str]) -> Phrase:
-        """A preposition of place and what it is said of."""
+    def next_to(self, noun: Noun, prepositions: Sequence[str]) -> Phrase:
+        """Return a preposition of place and its noun."""
         preposition = self.pick(prepositions)
         self.tags.append("place")
         place = self.noun_phrase(noun, "definite", adjective=self.attribute(noun, 0.12))
@@ -432,7 +444,7 @@ class Clauses(Speaker):
     # What
 
     def object_for(self, clause: Clause, noun: Noun) -> Nominal:
-        """An object in the determiner that tense, negation and noun call for."""
+        """Return an object with the determiner that tense, negation and noun require."""
         verb = clause.verb
         if noun.lemma == clause.subject.noun:
             raise NothingFits
@@ -446,20 +458,20 @@ class Clauses(Speaker):
         if verb.french == "avoir" and clause.negator == "plus":
             return self.noun_phrase(noun, "none", self.many(noun, 0.3), "zero")
         habitual = clause.tense in ("habit", "used") or clause.negator in ("jamais", "plus")
-        if habitual and noun.kind in CONSUMED:
+        if habitual and noun.kind in CONSUMED_KINDS:
             determiner = "none" if clause.negator else "indefinite"
             return self.noun_phrase(noun, determiner, noun.counted, "zero", self.attribute(noun, 0.15, verb.not_yet))
         return self.particular(clause, noun, habitual)
 
     def reserve_object(self, verb: Verb, noun: Noun) -> None:
-        """Note a verb with its object; a verb that has few keeps them all for training."""
+        """Record the combination of a verb and its object; verbs with few objects keep all of them for training."""
         if verb.variety > 5:
             self.reserve("object", verb.key, noun.lemma)
 
     def particular(self, clause: Clause, noun: Noun, habitual: bool = False, owned: bool = True) -> Nominal:
-        """An object that is one or some of its kind, and may be someone's if `owned`."""
+        """Return a specific object, possibly with a possessive if `owned`."""
         adjective, draw = self.attribute(noun, but=clause.verb.not_yet), self.random()
-        if noun.kind in OWNED and owned and (draw < 0.2 or (habitual and noun.kind not in ("vehicle", "pet"))):
+        if noun.kind in OWNED_KINDS and owned and (draw < 0.2 or (habitual and noun.kind not in ("vehicle", "pet"))):
             owner = self.owner(clause.subject)
             plural = self.many(noun, 0.25) or (noun.kind == "clothes" and owner in (4, 5, 6))  # they wear their hats
             return self.noun_phrase(noun, "own", plural, adjective=adjective, owner=owner)
@@ -479,25 +491,25 @@ class Clauses(Speaker):
         return self.noun_phrase(noun, "definite", self.many(noun, 0.25), adjective=adjective)
 
     def owner(self, subject: Nominal) -> int:
-        """Whose an object is: the subject's, or mine, yours, ours; son is never anyone else's."""
+        """Return the owner of an object: the subject, or me, you, us; son always refers to the subject."""
         if self.chance(0.7) and subject.kind != "who":
             return subject.owner
         return self.pick((0, 4, 5 if subject.owner == 5 else 1))
 
     def someone(self, clause: Clause, noun: Noun) -> Nominal:
-        """A person as object."""
+        """Return a person as object."""
         if self.chance(0.3):
             return self.name()
         self.reserve_object(clause.verb, noun)
-        if noun.kind == "kin" or (noun.lemma in MINE and self.chance(0.5)):
+        if noun.kind == "kin" or (noun.lemma in OWNED_PEOPLE and self.chance(0.5)):
             return self.noun_phrase(noun, "own", self.many(noun, 0.2), owner=self.owner(clause.subject))
         determiner = "this" if self.chance(0.15) else "definite"
         return self.noun_phrase(noun, determiner, self.many(noun, 0.25), adjective=self.attribute(noun, 0.25))
 
     def liked(self, clause: Clause, noun: Noun) -> Nominal:
-        """What one likes, mostly in general: les pommes, apples."""
+        """Return something one likes, mostly in general: les pommes, apples."""
         draw = self.random()
-        if draw < 0.15 and noun.kind in OWNED and noun.kind not in ("fruit", "baked"):
+        if draw < 0.15 and noun.kind in OWNED_KINDS and noun.kind not in ("fruit", "baked"):
             return self.noun_phrase(noun, "own", self.many(noun, 0.4), owner=self.owner(clause.subject))
         if draw < 0.3:
             return self.noun_phrase(noun, "this", self.many(noun, 0.2), adjective=self.attribute(noun))
@@ -505,11 +517,11 @@ class Clauses(Speaker):
         return self.noun_phrase(noun, "generic", noun.counted)
 
     def be(self) -> Verb:
-        """Être."""
+        """Return the verb être."""
         return load().verbs["être"]
 
     def feeling_verb(self) -> Verb:
-        """Avoir where English is: avoir faim, to be hungry."""
+        """Return avoir, translated as "to be": avoir faim, to be hungry."""
         return replace(load().verbs["avoir"], english=self.be().english)
 
 

@@ -1,4 +1,4 @@
-"""Petit as ordinary files, as any corpus would come: one sentence a line, and its gold beside it."""
+"""Writing Petit as plain files, like any corpus: one sentence per line, with the gold annotations in separate files."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,19 +8,19 @@ from regard.errors import RegardError
 from regard.petit import MAX_PAIRS, SPLITS, pairs
 
 HELD_OUT = 1_000
-"""pairs in each of the other splits, however many there are to train on: figures on them can be compared"""
+"""Number of pairs in each held-out split, independent of the training set, so that scores can be compared."""
 
 
 def write_petit(count: int, folder: Path, seed: int = 0, force: bool = False) -> dict[str, int]:
-    """Write `count` training pairs and the held-out splits into a new or empty folder, and say how many each has.
+    """Write `count` training pairs and the held-out splits to a new or empty folder; return the size of each split.
 
-    With `force` the folder may hold files; those of the same names are replaced.
+    With `force` the folder may contain files; those with the same names are replaced.
 
-    `NAME.fr` and `NAME.en` hold the sentences, `NAME.align` word alignments as `0-0 1-2` (French, English, counted as
-    `words` does), `NAME.tags` the names of each pair's phenomena.
+    `NAME.fr` and `NAME.en` contain the sentences, `NAME.align` word alignments such as `0-0 1-2` (French–English,
+    counted as in `words`), and `NAME.tags` the phenomena of each pair.
     """
     if count > MAX_PAIRS:
-        raise RegardError(f"{count:,} pairs of Petit are too many: the maximum is {MAX_PAIRS:,}")
+        raise RegardError(f"{count:,} pairs of Petit requested: at most {MAX_PAIRS:,} allowed")
     check_new_folder(folder, force)
     sizes = {split: count if split == "train" else HELD_OUT for split in SPLITS}
     with new_folder(folder, force=force) as temporary:

@@ -9,7 +9,7 @@ BE = (("am", "are", "is", "are", "are", "are"), ("was", "were", "was", "were", "
 
 @dataclass(frozen=True, slots=True)
 class EnglishVerb:
-    """A verb's forms; the words after its first ("look for", "go to bed") never change."""
+    """The forms of a verb; the words after the first ("look for", "go to bed") never change."""
 
     base: str
     third: str
@@ -20,7 +20,7 @@ class EnglishVerb:
 
 
 def plural(noun: str) -> str:
-    """A noun's regular plural.
+    """Return the regular plural of a noun.
 
     >>> plural("box"), plural("cherry"), plural("boy"), plural("tomato"), plural("living room")
     ('boxes', 'cherries', 'boys', 'tomatoes', 'living rooms')
@@ -33,7 +33,7 @@ def plural(noun: str) -> str:
 
 
 def verb(forms: str) -> EnglishVerb:
-    """The forms of a verb given as "base" or "base/past/participle".
+    """Return the forms of a verb given as "base" or "base/past/participle".
 
     >>> verb("dance").ing, verb("carry").third, verb("swim/swam/swum").ing, verb("carry").past
     ('dancing', 'carries', 'swimming', 'carried')
@@ -68,7 +68,7 @@ def _past(base: str) -> str:
 
 
 def article(following: str) -> str:
-    """A or an, by the sound of the word that follows.
+    """Return "a" or "an", by the sound of the following word.
 
     >>> article("apple"), article("dog"), article("hour")
     ('an', 'a', 'an')
@@ -77,7 +77,7 @@ def article(following: str) -> str:
 
 
 def spell(words: list[str]) -> str:
-    """An English sentence from its words: a capital, no space before 's, a comma or a stop.
+    """Join words into an English sentence: capitalised, without a space before 's, a comma or a full stop.
 
     >>> spell(["Marie", "'s", "dog", "is", "old", "."])
     "Marie's dog is old."

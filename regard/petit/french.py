@@ -1,9 +1,9 @@
-"""French forms for Petit: conjugation, agreement, and what happens where two words meet.
+"""French forms for Petit: conjugation, agreement, elision and contraction.
 
-Inside the grammar a word that changes before its neighbour carries a mark, and `meet` settles it:
+Inside the grammar, a word that changes with the following word has a mark, which `meet` resolves:
 
-    le* la* les*    articles: elided before a vowel, and one word with a de~ or à* before them
-    de~ que~ ne~    and other small words: elided before a vowel, nothing more
+    le* la* les*    articles: elided before a vowel, contracted with a preceding de~ or à*
+    de~ que~ ne~    and other small words: only elided before a vowel
 """
 
 import re
@@ -21,7 +21,7 @@ _ONE_WORD = {("de~", "le*"): "du", ("de~", "les*"): "des", ("à*", "le*"): "au",
 
 @cache
 def vowel(word: str) -> bool:
-    """Whether a word begins with a vowel or a mute h, so that the one before it is elided.
+    """Return whether a word begins with a vowel or a mute h, so that the preceding word is elided.
 
     >>> vowel("homme"), vowel("hibou"), vowel("œuf"), vowel("onze")
     (True, False, True, False)
@@ -31,7 +31,7 @@ def vowel(word: str) -> bool:
 
 
 def plural(noun: str) -> str:
-    """A noun's or adjective's regular plural.
+    """Return the regular plural of a noun or adjective.
 
     >>> plural("chat"), plural("gâteau"), plural("souris"), plural("neveu")
     ('chats', 'gâteaux', 'souris', 'neveux')
@@ -42,7 +42,7 @@ def plural(noun: str) -> str:
 
 
 def feminine(adjective: str) -> str:
-    """An adjective's regular feminine.
+    """Return the regular feminine of an adjective.
 
     >>> feminine("heureux"), feminine("cher"), feminine("sportif"), feminine("rouge"), feminine("noir")
     ('heureuse', 'chère', 'sportive', 'rouge', 'noire')
@@ -56,7 +56,7 @@ def feminine(adjective: str) -> str:
 
 
 def present(infinitive: str) -> tuple[str, ...]:
-    """The six persons of a regular verb's present, and its participle.
+    """Return the six persons of a regular verb in the present tense, and its participle.
 
     >>> " ".join(present("acheter"))
     'achète achètes achète achetons achetez achètent acheté'
@@ -75,7 +75,7 @@ def present(infinitive: str) -> tuple[str, ...]:
 
 
 def imperfect(infinitive: str, present_forms: tuple[str, ...]) -> tuple[str, ...]:
-    """The six persons of the imparfait, from the stem of the present's "nous".
+    """Return the six persons of the imparfait, from the stem of "nous" in the present.
 
     >>> " ".join(imperfect("commencer", present("commencer")))
     'commençais commençais commençait commencions commenciez commençaient'
@@ -86,7 +86,7 @@ def imperfect(infinitive: str, present_forms: tuple[str, ...]) -> tuple[str, ...
 
 
 def agree(participle: str, gender: str, plural: bool) -> str:
-    """A participle in the gender and number of what it agrees with.
+    """Return a participle that agrees in gender and number.
 
     >>> agree("parti", "f", True), agree("mis", "m", True)
     ('parties', 'mis')
@@ -96,29 +96,29 @@ def agree(participle: str, gender: str, plural: bool) -> str:
 
 
 def meet(tokens: list[str]) -> tuple[list[str], list[int]]:
-    """Settle the marked words: what is said, and for each token the place of the word that it became.
+    """Resolve the marked words; return the words, and for each token the index of the word that it became.
 
     >>> meet(["je~", "parle", "de~", "le*", "chat", "à*", "la*", "amie"])
     (['je', 'parle', 'du', 'chat', 'à', "l'", 'amie'], [0, 1, 2, 2, 3, 4, 5, 6])
     """
     out: list[str] = []
-    place: list[int] = []
+    index: list[int] = []
     last = len(tokens) - 1
     for i, token in enumerate(tokens):
         mark = token[-1]
         if mark != "~" and mark != "*":
-            place.append(len(out))
+            index.append(len(out))
             out.append(token)
             continue
-        if mark == "*" and i and place[i - 1] == len(out) - 1:
+        if mark == "*" and i and index[i - 1] == len(out) - 1:
             joined = _ONE_WORD.get((tokens[i - 1], token))
             if joined and not (token == "le*" and vowel(tokens[i + 1])):
                 out[-1] = joined
-                place.append(len(out) - 1)
+                index.append(len(out) - 1)
                 continue
-        place.append(len(out))
+        index.append(len(out))
         out.append(_elide(token, tokens[i + 1] if i < last else ""))
-    return out, place
+    return out, index
 
 
 def _elide(token: str, following: str) -> str:
@@ -129,7 +129,8 @@ def _elide(token: str, following: str) -> str:
 
 
 def spell(words: list[str]) -> str:
-    """A French sentence from its words: a capital, no space after an apostrophe or before a hyphen, comma or stop.
+    """Join words into a French sentence: capitalised, without a space after an apostrophe or before a hyphen, comma or
+    full stop.
 
     >>> spell(["l'", "ami", "dort", "-il", "?"])
     "L'ami dort-il ?"

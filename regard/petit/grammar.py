@@ -1,4 +1,4 @@
-"""Petit's grammar: phrases of two languages at once, with the links between their words.
+"""Petit's grammar: phrases in both languages at once, with the links between their words.
 
 A phrase is put together from items, once in French order and once in English order. An item is a smaller phrase, whose
 links move with it, or a word with labels: `("mange", "verb")`. Words of the two sides that share a label are linked.
@@ -15,12 +15,12 @@ from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
 Option = TypeVar("Option")
 
 
-class NothingFits(Exception):  # noqa: N818  # no error: the speaker begins another sentence
-    """What was begun cannot be finished with the words at hand."""
+class NothingFits(Exception):  # noqa: N818  # not an error: another sentence is tried
+    """Raised when the random choices so far cannot be completed to a sentence."""
 
 
 class Phrase:
-    """Words of both languages, and which belong together."""
+    """Words of both languages, and the links between them."""
 
     __slots__ = ("english", "french", "links")
 
@@ -54,12 +54,12 @@ class Nominal(Phrase):
 
     @property
     def plural(self) -> bool:
-        """Whether what agrees with it takes the plural."""
+        """Whether words that agree with this phrase are plural."""
         return self.person > 2
 
     @property
     def owner(self) -> int:
-        """Where its possessive stands in the tables: je tu he she nous vous they it."""
+        """The index of its possessive in the tables: je tu he she nous vous they it."""
         if self.person == 2:
             return 7 if self.kind != "person" else 2 + (self.gender == "f")
         return (0, 1, 2, 4, 5, 6)[self.person]
@@ -69,7 +69,7 @@ Item = Phrase | tuple[str, ...]
 
 
 def weave(french_items: Sequence[Item], english_items: Sequence[Item]) -> Phrase:
-    """One phrase from its parts in French and in English order.
+    """Build a phrase from its parts in French order and in English order.
 
     >>> phrase = weave([("la*", "the"), ("nuit", "n")], [("the", "the"), ("night", "n")])
     >>> phrase.french, phrase.english, phrase.links
@@ -89,26 +89,26 @@ def weave(french_items: Sequence[Item], english_items: Sequence[Item]) -> Phrase
             starts[id(item)] = len(source)
             source += item.french
     for item in english_items:
-        here = len(target)
+        position = len(target)
         if type(item) is tuple:
             for label in item[1:]:
-                links += [(place, here) for place in labelled.get(label, ())]
+                links += [(index, position) for index in labelled.get(label, ())]
             target.append(item[0])
         elif isinstance(item, Phrase):
             start = starts[id(item)]
-            links += [(i + start, j + here) for i, j in item.links]
+            links += [(i + start, j + position) for i, j in item.links]
             target += item.english
     return Phrase(source, target, links)
 
 
 def fixed(french_words: str, english_words: str) -> Phrase:
-    """A phrase that is translated as a whole: every word is linked to every word."""
+    """Return a phrase that is translated as a unit: every word is linked to every word."""
     source, target = french_words.split(), english_words.split()
     return Phrase(source, target, [(i, j) for i in range(len(source)) for j in range(len(target))])
 
 
 def literal(french_words: str, english_words: str) -> Phrase:
-    """A phrase that is translated word by word."""
+    """Return a phrase that is translated word by word."""
     source, target = french_words.split(), english_words.split()
     return Phrase(source, target, [(i, i) for i in range(len(source))])
 
@@ -126,7 +126,7 @@ OWNERS = (
     (("leur", "leur", "leurs"), "their"),
     (("son", "sa", "ses"), "its"),
 )
-# What a tense is made of: the verb before the infinitive, its French tense, its English words.
+# The parts of a compound tense: the verb before the infinitive, its French tense, its English words.
 COMPOUND = {
     "future": ("aller", "present", "going to"),
     "can": ("pouvoir", "present", "can"),
@@ -137,13 +137,13 @@ COMPOUND = {
     "know": ("savoir", "present", "know how to"),
 }
 MODALS = ("can", "could", "must", "want", "wanted", "know")
-FEW = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+SMALL_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ETRE, AVOIR = "être", "avoir"
 
 
 @dataclass(slots=True)
 class Clause:
-    """A subject, a verb, and all that goes with them; `after` stands behind the verb in both languages."""
+    """A subject, a verb and its complements; `french_after` and `english_after` follow the verb."""
 
     subject: Nominal
     verb: Verb
@@ -151,7 +151,7 @@ class Clause:
     negator: str = ""
     clitics: list[Item] = field(default_factory=list)
     agreement: tuple[str, bool] | None = None
-    """gender and number of an object before the verb, which the participle follows"""
+    """Gender and number of an object before the verb, with which the participle agrees."""
     adverb: tuple[str, str] | None = None
     french_after: list[Item] = field(default_factory=list)
     english_after: list[Item] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Clause:
     time: Phrase | None = None
 
     def add(self, phrase: Phrase) -> None:
-        """Say a phrase last in both languages."""
+        """Append a phrase in both languages."""
         self.french_after.append(phrase)
         self.english_after.append(phrase)
 
@@ -168,7 +168,7 @@ NEGATORS = {"pas": ("not",), "jamais": ("never",), "plus": ("no", "longer")}
 
 
 def english_group(clause: Clause, ask: bool) -> tuple[list[Item], list[Item]]:
-    """The English verb in two parts: what a question puts before the subject, and the rest."""
+    """Return the English verb in two parts: what a question puts before the subject, and the rest."""
     negation: list[Item] = [(word, "neg") for word in NEGATORS[clause.negator]] if clause.negator else []
     adverb: list[Item] = [(clause.adverb[1], "adverb")] if clause.adverb and clause.adverb[1] else []
     middle = negation + adverb
@@ -193,7 +193,7 @@ def english_group(clause: Clause, ask: bool) -> tuple[list[Item], list[Item]]:
 
 
 def is_progressive(clause: Clause) -> bool:
-    """Whether English says "is …ing": a moment's doing, not a state, a habit, a never or a no longer."""
+    """Return whether English uses "is …ing": a current action, not a state, a habit, "never" or "no longer"."""
     doing = clause.tense in ("present", "imperfect") and not clause.verb.has("stative")
     return doing and clause.negator in ("", "pas")
 
@@ -215,12 +215,12 @@ def _compound(clause: Clause, ask: bool, middle: list[Item], verb: list[Item]) -
     if ask or clause.negator == "pas":
         return [(_do(person, past), "aux")], [*middle, (first, "aux"), *words, *verb]
     form = english.verb(first)
-    said = "wanted" if past else form.third if person == 2 else form.base
-    return [], [*middle, (said, "aux"), *words, *verb]
+    word = "wanted" if past else form.third if person == 2 else form.base
+    return [], [*middle, (word, "aux"), *words, *verb]
 
 
 def french_group(clause: Clause, ask: bool) -> tuple[list[Item], str, str, list[Item]]:
-    """The French verb: what stands before its finite form, that form and its label, what stands behind it."""
+    """Return the French verb: the words before its finite form, that form and its label, and the words after it."""
     verb, person, tense = clause.verb, clause.subject.person, clause.tense
     negation: list[Item] = [("ne~", "neg")] if clause.negator else []
     pas: list[Item] = [(clause.negator, "neg")] if clause.negator else []
@@ -242,7 +242,7 @@ def french_group(clause: Clause, ask: bool) -> tuple[list[Item], str, str, list[
 
 
 def participle(clause: Clause) -> str:
-    """The participle: with être it follows the subject, with avoir an object before the verb, otherwise nothing."""
+    """Return the participle; it agrees with the subject (être), or with an object before the verb (avoir)."""
     verb, subject = clause.verb, clause.subject
     if verb.has("own"):  # elle s'est lavé les mains: the object comes after
         return verb.participle
@@ -251,8 +251,8 @@ def participle(clause: Clause) -> str:
     return french.agree(verb.participle, *clause.agreement) if clause.agreement else verb.participle
 
 
-class Speaker:
-    """Makes phrases from a lexicon by chance, and notes what each sentence shows."""
+class PhraseGenerator:
+    """Generates random phrases from a lexicon, and records the phenomena of each sentence."""
 
     def __init__(self, random: Callable[[], float], lexicon: Lexicon) -> None:
         self.random = random
@@ -271,17 +271,17 @@ class Speaker:
         }
 
     def pick(self, options: Sequence[Option]) -> Option:
-        """One of the options, each as likely; the same on every version of Python, unlike `random.choice`."""
+        """Return a random option; unlike `random.choice`, the same on every version of Python."""
         if not options:
             raise NothingFits
         return options[int(self.random() * len(options))]
 
     def chance(self, probability: float) -> bool:
-        """True with that probability."""
+        """Return True with this probability."""
         return self.random() < probability
 
     def reserve(self, kind: str, one: str, other: str) -> None:
-        """Note a combination of words; a stable few of them are kept for the compositional split."""
+        """Record a combination of words; a fixed few of them are reserved for the compositional split."""
         if not self.reserved and is_reserved(kind, one, other):
             self.reserved = True
 
@@ -294,7 +294,7 @@ class Speaker:
         adjective: Adjective | None = None,
         owner: int = 0,
     ) -> Nominal:
-        """A determiner, perhaps an adjective, and a noun; `scope` is what an indefinite is: some, any or zero."""
+        """Return a determiner, possibly an adjective, and a noun; `scope` of an indefinite is some, any or zero."""
         if determiner == "none" and noun.french[0] == noun.french[1]:
             plural = True  # pas de souris: no mice, since nothing says that there is no mouse
         source, target = [(noun.french[plural], "noun")], [(word, "noun") for word in noun.english[plural]]
@@ -329,7 +329,7 @@ class Speaker:
         target.insert(0, (adjective.english, "adjective"))
 
     def note_agreement(self, plain: str, form: str, plural: bool) -> None:
-        """Tag what a form shows of gender and number."""
+        """Tag the agreement that a form shows."""
         if form.rstrip("s") != plain.rstrip("s") and form.rstrip("s").endswith("e"):
             self.tags.append("gender-agreement")
         if plural:
@@ -338,7 +338,7 @@ class Speaker:
     def _determine(
         self, noun: Noun, determiner: str, plural: bool, scope: str, owner: int, before: str, following: str
     ) -> tuple[list[str], list[str]]:
-        """The French and the English determiner; `before` and `following` are the words that come next."""
+        """Return the French and English determiners; `before` and `following` are the next words in each language."""
         feminine = noun.gender == "f"
         article = "les*" if plural else "la*" if feminine else "le*"
         some = [] if scope == "zero" else [scope]
@@ -366,7 +366,7 @@ class Speaker:
     def numbered(self, noun: Noun, adjective: Adjective | None = None) -> Nominal:
         """Deux chats."""
         numeral, words = self.pick(self.lexicon.numerals)
-        if noun.kind not in ("fruit", "item", "baked", "readable", "farm") and words[0] not in FEW:
+        if noun.kind not in ("fruit", "item", "baked", "readable", "farm") and words[0] not in SMALL_NUMBERS:
             raise NothingFits  # forty teachers, fifty tigers
         self.tags.append("numeral")
         things = self.noun_phrase(noun, "generic", True, adjective=adjective)
@@ -376,9 +376,9 @@ class Speaker:
         return Nominal(phrase, noun.gender[0], 5, things.kind, noun.lemma)
 
     def attribute(self, noun: Noun, probability: float = 0.3, but: Sequence[str] = ()) -> Adjective | None:
-        """Perhaps an adjective that suits the noun, none of `but`."""
+        """Return an adjective that suits the noun and is not in `but`, or None."""
         if self.random() < probability:
-            options = [each for each in self.attributes[noun.lemma] if each.lemma not in but]
+            options = [a for a in self.attributes[noun.lemma] if a.lemma not in but]
             return self.pick(options) if options else None
         return None
 
@@ -387,7 +387,7 @@ _RESERVED: dict[tuple[str, str, str], bool] = {}
 
 
 def is_reserved(kind: str, one: str, other: str) -> bool:
-    """Whether a combination is kept out of training, by a hash that is the same everywhere."""
+    """Return whether a combination is excluded from training, by a hash that is the same on every machine."""
     key = (kind, one, other)
     if key not in _RESERVED:
         _RESERVED[key] = crc32("|".join(key).encode()) % 1000 < 40

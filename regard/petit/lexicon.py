@@ -1,4 +1,4 @@
-"""Petit's words, read from `lexicon.toml` when first asked for, with every form and what may be said of what."""
+"""Petit's vocabulary, read from `lexicon.toml` on first use: every form, and which words can be combined."""
 
 import tomllib
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noun:
-    """A noun in both languages; `there` are a place's prepositions: French, English at it, English towards it."""
+    """A noun in both languages; `there` has the prepositions of a place: French, English "at" and English "to"."""
 
     lemma: str
     kind: str
     gender: str
     french: Words
-    """singular, plural"""
+    """Singular and plural."""
     english: tuple[Words, Words]
     counted: bool = True
     there: Words = ()
@@ -28,24 +28,24 @@ class Noun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjective:
-    """One sense of an adjective: its forms, where it stands, its English, and the nouns it is said of."""
+    """One sense of an adjective: its forms, its position, its translation, and the nouns it can describe."""
 
     lemma: str
     position: str
     forms: Words
-    """masculine, before a vowel, feminine, plural, feminine plural"""
+    """Masculine, masculine before a vowel, feminine, plural and feminine plural."""
     english: str
     comparative: Words
     nouns: frozenset[str]
 
     def agree(self, gender: str, plural: bool) -> str:
-        """The form for a gender and number."""
+        """Return the form for a gender and number."""
         return self.forms[(4 if plural else 2) if gender == "f" else (3 if plural else 0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verb:
-    """A verb in one sense: its forms in both languages, and what its subject, object and place may be."""
+    """One sense of a verb: its forms in both languages, and its possible subjects, objects and places."""
 
     key: str
     french: str
@@ -62,18 +62,18 @@ class Verb:
     to: str | None = None
     manner: Words = ()
     not_yet: Words = ()
-    """adjectives that its object earns by it: what is washed was not clean"""
+    """Adjectives that describe the object only after the action: what is washed was not clean before."""
     variety: int = 0
-    """how many objects it has in the whole lexicon"""
+    """Number of objects of the verb in the complete lexicon."""
 
     def has(self, trait: str) -> bool:
-        """Whether the lexicon gives the verb this trait."""
+        """Return whether the verb has this trait in the lexicon."""
         return trait in self.traits
 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """All words of a world, or of the part of it that one sentence can be made of."""
+    """The complete vocabulary, or the part of it that occurs in one sentence."""
 
     nouns: dict[str, Noun]
     adjectives: tuple[Adjective, ...]
@@ -84,8 +84,8 @@ class Lexicon:
     numerals: tuple[tuple[str, Words], ...]
     days: tuple[tuple[str, str], ...]
 
-    def only(self, words: Iterable[str]) -> "Lexicon":
-        """The part of the lexicon that has a form among `words`: what a sentence of these words is made of."""
+    def restricted_to(self, words: Iterable[str]) -> "Lexicon":
+        """Return the part of the lexicon that has a form among `words`."""
         said = frozenset(words)
         nouns = {lemma: noun for lemma, noun in self.nouns.items() if not said.isdisjoint(noun.french)}
 
@@ -99,24 +99,25 @@ class Lexicon:
         }
         return Lexicon(
             nouns,
-            tuple(each for each in self.adjectives if not said.isdisjoint(_adjective_forms(each))),
+            tuple(a for a in self.adjectives if not said.isdisjoint(_adjective_forms(a))),
             verbs,
-            tuple(each for each in self.names if each[0] in said),
-            tuple(each for each in self.cities if each[0] in said),
-            tuple(each for each in self.countries if each[0] in said),
-            tuple(each for each in self.numerals if each[0] in said),
-            tuple(each for each in self.days if each[0] in said),
+            tuple(name for name in self.names if name[0] in said),
+            tuple(city for city in self.cities if city[0] in said),
+            tuple(country for country in self.countries if country[0] in said),
+            tuple(numeral for numeral in self.numerals if numeral[0] in said),
+            tuple(day for day in self.days if day[0] in said),
         )
 
     def lemmas(self) -> list[str]:
-        """Each lemma once, with its part of speech."""
-        found = [f"noun {lemma}" for lemma in self.nouns]
-        found += dict.fromkeys(f"adjective {each.lemma}" for each in self.adjectives)
-        found += dict.fromkeys(f"verb {'se ' * each.reflexive}{each.french}" for each in self.verbs.values())
+        """Return each lemma once, with its part of speech."""
+        lemmas = [f"noun {lemma}" for lemma in self.nouns]
+        lemmas += dict.fromkeys(f"adjective {adjective.lemma}" for adjective in self.adjectives)
+        infinitives = (f"se {verb.french}" if verb.reflexive else verb.french for verb in self.verbs.values())
+        lemmas += dict.fromkeys(f"verb {infinitive}" for infinitive in infinitives)
         for part, entries in (("name", self.names), ("city", self.cities), ("country", self.countries)):
-            found += [f"{part} {entry[0]}" for entry in entries]
-        found += [f"numeral {entry[0]}" for entry in self.numerals] + [f"day {entry[0]}" for entry in self.days]
-        return found
+            lemmas += [f"{part} {entry[0]}" for entry in entries]
+        lemmas += [f"numeral {entry[0]}" for entry in self.numerals] + [f"day {entry[0]}" for entry in self.days]
+        return lemmas
 
 
 def _adjective_forms(adjective: Adjective) -> list[str]:
@@ -132,7 +133,7 @@ def _verb_forms(verb: Verb) -> list[str]:
 
 @cache
 def load() -> Lexicon:
-    """The whole lexicon."""
+    """Return the complete lexicon."""
     table = tomllib.loads((files("regard.petit") / "lexicon.toml").read_text(encoding="utf-8"))
     nouns = [_noun(kind, key, value) for kind, entries in table["nouns"].items() for key, value in entries.items()]
     groups = _groups(table, nouns)
@@ -171,7 +172,7 @@ def _noun(kind: str, key: str, value: str) -> Noun:
 
 
 def _groups(table: dict[str, Any], nouns: list[Noun]) -> dict[str, tuple[Noun, ...]]:
-    """The nouns of each kind, of each union of kinds and of each narrower group; "city" and the like hold none."""
+    """Return the nouns of each kind, each union of kinds and each narrower group; "city" and the like have none."""
     groups = {kind: tuple(noun for noun in nouns if noun.kind == kind) for kind in table["nouns"]}
     known = {noun.lemma: noun for noun in nouns}
     for name, members in table["groups"].items():
@@ -182,8 +183,8 @@ def _groups(table: dict[str, Any], nouns: list[Noun]) -> dict[str, tuple[Noun, .
 
 
 def _members(line: str, groups: dict[str, tuple[Noun, ...]]) -> tuple[Noun, ...]:
-    found = {noun.lemma: noun for group in line.split() for noun in groups[group]}
-    return tuple(found.values())
+    members = {noun.lemma: noun for group in line.split() for noun in groups[group]}
+    return tuple(members.values())
 
 
 def _adjective(lemma: str, sense: str, irregular: str | None, groups: dict[str, tuple[Noun, ...]]) -> Adjective:

@@ -23,7 +23,7 @@ from regard.petit import PHENOMENA, SPLITS, Pair
 from regard.petit.corpus_files import write_petit
 from regard.petit.french import meet, spell
 from regard.petit.lexicon import load
-from regard.petit.world import World
+from regard.petit.sentence_generator import SentenceGenerator
 
 HERE = Path(__file__).parent
 TABLE = tomllib.loads((HERE.parents[1] / "regard/petit/lexicon.toml").read_text())
@@ -32,7 +32,7 @@ SAMPLE = {"train": 50_000, "dev": 1_000, "test": 1_000, "compositional": 2_000}
 # In a process of its own, where annotations are not checked on each call: ten times as fast.
 SPEAK = """
 import json, sys
-from regard.data import petit
+from regard import petit
 for split, count, seed in json.loads(sys.argv[1]):
     for pair in petit.pairs(count, seed, split):
         print(json.dumps([split, pair.french, pair.english, pair.alignment, pair.tags]))
@@ -492,15 +492,17 @@ def test_compositional_is_made_of_known_words(said: dict[str, list[Pair]]) -> No
 
 def is_taught(word: str) -> bool:
     """Whether a form too rare for our sample is met in training: sought among the sentences of its lemma."""
-    world = World(
+    world = SentenceGenerator(
         Random(word).random,
-        load().only([word, "Paul", "chien", "table", "homme", "livre", "lettre", "cadeau", "pomme", "pain", "eau"]),
+        load().restricted_to(
+            [word, "Paul", "chien", "table", "homme", "livre", "lettre", "cadeau", "pomme", "pain", "eau"]
+        ),
     )
     for _ in range(100_000):
-        sentence = world.attempt()
+        sentence = world.try_generate()
         if sentence and not sentence.reserved:
             spoken, _places = meet(sentence.phrase.french)
-            if word in spoken and petit._ordinary(spell(spoken)) == "train":
+            if word in spoken and petit._hashed_split(spell(spoken)) == "train":
                 return True
     return False
 
@@ -534,9 +536,9 @@ PAIRS = [line.split("\t") for line in (HERE / "petit_pairs.tsv").read_text().spl
 def found() -> dict[str, list[str] | None]:
     program = """
 import json, sys
-from regard.data import petit
+from regard import petit
 for french in json.loads(sys.argv[1]):
-    pair = petit.find(french)
+    pair = petit.find_pair(french)
     print(json.dumps([french, pair and [pair.english, " ".join(pair.tags)]]))
 """
     command = [sys.executable, "-c", program, json.dumps([row[0] for row in PAIRS + JOINED])]

@@ -244,7 +244,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "no UTF-8": (b'{"a\xff": 1}', "is not valid JSON"),
     "UTF-16": ('{"a": 1}'.encode("utf-16"), "is not valid JSON"),
     "a list": (b"[]", "contains a list, but must contain a JSON object"),
-    "a number": (b"7", "holds a int, and should hold names"),
+    "a number": (b"7", "contains a int, but must contain a JSON object"),
     "a name twice": (b'{"a": 1, "a": 1}', "a name occurs twice"),
     "100,000 levels": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
     "500 levels": (b'{"a":' * 500 + b"1" + b"}" * 500, "nested too deeply"),
@@ -316,31 +316,31 @@ LINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "an unknown type": (lambda t: t.update(dtype="F7"), "has the unknown type 'F7'"),
     "a type that is a list": (lambda t: t.update(dtype=["F32"]), r"has the unknown type \['F32'\]"),
     "a long type": (lambda t: t.update(dtype="F" * 100_000), "has the unknown type 'FFF.*…"),
-    "no type": (lambda t: t.pop("dtype"), "must have a dtype, a shape and data_offsets"),
-    "one setting more": (lambda t: t.update(code="import os"), "must have a dtype, a shape and data_offsets"),
+    "no type": (lambda t: t.pop("dtype"), "must have exactly a dtype, a shape and data_offsets"),
+    "one setting more": (lambda t: t.update(code="import os"), "must have exactly a dtype, a shape and data_offsets"),
     "another width": (lambda t: t.update(dtype="F64"), "does not take"),
-    "integers": (lambda t: t.update(dtype="I32"), "is of type I32: weights are BF16, F16, F32, F64"),
+    "integers": (lambda t: t.update(dtype="I32"), "has type I32; supported types: BF16, F16, F32, F64"),
 }
 for label, (change, message) in LINES.items():
     case("gpt2", message, label)(first(change))
 
 
-@case("gpt2", "is of type BOOL: weights are")
+@case("gpt2", "has type BOOL; supported types")
 def booleans(folder: Path) -> None:
     first(lambda t: t.update(dtype="BOOL", shape=[*t["shape"], 4]))(folder)
 
 
-@case("gpt2", "must have a dtype")
+@case("gpt2", "must have exactly a dtype")
 def a_tensor_that_is_a_number(folder: Path) -> None:
     weights(folder, lambda header: header.update({"transformer.wte.weight": 5}))
 
 
-@case("gpt2", "its __metadata__ must be texts")
+@case("gpt2", "__metadata__ must map names to strings")
 def metadata_that_is_a_number(folder: Path) -> None:
     weights(folder, lambda header: header.update(__metadata__=5))
 
 
-@case("gpt2", "its __metadata__ must be texts")
+@case("gpt2", "__metadata__ must map names to strings")
 def metadata_in_metadata(folder: Path) -> None:
     weights(folder, lambda header: header.update(__metadata__={"format": {"pt": 1}}))
 
@@ -398,18 +398,21 @@ def rewritten(change: Callable[[dict[str, torch.Tensor]], object]) -> Craft:
 WTE, FC = "transformer.wte.weight", "transformer.h.0.mlp.c_fc.weight"
 SWAPPED: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "a tensor missing": (lambda held: held.pop(FC), f"has no tensor {FC}, which its config requires"),
-    "a tensor too many": (lambda held: held.update(evil=torch.zeros(1)), "has a tensor 'evil' that a model"),
+    "a tensor too many": (
+        lambda held: held.update(evil=torch.zeros(1)),
+        "has a tensor 'evil' that its config does not describe",
+    ),
     "a tensor with a long name": (
         lambda held: held.update({"x" * 10_000: torch.zeros(1)}),
-        "has a tensor 'xxx.*… that a model",
+        "has a tensor 'xxx.*… that its config does not describe",
     ),
     "a tensor turned round": (lambda held: held.update({FC: held[FC].T.clone()}), f"{FC}.* does not fit its config"),
     "a tensor of three axes": (lambda held: held.update({FC: held[FC][None]}), f"{FC}.* does not fit its config"),
     "a tensor of no axes": (lambda held: held.update({FC: torch.tensor(1.0)}), f"{FC}.* does not fit its config"),
     "an empty tensor": (lambda held: held.update({FC: torch.zeros(8, 0)}), f"{FC}.* does not fit its config"),
-    "fewer words": (lambda held: held.update({WTE: held[WTE][:-1]}), "numbers, and its largest tensor holds"),
+    "fewer words": (lambda held: held.update({WTE: held[WTE][:-1]}), "numbers, but its largest tensor has"),
     "more words": (lambda held: held.update({WTE: torch.zeros(500, 8)}), f"{WTE}.* does not fit its config"),
-    "nothing at all": (lambda held: held.clear(), "it holds 0 tensors"),
+    "nothing at all": (lambda held: held.clear(), "it contains 0 tensors"),
 }
 for label, (swap, message) in SWAPPED.items():
     case("gpt2", message, label)(rewritten(swap))
@@ -422,13 +425,13 @@ def layers_of_empty_tensors(folder: Path) -> None:
     craft_tensors(folder / "model.safetensors", {f"t{i}": nothing for i in range(40_000)})
 
 
-@case("marian", "model.encoder.embed_positions.weight is no table of positions")
+@case("marian", "model.encoder.embed_positions.weight is not a table of positions")
 def a_table_of_positions_without_width(folder: Path) -> None:
     nothing = {"dtype": "F32", "shape": [2**40, 0], "data_offsets": [0, 0]}
     weights(folder, lambda header: header.update({"model.encoder.embed_positions.weight": nothing}))
 
 
-@case("marian", "holds other positions than the paper's sinusoids")
+@case("marian", "contains positions other than the paper's sinusoids")
 def other_positions(folder: Path) -> None:
     rewritten(lambda held: held.update({"model.encoder.embed_positions.weight": torch.ones(8, 8)}))(folder)
 
@@ -440,14 +443,14 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
     "900 layers": ({"n_layer": 900}, "900 layers, but it contains"),
     "no layers": ({"n_layer": 0}, "layers=0 is too small"),
     "10^12 words": ({"vocab_size": 10**12}, "vocab_size=1000000000000 is too large"),
-    "10^6 words": ({"vocab_size": 10**6}, "asks for 1,000,000 × 8 numbers"),
+    "10^6 words": ({"vocab_size": 10**6}, "needs 1,000,000 × 8 numbers"),
     "a width of 10^8": ({"n_embd": 10**8, "n_head": 1, "n_inner": 8}, "d_model=100000000 is too large"),
     "a width of 10^30": ({"n_embd": 10**30, "n_head": 1, "n_inner": 8}, "d_model=1000000000000.* is too large"),
-    "a width of 10^5": ({"n_embd": 10**5, "n_head": 1}, "asks for .* numbers, and its largest tensor"),
+    "a width of 10^5": ({"n_embd": 10**5, "n_head": 1}, "needs .* numbers, but its largest tensor"),
     "10^9 positions": ({"n_positions": 10**9}, "max_length=1000000000 is too large"),
-    "10^7 positions": ({"n_positions": 10**7}, "asks for 10,000,000 × 8 numbers"),
+    "10^7 positions": ({"n_positions": 10**7}, "needs 10,000,000 × 8 numbers"),
     "an inner width of 10^12": ({"n_inner": 10**12}, "d_ff=1000000000000 is too large"),
-    "an inner width of 10^6": ({"n_inner": 10**6}, "asks for 1,000,000 × 8 numbers"),
+    "an inner width of 10^6": ({"n_inner": 10**6}, "needs 1,000,000 × 8 numbers"),
     "more parameters than any model": (
         {"n_embd": 10**5, "n_head": 1, "n_inner": 10**6, "n_layer": 1_000},
         "parameters: at most 1,000,000,000,000 allowed",
@@ -461,17 +464,17 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
     "a width that is a list": ({"n_embd": [8]}, "is a list: it must be int"),
     "no heads": ({"n_head": 0}, "heads=0 is too small"),
     "heads that do not divide": ({"n_head": 3}, "heads=3 does not divide d_model=8"),
-    "an unknown type": ({"model_type": "evil"}, "Regard has no model of the type 'evil'"),
-    "a type that is a list": ({"model_type": ["gpt2"]}, "Regard has no model of the type"),
-    "a long type of model": ({"model_type": "x" * 900_000}, "Regard has no model of the type 'xxx.*…"),
+    "an unknown type": ({"model_type": "evil"}, "Regard does not support model_type 'evil'"),
+    "a type that is a list": ({"model_type": ["gpt2"]}, "Regard does not support model_type"),
+    "a long type of model": ({"model_type": "x" * 900_000}, "Regard does not support model_type 'xxx.*…"),
     "a long activation": ({"activation_function": "x" * 900_000}, "xxx"),
     "an activation that is a list": ({"activation_function": ["gelu"]}, "config.json"),
     "a norm of NaN": ({"layer_norm_epsilon": float("nan")}, "norm_eps=nan"),
     "a norm of infinity": ({"layer_norm_epsilon": float("inf")}, "norm_eps=inf"),
     "a dropout of 2": ({"resid_pdrop": 2}, "dropout=2 is not a probability"),
-    "other architectures": ({"architectures": ["Evil"]}, r"architectures=\['Evil'\], and Regard reads"),
-    "an end beyond the vocabulary": ({"eos_token_id": 10**9}, "special ids .* end id 1000000000 is outside"),
-    "a negative end": ({"eos_token_id": -1}, "special ids .* end id -1 is outside"),
+    "other architectures": ({"architectures": ["Evil"]}, r"architectures=\['Evil'\] is not supported"),
+    "an end beyond the vocabulary": ({"eos_token_id": 10**9}, "special ids: .*end id 1000000000 is outside"),
+    "a negative end": ({"eos_token_id": -1}, "special ids: .*end id -1 is outside"),
     "an end that is text": ({"eos_token_id": "</s>"}, "invalid special ids"),
     "an end that is true": ({"eos_token_id": True}, "invalid special ids"),
     "an end in an end": ({"eos_token_id": [[1]]}, "invalid special ids"),
@@ -497,7 +500,7 @@ def enter_numbers() -> None:
 enter_numbers()
 
 
-@case("gpt2", "config.json has no n_head: is it a gpt2 model's?")
+@case("gpt2", "config.json has no n_head: is it the config of a gpt2 model?")
 def a_config_without_heads(folder: Path) -> None:
     told = json.loads((folder / "config.json").read_text())
     del told["n_head"]
@@ -524,7 +527,7 @@ def a_pad_outside_the_vocabulary(folder: Path) -> None:
     config(folder, pad_token_id=-10_000)
 
 
-@case("gpt2", "special ids .* end id 999999 is outside")
+@case("gpt2", "special ids: .*end id 999999 is outside")
 def an_end_in_generation_config(folder: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 999999]}')
 
@@ -851,12 +854,12 @@ def a_template_without_end(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("x" * 2_000_000)
 
 
-@case("gpt2", "num_beams='xxx.*… is no number")
+@case("gpt2", "num_beams='xxx.*… is not a valid number")
 def a_beam_of_text(folder: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": "x" * 900_000}))
 
 
-@case("gpt2", "forced_bos_token_id=.* changes what the model says")
+@case("gpt2", "forced_bos_token_id=.* changes the text")
 def a_first_token_that_is_an_object(folder: Path) -> None:
     (folder / "generation_config.json").write_text('{"forced_bos_token_id": {"a": [1]}}')
 
@@ -930,7 +933,7 @@ def manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     f"names {name!r}": (
         lambda told, name=name: told["files"].update({name: told["files"]["config.json"]}),
-        "manifest.json names .* only files within the folder",
+        "manifest.json lists .* only files within the folder",
     )
     for name in ("../outside.safetensors", "/etc/passwd", "..", ".", "", "a/../../b", "a\0b", "a\\b", "\ud800")
 } | {
@@ -1011,7 +1014,7 @@ def our_config_without_a_vocabulary(folder: Path) -> None:
     seal(folder)
 
 
-@case("regard", "special ids .* outside the vocabulary")
+@case("regard", "special ids: .*outside the vocabulary")
 def our_ids_outside(folder: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": 31, "decoder_start_token_id": 99999}')
     seal(folder)

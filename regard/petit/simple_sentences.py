@@ -1,23 +1,30 @@
-"""Petit's simple sentences: one clause, told or commanded."""
+"""Simple sentences: statements and commands of one clause."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from regard.petit import english, french
-from regard.petit.acts import Acts
-from regard.petit.clauses import DATIVES, HEAPS
+from regard.petit.actions import ActionGenerator
+from regard.petit.clauses import DATIVES, USUALLY_PLURAL
 from regard.petit.grammar import OBJECTS, Clause, Item, Nominal, NothingFits, Phrase, fixed, weave
 from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
 
-TONIC = (("moi", "me"), ("toi", "you"), ("lui", "him"), ("nous", "us"), ("vous", "you"), ("eux", "them"))
-ADULT = ("twenty", "twenty-five", "thirty", "forty", "fifty")
-PAPERS = ("livre", "lettre", "journal", "magazine", "roman")
-WARM = ("manteau", "pull", "écharpe", "veste", "chapeau", "gant")
-SAME = ((0, 3), (1, 4), (), (0, 3), (1, 4), ())  # whom a subject's object pronoun cannot be: je me, tu vous
+TONIC_PRONOUNS = (("moi", "me"), ("toi", "you"), ("lui", "him"), ("nous", "us"), ("vous", "you"), ("eux", "them"))
+ADULT_AGES = ("twenty", "twenty-five", "thirty", "forty", "fifty")
+SMALL_READINGS = ("livre", "lettre", "journal", "magazine", "roman")
+WARM_CLOTHES = ("manteau", "pull", "écharpe", "veste", "chapeau", "gant")
+SAME_PERSONS = (
+    (0, 3),
+    (1, 4),
+    (),
+    (0, 3),
+    (1, 4),
+    (),
+)  # persons that a subject's object pronoun cannot have: je me, tu vous
 
 
-class Simple(Acts):
-    """A speaker of simple sentences."""
+class SimpleSentenceGenerator(ActionGenerator):
+    """Generates simple sentences."""
 
     def __init__(
         self, random: Callable[[], float], lexicon: Lexicon | None = None, said: frozenset[str] | None = None
@@ -25,7 +32,9 @@ class Simple(Acts):
         super().__init__(random, lexicon, said)
         kinds = ("item", "toy", "fruit", "clothes", "container", "pet", "vehicle", "flyer", "wild")
         nouns = [
-            n for n in self.lexicon.nouns.values() if (n.kind in kinds and n.lemma != "tiroir") or n.lemma in PAPERS
+            n
+            for n in self.lexicon.nouns.values()
+            if (n.kind in kinds and n.lemma != "tiroir") or n.lemma in SMALL_READINGS
         ]
         self.findable = nouns + [n for n in self.people if n.kind == "person"]
         self.locatable = nouns + [n for n in self.things if n.kind == "farm"]
@@ -33,18 +42,18 @@ class Simple(Acts):
 
     def plain(self) -> Phrase:
         """Someone does something."""
-        return self.told(self.act())
+        return self.sentence(self.act())
 
     def beast(self) -> Phrase:
-        """An animal does something, or a train does."""
+        """An animal or a train does something."""
         verb = self.pick(self.bestial)
         beasts = [noun for noun in verb.subjects if noun.kind not in ("person", "job", "kin")]
-        return self.told(self.done(verb, self.described(self.pick(beasts))))
+        return self.sentence(self.done(verb, self.described(self.pick(beasts))))
 
     def description(self) -> Phrase:
         """Something is big, red, old."""
         if self.chance(0.4):
-            return self.told(self.being(self.person(), self.human_adjectives()))
+            return self.sentence(self.being(self.person(), self.human_adjectives()))
         noun = self.pick(self.describable)
         if noun.counted and noun.kind in ("clothes", "item", "vehicle", "pet", "toy") and self.chance(0.35):
             owner = self.pick((0, 1, 4, 5, 6))
@@ -54,7 +63,7 @@ class Simple(Acts):
         else:
             determiner = "this" if self.chance(0.25) else "definite"
             thing = self.noun_phrase(noun, determiner, self.many(noun, 0.3))
-        return self.told(self.being(thing, (noun,)))
+        return self.sentence(self.being(thing, (noun,)))
 
     def profession(self) -> Phrase:
         """Elle est médecin: she is a doctor."""
@@ -73,7 +82,7 @@ class Simple(Acts):
         article = [] if subject.plural else [english.article(words[0])]
         links = [(0, j) for j in range(len(article) + len(words))]
         clause.add(Phrase([noun.french[subject.plural]], [*article, *words], links))
-        return self.told(clause)
+        return self.sentence(clause)
 
     def whereabouts(self) -> Phrase:
         """Le chat est sous la table."""
@@ -83,10 +92,10 @@ class Simple(Acts):
         if clause.negator == "jamais":
             raise NothingFits
         clause.add(self.near(noun))
-        return self.told(clause)
+        return self.sentence(clause)
 
     def somewhere(self) -> tuple[Noun, Nominal]:
-        """Something that is somewhere."""
+        """Return something that can be somewhere."""
         if self.chance(0.2):
             noun = self.pick(self.people)
             return noun, self.noun_phrase(noun, "definite", self.many(noun, 0.2))
@@ -102,12 +111,12 @@ class Simple(Acts):
         verb = self.pick(tuple(v for v in self.transitive if v.pronoun))
         clause = self.start(verb, self.person())
         self.replace_object(clause, self.pick(load().verbs[verb.key].objects))
-        return self.told(self.finish(clause))
+        return self.sentence(self.finish(clause))
 
     def replace_object(self, clause: Clause, noun: Noun) -> None:
-        """Say an object as a pronoun before the verb; the participle agrees with it."""
+        """Add the object as a pronoun before the verb; the participle agrees with it."""
         self.tags.append("object-pronoun")
-        persons = [p for p in (0, 1, 3, 4) if p not in SAME[clause.subject.person]]
+        persons = [p for p in (0, 1, 3, 4) if p not in SAME_PERSONS[clause.subject.person]]
         if clause.verb.pronoun == "him" and self.chance(0.4):
             person = self.pick(persons)
             (source, target), gender = OBJECTS[person], "mf"[self.random() < 0.5]
@@ -120,12 +129,12 @@ class Simple(Acts):
             target = "them" if plural else him
             clause.agreement = (gender, plural)
             if him != "it" and not plural:
-                self.refuse_doubt(clause)
+                self.reject_ambiguity(clause)
         clause.clitics.append((source, "object"))
         clause.english_after.append((target, "object"))
 
-    def refuse_doubt(self, clause: Clause) -> None:
-        """Elle l'aide: him or her? Only a participle would tell."""
+    def reject_ambiguity(self, clause: Clause) -> None:
+        """Reject elle l'aide (him or her?); only a participle would decide."""
         verb, tense = clause.verb, clause.tense
         if tense != "past" and french.vowel(verb.french):
             raise NothingFits
@@ -134,13 +143,13 @@ class Simple(Acts):
         """Elle leur donne un livre, il me parle."""
         verb = self.pick(self.datives + self.to)
         clause = self.start(verb, self.person())
-        person = self.pick([p for p in DATIVES if p not in SAME[clause.subject.person]])
+        person = self.pick([p for p in DATIVES if p not in SAME_PERSONS[clause.subject.person]])
         self.tags.append("indirect-pronoun")
         source, target = DATIVES[person]
-        return self.told(self.spoken_to(clause, source, target))
+        return self.sentence(self.spoken_to(clause, source, target))
 
     def spoken_to(self, clause: Clause, source: str, target: str) -> Clause:
-        """The clause with its indirect object as a pronoun."""
+        """Add the indirect object as a pronoun."""
         clause.clitics.append((source, "to"))
         if clause.verb.to:
             clause.english_after.append((clause.verb.to, "to"))
@@ -164,15 +173,15 @@ class Simple(Acts):
         if not self.can_affirm or subject.loose or other.loose:
             raise NothingFits
         self.compare(clause, adjective, other)
-        return self.told(clause)
+        return self.sentence(clause)
 
     def rivals(self, adjective: Adjective) -> tuple[Nominal, Nominal]:
-        """Two things of a kind that an adjective is said of."""
+        """Return two things of the same kind that an adjective can describe."""
         nouns = [n for n in self.things if n.lemma in adjective.nouns]
         one, other = self.pick(nouns), self.pick(nouns)
         if one.kind != other.kind or one.lemma == other.lemma:
             raise NothingFits
-        plural = self.many(one, 0.25) or other.lemma in HEAPS
+        plural = self.many(one, 0.25) or other.lemma in USUALLY_PLURAL
         determiners = ["this", "definite"]
         if one.counted and one.kind in ("clothes", "item", "vehicle", "pet", "toy", "readable", "container"):
             determiners += ["own", "own"]
@@ -185,8 +194,8 @@ class Simple(Acts):
 
     def tonic(self, subject: Nominal) -> Nominal:
         """Moi, toi, lui: than me, you, him."""
-        person = self.pick([p for p in range(6) if p != subject.person and p not in SAME[subject.person]])
-        source, target = TONIC[person]
+        person = self.pick([p for p in range(6) if p != subject.person and p not in SAME_PERSONS[subject.person]])
+        source, target = TONIC_PRONOUNS[person]
         if person in (2, 5) and self.chance(0.5):
             source, target = ("elle", "her") if person == 2 else ("elles", "them")
         return Nominal(Phrase([source], [target], [(0, 0)]), "m", person)
@@ -238,11 +247,11 @@ class Simple(Acts):
         source: list[Item] = [("il", "there"), *negation, ("y", "there"), (verb, "is")]
         source += [("pas", "no"), ("de~", "no")] if no else []
         target: list[Item] = [("there", "there"), (be, "is"), *([("no", "no")] if no else [])]
-        place = self.near(noun) if noun.counted else self.beside(self.pick(self.boxes[:3]), ("dans",))
+        place = self.near(noun) if noun.counted else self.next_to(self.pick(self.boxes[:3]), ("dans",))
         return self.stop(weave([*source, thing, place], [*target, thing, place]), ".")
 
     def present_thing(self) -> Noun:
-        """Something that can be found somewhere."""
+        """Return something that can be found somewhere."""
         return self.pick(self.findable)
 
     def here_is(self) -> Phrase:
@@ -275,7 +284,7 @@ class Simple(Acts):
         clause.subject = Nominal(Phrase(["ce~"], [word], [(0, 0)]), "m", 5 if plural else 2, "thing")
         clause.add(thing)
         self.tags += ["negation"] if clause.negator else []
-        return self.told(clause)
+        return self.sentence(clause)
 
     # Age, weather, languages
 
@@ -285,7 +294,7 @@ class Simple(Acts):
         numeral, words = self.pick(self.lexicon.numerals)
         noun = load().nouns.get(subject.noun)
         child, young = ("garçon", "fille", "enfant"), ("frère", "sœur", "cousin", "cousine", "neveu", "nièce")
-        if noun and noun.lemma not in young and (words[0] in ADULT) == (noun.lemma in child):
+        if noun and noun.lemma not in young and (words[0] in ADULT_AGES) == (noun.lemma in child):
             raise NothingFits  # a teacher of nine, a boy of fifty
         if subject.loose:
             raise NothingFits
@@ -296,7 +305,7 @@ class Simple(Acts):
         count: list[Item] = [(word, "n") for word in words]
         clause.french_after += [(numeral, "n"), ("ans", "years")]
         clause.english_after += [*count, ("years", "years"), ("old", "years")]
-        return self.told(clause)
+        return self.sentence(clause)
 
     def weather(self) -> Phrase:
         """Il pleut à Paris, il fait froid en Italie."""
@@ -321,7 +330,7 @@ class Simple(Acts):
             clause.add(self.town() if self.chance(0.6) else self.country())
         if tense != "imperfect" and self.chance(0.6):
             self.at_time(clause, "now" if tense == "present" else tense)
-        return self.told(clause)
+        return self.sentence(clause)
 
     def speaking(self) -> Phrase:
         """Paul parle français: Paul speaks French."""
@@ -335,7 +344,7 @@ class Simple(Acts):
         language = self.pick(languages)
         clause.add(Phrase([language.lemma], [language.english[0][0]], [(0, 0)]))
         self.tags.append("language")
-        return self.told(clause)
+        return self.sentence(clause)
 
     # Commands
 
@@ -415,7 +424,7 @@ class Simple(Acts):
         self.tags.append("subordinate")
         condition = self.statement(clause)
         verb = self.lexicon.verbs[key]
-        noun = self.pick([n for n in verb.objects if n.lemma in WARM or n.kind not in ("clothes", "container")])
+        noun = self.pick([n for n in verb.objects if n.lemma in WARM_CLOTHES or n.kind not in ("clothes", "container")])
         opening = noun.kind == "opening"  # the window, not a few windows
         thing = self.noun_phrase(noun, "definite") if opening else self.particular(Clause(you, verb), noun)
         order = self.ordered(verb, [thing], [thing], polite)

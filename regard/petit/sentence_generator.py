@@ -1,4 +1,4 @@
-"""Petit's world: every kind of sentence, with questions and clauses joined to one another."""
+"""Generates every kind of Petit sentence: statements, questions, commands, relative clauses and joined clauses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from regard.petit.grammar import (
     weave,
 )
 from regard.petit.lexicon import Lexicon, Noun
-from regard.petit.sentences import SAME, Simple
+from regard.petit.simple_sentences import SAME_PERSONS, SimpleSentenceGenerator
 
 _TIRED, _GLAD, _SAD = ("fatigué", "malade", "sommeil"), ("heureux", "content"), ("triste", "malade")
-REASONS: dict[str, tuple[str, ...]] = {  # why one does what one does
+REASONS: dict[str, tuple[str, ...]] = {  # which feelings explain which actions
     **dict.fromkeys(("dormir", "coucher", "reposer", "endormir", "rester"), _TIRED),
     **dict.fromkeys(("rentrer", "partir"), (*_TIRED, *_SAD, "froid", "peur")),
     **dict.fromkeys(("chanter", "danser", "rire", "sourire", "jouer", "promener", "embrasser", "remercier"), _GLAD),
@@ -35,9 +35,9 @@ REASONS: dict[str, tuple[str, ...]] = {  # why one does what one does
     "marcher": ("froid", "heureux"),
 }
 FEELINGS_ASKED = ("heureux", "triste", "fatigué", "malade", "content", "faim", "soif", "froid", "chaud", "peur")
-TU = frozenset(("tu", "-tu", "te~", "toi", "-toi", "ton", "ta", "tes"))
-VOUS = frozenset(("vous", "-vous", "votre", "vos"))
-SEQUELS = (  # what one does first, and then to the same thing
+TU_FORMS = frozenset(("tu", "-tu", "te~", "toi", "-toi", "ton", "ta", "tes"))
+VOUS_FORMS = frozenset(("vous", "-vous", "votre", "vos"))
+SEQUELS = (  # two actions in a row on the same thing
     ("acheter", "manger"),
     ("acheter", "lire"),
     ("acheter", "boire"),
@@ -58,15 +58,15 @@ SEQUELS = (  # what one does first, and then to the same thing
 
 @dataclass(slots=True)
 class Sentence:
-    """What a speaker said, its spelling not yet settled."""
+    """A generated sentence before elision and contraction."""
 
     phrase: Phrase
     tags: list[str]
     reserved: bool
 
 
-class World(Simple):
-    """A speaker of whole sentences."""
+class SentenceGenerator(SimpleSentenceGenerator):
+    """Generates random complete sentences."""
 
     def __init__(
         self, random: Callable[[], float], lexicon: Lexicon | None = None, said: frozenset[str] | None = None
@@ -74,14 +74,17 @@ class World(Simple):
         super().__init__(random, lexicon, said)
         end = {".", "?", "!"} if said is None else {".", "?", "!"} & said
         makers = [
-            (weight * 10 if said and cue else weight, make)  # whoever seeks a sentence begins with what it must be
+            (
+                weight * 10 if said and cue else weight,
+                make,
+            )  # when searching for one sentence, prefer the kinds that its words suggest
             for stop, cue, weight, make in self._kinds()
-            if stop in end and _heard(cue, said)
+            if stop in end and _is_possible(cue, said)
         ]
         self.makers = [make for weight, make in makers for _ in range(weight)]
 
     def _kinds(self) -> list[tuple[str, str, int, Callable[[], Phrase]]]:
-        """Each kind of sentence: its stop, a French word it cannot be without, its weight, and how it is made."""
+        """Return the kinds of sentences: final mark, French words of which one is needed, weight and method."""
         return [
             (".", "", 300, self.plain),
             (".", "", 60, self.beast),
@@ -117,29 +120,29 @@ class World(Simple):
             ("!", "si s'", 12, self.if_hungry),
         ]
 
-    def say(self) -> Sentence:
-        """A sentence."""
+    def generate(self) -> Sentence:
+        """Return a random sentence."""
         while True:
-            sentence = self.attempt()
+            sentence = self.try_generate()
             if sentence:
                 return sentence
 
-    def attempt(self) -> Sentence | None:
-        """A sentence, unless what was begun cannot be finished."""
+    def try_generate(self) -> Sentence | None:
+        """Return a random sentence, or None if the random choices do not fit together."""
         self.tags, self.reserved, self.asking, self.dated = [], False, False, False
         self.named.clear()
         try:
             phrase = self.pick(self.makers)()
         except NothingFits:
             return None
-        if not (TU.isdisjoint(phrase.french) or VOUS.isdisjoint(phrase.french)):
-            return None  # you and you: English would not tell who
+        if not (TU_FORMS.isdisjoint(phrase.french) or VOUS_FORMS.isdisjoint(phrase.french)):
+            return None  # tu and vous are both "you" in English
         return Sentence(phrase, self.tags, self.reserved)
 
     # Relative clauses
 
     def antecedent(self) -> tuple[Noun, Nominal]:
-        """A person or an animal that a relative clause tells more of."""
+        """Return a person or an animal as the head of a relative clause."""
         animals = tuple(n for n in self.lexicon.nouns.values() if n.kind in ("pet", "farm"))
         noun = self.pick(self.people if self.chance(0.8) or not animals else animals)
         return noun, self.noun_phrase(noun, "definite", self.many(noun, 0.25))
@@ -164,7 +167,7 @@ class World(Simple):
         noun, head = self.antecedent()
         if self.chance(0.55):
             tense, later = self.pick((("present", "present"), ("past", "present"), ("imperfect", "imperfect")))
-            return self.told(self.being(self.who_does(noun, head, tense), (noun,), later))
+            return self.sentence(self.being(self.who_does(noun, head, tense), (noun,), later))
         key = self.pick(("connaître", "voir", "chercher", "attendre", "aider", "regarder-quelqu'un"))
         verb = self.lexicon.verbs.get(key)
         if not verb or (head.kind != "person" and key not in ("voir", "chercher", "regarder-quelqu'un")):
@@ -173,7 +176,7 @@ class World(Simple):
         tense = self.pick(("present", "imperfect") if key == "connaître" else ("present", "past"))
         clause = self.start(verb, subject, tense)
         clause.add(self.who_does(noun, head, self.pick(("present", "past")) if tense == "present" else "imperfect"))
-        return self.told(clause)
+        return self.sentence(clause)
 
     def with_que(self) -> Phrase:
         """Le livre que Paul lit est intéressant; la robe qu'elle a achetée est rouge."""
@@ -196,7 +199,7 @@ class World(Simple):
         if self.chance(0.6):
             later = self.pick(("present", "imperfect") if tense == "past" else ("present",))
             but = () if (tense, later) == ("past", "present") else verb.not_yet
-            return self.told(self.being(thing, (noun,), later, but))
+            return self.sentence(self.being(thing, (noun,), later, but))
         outer = self.pick(self.transitive)
         if noun not in outer.objects or outer.key == verb.key or outer.has("likes") or outer.french == "avoir":
             raise NothingFits
@@ -206,14 +209,14 @@ class World(Simple):
         if clause.tense == "past" and tense in ("present", "future", "want"):
             raise NothingFits
         clause.add(thing)
-        return self.told(clause)
+        return self.sentence(clause)
 
     # Clauses joined
 
     def other_subject(self, subject: Nominal) -> Nominal:
-        """Someone else, never a pronoun that might mean someone before it."""
+        """Return someone else, never a pronoun that could refer back."""
         if self.chance(0.3):
-            person = self.pick([p for p in self.persons if p not in (2, 5, *SAME[subject.person])])
+            person = self.pick([p for p in self.persons if p not in (2, 5, *SAME_PERSONS[subject.person])])
             return self.pronoun(person, "mf"[self.random() < 0.5])
         return self.person(full=True, other=subject.noun)
 
@@ -260,7 +263,7 @@ class World(Simple):
         return self.stop(weave([told, ("et", "and"), then], [told, ("and", "and"), then]), ".")
 
     def to_him_or_her(self) -> Phrase:
-        """Je connais la voisine et je lui parle souvent: the neighbour says that lui is her."""
+        """Je connais la voisine et je lui parle souvent: the noun decides that lui means her."""
         verb = self.lexicon.verbs.get(self.pick(("connaître", "aimer-quelqu'un", "aimer-quelqu'un")))
         if not verb or not self.can_affirm:
             raise NothingFits
@@ -294,12 +297,12 @@ class World(Simple):
         return self.stop(weave([told, *parce, cause], [told, ("because", "b"), cause]), ".")
 
     def reason(self, clause: Clause, nouns: tuple[Noun, ...], tense: str) -> Clause:
-        """Why one does what one does: one sleeps because one is tired."""
+        """Return the reason for an action: one sleeps because one is tired."""
         reason = self.pick(REASONS.get(clause.verb.french, ()))
         return self.feels(self.again(clause.subject), reason, nouns, tense)
 
     def feels(self, subject: Nominal, reason: str, nouns: tuple[Noun, ...], tense: str) -> Clause:
-        """Someone is tired or hungry, as the word says."""
+        """Return a clause that says that someone is tired, hungry and so on."""
         for source, target in self.feelings:
             if source == reason and subject.kind == "person":
                 self.tags.append("avoir-idiom")
@@ -352,7 +355,7 @@ class World(Simple):
     # Questions
 
     def asked(self, tense: str = "") -> Clause:
-        """What a question is about."""
+        """Return the clause that a question asks about."""
         self.asking = True
         if self.chance(0.12) and not tense:
             return self.feels(self.person(), self.pick(FEELINGS_ASKED), self.human_adjectives(), "present")
@@ -448,12 +451,12 @@ class World(Simple):
 
 
 def _apart(first: Clause, second: Clause, tense: str) -> bool:
-    """Whether two clauses do not go together: another tense than the one asked for, the same verb, a state, a never."""
+    """Return whether two clauses cannot be joined: another tense than requested, the same verb, a state, a "never"."""
     same = first.verb.french == second.verb.french
     never = first.negator in ("jamais", "plus") or second.negator in ("jamais", "plus")
     state = first.verb.has("stative") or second.verb.has("stative")
     return same or never or state or first.tense != tense or second.tense != tense
 
 
-def _heard(cue: str, said: frozenset[str] | None) -> bool:
+def _is_possible(cue: str, said: frozenset[str] | None) -> bool:
     return said is None or not cue or not said.isdisjoint(cue.split())

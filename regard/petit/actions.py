@@ -1,8 +1,8 @@
-"""What people do, feel and are, said as statements or asked as questions."""
+"""Clauses about what people do, feel and are, and their forms as statements and questions."""
 
 from collections.abc import Callable, Sequence
 
-from regard.petit.clauses import MANNERS, Clauses
+from regard.petit.clauses import MANNERS, ClauseGenerator
 from regard.petit.grammar import (
     COMPOUND,
     MODALS,
@@ -17,15 +17,15 @@ from regard.petit.grammar import (
 )
 from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
 
-MOODS = (  # what one is at times
+TEMPORARY_STATES = (  # states that can begin and end
     *("heureux", "triste", "fatigué", "malade", "content", "calme", "gentil", "sérieux", "patient", "méchant"),
     *("timide", "drôle", "paresseux", "curieux", "propre", "sale", "ouvert", "fermé", "plein", "vide"),
 )
 Act = Callable[[Nominal | None, str], Clause]
 
 
-class Acts(Clauses):
-    """A speaker of what people do, feel and are, in statements and questions."""
+class ActionGenerator(ClauseGenerator):
+    """Generates clauses about what people do, feel and are, as statements and questions."""
 
     def __init__(
         self, random: Callable[[], float], lexicon: Lexicon | None = None, said: frozenset[str] | None = None
@@ -45,10 +45,10 @@ class Acts(Clauses):
         self.acts = [make for weight, make, needed in acts if needed for _ in range(weight)]
 
     def act(self, subject: Nominal | None = None, tense: str = "") -> Clause:
-        """What people do."""
+        """Return a random action."""
         return self.pick(self.acts)(subject, tense)
 
-    # Clauses, each of which takes its subject or finds one
+    # Clauses; each uses the given subject or chooses one
 
     def acting(self, subject: Nominal | None = None, tense: str = "") -> Clause:
         """Someone does something to something."""
@@ -59,7 +59,7 @@ class Acts(Clauses):
         return self.finish(clause, thing.noun)
 
     def finish(self, clause: Clause, awaited: str = "") -> Clause:
-        """Say where and when."""
+        """Add a place and a time."""
         verb = clause.verb
         placed = verb.places or verb.has("city") or verb.has("home")
         moving = clause.tense in ("present", "imperfect") and verb.has("stative")
@@ -73,7 +73,7 @@ class Acts(Clauses):
         return self.done(verb, subject or self.person(), tense)
 
     def done(self, verb: Verb, subject: Nominal, tense: str = "") -> Clause:
-        """What an intransitive verb says of its subject, perhaps how."""
+        """Return a clause with an intransitive verb, possibly with an adverb of manner."""
         if verb.has("placed"):
             clause = self.start(verb, subject, tense)
             clause.add(self.place_for(verb, subject))
@@ -142,7 +142,7 @@ class Acts(Clauses):
         return self.settle(clause)
 
     def given(self, clause: Clause) -> Nominal:
-        """What is given: not what no one gives twice over."""
+        """Return the thing that is given; for habits, something one can give repeatedly."""
         if clause.tense in ("habit", "used") or clause.negator in ("jamais", "plus"):
             noun = self.pick(clause.verb.objects)
             determiner = "none" if clause.negator else "indefinite"
@@ -165,8 +165,8 @@ class Acts(Clauses):
         noun = self.pick(verb.objects)
         clause.add(self.object_for(clause, noun))
         on = self.chance(0.5)
-        clause.add(self.beside(self.pick(self.shelves if on else self.boxes), ("sur",) if on else ("dans",)))
-        if noun.lemma in (each.lemma for each in self.shelves + self.boxes):
+        clause.add(self.next_to(self.pick(self.shelves if on else self.boxes), ("sur",) if on else ("dans",)))
+        if noun.lemma in (place.lemma for place in self.shelves + self.boxes):
             raise NothingFits  # a bag in a bag
         return self.settle(clause)
 
@@ -208,18 +208,18 @@ class Acts(Clauses):
         return clause
 
     def being(self, subject: Nominal, nouns: tuple[Noun, ...], tense: str = "", but: Sequence[str] = ()) -> Clause:
-        """Someone or something is as an adjective says; `nouns` say which adjectives suit, all `but` a few."""
+        """Return a clause with an adjective that suits one of `nouns`, except those in `but`."""
         if subject.loose:
             raise NothingFits  # thirteen lawyers are kind
-        adjective = self.pick([each for each in self.predicates_of(self.pick(nouns)) if each.lemma not in but])
+        adjective = self.pick([a for a in self.predicates_of(self.pick(nouns)) if a.lemma not in but])
         clause = Clause(subject, self.be(), tense or self.pick(("present", "present", "imperfect")))
         clause.negator = self.negator_for(subject, clause.verb, clause.tense)
-        if clause.negator in ("jamais", "plus") and adjective.lemma not in MOODS:
+        if clause.negator in ("jamais", "plus") and adjective.lemma not in TEMPORARY_STATES:
             raise NothingFits
         return self.said_of(clause, adjective)
 
     def said_of(self, clause: Clause, adjective: Adjective) -> Clause:
-        """The clause with an adjective that agrees with its subject."""
+        """Add an adjective that agrees with the subject."""
         subject = clause.subject
         form = adjective.agree(subject.gender, subject.plural)
         self.note_agreement(adjective.forms[0], form, subject.plural)
@@ -230,31 +230,31 @@ class Acts(Clauses):
         return clause
 
     def predicates_of(self, noun: Noun) -> tuple[Adjective, ...]:
-        """The adjectives that can be said of a noun, be it among the words at hand or not."""
+        """Return the predicative adjectives that can describe a noun."""
         return tuple(a for a in self.lexicon.adjectives if noun.lemma in a.nouns and "-only" not in a.position)
 
     def human_adjectives(self) -> tuple[Noun, ...]:
-        """The noun whose adjectives suit anyone."""
+        """Return a noun whose adjectives suit any person."""
         return (load().nouns["père"],)
 
     # From clauses to phrases
 
     def statement(self, clause: Clause) -> Phrase:
-        """Subject, verb, and the rest."""
+        """Return a clause as a statement: subject, verb, and the rest."""
         self.note(clause)
-        before, finite, label, behind = french_group(clause, False)
+        before, finite, label, after = french_group(clause, False)
         first, rest = english_group(clause, False)
         front: list[Item] = [clause.front, (",", "comma")] if clause.front else []
         end: list[Item] = [clause.time] if clause.time else []
-        source = [*front, clause.subject, *before, (finite, label), *behind, *clause.french_after, *end]
+        source = [*front, clause.subject, *before, (finite, label), *after, *clause.french_after, *end]
         target = [*front, clause.subject, *first, *rest, *clause.english_after, *end]
         return weave(source, target)
 
     def question(self, clause: Clause, asked: tuple[list[Item], list[Item]], inverted: bool = False) -> Phrase:
-        """A question: with est-ce que, or with the subject (or its pronoun) behind the verb."""
+        """Return a clause as a question: with est-ce que, or with the subject (or its pronoun) after the verb."""
         self.note(clause)
         self.tags.append("question")
-        before, finite, label, behind = french_group(clause, True)
+        before, finite, label, after = french_group(clause, True)
         first, rest = english_group(clause, True)
         subject, end = clause.subject, [clause.time] if clause.time else []
         source: list[Item] = list(asked[0])
@@ -268,12 +268,12 @@ class Acts(Clauses):
         else:
             source += [("est-ce", "q"), ("que~", "q"), subject, *before, (finite, label)]
             first = [_asked(first[0]), *first[1:]]
-        source += [*behind, *clause.french_after, *end]
+        source += [*after, *clause.french_after, *end]
         who: Item = (subject.english[0], "s") if inverted and subject.pronoun else subject
         return weave(source, [*asked[1], *first, who, *rest, *clause.english_after, *end])
 
     def note(self, clause: Clause) -> None:
-        """Tag what a clause shows of its verb; a sentence says only once when."""
+        """Tag the phenomena of a clause's verb; a sentence may have only one time."""
         tense, verb, subject = clause.tense, clause.verb, clause.subject
         if clause.front or clause.time:
             if self.dated:
@@ -297,17 +297,17 @@ class Acts(Clauses):
                 self.tags.append("imparfait")
 
     def stop(self, phrase: Phrase, mark: str) -> Phrase:
-        """The sentence with its stop."""
+        """Add the final punctuation."""
         end: Item = (mark, "stop")
         return weave([phrase, end], [phrase, end])
 
-    def told(self, clause: Clause) -> Phrase:
-        """A clause as a sentence of its own."""
+    def sentence(self, clause: Clause) -> Phrase:
+        """Return a clause as a complete sentence."""
         return self.stop(self.statement(clause), ".")
 
 
 def hyphenated(subject: Nominal, finite: str) -> str:
-    """The pronoun behind its verb: -il, -t-elle."""
+    """Return the pronoun that follows its verb: -il, -t-elle."""
     pronoun = subject.french[0].rstrip("~")
     if not subject.pronoun:
         pronoun = ("elle" if subject.gender == "f" else "il") + ("s" if subject.plural else "")
