@@ -88,7 +88,7 @@ BAD = {
 def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path: Path, kind: str) -> None:
     fr = put(tmp_path / "t.fr", b"un\ndeux\n" + BAD[kind] + b"\nquatre\n")
     en = put(tmp_path / "t.en", "one\ntwo\nthree\nfour\n")
-    with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: .*; or go on without such lines: .*--skip-bad"):
+    with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: .*; or skip such lines: .*--skip-bad"):
         rows(Corpus((fr, en)))
     good, problems = rows(Corpus((fr, en)), skip=True)
     assert good == [("un", "one"), ("deux", "two"), ("quatre", "four")]
@@ -131,7 +131,7 @@ def test_bad_json(tmp_path: Path, line: str, kind: str) -> None:
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     corpus = Corpus((put(tmp_path / "t.tsv", "a\tb\nalone\n"),), columns=(1, 2))
-    with pytest.raises(CorpusError, match=r"t\.tsv:2: missing column \(it has 1, and 2 is wanted\)"):
+    with pytest.raises(CorpusError, match=r"t\.tsv:2: missing column \(it has 1, but column 2 is needed\)"):
         rows(corpus)
 
 
@@ -177,7 +177,7 @@ def test_a_corpus_that_cannot_be(make: object, message: str) -> None:
 
 
 def test_utf16_is_recognised(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"t:1: invalid UTF-8 \(it is UTF-16\)"):
+    with pytest.raises(CorpusError, match=r"t:1: invalid UTF-8 \(the file is UTF-16\)"):
         rows(Corpus((put(tmp_path / "t", "un\n".encode("utf-16")),)))
 
 

@@ -129,12 +129,12 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
     [
         (("nowhere.fr",), "nowhere.fr: there is no such file"),
         (("/dev/null",), "/dev/null: no row could be read"),
-        (("a.tsv", "--labelled"), "--labelled is for a text and its class: here are 1 sides"),
+        (("a.tsv", "--labelled"), "--labelled needs two sides, a text and its class: 1 given"),
         (("/dev",), "/dev has no text to learn from: neither train.fr with train.en"),
-        (("a.tsv", "--columns", "x"), "--columns takes numbers, and 'x' is none"),
+        (("a.tsv", "--columns", "x"), "--columns takes numbers, not 'x'"),
         (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
         (("a.fr", "a.en", "--languages", "fr,en"), "a.fr is not a folder: --languages is for folders"),
-        (("a", "b", "--keys", "fr,en"), "columns and keys are of one file, and here are 2"),
+        (("a", "b", "--keys", "fr,en"), "columns and keys need a single file: 2 given"),
     ],
 )
 def test_a_mistake_ends_with_its_message_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
@@ -150,7 +150,7 @@ def test_labelled_text_has_classes_and_no_ratio(tmp_path: Path) -> None:
     done = regard("data", "check", path, "--columns", "1, 2", "--labelled")
     assert done.returncode == 0, done.stderr
     assert re.search(r"neg +1\n +pos +2", done.stdout)
-    assert "one side over" not in done.stdout
+    assert "length ratio over" not in done.stdout
     assert "t[red].tsv" in re.sub(r"\s+", "", done.stdout)
 
 

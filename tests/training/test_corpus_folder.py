@@ -316,6 +316,6 @@ def test_check_takes_a_folder(tmp_path: Path) -> None:
 def test_check_says_what_it_cannot_look_at(tmp_path: Path) -> None:
     done = regard("data", "check", str(lay(tmp_path, "train.fr\ntrain.en\ntrain.de")))
     assert done.returncode == 2
-    assert "here are de, en, fr: name two, --languages fr,en" in done.stderr
+    assert "has files in de, en, fr: choose two languages, --languages fr,en" in done.stderr
     done = regard("data", "check", str(tmp_path), "--columns", "1,2")
     assert "is a folder: --columns, --keys and --labelled are for files" in done.stderr
