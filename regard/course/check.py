@@ -45,7 +45,7 @@ class CheckReport:
     """Names that the solution should define but does not."""
     gaps: tuple[tuple[str, int], ...]
     """Functions that still have to be written, with their lines."""
-    begun: bool
+    is_started: bool
     """Whether the file differs from the starter."""
     shapes: tuple[ShapeRemark, ...]
     style: tuple[StyleRemark, ...]
@@ -135,7 +135,7 @@ def check(
         catalogue=load_catalogue(course),
         missing=tuple(name for name in assignment.defines if name not in solution.names),
         gaps=tuple(find_gaps(solution.source)),
-        begun=not is_same_code(solution.source, assignment.starter),
+        is_started=not is_same_code(solution.source, assignment.starter),
         shapes=tuple(shape_remarks(solution.source, run.traced, assignment.sizes)) if ran else (),
         style=tuple(style_remarks(solution.source, bool(solution.cells))) if ran else (),
     )

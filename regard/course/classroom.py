@@ -82,7 +82,7 @@ class StudentResult:
             return ""
         if self.report is None or not self.report.ran:
             return NOT_RUN
-        if not self.report.begun:
+        if not self.report.is_started:
             return NOT_STARTED
         return UNFINISHED if self.report.gaps else UNKNOWN_MISTAKE
 

@@ -121,7 +121,7 @@ def stage_progress(
     A wrong value in one layer makes those of the next layers wrong too. The first occurrence of each stage is
     therefore compared first, and all occurrences only if the first ones are right.
     """
-    values = {stage: found for stage in stages if (found := _values_of(reference, stage))}
+    values = {stage: tensors for stage in stages if (tensors := _values_of(reference, stage))}
     first_values = {stage: tensors[:1] for stage, tensors in values.items()}
     return _progress(traced, first_values) or _progress(traced, values)
 

@@ -60,7 +60,7 @@ def _show(console: Console, report: CheckReport) -> None:
     style = [(remark.line, f"{remark.code} {remark.text}") for remark in report.style]
     _show_remarks(console, "Style", style, report, style_note() or "")
     _show_printed(console, report)
-    if report.begun and report.ran:
+    if report.is_started and report.ran:
         _show_points(console, report)
 
 
@@ -76,7 +76,7 @@ def _verdict(report: CheckReport) -> tuple[str, str, str]:
         return "✓", "bold green", "Correct: the solution does what the assignment asks."
     if not report.ran:
         return "✗", "bold red", "The file could not be run."
-    if not report.begun:
+    if not report.is_started:
         return "·", "bold yellow", "Not started yet: this is the unchanged starter."
     if diagnosis.mistakes:
         return "✗", "bold red", "Found one mistake." if len(diagnosis.mistakes) == 1 else "Found two mistakes."

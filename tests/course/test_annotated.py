@@ -1,4 +1,4 @@
-"""The assignment `annotated`: every known mistake is named, and every right solution passes, however it is written."""
+"""The assignment `annotated`: every known mistake is named, and correct solutions pass in any style."""
 
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +14,7 @@ from regard.course.unfinished import find_gaps
 
 SOLUTIONS = sorted((Path(__file__).parent / "solutions" / "annotated").glob("*.py"))
 
-# A mistake in a solution of another style than the reference's: the text, what stands in its place, what it is called.
+# Mistakes in solutions of other styles than the reference's: solution, text, replacement, id of the mistake.
 MISTAKES = [
     ("einsum", "query / sqrt(query.shape[-1])", "query", "no-scaling"),
     ("einsum", "query / sqrt(query.shape[-1])", "query / query.shape[-1]", "scaled-without-root"),
@@ -83,7 +83,7 @@ def annotated() -> Assignment:
 
 @pytest.fixture(scope="module")
 def seen(annotated: Assignment) -> dict[Variant, SolutionRun]:
-    """What is seen of every variant."""
+    """The run of every variant."""
     return {each: observe(each.applied_to(annotated.reference), annotated) for each in annotated.variants}
 
 
@@ -109,8 +109,8 @@ def test_variants_of_two_mistakes_differ(annotated: Assignment, seen: dict[Varia
             assert not alike, (one, other)
 
 
-def test_there_are_many_mistakes(annotated: Assignment) -> None:
-    """The issue's list, as far as a whole Transformer can make them."""
+def test_many_mistakes_are_known(annotated: Assignment) -> None:
+    """The most common mistakes that can be made in a Transformer."""
     named = {each.mistake for each in annotated.variants}
     assert len(named) >= 80
     assert {
@@ -126,7 +126,7 @@ def test_there_are_many_mistakes(annotated: Assignment) -> None:
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_right_solutions_pass(annotated: Assignment, path: Path) -> None:
+def test_correct_solutions_pass(annotated: Assignment, path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     found = diagnose(observe(source, annotated), annotated, source)
     assert found.passed, [name for name in annotated.probes if name not in found.right]
@@ -146,7 +146,7 @@ def test_mistakes_in_other_styles_are_named(
     assert ids(found) == ({mistake} if mistake else set())
 
 
-def test_a_mistake_is_named_and_its_line_pointed_at(annotated: Assignment) -> None:
+def test_a_mistake_is_named_and_located(annotated: Assignment) -> None:
     source = annotated.reference.replace("torch.ones(1, size, size).tril()", "torch.ones(1, size, size).tril(1)")
     found = diagnose(observe(source, annotated), annotated, source)
     line = next(number for number, text in enumerate(source.splitlines(), 1) if "tril(1)" in text)
@@ -172,14 +172,14 @@ def test_two_mistakes_are_both_named(annotated: Assignment) -> None:
         ("self.pe[: x.size(1)]", "self.pe[: x.size(1)].detach()"),
     ],
 )
-def test_harmless_differences_are_right(annotated: Assignment, old: str, new: str) -> None:
+def test_harmless_differences_are_accepted(annotated: Assignment, old: str, new: str) -> None:
     assert old in annotated.reference
     source = annotated.reference.replace(old, new)
     assert diagnose(observe(source, annotated), annotated, source).passed
 
 
-def test_the_starter_has_gaps_alone(annotated: Assignment) -> None:
-    """It defines all that a solution must, gets next to nothing, and is accused of nothing."""
+def test_the_starter_has_only_gaps(annotated: Assignment) -> None:
+    """It defines all required names, gets almost no points, and no mistake is named."""
     assert len(find_gaps(annotated.starter)) >= 16
     names: dict[str, object] = {}
     exec(annotated.starter, names)
@@ -191,7 +191,7 @@ def test_the_starter_has_gaps_alone(annotated: Assignment) -> None:
     assert found.points <= 2
 
 
-def test_points_and_sizes_fit_the_probes(annotated: Assignment) -> None:
+def test_points_and_sizes_match_the_probes(annotated: Assignment) -> None:
     assert list(annotated.points) == list(annotated.probes)
     example = observe(annotated.reference, annotated).values["example"]["log_probs"]
     sizes = annotated.sizes

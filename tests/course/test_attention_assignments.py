@@ -1,4 +1,4 @@
-"""The attention assignments: each wrong variant is named exactly, in every style; no right solution is accused."""
+"""The attention assignments: every mistake is named, in every style, and correct solutions pass."""
 
 from functools import cache
 from itertools import combinations
@@ -34,12 +34,12 @@ VARIANTS = [
 
 
 @cache
-def seen(name: str, source: str) -> SolutionRun:
+def run_of(name: str, source: str) -> SolutionRun:
     return observe(source, of(name))
 
 
-def told(name: str, source: str) -> Diagnosis:
-    return diagnose(seen(name, source), of(name), source)
+def diagnose_source(name: str, source: str) -> Diagnosis:
+    return diagnose(run_of(name, source), of(name), source)
 
 
 def solution(name: str, style: str) -> str:
@@ -52,29 +52,29 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_a_variant_is_named_exactly(name: str, variant: Variant) -> None:
-    found = told(name, variant.applied_to(of(name).reference))
+    found = diagnose_source(name, variant.applied_to(of(name).reference))
     assert not found.passed
     assert [each.id for each in found.mistakes] == [variant.mistake]
     assert not found.possible
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_two_mistakes_show_the_same(name: str) -> None:
-    wrong = [(each, seen(name, each.applied_to(of(name).reference))) for each in of(name).variants]
+def test_all_variants_give_different_values(name: str) -> None:
+    wrong = [(each, run_of(name, each.applied_to(of(name).reference))) for each in of(name).variants]
     for (one, shown), (other, shown_too) in combinations(wrong, 2):
         alike = all(same_probe(shown, shown_too, probe) for probe in of(name).probes)
         assert not alike, f"{one.mistake} {one.edits} and {other.mistake} {other.edits} look the same"
 
 
 @pytest.mark.parametrize(("name", "style"), STYLES)
-def test_a_right_solution_passes(name: str, style: str) -> None:
-    found = told(name, solution(name, style))
+def test_a_correct_solution_passes(name: str, style: str) -> None:
+    found = diagnose_source(name, solution(name, style))
     assert found.passed, (found.mistakes, found.possible, found.failures)
     assert found.points == sum(of(name).points.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_there_are_points_for_every_probe(name: str) -> None:
+def test_every_probe_has_points(name: str) -> None:
     assert set(of(name).points) == set(of(name).probes)
 
 
@@ -255,8 +255,8 @@ OTHER_STYLES = [
 
 
 @pytest.mark.parametrize(("name", "style", "mistake", "edits"), OTHER_STYLES)
-def test_a_mistake_is_named_in_another_style(name: str, style: str, mistake: str, edits: list[tuple[str, str]]) -> None:
-    found = told(name, edited(solution(name, style), *edits))
+def test_a_mistake_is_named_in_other_styles(name: str, style: str, mistake: str, edits: list[tuple[str, str]]) -> None:
+    found = diagnose_source(name, edited(solution(name, style), *edits))
     assert [each.id for each in found.mistakes] == [mistake], (found.possible, found.stage, found.failures)
 
 
@@ -294,15 +294,15 @@ TWO_AT_ONCE = [
 def test_two_mistakes_at_once_are_named(
     name: str, style: str, mistakes: set[str], edits: list[tuple[str, str]]
 ) -> None:
-    found = told(name, edited(solution(name, style), *edits))
+    found = diagnose_source(name, edited(solution(name, style), *edits))
     assert {each.id for each in found.mistakes} == mistakes, (found.possible, found.stage)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_starter_has_gaps_and_no_answer(name: str) -> None:
+def test_the_starter_has_gaps_and_contains_no_answer(name: str) -> None:
     source = of(name).starter
     assert find_gaps(source)
-    found = told(name, source)
+    found = diagnose_source(name, source)
     assert not found.passed
     assert not found.points
     assert not found.mistakes
@@ -316,28 +316,28 @@ LAYERS = [
     ("fc1", "fc2", "fc3", "fc4"),
     ("to_q", "to_k", "to_v", "to_out"),
     ("w_qs", "w_ks", "w_vs", "fc"),
-    ("linear_k", "linear_q", "linear_v", "linear_o"),  # called the wrong way round, which no number knows
+    ("linear_k", "linear_q", "linear_v", "linear_o"),  # misleading names, which do not change the values
     ("projQ", "projK", "projV", "dense"),
 ]
 
 
 @pytest.mark.parametrize("called", LAYERS)
-def test_projections_may_be_called_as_one_likes(called: tuple[str, ...]) -> None:
+def test_projections_can_have_any_names(called: tuple[str, ...]) -> None:
     source = solution(MULTI, "operators")
     for old, new in zip(("W_Q", "W_K", "W_V", "W_O"), called, strict=True):
         source = source.replace(f"self.{old}", f"self.{new}")
-    assert told(MULTI, source).passed
+    assert diagnose_source(MULTI, source).passed
 
 
 @pytest.mark.parametrize("called", LAYERS[:4])
-def test_a_value_taken_from_the_keys_is_known_by_name_or_place(called: tuple[str, ...]) -> None:
+def test_values_computed_from_keys_are_recognised_by_name_or_position(called: tuple[str, ...]) -> None:
     source = edited(of(MULTI).reference, ("self.value(V)", "self.value(K)"))
     for old, new in zip(("query", "key", "value", "output"), called, strict=True):
         source = source.replace(f"self.{old} =", f"self.{new} =").replace(f"self.{old}(", f"self.{new}(")
-    assert [each.id for each in told(MULTI, source).mistakes] == ["value-from-key"]
+    assert [each.id for each in diagnose_source(MULTI, source).mistakes] == ["value-from-key"]
 
 
-def test_torch_s_own_module_gets_its_weights_by_role() -> None:
+def test_weights_of_torchs_own_module_are_set_by_role() -> None:
     x = {role: torch.randn(2, length, 6) for role, length in (("query", 3), ("key", 4), ("value", 4))}
     widths = {"query": 6, "key": 6, "value": 6}
     theirs = nn.MultiheadAttention(6, 2, batch_first=True)
@@ -349,7 +349,7 @@ def test_torch_s_own_module_gets_its_weights_by_role() -> None:
     torch.testing.assert_close(one(*x.values())[0], two(*x.values()))
 
 
-def test_what_chance_changes_is_told_as_nan() -> None:
+def test_random_outputs_become_nan() -> None:
     x = torch.randn(3, requires_grad=True)
     assert deterministic_output(lambda: x * torch.rand(3)).isnan().all()
     assert torch.equal(deterministic_output(lambda: (2 * x, "more")), 2 * x)
@@ -357,7 +357,7 @@ def test_what_chance_changes_is_told_as_nan() -> None:
     assert torch.equal(gradients(lambda: 3 * x, x=x)["x"], 18 * x)
 
 
-def test_layers_that_are_not_there_are_asked_for() -> None:
-    found = told(SELF, of(SELF).reference.replace("self.q", "self.query"))
+def test_missing_layers_are_reported() -> None:
+    found = diagnose_source(SELF, of(SELF).reference.replace("self.q", "self.query"))
     assert "has no .q" in found.failures["example"].message
     assert not found.mistakes

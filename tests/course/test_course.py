@@ -1,4 +1,4 @@
-"""The checker: what it names, where it points, what it says; and the commands around it."""
+"""The checker: the mistakes it names, the lines it points at, its reports, and its commands."""
 
 import csv
 import io
@@ -68,7 +68,7 @@ def self_attention() -> Assignment:
 
 @pytest.fixture(scope="module")
 def average(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The course of docs/course.md, written out as it says."""
+    """The example course in docs/course.md."""
     folder = tmp_path_factory.mktemp("docs")
     text = (ROOT / "docs/course.md").read_text(encoding="utf-8")
     found = re.findall(r"^`(my_course/[\w/.]+)`.*?```\w+\n(.*?)```", text, re.S | re.M)
@@ -79,16 +79,16 @@ def average(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "my_course"
 
 
-def told(source: str, of: Assignment) -> Diagnosis:
-    return diagnose(observe(source, of), of, source)
+def diagnose_source(source: str, assignment: Assignment) -> Diagnosis:
+    return diagnose(observe(source, assignment), assignment, source)
 
 
-def line(source: str, found: Diagnosis) -> list[str]:
-    return [source.split("\n")[each.line - 1].strip() for each in found.mistakes if each.line]
+def mistake_lines(source: str, diagnosis: Diagnosis) -> list[str]:
+    return [source.split("\n")[each.line - 1].strip() for each in diagnosis.mistakes if each.line]
 
 
-def test_a_right_solution_passes(self_attention: Assignment) -> None:
-    found = told(ATTENTION, self_attention)
+def test_a_correct_solution_passes(self_attention: Assignment) -> None:
+    found = diagnose_source(ATTENTION, self_attention)
     assert found.passed
     assert found.mistakes == ()
     assert found.points == sum(self_attention.points.values())
@@ -97,25 +97,25 @@ def test_a_right_solution_passes(self_attention: Assignment) -> None:
 @pytest.mark.parametrize(
     ("source", "name", "place"), [(UNSCALED, "no-scaling", "energy ="), (SIDEWAYS, "softmax-wrong-axis", "attn =")]
 )
-def test_a_mistake_is_named_and_pointed_at(source: str, name: str, place: str, self_attention: Assignment) -> None:
-    found = told(source, self_attention)
+def test_a_mistake_is_named_and_located(source: str, name: str, place: str, self_attention: Assignment) -> None:
+    found = diagnose_source(source, self_attention)
     assert [each.id for each in found.mistakes] == [name]
-    assert line(source, found)[0].startswith(place)
+    assert mistake_lines(source, found)[0].startswith(place)
 
 
 def test_two_mistakes_are_named(self_attention: Assignment) -> None:
     both = UNSCALED.replace("(energy, -1)", "(energy, 1)")
-    found = told(both, self_attention)
+    found = diagnose_source(both, self_attention)
     assert {each.id for each in found.mistakes} == {"no-scaling", "softmax-wrong-axis"}
-    assert [each.split(" =")[0] for each in sorted(line(both, found))] == ["attn", "energy"]
+    assert [each.split(" =")[0] for each in sorted(mistake_lines(both, found))] == ["attn", "energy"]
 
 
-def test_an_unknown_mistake_is_not_given_a_name(self_attention: Assignment) -> None:
-    found = told(ATTENTION.replace("** 0.5", "** 0.7"), self_attention)
+def test_an_unknown_mistake_is_not_named(self_attention: Assignment) -> None:
+    found = diagnose_source(ATTENTION.replace("** 0.5", "** 0.7"), self_attention)
     assert (found.mistakes, found.possible, found.stage) == ((), (), "scores")
 
 
-def test_how_far_all_is_right_is_known_with_its_line(self_attention: Assignment) -> None:
+def test_progress_has_the_last_correct_stage_and_its_line(self_attention: Assignment) -> None:
     source = ATTENTION.replace("bmm(attn, gives)", "bmm(attn, gives * 1.1)")
     right = observe(self_attention.reference, self_attention).traced
     progress = stage_progress(observe(source, self_attention).traced, right, self_attention.stages)
@@ -128,7 +128,7 @@ def test_how_far_all_is_right_is_known_with_its_line(self_attention: Assignment)
     assert hidden.unseen == ("v",)
 
 
-def test_a_layers_mistake_is_not_told_of_the_next_layers_norm() -> None:
+def test_progress_reports_the_layer_with_the_mistake() -> None:
     annotated = load_assignment("annotated")
     source = annotated.reference.replace("math.sqrt(query.size(-1))", "query.size(-1) ** 0.7")
     progress = stage_progress(
@@ -138,18 +138,18 @@ def test_a_layers_mistake_is_not_told_of_the_next_layers_norm() -> None:
     assert (progress.last_right, progress.first_wrong) == ("values", "scores")
 
 
-def test_every_stage_is_said_in_plain_words() -> None:
+def test_every_stage_has_a_description() -> None:
     for each in load_assignments():
         assert set(each.stage_descriptions) == set(each.stages)
 
 
-def test_a_flag_read_the_wrong_way_round_has_a_name() -> None:
+def test_an_inverted_causal_flag_is_named() -> None:
     heads = load_assignment("multi-head-self-attention")
-    found = told(heads.reference.replace("if self.causal:", "if not self.causal:"), heads)
+    found = diagnose_source(heads.reference.replace("if self.causal:", "if not self.causal:"), heads)
     assert [each.id for each in found.mistakes] == ["causal-flag-inverted"]
 
 
-def test_a_forgotten_return_is_told_with_its_function() -> None:
+def test_a_missing_return_is_reported_with_its_function() -> None:
     right = ATTENTION.replace("return torch.bmm", "out = torch.bmm") + "        return out\n"
     source = right.replace("        return out\n", "")
     line = source.split("\n").index("    def forward(self, x):") + 1
@@ -167,33 +167,33 @@ def test_a_forgotten_return_is_told_with_its_function() -> None:
     assert found["other"] == failures["other"]
 
 
-def test_errors_alone_accuse_nobody(self_attention: Assignment) -> None:
-    found = told(ATTENTION.replace("return torch", "return 1 / 0, torch"), self_attention)
+def test_errors_without_values_name_no_mistake(self_attention: Assignment) -> None:
+    found = diagnose_source(ATTENTION.replace("return torch", "return 1 / 0, torch"), self_attention)
     assert (found.mistakes, found.points) == ((), 0)
     assert {each.kind for each in found.failures.values()} == {"ZeroDivisionError"}
 
 
-def test_mistakes_that_show_the_same_are_not_called_certain(average: Path) -> None:
+def test_indistinguishable_mistakes_are_only_possible(average: Path) -> None:
     of = read_assignment(average / "average")
     twin = replace(of.variants[1], mistake="a-twin")
     twins = replace(of, folder=average / "average")
     vars(twins)["variants"] = (*of.variants, twin)
-    (average / "average" / "note.txt").write_text("a new state of the folder")
-    found = told(of.variants[1].applied_to(of.reference), twins)
+    (average / "average" / "note.txt").write_text("changes the folder")
+    found = diagnose_source(of.variants[1].applied_to(of.reference), twins)
     assert (found.mistakes, found.possible) == ((), ("a-twin", "not-divided"))
     (average / "average" / "note.txt").unlink()
 
 
-def test_the_documents_example_is_a_course(average: Path) -> None:
+def test_the_course_in_the_documentation_works(average: Path) -> None:
     of = load_assignment("average", average)
-    assert told(of.reference, of).passed
+    assert diagnose_source(of.reference, of).passed
     for each in of.variants:
         source = each.applied_to(of.reference)
-        assert [found.id for found in told(source, of).mistakes] == [each.mistake]
+        assert [found.id for found in diagnose_source(source, of).mistakes] == [each.mistake]
     assert load_catalogue(average)["not-divided"].title == "The sums are not divided"
 
 
-def test_the_bank_tells_of_every_mistake_once_it_can_be_made() -> None:
+def test_the_catalogue_has_every_mistake_of_the_variants() -> None:
     known, places = load_catalogue(), assignments_by_mistake()
     assert len(known) >= 40
     assert set(known) == set(places)
@@ -204,18 +204,18 @@ def test_the_bank_tells_of_every_mistake_once_it_can_be_made() -> None:
         assert each.why.endswith(".")
 
 
-def test_the_issues_ids_are_there() -> None:
+def test_the_most_important_mistakes_are_in_the_catalogue() -> None:
     wanted = """no-scaling scaled-by-wrong-width scaled-without-root heads-by-reshape heads-merged-without-transpose
         softmax-wrong-axis mask-hides-present mask-leaks-future mask-inverted mask-after-softmax no-output-projection
         value-from-key query-key-swapped dropout-in-eval weights-wrong-shape"""
     assert set(wanted.split()) <= set(load_catalogue())
 
 
-def test_the_page_of_misconceptions_is_current() -> None:
+def test_the_misconceptions_page_is_up_to_date() -> None:
     assert DOCS_PAGE.read_text(encoding="utf-8") == catalogue_page(), "run python -m regard.course.mistake_catalogue"
 
 
-def test_an_assignment_is_found_by_its_names(tmp_path: Path) -> None:
+def test_an_assignment_is_identified_by_the_names_a_file_defines(tmp_path: Path) -> None:
     among = load_assignments()
     assert identify_assignment(frozenset({"SelfAttention", "nn"}), among, tmp_path).name == "self-attention"
     for each in among:
@@ -224,7 +224,7 @@ def test_an_assignment_is_found_by_its_names(tmp_path: Path) -> None:
         identify_assignment(frozenset({"SelfAtention"}), among, tmp_path)
 
 
-def test_what_answers_nothing_is_told_in_short(tmp_path: Path) -> None:
+def test_a_file_that_answers_no_assignment_gives_a_short_error(tmp_path: Path) -> None:
     (tmp_path / "syntax.py").write_text("def (:\n")
     with pytest.raises(ValueError, match="line 1: SyntaxError: "):
         check(tmp_path / "syntax.py")
@@ -247,7 +247,7 @@ def test_gaps_are_found() -> None:
     assert find_gaps("no python at all") == []
 
 
-def test_equal_but_for_rounding() -> None:
+def test_values_are_equal_up_to_rounding() -> None:
     one = torch.tensor([1.0, float("nan"), -1e9])
     assert same(one, one + 1e-7)
     assert not same(one, torch.tensor([1.01, float("nan"), -1e9]))
@@ -257,14 +257,14 @@ def test_equal_but_for_rounding() -> None:
     assert not same_numbers(torch.arange(3), torch.arange(1, 4))
 
 
-def test_edited_lines_are_whole_statements() -> None:
+def test_edited_lines_are_complete_statements() -> None:
     right = "x = 1\ny = (\n    2,\n    3,\n)\n"
     assert edited_lines(right.replace("3", "4"), right) == {2, 3, 4, 5}
     assert line_with_words("a = b\nmask = torch.ones(n, n).tril()\n", ["mask = torch.ones(n, n).triu()"]) == 2
     assert line_with_words("a = b\n", ["mask = torch.ones(n, n)"]) is None
 
 
-def test_weights_are_shown_with_the_cells_that_differ(self_attention: Assignment) -> None:
+def test_the_example_table_marks_the_weights_that_differ(self_attention: Assignment) -> None:
     right = observe(self_attention.reference, self_attention)
     table = example_table(observe(UNSCALED, self_attention), right, self_attention.stages)
     assert table is not None
@@ -274,7 +274,7 @@ def test_weights_are_shown_with_the_cells_that_differ(self_attention: Assignment
     assert example_table(right, right, self_attention.stages) is None
 
 
-# What follows runs solutions in processes of their own: few of them, looked at from all sides.
+# The following tests run a few solutions in separate processes and test each of them in many ways.
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +298,7 @@ def unscaled(folder: Path) -> CheckReport:
     return check(folder / "zoe.py")
 
 
-def test_the_report_tells_all_and_nothing_of_the_students_reaches_the_terminal(unscaled: CheckReport) -> None:
+def test_the_report_is_complete_and_escapes_control_characters(unscaled: CheckReport) -> None:
     text = as_text(unscaled)
     for part in (
         "The scores are not scaled",
@@ -316,14 +316,14 @@ def test_the_report_tells_all_and_nothing_of_the_students_reaches_the_terminal(u
     assert "\x1b[2J" not in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_points_for_style_say_why_they_are_not_given(unscaled: CheckReport) -> None:
+def test_the_style_mark_says_why_it_is_missing(unscaled: CheckReport) -> None:
     nothing = replace(unscaled, diagnosis=replace(unscaled.diagnosis, points=0.0), style=())
     something = replace(nothing, diagnosis=replace(unscaled.diagnosis, points=1.0))
     assert (nothing.marks["style"][0], describe_mark(nothing, "style")) == (0, STYLE_LATER)
     assert (something.marks["style"][0], describe_mark(something, "style")) == (1, "No style remarks.")
 
 
-def test_how_far_all_is_right_is_told_in_plain_words(unscaled: CheckReport) -> None:
+def test_progress_is_described_in_plain_words(unscaled: CheckReport) -> None:
     assert describe_progress(unscaled, StageProgress("weights", "scores", 15)) == (
         "Everything is correct up to line 15 (the scaled scores, query times key). "
         "The next step differs: the attention weights, which sum to 1 for each query."
@@ -343,7 +343,7 @@ def test_json_and_gradescope(unscaled: CheckReport) -> None:
     assert all({"name", "score", "max_score", "output"} <= set(each) for each in results["tests"])
 
 
-def test_a_class_is_checked_whatever_is_in_it(folder: Path) -> None:
+def test_a_class_with_broken_files_is_checked(folder: Path) -> None:
     students = list(check_class(folder, workers=2))
     by_name = {each.name: each for each in students}
     assert set(by_name) == {"anna", "bob", "=HYPERLINK(1)", "<b>eve<b>", "carl", "dora", "zoe"}
@@ -370,7 +370,7 @@ def test_a_class_is_checked_whatever_is_in_it(folder: Path) -> None:
     assert "not started: 1; could not be run: 3" in shown_there
 
 
-def test_files_that_are_nobodys_are_left_out(tmp_path: Path) -> None:
+def test_files_that_are_not_solutions_are_ignored(tmp_path: Path) -> None:
     for name in (".ipynb_checkpoints/a.ipynb", "__pycache__/a.py", "anna/a.py", "anna/b.py", "c.ipynb", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -380,7 +380,7 @@ def test_files_that_are_nobodys_are_left_out(tmp_path: Path) -> None:
 
 
 def regard(*arguments: object) -> Result:
-    """The command, in this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
@@ -407,7 +407,7 @@ def test_a_starter_does_not_replace_a_file_created_meanwhile(
         mine.write_text("hours of work")
         flush(path)
 
-    monkeypatch.setattr(atomic_files, "flush", saved_meanwhile)
+    monkeypatch.setattr(atomic_files, "flush_to_disk", saved_meanwhile)
     arguments = ("course", "start", "average", "--course", average, "--out", mine)
     assert "mine.py already exists and was left unchanged" in str(regard(*arguments).exception)
     assert mine.read_text() == "hours of work"
@@ -416,7 +416,7 @@ def test_a_starter_does_not_replace_a_file_created_meanwhile(
     assert mine.read_text() != "hours of work"
 
 
-def test_another_course_is_named_in_what_to_type(tmp_path: Path, average: Path) -> None:
+def test_printed_commands_name_the_other_course(tmp_path: Path, average: Path) -> None:
     begun = regard("course", "start", "average", "--course", average, "--out", tmp_path / "mine.py").stdout
     assert f"regard check {tmp_path / 'mine.py'} --course {average}" in begun
     assert f"regard course start average --course {average}" in regard("course", "list", "--course", average).stdout
@@ -425,7 +425,7 @@ def test_another_course_is_named_in_what_to_type(tmp_path: Path, average: Path) 
 
 
 @pytest.mark.parametrize("each", load_assignments(), ids=lambda each: each.name)
-def test_a_starter_is_a_notebook_where_that_is_asked_for(each: Assignment, tmp_path: Path) -> None:
+def test_a_starter_can_be_a_notebook(each: Assignment, tmp_path: Path) -> None:
     path = tmp_path / "mine.ipynb"
     assert regard("course", "start", each.name, "--out", path).exit_code == 0
     assert json.loads(path.read_text(encoding="utf-8"))["nbformat"] == 4

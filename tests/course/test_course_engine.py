@@ -1,4 +1,4 @@
-"""The course's engine: files read, run apart and watched; shape comments and style."""
+"""Reading, running and tracing solutions; shape comments and style."""
 
 import json
 import os
@@ -52,7 +52,7 @@ Apart = Callable[..., SolutionRun]
 
 @pytest.fixture
 def apart(doubling: Assignment, tmp_path: Path) -> Apart:
-    """A source, run in a process of its own."""
+    """Run a source in a separate process."""
 
     def run(source: str, name: str = "mine.py", **limits: float) -> SolutionRun:
         path = tmp_path / name
@@ -62,10 +62,12 @@ def apart(doubling: Assignment, tmp_path: Path) -> Apart:
     return run
 
 
-# A process of its own
+# Running in a separate process
 
 
-def test_the_same_is_seen_apart_as_here(apart: Apart, doubling: Assignment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subprocess_observes_the_same_as_this_process(
+    apart: Apart, doubling: Assignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REGARD_SECRET", "hush")
     source = (
         RIGHT
@@ -103,7 +105,7 @@ ENDINGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ENDINGS)
-def test_how_a_file_ends_early_is_told(apart: Apart, line: str) -> None:
+def test_an_early_exit_is_explained(apart: Apart, line: str) -> None:
     kind, words, number = ENDINGS[line]
     seen = apart(f"{RIGHT}\n{line}\n")
     told = seen.failures[""]
@@ -124,13 +126,13 @@ def test_how_a_file_ends_early_is_told(apart: Apart, line: str) -> None:
         ("[0] * 10**17", "MemoryError", "more memory than a solution may use"),
     ],
 )
-def test_why_a_file_does_not_run_is_told(doubling: Assignment, line: str, kind: str, words: str) -> None:
+def test_a_file_that_does_not_run_is_explained(doubling: Assignment, line: str, kind: str, words: str) -> None:
     told = observe(f"{RIGHT}\n{line}\n", doubling).failures[""]
     assert (told.kind, told.line) == (kind, 7)
     assert re.search(words, told.message)
 
 
-def test_an_endless_loop_is_ended_and_its_line_told_and_other_probes_go_on(apart: Apart) -> None:
+def test_an_infinite_loop_is_stopped_at_its_line_and_other_probes_run(apart: Apart) -> None:
     source = "def twice(x):\n    while x.dim() == 2:\n        pass\n    return x + x\n"
     seen = apart(source, part_seconds=0.5)
     assert seen.failures["example"].kind == "Timeout"
@@ -139,7 +141,7 @@ def test_an_endless_loop_is_ended_and_its_line_told_and_other_probes_go_on(apart
     assert "" not in seen.failures
 
 
-def test_who_waits_on_a_busy_machine_is_waited_for(apart: Apart) -> None:
+def test_waiting_is_limited_by_wall_clock_time(apart: Apart) -> None:
     source = f"import time\ntime.sleep(1)\n{RIGHT}"
     assert not apart(source, part_seconds=0.5, patience=10).failures
     told = apart(source, part_seconds=0.5, patience=1).failures[""]
@@ -147,7 +149,7 @@ def test_who_waits_on_a_busy_machine_is_waited_for(apart: Apart) -> None:
     assert "what is it waiting for" in told.message
 
 
-def test_a_loop_that_catches_everything_is_ended_from_outside(apart: Apart) -> None:
+def test_a_loop_that_catches_everything_is_killed_by_the_parent(apart: Apart) -> None:
     source = """def twice(x):
     while True:
         try:
@@ -165,7 +167,7 @@ def test_a_loop_that_catches_everything_is_ended_from_outside(apart: Apart) -> N
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_processes_left_behind_are_ended(apart: Apart, tmp_path: Path) -> None:
+def test_leftover_processes_are_killed(apart: Apart, tmp_path: Path) -> None:
     many = apart(
         "import os, time\nfor _ in range(40):\n    if os.fork() == 0:\n        time.sleep(300)\ntime.sleep(300)\n"
     )
@@ -184,7 +186,7 @@ def test_processes_left_behind_are_ended(apart: Apart, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not keep to it")
-def test_memory_that_grows_and_large_files_are_refused(apart: Apart) -> None:
+def test_memory_and_file_size_are_limited(apart: Apart) -> None:
     source = "    x = []\n    while True:\n        x.append(bytearray(10**7))\n"
     seen = apart(f"def twice(x):\n{source}", memory=300_000_000)
     assert seen.failures["example"].kind == "MemoryError"
@@ -193,7 +195,7 @@ def test_memory_that_grows_and_large_files_are_refused(apart: Apart) -> None:
 
 
 @pytest.mark.slow
-def test_a_notebook_runs_without_its_experiments(apart: Apart) -> None:
+def test_notebook_cells_that_are_not_needed_may_fail(apart: Apart) -> None:
     cells = [
         "!pip install torch\nimport torch",
         "open('data.txt').read()",
@@ -207,7 +209,7 @@ def test_a_notebook_runs_without_its_experiments(apart: Apart) -> None:
     assert [each.line for each in seen.traced if each.name == "y"] == [5]
 
 
-def test_what_was_observed_comes_back_as_it_was() -> None:
+def test_a_run_survives_encoding() -> None:
     seen = SolutionRun(
         {"a": {"x": torch.ones(2, dtype=torch.bfloat16), "z": torch.ones(1, 2, dtype=torch.complex64)}},
         {"b": Failure("E", "m", None)},
@@ -226,7 +228,7 @@ def test_what_was_observed_comes_back_as_it_was() -> None:
             decode_run(content)
 
 
-# What lines hold
+# Tracing
 
 
 def held_by(source: str, of: Assignment) -> list[tuple[int, str, list[float]]]:
@@ -235,7 +237,7 @@ def held_by(source: str, of: Assignment) -> list[tuple[int, str, list[float]]]:
     return [(each.line, each.name, each.value.flatten().tolist()) for each in seen.traced if each.name]
 
 
-def test_attributes_lists_changes_in_place_and_several_results_are_held(doubling: Assignment) -> None:
+def test_attributes_lists_in_place_changes_and_tuples_are_traced(doubling: Assignment) -> None:
     source = """import torch
 class Box:
     def fill(self, x):
@@ -256,12 +258,12 @@ def twice(x):
     assert (9, "return", [2.0, 4, 6, 6, 8, 10]) in held
 
 
-def test_parts_of_a_line_are_held_without_a_name(doubling: Assignment) -> None:
+def test_intermediate_results_are_traced_without_a_name(doubling: Assignment) -> None:
     seen = observe("def twice(x):\n    return (x.sum() * 0) + x * 2\n", doubling)
     assert [15.0] in [each.value.flatten().tolist() for each in seen.traced if not each.name]
 
 
-def test_what_is_held_is_bounded(doubling: Assignment) -> None:
+def test_tracing_is_bounded(doubling: Assignment) -> None:
     source = """import torch
 def step(x):
     y = x + 1
@@ -284,7 +286,7 @@ def twice(x):
 
 
 @pytest.mark.slow
-def test_tensors_of_all_kinds_are_watched_without_harm(doubling: Assignment) -> None:
+def test_tensors_of_all_kinds_can_be_traced(doubling: Assignment) -> None:
     source = """import torch
 def one(x):
     y = x * 2
@@ -300,7 +302,7 @@ def twice(x):
     f = x.to("meta")
     return torch.nn.Parameter(a)
 """
-    torch.vmap(torch.sin)(torch.ones(2))  # it imports a lot, which is slow when watched
+    torch.vmap(torch.sin)(torch.ones(2))  # it imports a lot, which is slow when traced
     seen = observe(source, doubling)
     assert not seen.failures
     named = {each.name: each.value for each in seen.traced}
@@ -311,7 +313,7 @@ def twice(x):
     assert seen.values["example"]["twice"].tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
-def test_errors_are_of_the_probe_and_too_large_results_too(doubling: Assignment) -> None:
+def test_errors_and_too_large_results_fail_only_their_probe(doubling: Assignment) -> None:
     class_that_fails = "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\n"
     seen = observe(f"{class_that_fails}def twice(x):\n    if x.dim() == 2:\n        raise Odd\n    exit(3)\n", doubling)
     assert (seen.failures["example"].kind, seen.failures["example"].line) == ("Odd", 6)
@@ -322,7 +324,7 @@ def test_errors_are_of_the_probe_and_too_large_results_too(doubling: Assignment)
     assert seen.values["example"]["twice"].tolist() == [[0] * 3] * 2
 
 
-def test_a_solution_finds_itself_as_a_module_and_changes_no_probe(doubling: Assignment) -> None:
+def test_a_solution_is_a_module_and_cannot_change_probes(doubling: Assignment) -> None:
     source = f"""from __future__ import annotations
 import sys, torch
 from dataclasses import dataclass
@@ -360,7 +362,7 @@ def notebook(*cells: str) -> str:
     return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Hello"]}, *told], "nbformat": 4})
 
 
-def test_a_notebook_becomes_source_with_the_way_back(tmp_path: Path) -> None:
+def test_a_notebook_is_converted_and_lines_map_back_to_cells(tmp_path: Path) -> None:
     path = tmp_path / "a.ipynb"
     path.write_text(
         notebook(
@@ -382,14 +384,14 @@ def test_a_notebook_becomes_source_with_the_way_back(tmp_path: Path) -> None:
     assert Solution("a = 1").where(1) == "line 1"
 
 
-def test_a_notebook_may_be_full_of_pictures(tmp_path: Path) -> None:
+def test_a_notebook_may_contain_large_outputs(tmp_path: Path) -> None:
     told = json.loads(notebook("x = 1"))
     told["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["x" * 20_000_000]}]
     (tmp_path / "mine.ipynb").write_text(json.dumps(told))
     assert read_solution(tmp_path / "mine.ipynb").source.strip() == "x = 1"
 
 
-def test_an_older_notebook_and_a_text_of_one_piece(tmp_path: Path) -> None:
+def test_old_notebooks_and_cells_with_a_single_string_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.ipynb"
     path.write_text(json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": ["a = 1\n", "b = 2"]}]}]}))
     assert read_solution(path).source == "a = 1\nb = 2"
@@ -405,7 +407,7 @@ def test_an_older_notebook_and_a_text_of_one_piece(tmp_path: Path) -> None:
         (b"if 1:\n\ta = 1\rb = 2", "if 1:\n\ta = 1\nb = 2"),
     ],
 )
-def test_texts_are_read_as_python_reads_them(tmp_path: Path, content: bytes, source: str) -> None:
+def test_encodings_and_line_endings_are_read_as_python_does(tmp_path: Path, content: bytes, source: str) -> None:
     path = tmp_path / "a.py"
     path.write_bytes(content)
     assert read_solution(path).source == source
@@ -429,14 +431,14 @@ def test_texts_are_read_as_python_reads_them(tmp_path: Path, content: bytes, sou
         ("a.ipynb", b"\xff", "UTF-8"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_unreadable_files_are_explained(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_solution(path)
 
 
-def test_a_folder_and_a_missing_file_are_told(tmp_path: Path) -> None:
+def test_folders_and_missing_files_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a folder"):
         read_solution(tmp_path)
     with pytest.raises(ValueError, match="missing"):
@@ -449,7 +451,7 @@ SIZES = {"batch": 2, "heads": 4, "seq": 3, "head_size": 5, "hidden": 20}
 
 
 def remarks(*lines: str) -> list[tuple[str, str, str]]:
-    """Those on a function of these lines, of which x is a [batch, seq, hidden]; the last gives its name to y."""
+    """The remarks on a function with these lines, whose argument x is [batch, seq, hidden]."""
     body = "\n".join(f"    {line}" for line in lines)
     source = f"import torch\ndef f(x):\n{body}\n    return 0\n"
     names: dict[str, Callable[[torch.Tensor], int]] = {}
@@ -488,7 +490,7 @@ SPLIT = "y = x.view(2, 3, 4, 5).transpose(1, 2)"
         "[batch, heads, seq+0, 6-1]",
     ],
 )
-def test_right_shape_comments_are_left_alone(comment: str) -> None:
+def test_correct_shape_comments_give_no_remarks(comment: str) -> None:
     assert remarks(f"{SPLIT}  # {comment}") == []
 
 
@@ -505,11 +507,11 @@ def test_right_shape_comments_are_left_alone(comment: str) -> None:
         ("[batch, seq, hidden] → [batch, hidden, seq]", "[batch, hidden, seq]"),
     ],
 )
-def test_wrong_shape_comments_are_told_with_what_was(comment: str, said: str) -> None:
+def test_wrong_shape_comments_are_reported_with_the_shape(comment: str, said: str) -> None:
     assert remarks(f"{SPLIT}  # {comment}") == [("wrong", said, "[batch, heads, seq, head_size]")]
 
 
-def test_a_comment_speaks_of_all_tensors_of_its_line_or_of_those_it_names() -> None:
+def test_a_comment_is_about_all_tensors_of_its_line_or_those_it_names() -> None:
     assert remarks("q, k = x, x.mT  # [batch, seq, hidden]") == [
         ("wrong", "[batch, seq, hidden]", "[batch, hidden, seq]")
     ]
@@ -520,7 +522,7 @@ def test_a_comment_speaks_of_all_tensors_of_its_line_or_of_those_it_names() -> N
     ]
 
 
-def test_a_remark_on_a_line_of_several_tensors_says_which() -> None:
+def test_a_remark_on_a_line_with_several_tensors_names_them() -> None:
     held = [
         TracedTensor(1, name, torch.zeros(shape))
         for name, shape in (("q", (2, 3, 20)), ("k", (2, 20, 3)), ("v", (2, 20, 3)))
@@ -552,7 +554,7 @@ def test_products_of_an_unknown_word_bind_it() -> None:
     ]
 
 
-def test_lines_that_change_a_shape_without_telling_are_missing_it() -> None:
+def test_lines_that_change_a_shape_need_a_comment() -> None:
     whole = "[batch, heads, seq, head_size]"
     assert remarks(SPLIT) == [("missing", "", whole)]
     assert remarks("y = x * 2") == []
@@ -570,18 +572,18 @@ def test_lines_that_change_a_shape_without_telling_are_missing_it() -> None:
 @pytest.mark.parametrize(
     "comment", ["[1]", "(so, to speak)", "[TODO]", "softmax(q, k)", "as (batch, seq) above", "x y"]
 )
-def test_prose_is_no_shape(comment: str) -> None:
+def test_prose_is_not_a_shape(comment: str) -> None:
     assert remarks(f"y = x + 0  # {comment}") == []
 
 
-def test_a_comment_that_is_right_on_one_turn_is_right() -> None:
+def test_a_comment_that_fits_one_execution_is_correct() -> None:
     assert remarks("for n in (1, 3):", "    y = x[:, :n]  # [batch, seq, hidden]") == []
     assert remarks("for n in (1, 2):", "    y = x[:, :n]  # [batch, seq, hidden]") == [
         ("wrong", "[batch, seq, hidden]", "[batch, 1, hidden]")
     ]
 
 
-def test_lines_that_did_not_run_and_files_that_are_no_python_have_no_remarks() -> None:
+def test_lines_that_did_not_run_and_invalid_files_have_no_remarks() -> None:
     assert remarks("if x.dim() == 1:", "    y = x.view(2, 3, 4, 5)  # [nothing, of, this]") == []
     assert shape_remarks("def f(:", [], SIZES) == []
     assert shape_in_words((2, 7), SIZES) == "[batch, 7]"
@@ -608,7 +610,7 @@ def test_style_remarks_come_from_ruff_by_line(monkeypatch: pytest.MonkeyPatch) -
     assert "ruff" in (style_note() or "")
 
 
-def test_the_longest_function_is_counted_without_what_is_no_code() -> None:
+def test_docstrings_and_comments_do_not_count_as_lines_of_code() -> None:
     source = '''class A:
     """Text."""
 

@@ -1,4 +1,4 @@
-"""The assignments decoder-lm and kv-cache: every known mistake is named, every right solution passes, in any style."""
+"""The assignments decoder-lm and kv-cache: every mistake is named, and correct solutions pass, in any style."""
 
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +16,7 @@ ASSIGNMENTS = {name: load_assignment(name) for name in ("decoder-lm", "kv-cache"
 VARIANTS = [(name, number) for name, of in ASSIGNMENTS.items() for number in range(len(of.variants))]
 
 
-def diagnosed(source: str, of: Assignment) -> Diagnosis:
+def diagnose_source(source: str, of: Assignment) -> Diagnosis:
     return diagnose(observe(source, of), of, source)
 
 
@@ -32,41 +32,41 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 def test_a_known_mistake_is_named_and_nothing_else(name: str, number: int) -> None:
     of = ASSIGNMENTS[name]
     variant = of.variants[number]
-    found = diagnosed(variant.applied_to(of.reference), of)
+    found = diagnose_source(variant.applied_to(of.reference), of)
     assert not found.passed
     assert (ids(found), found.possible) == ([variant.mistake], ())
     assert found.points < sum(of.points.values())
 
 
 @pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_there_are_many_mistakes_to_know(name: str) -> None:
+def test_many_mistakes_are_known(name: str) -> None:
     assert len({each.mistake for each in ASSIGNMENTS[name].variants}) >= 10
 
 
 @pytest.mark.parametrize("path", [path for name in ASSIGNMENTS for path in sorted((SOLUTIONS / name).glob("*.py"))])
-def test_a_right_solution_has_all_points(path: Path) -> None:
+def test_a_correct_solution_gets_all_points(path: Path) -> None:
     of = ASSIGNMENTS[path.parent.name]
-    found = diagnosed(path.read_text(), of)
+    found = diagnose_source(path.read_text(), of)
     assert (found.passed, found.mistakes, found.failures) == (True, (), {})
     assert found.points == sum(of.points.values())
 
 
 @pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_there_are_three_styles_of_right_solutions_and_none_is_the_reference(name: str) -> None:
+def test_there_are_three_different_correct_solutions(name: str) -> None:
     sources = [path.read_text() for path in (SOLUTIONS / name).glob("*.py")]
     assert len(sources) >= 3
     assert all(one != other for one, other in combinations([*sources, ASSIGNMENTS[name].reference], 2))
 
 
 @pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_every_probe_has_points_and_points_have_a_probe(name: str) -> None:
+def test_every_probe_has_points(name: str) -> None:
     assert set(ASSIGNMENTS[name].points) == set(ASSIGNMENTS[name].probes)
 
 
 @pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_a_starter_says_what_is_missing_and_is_accused_of_nothing(name: str) -> None:
+def test_a_starter_reports_gaps_and_no_mistakes(name: str) -> None:
     of = ASSIGNMENTS[name]
-    found = diagnosed(of.starter, of)
+    found = diagnose_source(of.starter, of)
     assert not found.passed
     assert found.mistakes == ()
     assert {each.kind for each in found.failures.values()} == {"NotImplementedError"}
@@ -114,9 +114,9 @@ def test_a_starter_says_what_is_missing_and_is_accused_of_nothing(name: str) -> 
         ),
     ],
 )
-def test_the_same_mistakes_are_named_in_other_styles(solution: str, edits: list[tuple[str, str]], mistake: str) -> None:
+def test_a_mistake_is_named_in_other_styles(solution: str, edits: list[tuple[str, str]], mistake: str) -> None:
     source = edited((SOLUTIONS / f"{solution}.py").read_text(), *edits)
-    assert ids(diagnosed(source, ASSIGNMENTS[solution.partition("/")[0]])) == [mistake]
+    assert ids(diagnose_source(source, ASSIGNMENTS[solution.partition("/")[0]])) == [mistake]
 
 
 @pytest.mark.slow
@@ -133,24 +133,24 @@ def test_two_mistakes_at_once_are_both_named(name: str, pair: set[str]) -> None:
     source = of.reference
     for each in pair:
         source = first[each].applied_to(source)
-    assert set(ids(diagnosed(source, of))) == pair
+    assert set(ids(diagnose_source(source, of))) == pair
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_what_nobody_knows_is_not_given_a_name(name: str) -> None:
+def test_an_unknown_mistake_is_not_named(name: str) -> None:
     of = ASSIGNMENTS[name]
     odd = {
         "decoder-lm": ("output = self.out(self.norm(hidden))", "output = self.out(self.norm(hidden.sin()))"),
         "kv-cache": ("scores = scores / math.sqrt(q.shape[-1])", "scores = scores / 1.7 + 0.1 * scores.sin()"),
     }[name]
-    found = diagnosed(edited(of.reference, odd), of)
+    found = diagnose_source(edited(of.reference, odd), of)
     assert (found.passed, found.mistakes, found.possible) == (False, (), ())
     assert found.stage is not None
 
 
-def test_the_cached_reference_writes_what_the_given_generation_writes() -> None:
-    """An oracle from outside the probes: the starter's own `generate`."""
+def test_the_cached_reference_generates_the_same_as_the_uncached_one() -> None:
+    """The starter's own `generate` is an independent reference."""
     names: dict[str, object] = {}
     exec(ASSIGNMENTS["kv-cache"].reference, names)
     torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""`regard train --attention`: a student's attention in a real model computes, learns and is saved as Regard's own."""
+"""`regard train --attention`: a student's attention in a real model gives the same results as Regard's own."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -51,7 +51,7 @@ def a_network(**settings: Any) -> Network:
 
 
 def answers(network: Network, packed: bool) -> dict[str, Tensor]:
-    """Hidden states of the real positions, and the gradients that reach the weights."""
+    """The hidden states of the real positions, and the gradients of the weights."""
     generator = torch.Generator().manual_seed(0)
     source, target = (torch.randint(29, (2, length), generator=generator) for length in (6, 5))
     lengths = torch.tensor([[3, 2], [6, 0]]), torch.tensor([[2, 2], [5, 0]])
@@ -67,7 +67,7 @@ def answers(network: Network, packed: bool) -> dict[str, Tensor]:
 
 
 def without_biases(network: Network, like: Network) -> Network:
-    """The network with biases of 0 wherever the other has them so."""
+    """The network with the other's weights, whose unused biases are 0."""
     with torch.no_grad():
         for one, other in zip(network.parameters(), like.parameters(), strict=True):
             one.copy_(other)
@@ -76,7 +76,7 @@ def without_biases(network: Network, like: Network) -> Network:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_it_computes_and_learns_what_regards_own_does(path: Path, packed: bool) -> None:
+def test_a_students_attention_gives_regards_outputs_and_gradients(path: Path, packed: bool) -> None:
     own = a_network(d_k=5, d_v=7)
     install_attention(student_of(path.read_text()), own)
     assert sum(isinstance(each, OwnAttention) for each in own.modules()) == 3  # encoder, decoder, cross
@@ -89,7 +89,7 @@ def test_it_computes_and_learns_what_regards_own_does(path: Path, packed: bool) 
         torch.testing.assert_close(each, expected[name], rtol=1e-4, atol=1e-4)
 
 
-def test_it_is_the_students_code_that_computes() -> None:
+def test_the_students_code_is_executed() -> None:
     class Counting(student_of(REFERENCE.read_text())):  # type: ignore[misc]
         calls = 0
 
@@ -106,7 +106,7 @@ def test_it_is_the_students_code_that_computes() -> None:
     assert not torch.allclose(answers(deepcopy(network), False)["hidden"], before)
 
 
-def test_its_weights_are_those_of_regards_attention_and_no_more() -> None:
+def test_the_network_keeps_exactly_regards_weights() -> None:
     plain, own = a_network(), a_network()
     install_attention(student_of(REFERENCE.read_text()), own)
     assert [name for name, _ in own.named_parameters()] == [name for name, _ in plain.named_parameters()]
@@ -122,12 +122,12 @@ def test_its_weights_are_those_of_regards_attention_and_no_more() -> None:
         ({"attention_dropout": 0.1}, "attention_dropout=0.1"),
     ],
 )
-def test_what_the_assignment_does_not_know_is_refused(settings: dict[str, Any], told: str) -> None:
+def test_unsupported_settings_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         install_attention(student_of(REFERENCE.read_text()), a_network(**settings))
 
 
-def test_weights_beside_the_projections_are_refused() -> None:
+def test_additional_weights_are_refused() -> None:
     class Temperature(student_of(REFERENCE.read_text())):  # type: ignore[misc]
         def __init__(self, *sizes: int) -> None:
             super().__init__(*sizes)
@@ -137,7 +137,7 @@ def test_weights_beside_the_projections_are_refused() -> None:
         install_attention(Temperature, a_network())
 
 
-def test_what_computes_something_else_is_refused() -> None:
+def test_a_wrong_attention_is_refused() -> None:
     wrong = student_of(REFERENCE.read_text().replace("math.sqrt(Q.shape[-1])", "1"))
     with pytest.raises(ValueError, match="its output differs"):
         install_attention(wrong, a_network())
@@ -168,12 +168,12 @@ def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
     assert own == pytest.approx(theirs, rel=1e-4)
     weights, expected = (load_file(small / name / "model.safetensors") for name in ("own", "theirs"))
     assert weights.keys() == expected.keys()
-    for name in (name for name in weights if not name.endswith(".k.bias")):  # no softmax sees it: Adam follows rounding
+    for name in (name for name in weights if not name.endswith(".k.bias")):  # only rounding moves it
         torch.testing.assert_close(weights[name], expected[name], rtol=1e-3, atol=1e-3)
     assert "They agree" in compare_losses(own, theirs)
 
 
-def test_losses_that_differ_are_said_to_differ() -> None:
+def test_losses_that_differ_are_reported() -> None:
     told = compare_losses(
         {("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0}
     )
@@ -182,7 +182,7 @@ def test_losses_that_differ_are_said_to_differ() -> None:
     assert "no losses" in compare_losses({("training", 5): 1.0}, {("training", 6): 1.0})
 
 
-def test_a_long_table_is_cut_and_keeps_the_last_line() -> None:
+def test_a_long_table_of_losses_is_shortened_and_keeps_the_last_row() -> None:
     losses = {("training", step): 1.0 for step in range(1, 101)}
     lines = [
         line for line in compare_losses(losses, losses).splitlines() if line.startswith("| ") and "training" in line
@@ -213,7 +213,7 @@ def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
     assert "mine holds a run already" in str(again.exception or again.output)
 
 
-def test_an_answer_to_another_assignment_is_told_so(small: Path) -> None:
+def test_a_solution_of_another_assignment_is_refused(small: Path) -> None:
     Path("good.py").write_text((ASSIGNMENTS_FOLDER / "multi-head-self-attention" / "reference.py").read_text())
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "good.py"])
     told = str(result.exception or result.output)

@@ -46,10 +46,10 @@ def _without_dropout(probe: Probe) -> Probe:
 
 def copies(names: Names) -> dict[str, Tensor]:
     """clones returns registered copies, each with its own weights."""
-    made = names["clones"](nn.Linear(2, 3), 3)
-    own = len({id(weight) for each in made for weight in each.parameters()})
-    registered = isinstance(made, nn.Module)
-    return {"copies": torch.tensor(len(made)), "weights": torch.tensor(own), "registered": torch.tensor(registered)}
+    copies = names["clones"](nn.Linear(2, 3), 3)
+    own = len({id(weight) for module in copies for weight in module.parameters()})
+    registered = isinstance(copies, nn.Module)
+    return {"copies": torch.tensor(len(copies)), "weights": torch.tensor(own), "registered": torch.tensor(registered)}
 
 
 def sizes(names: Names) -> dict[str, Tensor]:
@@ -187,14 +187,18 @@ def dropout(names: Names) -> dict[str, Tensor]:
     heads = names["MultiHeadedAttention"](HEADS, WIDTH, 0.5)
     parts = {
         "heads": (heads, lambda: heads(x, x, x)),
-        "positions": (place := names["PositionalEncoding"](WIDTH, 0.5), lambda: place(x)),
-        "residual": (around := names["SublayerConnection"](WIDTH, 0.5), lambda: around(x, torch.tanh)),
+        "positions": (encoding := names["PositionalEncoding"](WIDTH, 0.5), lambda: encoding(x)),
+        "residual": (connection := names["SublayerConnection"](WIDTH, 0.5), lambda: connection(x, torch.tanh)),
         "feed_forward": (feed, lambda: feed(x)),
     }
-    values = {f"{name}_deterministic": _close(run(), run()) for name, (each, run) in parts.items() if each.eval()}
-    random = {f"{name}_random": ~_close(run(), run()) for name, (each, run) in parts.items() if each.train()}
+    for module, _ in parts.values():
+        module.eval()
+    values = {f"{name}_deterministic": _close(run(), run()) for name, (_, run) in parts.items()}
+    for module, _ in parts.values():
+        module.train()
+    random = {f"{name}_random": ~_close(run(), run()) for name, (_, run) in parts.items()}
     values |= {name: random[name] for name in ("positions_random", "residual_random")}
-    return values | {"residual_kept": _close(around(x, torch.zeros_like), x)} | _dropped(names)
+    return values | {"residual_kept": _close(connection(x, torch.zeros_like), x)} | _dropped(names)
 
 
 @_without_dropout
@@ -206,7 +210,7 @@ def lengths(names: Names) -> dict[str, Tensor]:
     states = model.decode(memory, _padding_mask(source), target, _causal_mask(2))
     log_probs = model.generator(states)
     (log_probs * _inputs(*log_probs.shape)).sum().backward()
-    vectors = next(each for name, each in _modules(model) if name.startswith("src_embed") and hasattr(each, "weight"))
+    vectors = next(part for name, part in _modules(model) if name.startswith("src_embed") and hasattr(part, "weight"))
     reached = {"vectors": vectors.weight.grad[1:], "generator": model.generator.proj.weight.grad}
     return {"parameters": _count(model), "memory": memory, "states": states} | reached
 
@@ -284,16 +288,16 @@ def _fill(module: nn.Module) -> nn.Module:
     turns: dict[str, int] = {}
     with torch.no_grad():
         for path, part in _modules(module):
-            own = {name: each for name, each in part.named_parameters(recurse=False) if each.requires_grad}
+            own = {name: weight for name, weight in part.named_parameters(recurse=False) if weight.requires_grad}
             if isinstance(part, nn.MultiheadAttention):
                 _fill_packed(path, part)
-            elif own and all(each.dim() == 1 for each in own.values()):
+            elif own and all(weight.dim() == 1 for weight in own.values()):
                 scope = _scope(path)
                 turns[scope] = turns.get(scope, -1) + 1
                 _fill_norm(f"{scope} norm {turns[scope]}", part, list(own.values()))
             else:
-                for name, each in own.items():
-                    each.copy_(_weight(path, name, part, each))
+                for name, weight in own.items():
+                    weight.copy_(_weight(path, name, part, weight))
     return module
 
 
@@ -305,13 +309,13 @@ def _modules(module, path: str = "", met: set[int] | None = None):
     met.add(id(module))
     if isinstance(module, nn.Module):
         yield path, module
-        lists = {name: each for name, each in vars(module).items() if isinstance(each, list | tuple)}
+        lists = {name: value for name, value in vars(module).items() if isinstance(value, list | tuple)}
         parts = module._modules | lists
     else:
-        parts = {str(index): each for index, each in enumerate(module)}
-    for name, each in sorted(parts.items(), key=lambda item: item[0] == "src_attn"):  # a shared one counts as self_attn
-        if isinstance(each, nn.Module | list | tuple):
-            yield from _modules(each, f"{path}.{name}".strip("."), met)
+        parts = {str(index): item for index, item in enumerate(module)}
+    for name, part in sorted(parts.items(), key=lambda item: item[0] == "src_attn"):  # a shared one counts as self_attn
+        if isinstance(part, nn.Module | list | tuple):
+            yield from _modules(part, f"{path}.{name}".strip("."), met)
 
 
 def _scope(path: str) -> str:
@@ -336,7 +340,7 @@ def _fill_packed(path: str, part: nn.MultiheadAttention) -> None:
     like = nn.Linear(part.embed_dim, part.embed_dim)
     for name, packed in (("weight", part.in_proj_weight), ("bias", part.in_proj_bias)):
         if packed is not None:
-            packed.copy_(torch.cat([_weight(each, name, like, getattr(like, name)) for each in linears[:3]]))
+            packed.copy_(torch.cat([_weight(linear, name, like, getattr(like, name)) for linear in linears[:3]]))
 
 
 def _fill_norm(name: str, part: nn.Module, weights: list[Tensor]) -> None:
@@ -352,28 +356,30 @@ def _fill_norm(name: str, part: nn.Module, weights: list[Tensor]) -> None:
         _IS_OF_SAMPLE[type(part)] = _is_of_sample(part, weights)
     factor = math.sqrt(1 - 1 / gain.numel()) if _IS_OF_SAMPLE[type(part)] else 1
     gain.copy_((1 + _drawn(f"{name} gain", gain.numel()) / 4) / factor)
-    for each in bias:
-        each.copy_(_drawn(f"{name} bias", each.numel()) / 4)
+    for shift in bias:
+        shift.copy_(_drawn(f"{name} bias", shift.numel()) / 4)
 
 
 def _is_of_sample(part: nn.Module, weights: list[Tensor]) -> bool:
     """Whether a norm divides by the standard deviation of a sample, found by trying it."""
     gain, *bias = weights
     gain.fill_(1)
-    for each in bias:
-        each.fill_(0)
+    for shift in bias:
+        shift.fill_(0)
     row = torch.arange(gain.numel()).float() ** 2 + 3
     try:
         with warnings.catch_warnings(action="ignore"):
-            found = part(row[None, None]).std(correction=0).item()
+            deviation = part(row[None, None]).std(correction=0).item()
     except Exception:  # not a working norm, which the probes report
         return False
-    return abs(found - math.sqrt(1 - 1 / gain.numel())) < 1e-3
+    return abs(deviation - math.sqrt(1 - 1 / gain.numel())) < 1e-3
 
 
 def _count(module: nn.Module) -> Tensor:
     """The number of trained parameters, without norms and biases, whose effect other probes measure."""
-    return torch.tensor(sum(each.numel() for each in module.parameters() if each.requires_grad and each.dim() > 1))
+    return torch.tensor(
+        sum(weight.numel() for weight in module.parameters() if weight.requires_grad and weight.dim() > 1)
+    )
 
 
 # Parts of ours that are passed to parts of the solution.

@@ -31,8 +31,8 @@ class Attention(nn.Module):
         """`mask` is [seq, seq], True where the position of the row may see the position of the column."""
         batch, seq, width = x.shape
         q, k, v = (
-            each(x).view(batch, seq, self.heads, -1).transpose(1, 2)  # [batch, heads, seq, head_size]
-            for each in (self.q, self.k, self.v)
+            layer(x).view(batch, seq, self.heads, -1).transpose(1, 2)  # [batch, heads, seq, head_size]
+            for layer in (self.q, self.k, self.v)
         )
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [batch, heads, seq, seq]
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)

@@ -49,13 +49,13 @@ def plain(names: Names) -> dict[str, Tensor]:
 
 def attention(names: Names) -> dict[str, Tensor]:
     """The returned attention weights, without a mask and causal."""
-    told = {}
+    weights = {}
     for name, causal in (("weights", False), ("causal weights", True)):
         module = _build(names, 5, 12, 3, causal=causal)
-        told[name] = deterministic_output(
+        weights[name] = deterministic_output(
             lambda module=module: _returned_weights(module(_input(2, 4, 5), return_attention=True))
         )
-    return told
+    return weights
 
 
 def _returned_weights(result: Any) -> Any:
@@ -164,8 +164,8 @@ def returned(names: Names) -> dict[str, Tensor]:
     module, x = _build(names, 5, 6, 2), _input(2, 3, 5)
     one, two = module(x), module(x, return_attention=True)
     pair = isinstance(two, tuple | list) and len(two) == 2
-    told = {"one tensor": isinstance(one, Tensor), "a pair": pair}
+    checks = {"one tensor": isinstance(one, Tensor), "a pair": pair}
     in_order = (
         pair and two[0].shape == first_output(one).shape and torch.allclose(two[0], first_output(one), equal_nan=True)
     )
-    return {name: torch.tensor(each) for name, each in (told | {"the output first": in_order}).items()}
+    return {name: torch.tensor(check) for name, check in (checks | {"the output first": in_order}).items()}

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002
-"""PyTorch's own parts inside: its attention in heads, its scaled dot product, its norm; waves as complex numbers."""
+"""Uses PyTorch's own multi-head attention, scaled dot product and norm; computes the sinusoids as complex numbers."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Einstein's sums, PyTorch's own norm by inheritance, waves stacked in pairs."""
+"""Uses einsum, a norm that inherits from PyTorch's, and sinusoids stacked in pairs."""
 
 from copy import deepcopy
 from math import log, sqrt

@@ -1,4 +1,4 @@
-"""Heads folded into the batch and multiplied by bmm; norms by hand; layers written out without SublayerConnection."""
+"""Folds heads into the batch for bmm; computes norms by hand; writes layers without SublayerConnection."""
 
 import copy
 

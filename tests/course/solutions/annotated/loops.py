@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002
-"""One thing after the other: a loop over queries, over heads, over positions, over sublayers."""
+"""Uses loops over queries, heads, positions and sublayers."""
 
 import copy
 import math

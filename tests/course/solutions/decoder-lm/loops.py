@@ -1,4 +1,4 @@
-"""With loops and plain arithmetic, one row at a time; its own attention by PyTorch's."""
+"""Uses loops and plain arithmetic, one row at a time, with PyTorch's own attention."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""In as few words as PyTorch allows: ignore_index, pad_sequence, buffers."""
+"""As short as possible: ignore_index, pad_sequence, buffers."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 class Attention(nn.Module):
-    """Given: each position mixes the values of the positions that `mask` lets it see."""
+    """Given: self-attention, where `mask` says which positions each position may see."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -20,7 +20,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x, mask):
-        """`mask` is [seq, seq], True where the row's position may see the column's."""
+        """`mask` is [seq, seq], True where the position of the row may see the position of the column."""
         batch, seq, width = x.shape
         q, k, v = (
             each(x).view(batch, seq, self.heads, -1).transpose(1, 2)  # [batch, heads, seq, head_size]
@@ -33,7 +33,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer; attention, then a small network at each position, each added to what came in."""
+    """Given: a layer with attention and a feed-forward network, each with a residual connection."""
 
     def __init__(self, width, heads):
         super().__init__()

@@ -1,4 +1,4 @@
-"""With gather and weights instead of cross_entropy; the mask is added to the scores; the loss is a method's work."""
+"""Uses gather and weights instead of cross_entropy; adds the mask to the scores; computes the loss in a method."""
 
 import math
 
@@ -59,7 +59,7 @@ class DecoderLM(nn.Module):
 
 
 def token_losses(logits, tokens):
-    """For each token but the first."""
+    """The loss of each token except the first."""
     said = logits[:, :-1].gather(2, tokens[:, 1:, None])[..., 0]
     return logits[:, :-1].logsumexp(-1) - said
 

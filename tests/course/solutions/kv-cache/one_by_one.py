@@ -1,4 +1,4 @@
-"""What is kept is the text itself, as vectors: [batch, length, width] of keys and of values, cut into heads late."""
+"""Caches keys and values as [batch, length, width] and splits them into heads later."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Given: causal attention of a sequence to itself."""
+    """Given: causal self-attention."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -31,7 +31,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer."""
+    """Given: a decoder layer, attention followed by a feed-forward network."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -88,7 +88,7 @@ def grown(cache, name, x):
 
 @torch.inference_mode()
 def step(model, tokens, cache):
-    """One token at a time, so that there is nothing to hide."""
+    """Read one token at a time, so that no mask is needed."""
     return torch.cat([one(model, token, cache) for token in tokens.unbind(1)], 1)
 
 

@@ -1,4 +1,4 @@
-"""The cache is a list of pairs; the step is written in one function, with a loop over the layers."""
+"""The cache is a list of pairs; the step is one function with a loop over the layers."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Given: causal attention of a sequence to itself."""
+    """Given: causal self-attention."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -31,7 +31,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Given: a layer."""
+    """Given: a decoder layer, attention followed by a feed-forward network."""
 
     def __init__(self, width, heads):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The cache is handed through the layers; room for all tokens is made at once, and filled from the left."""
+"""The cache is passed through the layers; it is allocated once and filled from the left."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""torch's own function, and layers in a list, as in the Annotated Transformer."""
+"""Uses torch's own function, and layers in a list as in the Annotated Transformer."""
 
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-"""Bare matrices and letters for axes; weights are returned beside the output, and hidden ones set to zero."""
+"""Uses bare matrices and einsum; attention also returns the weights, and hidden ones are set to zero."""
 
 import torch
 from torch import nn

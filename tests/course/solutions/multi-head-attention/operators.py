@@ -1,4 +1,4 @@
-"""Operators, a large negative number, names as in the paper, no biases."""
+"""Uses operators, a large negative number, the paper's names, and no biases."""
 
 import torch
 import torch.nn as nn

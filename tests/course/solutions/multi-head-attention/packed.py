@@ -1,4 +1,4 @@
-"""One layer for all three projections, of which each input takes its part; heads folded into the batch."""
+"""Uses one layer for all three projections, and folds heads into the batch."""
 
 import torch
 import torch.nn.functional as F

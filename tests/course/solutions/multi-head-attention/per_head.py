@@ -1,4 +1,4 @@
-"""A layer for each head, and a loop over them; who sees nothing is looked for first."""
+"""Uses one layer per head in a loop; queries that see nothing are handled first."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention's own forward, on heads that are projected already and made equally wide with zeros."""
+"""Uses nn.MultiheadAttention's own forward on projected heads, padded to the same width with zeros."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Bare matrices that lie as those of nn.Linear do, which equal sizes do not tell."""
+"""Uses bare matrices in the layout of nn.Linear, which equal sizes do not reveal."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""A softmax and a dropout written out; the mask by comparing places."""
+"""Writes out softmax and dropout, and makes the mask by comparing positions."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Heads cut by chunk and laid along the batch, head after head; put in order for who asks for probabilities."""
+"""Splits heads with chunk and stacks them along the batch; reorders the returned weights."""
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ class MultiHeadSelfAttention(nn.Module):
         Q, K, V = (torch.cat(layer(x).chunk(self.num_heads, dim=2), dim=0) for layer in (self.q, self.k, self.v))
         A = torch.matmul(Q, K.transpose(-1, -2))
         A = A.div(Q.size(-1) ** 0.5).softmax(dim=-1)
-        if self.causal:  # hidden ones away, and the rest shared out anew
+        if self.causal:  # remove hidden weights and renormalise
             A = A.tril()
             A = A / A.sum(dim=-1, keepdim=True)
         H = torch.matmul(self.dropout(A), V)

@@ -1,4 +1,4 @@
-"""Every axis by a letter, and a mask kept as a buffer."""
+"""Uses einsum, and a mask in a buffer."""
 
 import torch
 from torch import einsum, nn

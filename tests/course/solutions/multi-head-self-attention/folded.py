@@ -1,4 +1,4 @@
-"""Heads folded into the batch, batched products, an additive mask."""
+"""Folds heads into the batch, with bmm and an additive mask."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""torch's own function; probabilities are computed only for who asks."""
+"""Uses torch's own function; computes the weights only if requested."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The layers in a dictionary too; a layer behind that is wrapped; heads that stay the last axis."""
+"""Keeps the layers in a dictionary too, wraps the output layer, and keeps heads as the last axis."""
 
 import torch
 from torch import nn

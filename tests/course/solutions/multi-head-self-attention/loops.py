@@ -1,4 +1,4 @@
-"""One sequence and one head at a time; a token is compared with those that it sees, and no other."""
+"""Computes one sequence and one head at a time, and compares a token only with those that it sees."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention inside, with projections in that are done already, and the mix layer's weights out."""
+"""Uses nn.MultiheadAttention with projected inputs and the weights of the mix layer."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Batched products, and queries that are scaled before they meet a key."""
+"""Uses bmm, and scales the queries instead of the scores."""
 
 import torch
 import torch.nn as nn

@@ -1,11 +1,11 @@
-"""A softmax written out, with keys before queries and the axes turned accordingly."""
+"""Writes out softmax, with keys before queries and swapped axes."""
 
 import torch
 from torch import nn
 
 
 def softmax(z, dim):
-    """Shares of the exponentials, shifted so that none is too large."""
+    """Softmax, shifted so that no exponential is too large."""
     e = torch.exp(z - z.max(dim=dim, keepdim=True).values)
     return e / e.sum(dim=dim, keepdim=True)
 

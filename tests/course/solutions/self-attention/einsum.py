@@ -1,4 +1,4 @@
-"""Every axis by a letter."""
+"""Uses einsum."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""torch's own function, and one product for all three projections."""
+"""Uses torch's own function, and one product for all three projections."""
 
 import torch
 import torch.nn.functional as F

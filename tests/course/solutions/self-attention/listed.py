@@ -1,4 +1,4 @@
-"""The layers in a list too, each wrapped in others; the scores made the other way round."""
+"""Keeps the layers in a list too, each wrapped in others, and transposes the scores."""
 
 from torch import nn
 

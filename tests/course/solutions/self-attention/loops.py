@@ -1,4 +1,4 @@
-"""One sequence, one token at a time."""
+"""Computes one sequence and one token at a time."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention's own forward, with projections that are done already."""
+"""Uses nn.MultiheadAttention's own forward with projected inputs."""
 
 import torch
 import torch.nn.functional as F
