@@ -87,7 +87,11 @@ def _parse(kind: Any, value: Any, location: str) -> Any:
         types = get_type_hints(kind)
         if not isinstance(value, dict) or set(value) != set(types):
             raise RegardError(f"{location}: expected an object with the keys {', '.join(types)}")
-        return kind(**{name: _parse(types[name], value[name], f"{location}: {name}") for name in types})  # type: ignore[operator]
+        values = {name: _parse(types[name], value[name], f"{location}: {name}") for name in types}
+        try:
+            return kind(**values)  # type: ignore[operator]
+        except RegardError as error:
+            raise RegardError(f"{location}: {error}") from None
     if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(_parse(get_args(kind)[0], item, location) for item in value)
     if kind is float and type(value) is int:

@@ -100,7 +100,7 @@ def with_text_for_a_verdict(data: dict[str, Any]) -> None:
     ("damage", "message"),
     [
         (without_rows, "tables: expected an object with the keys columns, rows, title"),
-        (with_a_short_row, "has a row of another length"),
+        (with_a_short_row, r"scaling\.json: tables: a table of 4 columns has a row of another length"),
         (with_a_number_for_a_cell, "rows: expected str, got int"),
         (with_another_picture, "name and picture must be 'scaling' and 'scaling.png'"),
         (with_an_unknown_key, "expected an object with the keys name, question"),
