@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from regard.model.transformer import EncoderDecoder as EncoderDecoder
     from regard.model.transformer import build as build
     from regard.model.watch import watch as watch
+    from regard.training.recipe import Recipe as Recipe
+    from regard.training_api import train as train
 
 _HOME = {
     "Decoding": "regard.decoding.options",
@@ -60,6 +62,8 @@ _HOME = {
     "EncoderDecoder": "regard.model.transformer",
     "build": "regard.model.transformer",
     "watch": "regard.model.watch",
+    "Recipe": "regard.training.recipe",
+    "train": "regard.training_api",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -31,6 +31,7 @@ ORDER: list[set[str]] = [
     {"regard.evaluation"},
     {"regard.training"},
     {"regard.plots"},
+    {"regard.training_api"},
     {"regard.labs", "regard.course", "regard.demo"},
     {"regard.server"},
     {"regard.cli"},
@@ -94,6 +95,7 @@ def test_public_names() -> None:
         "Model",
         "ModelConfig",
         "MultiHeadAttention",
+        "Recipe",
         "RegardError",
         "SpecialIds",
         "Tokenizer",
@@ -110,6 +112,7 @@ def test_public_names() -> None:
         "prefix_mask",
         "preset",
         "split_heads",
+        "train",
         "train_tokenizer",
         "watch",
     }

@@ -1,92 +1,75 @@
-"""`regard train`: a recipe to a model."""
+"""`regard train`: train a model from a recipe."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from regard.training.events import Watcher
     from regard.training.recipe import Recipe
-    from regard.training.run_setup import NetworkChange
+    from regard.training_api import TrainingResult
 
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="A recipe's file (.toml), or one that comes along: petit-fr-en, shakespeare-char …")
+        str, typer.Argument(help="Path to a recipe (.toml), or the name of a bundled one: petit-fr-en, fr-en …")
     ],
-    changes: Annotated[
+    overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="section.key=value, where the recipe says otherwise; as often as needed."),
+        typer.Option("--set", help="Override a setting: section.key=value. Repeatable."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/NAME.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
+        bool, typer.Option("--resume", help="Continue from the newest checkpoint, if there is one.")
     ] = False,
     attention: Annotated[
         Path | None,
         typer.Option(
-            help="Your own MultiHeadAttention (.py, of the course's assignment multi-head-attention) in every layer. "
-            "It is checked first, as by regard check, and then runs in this process."
+            help="Train with your own MultiHeadAttention (a .py file, as in the course's assignment "
+            "multi-head-attention) in every layer. It is checked first, as by regard check, then runs in this process."
         ),
     ] = None,
 ) -> None:
-    """Train a model as a recipe says: a translator, a language model or a classifier.
+    """Train a translator, a language model or a classifier from a recipe.
 
-    The run's folder holds the best model, recipe.toml, metrics.jsonl, samples.txt, checkpoints and at last report.md.
-    SIGTERM and Ctrl-C finish the step and save. On several GPUs: torchrun --nproc-per-node 8 -m regard train RECIPE
+    The run's folder holds the best model, recipe.toml, metrics.jsonl, samples.txt, checkpoints and, at the end,
+    report.md. SIGTERM and Ctrl-C finish the current step and save. On several GPUs: torchrun --nproc-per-node 8 -m
+    regard train RECIPE
 
-    With --attention two runs are made, of the same seed and first weights: one with Regard's attention, in a folder
-    OUT-reference, then one with yours, whose losses are shown side by side. What is saved is an ordinary model.
+    With --attention there are two runs with the same seed and initial weights: one with Regard's attention, in the
+    folder OUT-reference, then one with yours. Their losses are shown side by side. The saved model is an ordinary one.
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
     """
-    from regard.training.recipe_files import bundled_recipes, read_recipe
+    from regard.training_api import choose_recipe, run_folder, run_recipe
 
-    own = (out or Path("runs") / recipe) / "recipe.toml"
-    as_begun = resume and not changes and recipe in bundled_recipes() and own.is_file()  # with what was --set then
-    chosen = read_recipe(str(own) if as_begun else recipe, changes or [])
-    folder = out or Path("runs") / chosen.name
+    chosen = choose_recipe(recipe, out, resume, overrides or [])
+    folder = run_folder(chosen, out)
     if attention is not None:
-        _train_own(chosen, folder, resume, attention)
+        _train_with_own_attention(chosen, folder, resume, attention)
+    else:
+        _finish(run_recipe(chosen, folder, resume))
+
+
+def _finish(result: "TrainingResult") -> None:
+    """Print the path of the report; exit with the signal's code if the run was interrupted."""
+    if result.report is None:  # not the first rank
         return
-    _train(chosen, folder, resume)
+    if result.stop_reason == "interrupted":
+        raise typer.Exit(128 + (result.signal or 0))
+    typer.echo(f"{result.report}")
 
 
-def _train(
-    recipe: "Recipe", folder: Path, resume: bool, fit: "NetworkChange | None" = None, reference: Path | None = None
-) -> None:
-    """A run, shown as it goes, beside the reference if there is one; and its report."""
-    from regard.course.loss_comparison import read_losses, with_reference_losses
-    from regard.plots.console import console
-    from regard.plots.run_report import write_report
-    from regard.plots.training_display import Display
-    from regard.training.parallel import is_first_process
-    from regard.training.train import train_recipe as run
-
-    with Display(console(), recipe=str(folder / "recipe.toml")) if is_first_process() else nullcontext() as display:
-        watchers: list[Watcher] = []
-        if display is not None:
-            watchers = [with_reference_losses(display, read_losses(reference)) if reference else display]
-        outcome = run(recipe, folder, resume, watchers, fit)
-    if not outcome.first:
-        return
-    report = write_report(folder, list(outcome.scores))
-    if outcome.ended.reason == "interrupted":
-        raise typer.Exit(128 + (outcome.signal or 0))
-    typer.echo(f"{report}")
-
-
-def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) -> None:
-    """The reference's run, then the student's; and both losses."""
+def _train_with_own_attention(recipe: "Recipe", folder: Path, resume: bool, attention: Path) -> None:
+    """Train with Regard's attention, then with the student's, and compare the losses."""
     from copy import deepcopy
     from dataclasses import replace
 
-    from regard.course.loss_comparison import compare_losses, read_losses
+    from regard.course.loss_comparison import compare_losses, read_losses, with_reference_losses
     from regard.course.own_attention import install_attention, load_checked_attention
     from regard.training.run_folder import check_run_folder
+    from regard.training_api import run_recipe
 
     student = load_checked_attention(attention)
     precision = "float32" if recipe.train.precision == "auto" else recipe.train.precision
@@ -94,16 +77,32 @@ def _train_own(recipe: "Recipe", folder: Path, resume: bool, attention: Path) ->
     reference = folder.with_name(f"{folder.name}-reference")
     if not resume:
         check_run_folder(recipe, folder, resume)
-    typer.echo(f"{attention} is right. First a run with Regard's attention, to compare with: {reference}")
-    try:  # what cannot be is refused before the first of two runs begins
-        _train(recipe, reference, resume, lambda network: install_attention(student, deepcopy(network)))
+    typer.echo(f"{attention} is correct. First a run with Regard's attention, for comparison: {reference}")
+    try:
+        # The student's attention is installed in a copy, so that an unsuitable one is refused before the first run.
+        _finish(
+            run_recipe(
+                recipe,
+                reference,
+                resume,
+                change_network=lambda network: install_attention(student, deepcopy(network)),
+            )
+        )
         typer.echo(f"Now the same with {attention}: {folder}")
-        _train(recipe, folder, resume, lambda network: install_attention(student, network), reference)
+        _finish(
+            run_recipe(
+                recipe,
+                folder,
+                resume,
+                change_network=lambda network: install_attention(student, network),
+                wrap_display=lambda display: with_reference_losses(display, read_losses(reference)),
+            )
+        )
     except typer.Exit:
-        typer.echo("To go on with both runs: the same command again, with --resume")
+        typer.echo("To resume both runs, run the same command with --resume")
         raise
     typer.echo(f"\n{compare_losses(read_losses(folder), read_losses(reference))}")
-    typer.echo(f"{folder} holds an ordinary model, with the weights that your attention learned.")
+    typer.echo(f"{folder} holds an ordinary model with the weights that your attention learned.")
 
 
 COMMANDS: list[Callable[..., None]] = [train]

@@ -9,7 +9,7 @@ from typing import Literal
 from rich.console import Console
 
 from regard.errors import RegardError
-from regard.plots.training_display import Display
+from regard.plots.training_display import TrainingDisplay
 from regard.storage.model_folder import RECIPE_FILE
 from regard.training.events import Ended, Event, Saved
 from regard.training.metrics_log import read_metrics
@@ -80,14 +80,14 @@ def _is_done(out: Path) -> bool:
 
 def train_with_display(recipe: Recipe, out: Path, state: RunState, console: Console) -> int | None:
     """Train or resume with the live display; returns the signal that interrupted the training, if one did."""
-    with Display(console) as display:
+    with TrainingDisplay(console) as display:
         outcome = train_recipe(recipe, out, state == "begun", [partial(_show, display)])
     return outcome.signal if outcome.ended.reason == "interrupted" else None
 
 
-def _show(display: Display, event: Event) -> None:
+def _show(display: TrainingDisplay, event: Event) -> None:
     """Show an event, except the final ones, which the story itself reports."""
     if isinstance(event, Saved | Ended):
-        display.so_far.take(event)
+        display.state.update(event)
     else:
         display(event)

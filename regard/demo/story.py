@@ -20,9 +20,9 @@ from regard.interop.load import load
 from regard.models import DEFAULT_MODEL, bundled_folder, bundled_models
 from regard.petit import PHENOMENA
 from regard.plots.heat_map import shorten_to_width
+from regard.plots.run_lines import shell_argument
 from regard.plots.run_report import write_report
 from regard.plots.score_tables import plain_table
-from regard.plots.training_display import argument
 from regard.training.events import Sample, Validated
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe import Recipe
@@ -277,7 +277,7 @@ def _commands_chapter(narrator: Narrator, out: Path, sentence: str, commands: Co
 
 def next_commands(out: Path, sentence: str) -> dict[str, list[str]]:
     """What to do next with the run, with the commands for it."""
-    run, text = shlex.quote(str(out)), argument(sentence)
+    run, text = shlex.quote(str(out)), shell_argument(sentence)
     return {
         "Translate, and explore the attention": [
             f"regard translate {text} --model {run}",

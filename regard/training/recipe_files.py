@@ -1,10 +1,11 @@
-"""Recipes as files: TOML in and out, changes on the way, mistakes named by file and line."""
+"""Reads and writes recipes as TOML files, applies overrides, and reports mistakes by file and line."""
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,12 +26,19 @@ SECTIONS: dict[str, type[StrictConfig]] = {
 }
 
 
-MAX_TOML, MAX_CHANGE = 1_000_000, 100_000
-"""Largest recipe in bytes, and longest change of a setting in characters."""
-MAX_TOML_DEPTH, MAX_KEY_PARTS = 16, 16
-"""Deepest nesting of brackets, and most parts of a dotted key: a parser's memory grows with their squares."""
+Overrides = Mapping[str, Any] | Sequence[str]
+"""Settings to change: typed values by dotted key, or strings of the form section.key=value."""
+
+MAX_TOML = 1_000_000
+"""Maximum size of a recipe in bytes."""
+MAX_OVERRIDE_CHARS = 100_000
+"""Maximum length of an override in characters."""
+MAX_TOML_DEPTH = 16
+"""Maximum nesting depth of brackets. A parser's memory grows with its square."""
+MAX_KEY_PARTS = 16
+"""Maximum number of parts in a dotted key. A parser's memory grows with its square."""
 MAX_MESSAGE = 1_000
-"""Longest message about a recipe, in characters."""
+"""Maximum length of an error message about a recipe, in characters."""
 _PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\[^\n]|[^"\\\n])*+"|'[^'\n]*+')"""
 _MULTILINE = r"""\"{3}(?:\\.|[^"\\]|"(?!""))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
 _TOML = re.compile(
@@ -40,42 +48,59 @@ _TOML = re.compile(
 )
 """Tokens of TOML: strings and comments, keys with too many parts, brackets.
 
-The scan takes linear time: a string that is not closed is one token, up to the end of its line or of the text. Without
-that, each quotation mark in it would start another scan.
+The scan takes linear time: an unclosed string is one token, up to the end of its line or of the text. Otherwise each
+quotation mark in it would start another scan.
 """
 
 
-def read_recipe(path_or_name: str, changes: Sequence[str] = ()) -> Recipe:
-    """The recipe of a file, or a bundled one by its name, with `changes` such as "train.steps=2000".
+def read_recipe(path_or_name: str, overrides: Overrides = ()) -> Recipe:
+    """Read a recipe from a file, or a bundled one by its name, and apply overrides.
 
-    The value of a change is TOML; what is none is taken as a string: train.schedule=cosine. Parts of parts have dots
-    too: data.validation.files=["dev.fr", "dev.en"], data.train.0.columns=[2, 1].
+    Overrides are typed values by key, {"train.steps": 2000}, or strings as on the command line, "train.steps=2000". The
+    value of a string is TOML; if it is not valid TOML, it is taken as text: train.schedule=cosine. Keys may go deeper:
+    data.validation.files=["dev.fr", "dev.en"], data.train.0.columns=[2, 1].
     """
     path = _find(path_or_name)
-    table = _parse(path)
+    return _recipe_from(_parse(path), path.stem, str(path), overrides)
+
+
+def override_recipe(recipe: Recipe, overrides: Overrides) -> Recipe:
+    """A copy of a recipe with some settings changed, given as in `read_recipe`."""
+    if not overrides:
+        return recipe
+    return _recipe_from(tomllib.loads(as_toml(recipe)), recipe.name, f"recipe {recipe.name!r}", overrides)
+
+
+def _recipe_from(table: dict[str, Any], name: str, source: str, overrides: Overrides) -> Recipe:
+    """The recipe of a parsed file with overrides. Errors name both, since the mistake may be in either."""
+    pairs = list(overrides.items()) if isinstance(overrides, Mapping) else overrides
+    changes = [pair if isinstance(pair, str) else f"{pair[0]}={pair[1]!r}" for pair in pairs]
     try:
-        for change in changes:
-            _change(table, change)
-        return _made(table, path.stem)
+        for pair, change in zip(pairs, changes, strict=True):
+            if isinstance(pair, str):
+                _override_by_text(table, change)
+            else:
+                _override(table, pair[0], partial(_constant, pair[1]), change)
+        return _made(table, name)
     except ValueError as error:
-        changed = f" with {visible(', '.join(changes))}" if changes else ""  # where the mistake may be
-        raise RegardError(shorten(f"{path}{shorten(changed)}: {error}", MAX_MESSAGE)) from None
+        changed = f" with {visible(', '.join(changes))}" if changes else ""
+        raise RegardError(shorten(f"{source}{shorten(changed)}: {error}", MAX_MESSAGE)) from None
     except RecursionError:
-        raise RegardError(f"{path} is nested too deeply to be a recipe") from None
+        raise RegardError(f"{source} is nested too deeply to be a recipe") from None
 
 
 def bundled_recipes() -> list[str]:
-    """The names of the recipes that come with Regard."""
+    """The names of the bundled recipes."""
     return sorted(path.stem for path in _bundle().glob("*.toml"))
 
 
 def as_toml(recipe: Recipe) -> str:
-    """A file of the recipe with every setting spelled out, which `read_recipe` reads back as it is."""
+    """The recipe as TOML with every setting written out. `read_recipe` reads it back unchanged."""
     lines = [f"name = {_written(recipe.name)}"]
     for section, settings in asdict(recipe).items():
         if isinstance(settings, dict):
-            told = [f"{key} = {_written(value)}" for key, value in settings.items() if value is not None]
-            lines += ["", f"[{section}]", *told]
+            written = [f"{key} = {_written(value)}" for key, value in settings.items() if value is not None]
+            lines += ["", f"[{section}]", *written]
     return "\n".join(lines) + "\n"
 
 
@@ -84,11 +109,11 @@ def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON lets a DEL be, TOML does not
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML forbids a plain DEL
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_written(each)}' for key, each in value.items() if each)} }}"
+        return f"{{ {', '.join(f'{key} = {_written(item)}' for key, item in value.items() if item)} }}"
     return repr(value)
 
 
@@ -105,25 +130,25 @@ def _find(path_or_name: str) -> Path:
     if path_or_name in bundled_recipes():
         return bundled
     if path.suffix == ".toml":
-        raise RegardError(f"{path}: there is no such file; recipes that come with Regard go by their name alone")
+        raise RegardError(f"{path}: no such file; bundled recipes are given by name, without .toml")
     raise RegardError(f"no recipe {path_or_name!r}: {did_you_mean(path_or_name, bundled_recipes())}")
 
 
 def _check_toml(text: str) -> None:
-    """A TOMLDecodeError for TOML that would take much memory to parse: brackets in brackets, keys of many parts.
+    """Raise a TOMLDecodeError for TOML that would take much memory to parse: deep brackets, or keys of many parts.
 
-    Strings and comments are skipped. After a string that is not closed the result may be wrong, but the parser
-    refuses such a text anyway.
+    Strings and comments are skipped. After an unclosed string the result may be wrong, but the parser rejects such a
+    text anyway.
     """
     depth = 0
     for match in _TOML.finditer(text):
         depth = max(0, depth + {"open": 1, "close": -1}.get(match.lastgroup or "", 0))
         if depth > MAX_TOML_DEPTH or match.lastgroup == "dotted":
             line = text.count("\n", 0, match.start()) + 1
-            what = f"a key has more than {MAX_KEY_PARTS} parts"
+            problem = f"a key has more than {MAX_KEY_PARTS} parts"
             if depth > MAX_TOML_DEPTH:
-                what = f"brackets are nested more than {MAX_TOML_DEPTH} deep"
-            raise tomllib.TOMLDecodeError(f"{what} (at line {line}, column 1)")
+                problem = f"brackets are nested more than {MAX_TOML_DEPTH} deep"
+            raise tomllib.TOMLDecodeError(f"{problem} (at line {line}, column 1)")
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -133,63 +158,89 @@ def _parse(path: Path) -> dict[str, Any]:
         _check_toml(text)
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
-        raise RegardError(f"{path} is not in UTF-8 (at byte {error.start}): save it so") from None
+        raise RegardError(f"{path} is not in UTF-8 (at byte {error.start}): save it as UTF-8") from None
     except RecursionError:
         raise RegardError(f"{path} is nested too deeply to be a recipe") from None
     except tomllib.TOMLDecodeError as error:
-        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        line = int(place[1]) if place else text.count("\n") + 1
-        message = str(error)[: place.start()] if place else str(error)
-        raise RegardError(shorten(f"{path}:{line}: this is no TOML: {message}", MAX_MESSAGE)) from None
-    except ValueError as error:  # of a number with thousands of digits
-        message = str(error) if str(error).startswith(str(path)) else f"{path}: this is no TOML: {error}"
+        position = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        line = int(position[1]) if position else text.count("\n") + 1
+        message = str(error)[: position.start()] if position else str(error)
+        raise RegardError(shorten(f"{path}:{line}: not valid TOML: {message}", MAX_MESSAGE)) from None
+    except ValueError as error:  # a number with thousands of digits
+        message = str(error) if str(error).startswith(str(path)) else f"{path}: not valid TOML: {error}"
         raise RegardError(shorten(message, MAX_MESSAGE)) from None
 
 
-def _change(table: dict[str, Any], change: str) -> None:
-    """Set one value: section.key=value."""
-    if len(change) > MAX_CHANGE:
-        raise RegardError(f"{shorten(change, 100)!r} is a change of more than {MAX_CHANGE:,} characters")
-    place, equals, text = change.partition("=")
-    parts = [part.strip() for part in place.split(".")]
-    if len(parts) > MAX_KEY_PARTS:
-        raise RegardError(f"{shorten(change, 100)!r}: a key has more than {MAX_KEY_PARTS} parts")
-    if not equals or (len(parts) < 2 and parts != ["name"]):
-        raise RegardError(f"{change!r} changes nothing: write section.key=value, as in train.steps=2000")
-    if parts[0] not in (*SECTIONS, "name"):
-        raise RegardError(f"{change!r}: there is no section {parts[0]!r}: {did_you_mean(parts[0], SECTIONS)}")
+def _override_by_text(table: dict[str, Any], change: str) -> None:
+    """Set one value, given as section.key=value."""
+    if len(change) > MAX_OVERRIDE_CHARS:
+        raise RegardError(f"{shorten(change, 100)!r} is longer than {MAX_OVERRIDE_CHARS:,} characters")
+    key, equals, text = change.partition("=")
+    if not equals:
+        raise RegardError(f"{change!r} sets nothing: write section.key=value, for example train.steps=2000")
+    _override(table, key, lambda keys: _value(text.strip(), keys), change)
+
+
+def _override(table: dict[str, Any], key: str, value: Callable[[list[str]], Any], change: str) -> None:
+    """Set the value of a dotted key. `value` computes it from the parts of the key; `change` is for error messages."""
+    keys = [part.strip() for part in key.split(".")]
+    if len(keys) > MAX_KEY_PARTS:
+        raise RegardError(f"{shorten(change, 100)!r}: the key has more than {MAX_KEY_PARTS} parts")
+    if len(keys) < 2 and keys != ["name"]:
+        raise RegardError(f"{change!r} sets nothing: write section.key=value, for example train.steps=2000")
+    if keys[0] not in (*SECTIONS, "name"):
+        raise RegardError(f"{change!r}: there is no section {keys[0]!r}: {did_you_mean(keys[0], SECTIONS)}")
     inner: Any = table
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        key = int(part) if isinstance(inner, list) and part.isdigit() else part
-        if not isinstance(inner, dict) and not (isinstance(key, int) and key < len(inner)):
-            raise RegardError(f"{change!r}: there is no {part!r} to be changed")
-        if following is None:
-            inner[key] = _value(text.strip(), parts)
-        else:
-            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
+    for part in keys[:-1]:
+        inner = _inner(inner, part, change)
+    last = _item(inner, keys[-1], change)
+    new = value(keys)
+    if new is None and isinstance(inner, dict):
+        inner.pop(last, None)  # back to the default
+    else:
+        inner[last] = new
 
 
-def _value(text: str, place: list[str]) -> Any:
-    """What a text says in TOML; itself, if it says nothing there or a text is wanted; fr,en where texts are."""
-    wanted = str if place == ["name"] else get_type_hints(SECTIONS[place[0]]).get(place[1])
+def _constant(value: Any, _keys: list[str]) -> Any:
+    """A typed value, with tuples as lists, as in a parsed file."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _inner(container: Any, part: str, change: str) -> Any:
+    """The table or list at one part of a key; a table that is missing is created."""
+    key = _item(container, part, change)
+    return container.setdefault(key, {}) if isinstance(container, dict) else container[key]
+
+
+def _item(container: Any, part: str, change: str) -> str | int:
+    """The key or index that a part of a dotted key refers to."""
+    key = int(part) if isinstance(container, list) and part.isdigit() else part
+    if not isinstance(container, dict) and not (isinstance(key, int) and key < len(container)):
+        raise RegardError(f"{change!r}: there is no {part!r} to set")
+    return key
+
+
+def _value(text: str, keys: list[str]) -> Any:
+    """The TOML value of a text; the text itself if it is not TOML or the setting is a string; a list for fr,en."""
+    wanted = str if keys == ["name"] else get_type_hints(SECTIONS[keys[0]]).get(keys[1])
     try:
         _check_toml(text)
-        found = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits
-        return [each.strip() for each in text.split(",")] if wanted == tuple[str, ...] else text
-    alone = found.keys() == {"value"}
-    return found["value"] if alone and (wanted is not str or isinstance(found["value"], str)) else text
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):  # not TOML, or a number with thousands of digits
+        return [item.strip() for item in text.split(",")] if wanted == tuple[str, ...] else text
+    is_one_value = parsed.keys() == {"value"}
+    return parsed["value"] if is_one_value and (wanted is not str or isinstance(parsed["value"], str)) else text
 
 
 def _made(table: Mapping[str, Any], name: str) -> Recipe:
-    """The recipe that a TOML file holds, with its file's name if it tells none."""
+    """The recipe of a parsed TOML file, with the file's name if it has none of its own."""
     for key, value in table.items():
         if key not in (*SECTIONS, "name"):
             raise RegardError(f"there is no section [{shorten(key, 100)}]: {did_you_mean(key, SECTIONS)}")
         if key != "name" and not isinstance(value, dict):
-            raise RegardError(f"{key} is a section: write [{key}], and its settings below")
+            raise RegardError(f"{key} is a section: write [{key}] and its settings below it")
     if "data" not in table:
-        raise RegardError("it has no section [data], which says what to learn from")
+        raise RegardError("there is no section [data], which names the training text")
     sections = {key: dict(table.get(key, {})) for key in SECTIONS}
     data, decode = sections["data"], sections["decode"]
     if "train" in data:
@@ -199,38 +250,39 @@ def _made(table: Mapping[str, Any], name: str) -> Recipe:
         data["validation"] = _corpus(data["validation"], "data.validation")
     if "beam" not in decode and not decode.get("temperature"):
         decode["beam"] = DEFAULT_BEAM
-    made = {key: _section(key, told) for key, told in sections.items() if key != "model"}
-    return Recipe(**{"name": name} | dict(table) | made | {"model": _valued("model", sections["model"])})
+    made = {key: _section(key, settings) for key, settings in sections.items() if key != "model"}
+    model = _typed("model", sections["model"])
+    return Recipe(**{"name": name} | dict(table) | made | {"model": model})
 
 
-def _section(name: str, told: dict[str, Any]) -> Any:
-    known = [each.name for each in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
-    for key in told:
+def _section(name: str, settings: dict[str, Any]) -> Any:
+    known = [field.name for field in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
+    for key in settings:
         if key not in known:
             raise RegardError(f"[{name}] has no key {quoted(key)}: {did_you_mean(key, known)}")
-    return SECTIONS[name](**_valued(name, told))
+    return SECTIONS[name](**_typed(name, settings))
 
 
-def _valued(section: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Settings as Python has them: lists as tuples, and 1 as 1.0 where a field is a float."""
+def _typed(section: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with Python types: lists as tuples, and 1 as 1.0 where a field is a float."""
     hints = get_type_hints(SECTIONS[section])
 
-    def valued(key: str, value: Any) -> Any:
+    def typed(key: str, value: Any) -> Any:
         if isinstance(value, list):
             return tuple(value)
         return float(value) if type(value) is int and hints.get(key) in (float, float | None) else value
 
-    return {key: valued(key, value) for key, value in told.items()}
+    return {key: typed(key, value) for key, value in settings.items()}
 
 
-def _corpus(told: object, place: str) -> Corpus:
-    """Where text lies, from its table."""
+def _corpus(table: object, name: str) -> Corpus:
+    """A corpus from its table."""
     known = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
-    if not isinstance(told, dict) or "files" not in told:
-        raise RegardError(f'{place}={quoted(told)} is no corpus: write {{ files = ["a.fr", "a.en"] }}')
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    if not isinstance(table, dict) or "files" not in table:
+        raise RegardError(f'{name}={quoted(table)} is not a corpus: write {{ files = ["a.fr", "a.en"] }}')
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, value in values.items():
         if key not in known:
-            raise RegardError(f"{place} has no key {quoted(key)}: {did_you_mean(key, known)}")
-        check_type(f"{place}.{key}", value, known[key])
+            raise RegardError(f"{name} has no key {quoted(key)}: {did_you_mean(key, known)}")
+        check_type(f"{name}.{key}", value, known[key])
     return Corpus(**values)

@@ -28,7 +28,7 @@ from regard.evaluation.test_sets import Examples, GoldAnnotations
 from regard.interop.load import load
 from regard.model.watch import watch
 from regard.petit import spans
-from regard.plots.training_display import Display
+from regard.plots.training_display import TrainingDisplay
 from regard.training.events import Sample, Validated
 from regard.training.recipe_files import bundled_recipes
 from regard.training.training_text import petit_files
@@ -88,7 +88,7 @@ def test_the_chapters_are_told_in_plain_lines(finished: tuple[Path, str]) -> Non
     ]
     assert "\x1b" not in text
     assert "step 6/6  validation loss" in text  # the display's own lines
-    assert "To use it:" not in text  # which the story says at its end
+    assert "To use the model:" not in text  # which the story says at its end
     assert "cross-attention" in text.lower()
     assert f"--model {out}" in text
     assert f"regard export {out}" in text
@@ -127,16 +127,16 @@ def test_a_finished_demo_is_shown_again_without_training(
 
 
 def test_an_interrupted_demo_says_how_to_go_on_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    show = Display._show
+    show = TrainingDisplay._show
 
-    def interrupt(display: Display, event: object) -> None:
+    def interrupt(display: TrainingDisplay, event: object) -> None:
         show(display, event)  # type: ignore[arg-type]
         if isinstance(event, Validated):
             os.kill(os.getpid(), signal.SIGINT)
 
     out = tmp_path / "my run"
     with monkeypatch.context() as patch:
-        patch.setattr(Display, "_show", interrupt)
+        patch.setattr(TrainingDisplay, "_show", interrupt)
         text, ended = told(out)
     assert ended == signal.SIGINT
     assert f"regard demo --out {shlex.quote(str(out))}" in text

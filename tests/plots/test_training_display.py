@@ -23,8 +23,10 @@ from regard.evaluation.metrics import translation_scores
 from regard.evaluation.perplexity import language_score
 from regard.formatting import duration, escape_markdown
 from regard.plots.figures import curves_figure, curves_png
+from regard.plots.run_progress import RunProgress
 from regard.plots.run_report import write_report
-from regard.plots.training_display import Display, SoFar, panel, sparkline
+from regard.plots.training_display import TrainingDisplay
+from regard.plots.training_panel import sparkline, training_panel
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.training.metrics_log import MetricsLog
 
@@ -76,24 +78,24 @@ class Clock:
 def shown(events: list[Event], width: int = 80, terminal: bool = False, by: float = 10.0) -> str:
     file = StringIO()
     console = Console(file=file, width=width, height=24, force_terminal=terminal, highlight=False, legacy_windows=False)
-    with Display(console, "recipes/fr.toml", Clock(by)) as display:
+    with TrainingDisplay(console, "recipes/fr.toml", Clock(by)) as display:
         for event in events:
             display(event)
     return file.getvalue()
 
 
-def drawn(so_far: SoFar, width: int, height: int = 40) -> list[str]:
+def drawn(state: RunProgress, width: int, height: int = 40) -> list[str]:
     console = Console(file=StringIO(), width=width, height=height, highlight=False, force_terminal=True)
     with console.capture() as capture:
-        console.print(panel(so_far, width, height))
+        console.print(training_panel(state, width, height))
     return re.sub(r"\x1b\[[\d;]*m", "", capture.get()).rstrip("\n").split("\n")
 
 
-def after(events: list[Event]) -> SoFar:
-    so_far = SoFar()
+def after(events: list[Event]) -> RunProgress:
+    state = RunProgress()
     for event in events:
-        so_far.take(event)
-    return so_far
+        state.update(event)
+    return state
 
 
 def test_plain_lines_tell_all_that_happens() -> None:
@@ -121,12 +123,12 @@ def test_plain_lines_about_steps_are_some_seconds_apart() -> None:
 
 def test_time_left_counts_what_is_left() -> None:
     events: list[Event] = [STARTED, *(stepped(step) for step in (50, 100, 150, 200))]
-    assert after(events).left == pytest.approx(800 * 0.1)
-    assert after([*events, validated(200)]).left == pytest.approx(800 * (0.1 + 1 / 200))
-    assert after([STARTED]).left is None
+    assert after(events).seconds_left == pytest.approx(800 * 0.1)
+    assert after([*events, validated(200)]).seconds_left == pytest.approx(800 * (0.1 + 1 / 200))
+    assert after([STARTED]).seconds_left is None
     resumed: list[Event] = [replace(STARTED, step=500), replace(stepped(550), seconds=1000.0)]
     resumed.append(replace(stepped(600), seconds=1010.0))
-    assert after(resumed).left == pytest.approx(400 * 10 / 50)
+    assert after(resumed).seconds_left == pytest.approx(400 * 10 / 50)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -159,29 +161,29 @@ def test_the_panel_fits_and_shows_texts_as_they_are(width: int) -> None:
 @pytest.mark.parametrize("height", [12, 16, 20, 24, 50])
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_panel_leaves_room_in_low_terminals(width: int, height: int) -> None:
-    so_far = after(run()[:-1])
-    lines = drawn(so_far, width, height)
+    state = after(run()[:-1])
+    lines = drawn(state, width, height)
     assert len(lines) < height or height < 20
     assert ("→" in "".join(lines[4:])) == (height >= 20 if width == 40 else height >= 16)
 
 
 def test_the_panel_before_anything_is_known() -> None:
-    assert drawn(SoFar(), 80) == ["getting ready …"]
+    assert drawn(RunProgress(), 80) == ["preparing …"]
     assert "waiting for the first step …" in "\n".join(drawn(after([STARTED]), 80))
 
 
 def test_a_slow_run_shows_life_before_its_first_line() -> None:
     text = "\n".join(drawn(after([replace(STARTED, steps=100), Ticked(1, 70.0), Ticked(2, 94.0)]), 80))
-    assert "step 2 of 100, 24s a step" in text
+    assert "step 2 of 100, 24s per step" in text
     assert "2/100  2%  1m34s  ETA 39m12s" in text
     resumed = after([replace(STARTED, step=500), Ticked(501, 1002.0)])
-    assert (resumed.pace, resumed.left) == (2.0, 499 * 2.0)
-    assert "4ms a step" in "\n".join(drawn(after([STARTED, Ticked(2, 0.008)]), 80))
+    assert (resumed.seconds_per_step, resumed.seconds_left) == (2.0, 499 * 2.0)
+    assert "4ms per step" in "\n".join(drawn(after([STARTED, Ticked(2, 0.008)]), 80))
 
 
 def test_steps_move_the_panel_between_the_lines_of_the_log() -> None:
-    so_far = after([STARTED, stepped(50), stepped(100), Ticked(150, 20.0)])
-    assert (so_far.step, so_far.pace) == (150, 0.15)  # 50 steps took 5 seconds, and 50 took 10
+    state = after([STARTED, stepped(50), stepped(100), Ticked(150, 20.0)])
+    assert (state.step, state.seconds_per_step) == (150, 0.15)  # 50 steps took 5 seconds, and 50 took 10
     ended = after([STARTED, stepped(50), Ticked(70, 7.0), replace(ENDED, step=77, reason="interrupted", seconds=61.0)])
     assert "77/1,000  8%  1m01s  interrupted" in "\n".join(drawn(ended, 80))
 
@@ -189,12 +191,12 @@ def test_steps_move_the_panel_between_the_lines_of_the_log() -> None:
 def test_a_plain_log_says_now_and_then_that_a_slow_run_lives() -> None:
     clock = Clock(0.0)
     file = StringIO()
-    with Display(Console(file=file, width=80), clock=clock) as display:
+    with TrainingDisplay(Console(file=file, width=80), clock=clock) as display:
         display(replace(STARTED, steps=100))
         for step in range(1, 7):
             clock.now += 12
             display(Ticked(step, 12.0 * step))
-    assert file.getvalue().splitlines()[1:] == ["step   3/100  (12s a step)", "step   6/100  (12s a step)"]
+    assert file.getvalue().splitlines()[1:] == ["step   3/100  (12s per step)", "step   6/100  (12s per step)"]
 
 
 def test_many_ticks_are_not_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +209,7 @@ def test_the_cursor_waits_below_the_panel(monkeypatch: pytest.MonkeyPatch) -> No
     """A terminal echoes ^C where the cursor is: behind a panel as wide as the terminal it would begin a line."""
     monkeypatch.setenv("TERM", "xterm-256color")
     file = StringIO()
-    with Display(Console(file=file, force_terminal=True, width=80, height=24)) as display:
+    with TrainingDisplay(Console(file=file, force_terminal=True, width=80, height=24)) as display:
         display(STARTED)
         assert file.getvalue().endswith("\n")
 
@@ -221,35 +223,37 @@ def test_without_text_to_validate_on(terminal: bool, monkeypatch: pytest.MonkeyP
     end = replace(ENDED, best_step=400, best_loss=None, best_score=None)
     events: list[Event] = [STARTED, stepped(200), UNTRIED, stepped(400), replace(UNTRIED, step=400), end]
     text = shown(events, 120, terminal)
-    assert "nothing to validate on: the last model is kept" in text
-    assert "(name data.validation or data.held_out)" in text
+    assert "no validation text: the last model is kept" in text
+    assert "(set data.validation or data.held_out)" in text
     assert "nan" not in text
     assert "best" not in text
-    assert "The model is that of step 400: there was nothing to validate on." in text
+    assert "The model is from step 400; there was no validation text." in text
     assert terminal or text.count("data.held_out") == 1
     write_run(tmp_path, events)
     report = write_report(tmp_path).read_text()
-    assert "nothing to validate on: the last model is kept (name data.validation or data.held_out" in report
+    assert "no validation text, so the last model is kept (set data.validation or data.held_out" in report
     assert "nan" not in report
 
 
 def test_the_end_says_how_the_model_is_used() -> None:
     lines = shown([STARTED, stepped(1000), validated(1000), ENDED]).splitlines()
-    assert lines[-1] == """To use it: regard translate "L'âne dort." --model 'runs/fr en'"""
+    assert lines[-1] == """To use the model: regard translate "L'âne dort." --model 'runs/fr en'"""
     assert not any("ended" in line for line in lines)
     language = replace(STARTED, task="language", out="runs/lm")
     said = replace(validated(1000), samples=(Sample("KING:\nO", "x"), Sample("\n", "x")))
-    assert shown([language, said, ENDED]).splitlines()[-1] == 'To use it: regard generate "KING:" --model runs/lm'
+    assert (
+        shown([language, said, ENDED]).splitlines()[-1] == 'To use the model: regard generate "KING:" --model runs/lm'
+    )
     classes = replace(STARTED, task="classification", out="runs/c")
     *_, used = shown([classes, ENDED]).splitlines()
-    assert used == 'To use it: regard.load("runs/c").classify(["Le chat dort."]) in Python'
+    assert used == 'To use the model: regard.load("runs/c").classify(["Le chat dort."]) in Python'
     assert "80,000 texts in" in shown([classes, ENDED])
 
 
 def test_interrupted_before_there_is_a_model(tmp_path: Path) -> None:
     events: list[Event] = [STARTED, stepped(50), replace(ENDED, step=70, reason="interrupted", best_step=None)]
     assert "There is no model to use yet" in shown(events)
-    assert "To use it" not in shown(events)
+    assert "To use the model" not in shown(events)
     write_run(tmp_path, events)
     report = write_report(tmp_path).read_text()
     assert "There is no model to use yet" in report
@@ -259,9 +263,9 @@ def test_interrupted_before_there_is_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("reason", "more"), [("steps", "steps=2000"), ("patience", "patience=0")])
 def test_a_run_that_has_nothing_left_to_do(reason: Any, more: str) -> None:
     text = shown([replace(STARTED, step=1000), replace(ENDED, reason=reason)])
-    assert "Nothing is left to do: " in text
+    assert "Nothing left to do: " in text
     assert f"regard train recipes/fr.toml --out 'runs/fr en' --resume --set train.{more}" in text
-    assert "Nothing is left" not in shown([replace(STARTED, step=900), replace(ENDED, reason=reason)])
+    assert "Nothing left" not in shown([replace(STARTED, step=900), replace(ENDED, reason=reason)])
 
 
 def test_a_sample_stands_under_a_validation() -> None:
@@ -299,7 +303,7 @@ def test_what_is_told_while_something_is_shown_waits() -> None:
             return super().write(text)
 
     file = Interrupting()
-    with Display(Console(file=file, width=80)) as display:
+    with TrainingDisplay(Console(file=file, width=80)) as display:
         display(Noted(1, "first"))
     assert [line.split("note: ")[1] for line in file.getvalue().splitlines()] == ["first", "second"]
 
@@ -310,7 +314,7 @@ def test_an_error_within_leaves_the_terminal_whole(monkeypatch: pytest.MonkeyPat
     console = Console(file=file, force_terminal=True, width=80, height=24)
 
     def fail() -> None:
-        with Display(console) as display:
+        with TrainingDisplay(console) as display:
             display(STARTED)
             raise RuntimeError("out of memory")
 
@@ -323,7 +327,7 @@ def test_a_place_without_our_letters_does_not_end_the_run() -> None:
     raw = BytesIO()
     file = TextIOWrapper(raw, encoding="ascii", write_through=True)
     events: list[Event] = [replace(STARTED, name="français"), Noted(1, "naïve"), ENDED]
-    with Display(Console(file=file, force_terminal=True, width=80)) as display:
+    with TrainingDisplay(Console(file=file, force_terminal=True, width=80)) as display:
         for event in events:
             display(event)
     assert b"fran\\xe7ais" in raw.getvalue()
@@ -391,20 +395,20 @@ def test_the_report_tells_the_run(tmp_path: Path) -> None:
     path = write_report(tmp_path)
     assert path == tmp_path / "report.md"
     text = path.read_text()
-    assert "# petit \\[b\\]fr\\[/b\\]\n\nA model that translates (fr → en), trained by Regard." in text
+    assert "# petit \\[b\\]fr\\[/b\\]\n\nA translation model (fr → en), trained with Regard." in text
     assert "| model | encoder-decoder, 2 + 2 layers, 4 heads, width 64, feed-forward 256, 513 ids |" in text
     assert "| parameters | 12,345,678 |" in text
     assert "| from | a\\_b.fr, a\\_b.en |" in text
-    assert "| steps | 1,000 of 1,000, all of them |" in text
-    assert "| time | 1m40s of training, 7.5s of validating and saving |" in text
+    assert "| steps | 1,000 of 1,000, all steps |" in text
+    assert "| time | 1m40s of training, 7.5s of validation and saving |" in text
     assert "| 800 | 1.6250 | 5.08 | 12.25 |" in text
     assert "- 1.5 × 10¹⁵ floating-point operations" in text
-    assert "- 7.8 × 10¹⁶ by the paper's way (its Table 2): 1m40s of training × 7.8 × 10¹⁴ per second" in text
-    assert "- so that 2% of what the GPU could do was done" in text
+    assert "- 7.8 × 10¹⁶ by the method of the paper's Table 2: 1m40s of training × 7.8 × 10¹⁴ per second" in text
+    assert "- GPU utilisation: 2%" in text
     assert "- step 150: an update was \\[skipped\\]" in text
     assert """regard translate "L'âne dort." --model 'runs/fr en'""" in text
-    assert """m.translate(["L'âne dort."])""" in text
-    assert 'm = regard.load("runs/fr en")' in text
+    assert """model.translate(["L'âne dort."])""" in text
+    assert 'model = regard.load("runs/fr en")' in text
     assert "![Loss, score and learning rate over the steps](curves.png)" in text
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.size[0] == 1200
@@ -442,7 +446,7 @@ def test_what_is_safe_stays_in_its_cell(text: str) -> None:
 
 def test_the_report_of_devices_side_by_side(tmp_path: Path) -> None:
     write_run(tmp_path, [replace(STARTED, place="NVIDIA H200, bfloat16, 8 devices (ddp)"), stepped(50), ENDED])
-    assert "- 6.2 × 10¹⁷ by the paper's way (its Table 2): 1m40s of training × 8 devices ×" in (
+    assert "- 6.2 × 10¹⁷ by the method of the paper's Table 2: 1m40s of training × 8 devices ×" in (
         write_report(tmp_path).read_text()
     )
 
@@ -453,14 +457,14 @@ def test_the_report_of_a_run_that_has_not_ended_on_a_cpu(tmp_path: Path) -> None
         log(started)
         log(stepped(50))
     text = write_report(tmp_path).read_text()
-    assert "50 of 1,000, not yet at an end" in text
-    assert "What it cost" not in text
-    assert "The best validation" not in text
-    assert "m.generate(" in text
+    assert "50 of 1,000, not finished" in text
+    assert "## Cost" not in text
+    assert "Best validation" not in text
+    assert "model.generate(" in text
     with MetricsLog(tmp_path, 0) as log:
         log(started)
         log(replace(ENDED, step=0, reason="interrupted", best_step=None))
-    assert "paper's way" not in write_report(tmp_path).read_text()
+    assert "paper's Table 2" not in write_report(tmp_path).read_text()
 
 
 def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
@@ -487,8 +491,8 @@ def test_the_report_counts_what_it_is_about(tmp_path: Path) -> None:
     assert "804 texts/s" in text
     assert "target tokens" not in text
     assert "| data | 1 example |" in text
-    assert "that of the only validation." in text
-    assert "What happened on the way" not in text
+    assert "from the only validation." in text
+    assert "## Notes" not in text
 
 
 def test_the_report_says_from_what_and_on_how_many(tmp_path: Path) -> None:
@@ -497,7 +501,7 @@ def test_the_report_says_from_what_and_on_how_many(tmp_path: Path) -> None:
         file.write('validation_sentences = 1_200\n[model]\nstart = "models/a_b"\n')
     text = write_report(tmp_path).read_text()
     assert "| fine-tuned from | models/a\\_b |" in text
-    assert "BLEU is of greedy translations here, of the validation text's first 1,200 sentences at most." in text
+    assert "BLEU is computed from greedy translations of at most the first 1,200 validation sentences." in text
 
 
 def test_a_language_model_is_asked_in_one_line_and_as_the_recipe_says(tmp_path: Path) -> None:
@@ -505,14 +509,14 @@ def test_a_language_model_is_asked_in_one_line_and_as_the_recipe_says(tmp_path: 
     write_run(tmp_path, [replace(STARTED, task="language", out="runs/s"), stepped(200), said, ENDED])
     with (tmp_path / "recipe.toml").open("a") as file:
         file.write("[decode]\ntemperature = 0.8\n")
-    used = write_report(tmp_path).read_text().split("## How it is used")[1]
+    used = write_report(tmp_path).read_text().split("## Usage")[1]
     assert 'regard generate "First Citizen:" --model runs/s --temperature 0.8\n' in used
-    assert 'm.generate("First Citizen:", temperature=0.8)' in used
+    assert 'model.generate("First Citizen:", temperature=0.8)' in used
     assert "␊" not in used
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="tells of no run"):
+    with pytest.raises(ValueError, match="records no run"):
         write_report(tmp_path)
     write_run(tmp_path, run())
     (tmp_path / "recipe.toml").write_text("[data\n")

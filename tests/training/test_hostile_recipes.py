@@ -58,7 +58,7 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "a long text for a choice": (DATA + f'task = "{"x" * 900_000}"', "task='xxx"),
     "a long key": (DATA + "x" * 900_000 + " = 1", "no key 'xxx"),
     "a long section": (DATA + f"[{'x' * 900_000}]", "no section .xxx"),
-    "a long corpus": (f"[data]\ntrain = [{'1,' * 40_000}]", "data.train=1 is no corpus"),
+    "a long corpus": (f"[data]\ntrain = [{'1,' * 40_000}]", "data.train=1 is not a corpus"),
     "a vocabulary of 2e9": (DATA + "[tokenizer]\nvocab_size = 2_000_000_000", "vocab_size=2000000000 is too large"),
     "1e8 layers": (DATA + "[model]\nlayers = 100_000_000", "layers=100000000 is too large: it must be at most 1,000"),
     "a width of 1e8": (DATA + "[model]\nd_model = 100_000_000", "d_model=100000000 is too large"),
@@ -144,10 +144,10 @@ def test_hostile_recipes_take_little_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (".".join(["data"] * 10_000) + "=1", "a key has more than 16 parts"),
+        (".".join(["data"] * 10_000) + "=1", "the key has more than 16 parts"),
         ("train.steps=1" + "0" * 5_000, "TrainSection.steps='1000.*… is a str: it must be int"),
         ("train.steps=0x" + "f" * 5_000, "steps=a number of more than 4,300 digits is too large"),
-        ("data.train=" + "[" * 5_000, "data.train=.* is no corpus"),
+        ("data.train=" + "[" * 5_000, "data.train=.* is not a corpus"),
         ("data.folder=" + "x" * 200_000, "a change of more than 100,000 characters"),
         ("tokenizer.vocab_size=2000000000", "vocab_size=2000000000 is too large: it must be at most 1,000,000"),
     ],

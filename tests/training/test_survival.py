@@ -759,7 +759,7 @@ def test_sigterm_saves_and_says_the_command_that_goes_on(place: Path, tmp_path: 
     assert found is not None
     step = found.progress["step"]
     assert f"Interrupted at step {step:,}." in said
-    (command,) = re.findall(r"To go on: regard (.*)", said)
+    (command,) = re.findall(r"To resume: regard (.*)", said)
     more = [sys.executable, "-m", "regard", *shlex.split(command), "--set", f"train.steps={step + 2}"]
     done = subprocess.run(more, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -772,7 +772,7 @@ def test_the_first_ctrl_c_saves_and_the_second_ends_at_once(place: Path, tmp_pat
     with started(place, tmp_path / "run", "train.steps=100000", "train.checkpoint_every=1000") as process:
         wait_for(tmp_path / "run" / "checkpoints" / "best-00000003", process)
         process.send_signal(signal.SIGINT)
-        assert "To go on: " in process.communicate(timeout=60)[0]
+        assert "To resume: " in process.communicate(timeout=60)[0]
     assert process.returncode == 130
     assert newest_checkpoint(tmp_path / "run")[0] is not None
     with started(place, tmp_path / "slow", "train.accumulate=20000") as process:  # a step takes minutes

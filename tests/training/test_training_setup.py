@@ -521,7 +521,7 @@ def test_a_model_that_cannot_do_the_task(cache: Path, tmp_path: Path) -> None:
         prepare_training(a_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
     with pytest.raises(ValueError, match="the task language needs a model of kind 'decoder'"):
         prepare_training(a_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
-    with pytest.raises(ValueError, match="there is no model at"):
+    with pytest.raises(ValueError, match="no model at"):
         prepare_training(a_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
 
 
