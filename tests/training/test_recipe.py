@@ -360,7 +360,7 @@ def test_a_bundled_recipe_reads_and_writes(name: str, tmp_path: Path) -> None:
         config = recipe.config(recipe.tokenizer.vocab_size + 1, 2 * (recipe.data.task == "classification"))
         assert config.outputs == recipe.tokenizer.vocab_size
         assert config.positions != "learned" or recipe.train.max_length <= config.max_length
-    text = (ROOT / "recipes" / f"{name}.toml").read_text()
+    text = (ROOT / "regard" / "recipes" / f"{name}.toml").read_text()
     assert text.startswith("# ")
     assert max(map(len, text.splitlines())) <= 120
 
@@ -382,7 +382,7 @@ def test_the_papers_recipes_are_the_papers() -> None:
 def test_the_papers_formulas_are_the_line_that_its_recipes_leave_out(name: str, tmp_path: Path) -> None:
     recipe = read_recipe(name)
     assert recipe.config(37_057).projection_bias
-    text = (ROOT / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    text = (ROOT / "regard" / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     uncommented = text.replace("# attention_bias = false", "attention_bias = false")
     assert uncommented != text
     formulas = read_recipe(written(tmp_path, uncommented, name))
@@ -406,7 +406,7 @@ def test_shakespeare_is_nanogpts() -> None:
 
 
 def test_the_change_that_gpt2_small_advises() -> None:
-    comment = (ROOT / "recipes" / "gpt2-small.toml").read_text().splitlines()[1]
+    comment = (ROOT / "regard" / "recipes" / "gpt2-small.toml").read_text().splitlines()[1]
     changes = [part.strip("' ") for part in comment.split("--set ")[1:]]
     assert len(changes) == 2
     data = read_recipe("gpt2-small", changes).data
