@@ -20,8 +20,8 @@ import torch
 import regard
 from regard import models
 from regard.evaluation import verify as module
-from tests.decoding.test_text_model import ANSWERS, TEXTS, random_model
 from tests.support.commands import command, refused
+from tests.support.text_models import ANSWERS, TEXTS, random_model
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
@@ -111,7 +111,7 @@ def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
     assert "stdin:1: too long: split it into shorter lines" in refused("translate", "-m", pair, stdin="a" * 100_001)
 
 
-def test_mistakes_are_told(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_reported(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").write_text("a\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "nowhere")

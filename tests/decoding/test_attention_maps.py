@@ -83,7 +83,7 @@ def made(tokens: list[str], layers: int = 2, heads: int = 3) -> Attention:
 # The weights, and what stands beside them.
 
 
-def test_encoder_decoder_has_three_kinds_and_says_what_is_read_and_written() -> None:
+def test_encoder_decoder_has_three_kinds_with_tokens_read_and_written() -> None:
     model = stored(decoder_layers=3)
     looked = model.attend("le chat dort", "the cat")
     source, target = TOKENIZER.encode("le chat dort"), TOKENIZER.encode("the cat")
@@ -160,7 +160,7 @@ def test_a_decoder_that_translates(prefix: bool) -> None:
     assert model.attend("le chat").target is not None
 
 
-def test_a_language_model_reads_its_text_and_says_what_would_follow() -> None:
+def test_a_language_model_predicts_the_token_after_its_text() -> None:
     model = language_model()
     looked = model.attend("the cat")
     ids = TOKENIZER.encode("the cat")
@@ -181,7 +181,7 @@ def test_an_encoder_has_one_kind_and_a_classifier_writes_nothing() -> None:
     assert language_model(classes=3).attend("le chat").maps["decoder"].writes == ()
 
 
-def test_pieces_of_a_word_are_joined_by_a_dot_and_letters_are_not() -> None:
+def test_a_dot_marks_a_token_that_continues_a_word() -> None:
     looked = language_model().attend("le chapeau, a b")
     tokens = looked.maps["decoder"].queries
     assert " ".join(token for token in tokens if token != "␣").replace(" ·", "") == "le chapeau , a b"
@@ -351,7 +351,7 @@ def test_hostile_tokens_are_harmless_in_the_terminal() -> None:
 
 
 @pytest.mark.parametrize("options", [{"color_system": "standard"}, {"color_system": "truecolor", "no_color": True}])
-def test_few_colours_give_way_to_blocks_that_grow_darker(options: dict[str, Any]) -> None:
+def test_few_colours_fall_back_to_shaded_blocks(options: dict[str, Any]) -> None:
     weights = torch.tensor([[0.0, 0.02, 0.1, 0.34, 0.71, 1.0000001]])
     out = StringIO()
     Console(file=out, force_terminal=True, width=80, **options).print(heat_map(weights, ["q"], list("abcdef")))
@@ -368,7 +368,7 @@ def test_the_terminal_ends_with_a_hint_on_one_line() -> None:
     assert "--kind" not in printed(looked.only("cross"))
 
 
-def test_in_python_it_shows_itself_on_one_line() -> None:
+def test_repr_is_one_line() -> None:
     looked = made(["le", "chat"]).only("cross")
     assert repr(looked) == f"Attention({looked.model!r}, cross [2, 3, 2, 2])"
 
@@ -398,7 +398,7 @@ def test_a_picture_is_a_png_with_every_head(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", [2, 12, 40])
-def test_no_label_leaves_the_picture_or_lies_on_another(tokens: int) -> None:
+def test_no_label_leaves_the_picture_or_overlaps_another(tokens: int) -> None:
     looked = made([f"{'mot' * (i % 4 + 1)}{i}" for i in range(tokens)])
     figure = attention_figure(replace(looked, model="model-" * 40, source="mot " * 300), layer=0, head=1)
     canvas = FigureCanvasAgg(figure)
@@ -417,7 +417,7 @@ def test_no_label_leaves_the_picture_or_lies_on_another(tokens: int) -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(3, 3), (35, 20), (4, 30)])
-def test_titles_stand_by_their_own_maps_which_begin_at_one_place(source: int, target: int) -> None:
+def test_titles_are_next_to_their_maps_which_are_aligned(source: int, target: int) -> None:
     sides: dict[AttentionKind, tuple[int, int]] = {
         "encoder": (source, source),
         "decoder": (target, target),
@@ -445,7 +445,7 @@ def test_titles_stand_by_their_own_maps_which_begin_at_one_place(source: int, ta
         assert hole * height < 0.1  # inches that the large map goes deeper than the heads
 
 
-def test_what_cannot_be_seen_is_refused() -> None:
+def test_pictures_that_would_be_unreadable_are_refused() -> None:
     many = AttentionMap(torch.zeros(1, 1, 2, 500), ("a", "b"), ("c",) * 500)
     with pytest.raises(ValueError, match="2 × 500 tokens are too many"):
         attention_png(Attention("m", "s", None, {"encoder": many}))
@@ -577,7 +577,7 @@ def same_shares(shown: list[float], weights: Tensor) -> None:
 
 
 @needs_browser
-def test_hovering_shows_where_a_token_looks_and_who_looks_at_it(look: Look, looked: Attention) -> None:
+def test_hovering_shows_what_a_token_attends_to_and_is_attended_by(look: Look, looked: Attention) -> None:
     weights = looked.weights["cross"]
     look.page.get_by_role("button", name="layer 0, head 2", exact=True).click()
     look.page.locator(".attention-queries button").nth(3).hover()
@@ -594,7 +594,7 @@ def test_hovering_shows_where_a_token_looks_and_who_looks_at_it(look: Look, look
 
 
 @needs_browser
-def test_hovering_a_cell_of_the_heat_map_tells_its_weight(look: Look, looked: Attention) -> None:
+def test_hovering_a_cell_of_the_heat_map_shows_its_weight(look: Look, looked: Attention) -> None:
     look.page.get_by_role("button", name="layer 1, head 0", exact=True).focus()
     canvas = look.page.locator(".attention-matrix canvas")
     canvas.scroll_into_view_if_needed()
@@ -626,7 +626,7 @@ def test_a_chosen_token_stays_while_heads_change(look: Look, looked: Attention) 
 
 
 @needs_browser
-def test_the_keyboard_alone(look: Look, looked: Attention) -> None:
+def test_the_keyboard_is_sufficient(look: Look, looked: Attention) -> None:
     def press(*keys: str) -> None:
         for key in keys:
             look.page.keyboard.press(key)
@@ -687,7 +687,7 @@ def test_hostile_tokens_stay_text(look: Look) -> None:
 
 
 @needs_browser
-def test_the_policy_lets_nothing_else_run(look: Look) -> None:
+def test_the_content_security_policy_blocks_other_scripts(look: Look) -> None:
     look.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title = 1\">')")
     look.page.wait_for_timeout(200)
     assert look.page.title() != "1"
@@ -699,7 +699,7 @@ def test_the_policy_lets_nothing_else_run(look: Look) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1920])
 @pytest.mark.parametrize("tokens", [3, 60])
-def test_it_fits_phone_and_projector_by_day_and_night(
+def test_it_fits_phone_and_projector_in_light_and_dark(
     browser: Any, tmp_path: Path, scheme: str, width: int, tokens: int
 ) -> None:
     path = tmp_path / "look.html"
@@ -716,7 +716,7 @@ def test_it_fits_phone_and_projector_by_day_and_night(
 
 @needs_browser
 @pytest.mark.parametrize("width", [780, 1200, 1400])
-def test_short_sentences_have_whole_labels_and_numbers(browser: Any, tmp_path: Path, width: int) -> None:
+def test_short_sentences_have_complete_labels_and_numbers(browser: Any, tmp_path: Path, width: int) -> None:
     path = tmp_path / "look.html"
     words = ["<pad>", "The", "cat", "is", "sleeping", "</s>"]
     path.write_text(attention_page(made(words, 3, 4).to_json()), encoding="utf-8")
@@ -752,7 +752,7 @@ def test_it_follows_a_change_of_theme(look: Look) -> None:
 
 
 @needs_browser
-def test_a_finger_is_enough(browser: Any, looked: Attention, tmp_path: Path) -> None:
+def test_touch_is_sufficient(browser: Any, looked: Attention, tmp_path: Path) -> None:
     path = tmp_path / "look.html"
     path.write_text(attention_page(looked.to_json()), encoding="utf-8")
     opened = Look(browser, path, viewport={"width": 360, "height": 700}, has_touch=True, is_mobile=True)
@@ -767,7 +767,7 @@ def test_a_finger_is_enough(browser: Any, looked: Attention, tmp_path: Path) -> 
 
 
 @needs_browser
-def test_it_opens_what_it_is_told_to(browser: Any, looked: Attention, tmp_path: Path) -> None:
+def test_it_opens_the_requested_layer_and_head(browser: Any, looked: Attention, tmp_path: Path) -> None:
     path = tmp_path / "look.html"
     path.write_text(
         attention_page({**looked.only("decoder").to_json(), "open": {"layer": 0, "head": None}}), encoding="utf-8"
@@ -794,7 +794,7 @@ def test_a_notebook_shows_the_same_in_a_frame(browser: Any, looked: Attention, t
     assert said == []
 
 
-def test_the_frame_is_one_element_and_shut_in() -> None:
+def test_the_frame_is_one_isolated_element() -> None:
     framed = attention_frame(made(HOSTILE).to_json())
     assert framed.count("<") == 2  # it, and its end
     assert 'sandbox="allow-scripts"' in framed

@@ -91,9 +91,7 @@ def exhaustive(
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
 @pytest.mark.parametrize(("vocabulary", "limit", "end"), [(3, 5, (0,)), (5, 3, (2,)), (4, 4, (1, 3)), (3, 3, ())])
-def test_a_beam_that_holds_all_finds_what_trying_all_finds(
-    vocabulary: int, limit: int, end: Text, alpha: float
-) -> None:
+def test_an_exhaustive_beam_finds_what_enumeration_finds(vocabulary: int, limit: int, end: Text, alpha: float) -> None:
     tables = Tables(vocabulary)
     options = Decoding(beam=vocabulary**limit, n_best=5, length_penalty=alpha)
     limits = [limit, limit - 1, limit]
@@ -108,7 +106,7 @@ def test_a_beam_that_holds_all_finds_what_trying_all_finds(
 
 
 @given(seed=st.integers(0, 10_000), least=st.integers(1, 4), alpha=st.sampled_from([0.0, 0.6, 1.5]))
-def test_no_text_ends_too_early(seed: int, least: int, alpha: float) -> None:
+def test_min_tokens_is_respected(seed: int, least: int, alpha: float) -> None:
     tables = Tables(3, seed)
     found = tables.search(Decoding(beam=81, length_penalty=alpha, min_tokens=least), [4], end=(0,))[0][0]
     assert tuple(found.ids) == exhaustive(tables, 0, (0,), 4, alpha, least)[0][2]
@@ -146,7 +144,7 @@ def slow(tables: Tables, sentence: int, options: Decoding, limit: int, end: int,
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=4),
     coarse=st.booleans(),
 )
-def test_a_narrow_beam_is_the_slow_one(
+def test_beam_search_equals_a_slow_reference(
     seed: int, vocabulary: int, beam: int, n_best: int, alpha: float, limits: list[int], coarse: bool
 ) -> None:
     """All at once and with early ends; also where most scores are equal, and the order decides."""
@@ -180,13 +178,13 @@ def test_a_beam_of_one_is_greedy(seed: int, limits: list[int]) -> None:
         assert math.isclose(beam.penalised, greedy.penalised)
 
 
-def test_sentences_that_are_done_leave_the_batch() -> None:
+def test_finished_inputs_leave_the_batch() -> None:
     tables = Tables(6)
     tables.search(Decoding(beam=3), [2, 4, 9, 9], end=())
     assert tables.steps == [12, 9, 9, 6, 6, 6, 6, 6]
 
 
-def test_the_search_ends_when_nothing_can_change() -> None:
+def test_the_search_stops_when_no_live_hypothesis_can_win() -> None:
     """Once an end with nearly all probability is found, no live hypothesis can come up to it."""
     tables = Sure(4)
     found = tables.search(Decoding(beam=2), [50], end=(0,))
@@ -222,7 +220,7 @@ class LateBloomer(Tables):
 
 @pytest.mark.parametrize("k", [1, 2, 5, 8, 9, 20])
 @pytest.mark.parametrize("values", [1, 2, 4, 100])
-def test_of_equals_the_first(k: int, values: int) -> None:
+def test_top_k_prefers_the_first_of_equal_scores(k: int, values: int) -> None:
     scores = torch.randint(0, values, (50, 9)).double()
     scores[scores == 0] = -torch.inf
     ours, places = stable_top_k(scores, k)
@@ -241,7 +239,7 @@ def test_a_stop_ends_a_hypothesis() -> None:
         assert 3 not in each.ids[:-1]
 
 
-def test_the_state_has_the_shapes_it_says() -> None:
+def test_the_state_has_the_documented_shapes() -> None:
     """W grows from 1 to what the vocabulary gives, and then to the beam."""
     options = Decoding(beam=5, n_best=2)
     rules = TokenRules.of(SpecialIds(end=(0,)), options, 3, [[], []])
@@ -256,7 +254,7 @@ def test_the_state_has_the_shapes_it_says() -> None:
     assert (beams.live_tokens[..., -3:] >= 0).all()
 
 
-def test_nothing_that_may_be_said() -> None:
+def test_no_allowed_token_is_an_error() -> None:
     with pytest.raises(ValueError, match="input 0: no token is allowed, with 3 ids suppressed"):
         Tables(3).search(Decoding(beam=2), [4], suppressed=(0, 1, 2))
     with pytest.raises(ValueError, match=r"non-finite values \(NaN\) for input 0"):

@@ -9,7 +9,7 @@ import pytest
 
 from regard.decoding.capabilities import CAPABILITIES
 from regard.decoding.text_model import Model
-from tests.decoding.test_text_model import random_model
+from tests.support.text_models import random_model
 
 KINDS: dict[str, dict[str, object]] = {
     "encoder": {"kind": "encoder"},
@@ -61,7 +61,7 @@ MODELS: list[tuple[str, bool, bool]] = [
 
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize(("kind", "separator", "quick"), MODELS)
-def test_what_is_suggested_works(kind: str, separator: bool, quick: bool) -> None:
+def test_suggested_calls_work(kind: str, separator: bool, quick: bool) -> None:
     model = made(kind, separator, quick=quick)
     can = {CAPABILITIES[task].call for task in model.tasks}
     assert can
@@ -80,7 +80,7 @@ def test_what_is_suggested_works(kind: str, separator: bool, quick: bool) -> Non
 
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_tokenizer_nothing_that_reads_text_is_suggested(kind: str) -> None:
+def test_without_a_tokenizer_no_call_is_suggested(kind: str) -> None:
     model = made(kind, tokenizer=False)
     for name, call in CALLS.items():
         if name == "translate of nothing":
@@ -91,7 +91,7 @@ def test_without_a_tokenizer_nothing_that_reads_text_is_suggested(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_for_decoding_is_made_of_what_writes(kind: str) -> None:
+def test_only_models_that_generate_text_have_fast_copies(kind: str) -> None:
     model = made(kind)
     if kind == "encoder" or "classes" in kind:
         with pytest.raises(ValueError, match="models that generate text"):
@@ -100,6 +100,6 @@ def test_a_copy_for_decoding_is_made_of_what_writes(kind: str) -> None:
         assert model.quick("float32").config == model.config
 
 
-def test_an_encoder_is_not_told_to_translate_or_score() -> None:
+def test_errors_of_an_encoder_suggest_neither_translate_nor_score() -> None:
     with pytest.raises(ValueError, match=r"this is an encoder; this model can attend\(text\)$"):
         made("encoder").generate("un chat")

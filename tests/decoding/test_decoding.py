@@ -16,7 +16,7 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.text_stream import cut, make_stop_check, stream_text
 from regard.model.cache import AttentionCache, Cache, KeyValueBuffer
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build
-from tests.model.test_model import SHAPES
+from tests.support.networks import SHAPES
 from tests.support.oracles import small
 
 SPECIAL = SpecialIds(end=(0, 5), start=30, separator=1, suppressed=(2, 30))
@@ -71,7 +71,7 @@ def same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "short beam"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_together_is_one_by_one(name: str, way: str) -> None:
+def test_batched_equals_single(name: str, way: str) -> None:
     """Ragged, in any order, whatever the others are."""
     network, options = network_of(name), WAYS[way]
     together = say(network, INPUTS, options)
@@ -107,7 +107,7 @@ def test_scores_are_those_of_one_full_pass(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_greedy_is_the_best_of_a_full_pass_each_time(name: str) -> None:
+def test_greedy_is_the_argmax_of_a_full_pass_at_each_step(name: str) -> None:
     """Without any cache: all is computed anew for every token."""
     network = network_of(name)
     for ids, (ours,) in zip(INPUTS, say(network, INPUTS, Decoding(max_tokens=12)), strict=True):
@@ -123,7 +123,7 @@ def test_greedy_is_the_best_of_a_full_pass_each_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["post-norm decoder", "prefix", "llama"])
-def test_a_decoder_translates_behind_its_separator(name: str) -> None:
+def test_a_decoder_translates_after_its_separator(name: str) -> None:
     network, options = network_of(name), Decoding(beam=3, max_tokens=8)
     assert isinstance(network, Decoder)
     translated = search_translations(network, SPECIAL, INPUTS, options)
@@ -132,7 +132,7 @@ def test_a_decoder_translates_behind_its_separator(name: str) -> None:
         same(ours, theirs)
 
 
-def test_what_is_already_said() -> None:
+def test_prompts_count_for_repetition() -> None:
     """In a text that goes on, the prompt counts; a translation may repeat its source."""
     network = network_of("post-norm decoder")
     assert isinstance(network, Decoder)
@@ -146,7 +146,7 @@ def test_what_is_already_said() -> None:
 
 @pytest.mark.parametrize("way", ["greedy", "drawn"])
 @pytest.mark.parametrize("name", ["paper", "gpt2", "prefix"])
-def test_a_stream_says_the_same_token_by_token(name: str, way: str) -> None:
+def test_a_stream_gives_the_same_tokens(name: str, way: str) -> None:
     network, options = network_of(name), WAYS[way]
     for ids in INPUTS:
         (whole,) = say(network, [ids], options)[0]
@@ -161,7 +161,7 @@ def test_a_stream_says_the_same_token_by_token(name: str, way: str) -> None:
         stream(network, SPECIAL, INPUTS[0], Decoding(beam=2))
 
 
-def test_a_seed_is_a_text() -> None:
+def test_a_seed_determines_the_text() -> None:
     network = network_of("llama")
     texts = {
         seed: say(network, INPUTS, Decoding(temperature=2.0, seed=seed, max_tokens=9))[1][0].ids for seed in range(6)
@@ -227,7 +227,7 @@ def test_rows_of_a_cache() -> None:
     assert left.source_mask.flatten().tolist() == [True, True]
 
 
-def test_how_long_a_text_may_become() -> None:
+def test_maximum_lengths() -> None:
     network, unending = network_of("post-norm decoder"), SpecialIds(separator=1)
     assert isinstance(network, Decoder)
     assert len(generate(network, unending, [[3, 4]], Decoding())[0][0].ids) == 200
@@ -244,7 +244,7 @@ def test_how_long_a_text_may_become() -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_what_cannot_be_decoded() -> None:
+def test_inputs_that_cannot_be_decoded() -> None:
     network = build(small(kind="decoder", positions="learned"))
     assert isinstance(network, Decoder)
     with pytest.raises(ValueError, match=r"is in training mode.*\.eval\(\)"):

@@ -59,7 +59,7 @@ def network_of(kind: str) -> Decoder | EncoderDecoder:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_quick_copy_says_the_same(kind: str, way: str) -> None:
+def test_a_fast_copy_generates_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
     search = generate if kind in ("gpt2", "llama") else search_translations
     theirs = search(network, SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_a_quick_copy_says_the_same(kind: str, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_loop_of_fixed_shapes_says_the_same(kind: str, way: str) -> None:
+def test_a_recorded_search_generates_the_same(kind: str, way: str) -> None:
     """What a GPU records as a graph, run here as it is; twice, as for a second batch of the same shapes."""
     network = network_of(kind)
     looped = make_copy(network)
@@ -88,7 +88,7 @@ def test_a_loop_of_fixed_shapes_says_the_same(kind: str, way: str) -> None:
     assert len(looped.recorded_searches.searches) == 1
 
 
-def test_the_network_itself_stays_as_it_is() -> None:
+def test_the_original_network_is_unchanged() -> None:
     network = network_of("paper")
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     copy = make_fast_copy(network, "bfloat16")
@@ -100,7 +100,7 @@ def test_the_network_itself_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize(("precision", "most"), [("bfloat16", 0.1), ("int8", 0.4)])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh", "silu", "swiglu"])
-def test_lower_precision_is_near(activation: str, precision: Precision, most: float) -> None:
+def test_lower_precision_is_close(activation: str, precision: Precision, most: float) -> None:
     network = build(small(activation=activation)).eval()
     assert isinstance(network, EncoderDecoder)
     randomise([network])
@@ -111,14 +111,14 @@ def test_lower_precision_is_near(activation: str, precision: Precision, most: fl
     assert 0 < difference < most
 
 
-def test_side_by_side_layers_are_one_product() -> None:
+def test_several_linear_layers_are_one_product() -> None:
     a, b = torch.nn.Linear(6, 4), torch.nn.Linear(6, 3)
     x = torch.randn(5, 6)
     packed = PackedLinear([(a.weight, a.bias), (b.weight, b.bias)], torch.float32)
     torch.testing.assert_close(packed(x), torch.cat([a(x), b(x)], 1).detach())
 
 
-def test_side_by_side_layers_may_have_a_bias_or_not() -> None:
+def test_joined_layers_may_have_biases_or_not() -> None:
     a, b, c = torch.nn.Linear(6, 4, bias=False), torch.nn.Linear(6, 3), torch.nn.Linear(6, 4, bias=False)
     x = torch.randn(5, 6)
     layers = [(each.weight, each.bias) for each in (a, b, c)]
@@ -128,7 +128,7 @@ def test_side_by_side_layers_may_have_a_bias_or_not() -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_what_cannot_be_decoded_is_refused() -> None:
+def test_networks_without_a_fast_copy_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
         make_fast_copy(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="precision='int4' is not a choice"):
@@ -139,7 +139,7 @@ def test_what_cannot_be_decoded_is_refused() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_recorded_as_graphs_it_says_the_same(kind: str, way: str) -> None:
+def test_cuda_graphs_generate_the_same(kind: str, way: str) -> None:
     network = network_of(kind).cuda()
     copy = make_fast_copy(network, "float32")
     search = generate if kind in ("gpt2", "llama") else search_translations
@@ -153,7 +153,7 @@ def test_recorded_as_graphs_it_says_the_same(kind: str, way: str) -> None:
 
 @pytest.mark.parametrize("looped", [False, True])
 @pytest.mark.parametrize("beam", [1, 2])
-def test_no_run_is_said_twice_across_the_end_of_a_prompt(beam: int, looped: bool) -> None:
+def test_no_ngram_is_repeated_across_the_end_of_a_prompt(beam: int, looped: bool) -> None:
     """Whatever the prompts beside it: its own is what a text must not repeat."""
     network = network_of("gpt2")
     assert isinstance(network, Decoder)
@@ -183,7 +183,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["paper", "gpt2", "prefix"])
-def test_a_loop_is_recorded_once_for_all_that_it_can_serve(kind: str, way: str) -> None:
+def test_a_search_is_recorded_once_for_all_batches_that_it_can_serve(kind: str, way: str) -> None:
     """A new seed, n_best, max_tokens or prompt length takes effect without costing a new graph."""
     network = network_of(kind)
     looped = make_copy(network)
@@ -198,7 +198,7 @@ def test_a_loop_is_recorded_once_for_all_that_it_can_serve(kind: str, way: str) 
 
 
 @pytest.mark.parametrize("way", ["greedy", "beam"])
-def test_threads_can_share_a_loop(way: str) -> None:
+def test_threads_can_share_a_recorded_search(way: str) -> None:
     """Its tensors hold one batch at a time: without turns, threads would read one another's texts."""
     network = network_of("paper")
     looped = make_copy(network)
@@ -211,7 +211,7 @@ def test_threads_can_share_a_loop(way: str) -> None:
         assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
 
 
-def test_another_start_is_another_loop() -> None:
+def test_another_start_token_is_another_recorded_search() -> None:
     network = network_of("paper")
     looped = make_copy(network)
     looped.recorded_searches = RecordedSearches()
@@ -222,7 +222,7 @@ def test_another_start_is_another_loop() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1e-40, 1e-3, 1e6])
-def test_any_temperature_draws_an_id(temperature: float) -> None:
+def test_any_temperature_samples_a_token(temperature: float) -> None:
     network = network_of("gpt2")
     assert isinstance(network, Decoder)
     options = Decoding(temperature=temperature, max_tokens=5)
@@ -231,7 +231,7 @@ def test_any_temperature_draws_an_id(temperature: float) -> None:
     assert (drawn == best) == (temperature < 1)
 
 
-def test_drawing_where_nothing_may_be_said_is_told() -> None:
+def test_sampling_without_an_allowed_token_is_an_error() -> None:
     network = network_of("gpt2")
     assert isinstance(network, Decoder)
     special = SpecialIds(suppressed=tuple(range(30)))
@@ -243,7 +243,7 @@ def test_drawing_where_nothing_may_be_said_is_told() -> None:
         generate(network, SPECIAL, INPUTS, Decoding(temperature=1.0))
 
 
-def test_a_copy_does_nothing_but_decode(tmp_path: Path) -> None:
+def test_a_fast_copy_can_only_decode(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["abc def"], 300)
     network = build(small(vocab_size=tokenizer.size)).eval()
     model = Model(network, tokenizer.with_template(after=[0]), SpecialIds(start=tokenizer.pad, end=(0,)))

@@ -75,7 +75,7 @@ def test_ngrams(seed: int, n: int, length: int) -> None:
     p=st.floats(0.05, 1.0),
     least=st.floats(0.0, 0.9),
 )
-def test_what_is_drawn_has_passed_every_filter(seed: int, temperature: float, k: int, p: float, least: float) -> None:
+def test_sampled_tokens_have_passed_every_filter(seed: int, temperature: float, k: int, p: float, least: float) -> None:
     """A filter keeps the best and changes no logit that it keeps; a row's draw is its own affair."""
     logits = logits_of(seed)
     options = Decoding(temperature=temperature, top_k=k, top_p=p, min_p=least)
@@ -91,7 +91,7 @@ def test_what_is_drawn_has_passed_every_filter(seed: int, temperature: float, k:
         assert choose_tokens(logits[row : row + 1], options, draws[row : row + 1]) == chosen[row]
 
 
-def test_draws_follow_the_probabilities() -> None:
+def test_samples_follow_the_probabilities() -> None:
     """Even steps through [0, 1) draw each id as often as it is likely: exactly, but for rounding to a step."""
     probabilities = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0])
     steps = 1000
@@ -106,7 +106,7 @@ def test_draws_follow_the_probabilities() -> None:
     assert choose_tokens(logits[:1], Decoding(), None).tolist() == [0]
 
 
-def test_numbers_depend_on_seed_and_prompt_alone() -> None:
+def test_random_numbers_depend_only_on_seed_and_prompt() -> None:
     assert torch.equal(random_numbers(3, [1, 2], 9)[:4], random_numbers(3, [1, 2], 4))
     assert not torch.equal(random_numbers(3, [1, 2], 4), random_numbers(4, [1, 2], 4))
     assert not torch.equal(random_numbers(3, [1, 2], 4), random_numbers(3, [2, 1], 4))

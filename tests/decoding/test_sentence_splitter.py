@@ -13,7 +13,7 @@ from regard.decoding.options import Decoding
 from regard.decoding.sentence_splitter import SENTENCE_TERMINAL, abbreviations, has_words, needs_space_after, sentences
 from regard.decoding.text_model import Model
 from regard.decoding.translator import SourcePiece, Translation, Translator, halves, split_into_parts
-from tests.decoding.test_text_model import random_model
+from tests.support.text_models import random_model
 
 SIX = "il est tard. je mange une pomme. le chat dort. il pleut dehors. nous partons demain. merci beaucoup."
 
@@ -198,7 +198,7 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     assert time.process_time() - started < 20  # it takes a fraction of a second; quadratic time would take minutes
 
 
-def test_halves_do_not_tear_characters_apart() -> None:
+def test_halves_do_not_split_characters() -> None:
     for character in ("e\u0301", "👩\u200d👩\u200d👧", "👍🏽", "की"):
         first, second = halves(character * 9)
         assert first + second == character * 9
@@ -225,7 +225,7 @@ def said(text: str, says: str) -> str:
     return translator.translate_all([text])[0][0].text
 
 
-def test_a_space_separates_translations_out_of_a_script_without() -> None:
+def test_a_space_separates_translations_from_a_script_without_spaces() -> None:
     assert said("你好。我很好！他来了。", "Yes.") == "Yes. Yes. Yes."
     assert said("你好。我很好！", "はい。") == "はい。はい。"
     assert said("अब।कब।", "Yes.") == "Yes. Yes."
@@ -236,7 +236,7 @@ def test_a_space_separates_translations_out_of_a_script_without() -> None:
     assert not needs_space_after("")
 
 
-def test_what_has_no_words_is_copied() -> None:
+def test_pieces_without_words_are_copied() -> None:
     assert said("---\n***\noui\n… 😀 !\n", "yes") == "---\n***\nyes\n… 😀 !\n"
     assert random_model().translator()._pieces("?!", 50) == [SourcePiece("?!")]
 
@@ -268,7 +268,7 @@ def test_the_bundled_model_keeps_both_of_two_sentences(french: Model) -> None:
 
 
 @given(st.text(alphabet="aé. \n。!?B", max_size=200), st.integers(1, 50))
-def test_parts_are_the_text(text: str, characters: int) -> None:
+def test_parts_joined_are_the_text(text: str, characters: int) -> None:
     parts = split_into_parts(text, characters)
     assert "".join(parts) == text
     assert all(part[-1].isspace() and len(part) >= characters for part in parts[:-1])
@@ -289,5 +289,5 @@ def test_parts_are_the_text(text: str, characters: int) -> None:
         ("hi", ["यह 3.50 रु. है। ", "ठीक।"]),
     ],
 )
-def test_what_users_wrote(language: str, pieces: list[str]) -> None:
+def test_reported_cases(language: str, pieces: list[str]) -> None:
     assert sentences("".join(pieces), language) == sentences("".join(pieces)) == pieces

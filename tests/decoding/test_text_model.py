@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard import models
-from regard.config import SpecialIds
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding import translator as module
 from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
@@ -24,28 +22,7 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translator
 from regard.interop.load import find_model
-from regard.model.transformer import build
-from regard.petit import pairs
-from tests.support.oracles import small
-
-PAIRS = [(pair.french, pair.english) for pair in pairs(200)]
-TOKENIZER = train_tokenizer((text for pair in PAIRS for text in pair), vocab_size=320)
-TEXTS = [french for french, _ in PAIRS[:5]]
-ANSWERS = [english for _, english in PAIRS[:5]]
-
-
-def random_model(**changes: object) -> Model:
-    """Random weights, sharp enough to say different things; the frame that training would give."""
-    torch.manual_seed(3)
-    config = small(vocab_size=TOKENIZER.size, **changes)
-    network = build(config).double().eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    pair, encoder = config.kind == "encoder-decoder", config.kind == "encoder"
-    special = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad if pair else None, separator=TOKENIZER.separator)
-    tokenizer = TOKENIZER.with_template(after=[TOKENIZER.end]) if pair or encoder else TOKENIZER
-    return Model(network, tokenizer, special)
+from tests.support.text_models import ANSWERS, TEXTS, TOKENIZER, random_model
 
 
 class Shouting(Translator):
@@ -81,7 +58,7 @@ def first(found: list[list[module.Translation]]) -> list[str]:
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
-def test_translations_do_not_depend_on_their_company(kind: str, beam: int) -> None:
+def test_translations_do_not_depend_on_the_batch(kind: str, beam: int) -> None:
     model = random_model(kind=kind)
     together = model.translate(TEXTS, beam=beam, max_tokens=8)
     assert together == [model.translate(text, beam=beam, max_tokens=8) for text in TEXTS]
@@ -98,13 +75,13 @@ def test_one_text_in_one_text_out() -> None:
     assert model.translate("") == ""
 
 
-def test_blank_texts_are_not_asked_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blank_texts_are_copied_without_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model()
     monkeypatch.setattr(module, "search_translations", lambda *_: pytest.fail("it was asked"))
     assert model.translate(["", "  ", "\t", "\u00a0", "\n"]) == ["", "  ", "\t", "\u00a0", "\n"]
 
 
-def test_the_beam_is_the_papers_unless_said() -> None:
+def test_the_default_beam_is_the_papers() -> None:
     model = random_model()
     assert model.translator().options.beam == 4
     assert model.translator(n_best=6).options.beam == 6
@@ -121,13 +98,13 @@ def test_n_best_with_scores() -> None:
         assert found[0].text == model.translate(text, max_tokens=8)
 
 
-def test_progress_tells_how_many_are_done() -> None:
+def test_progress_reports_the_number_done() -> None:
     told: list[int] = []
     random_model().translate([*TEXTS, ""], max_tokens=3, batch_tokens=1, progress=told.append)
     assert told == [2, 3, 4, 5, 6]
 
 
-def test_batches_are_bounded_and_of_like_length() -> None:
+def test_batches_are_bounded_and_of_similar_length() -> None:
     lengths = dict(enumerate([5, 30, 1, 7, 7, 2, 60, 3]))
     batches = list(batches_by_length(lengths, 30))
     assert sorted(number for batch in batches for number in batch) == sorted(lengths)
@@ -158,7 +135,7 @@ def test_spacing_is_kept_whatever_the_length(text: str, longest: int) -> None:
         assert len(shouting.tokenizer.encode_with_template(asked)) <= longest or len(asked) == 1
 
 
-def test_only_long_sentences_are_cut() -> None:
+def test_only_long_sentences_are_split() -> None:
     shouting = Shouting.of(random_model())
     line = "il dort, elle lit, "
     shouting.translate_all([line, line * 30, "Il dort. Elle lit."])
@@ -172,7 +149,7 @@ def test_only_long_sentences_are_cut() -> None:
     )
 
 
-def test_of_a_paragraph_each_sentence_is_translated() -> None:
+def test_every_sentence_of_a_paragraph_is_translated() -> None:
     shouting = Shouting.of(random_model())
     assert first(shouting.translate_all(["Il dort. Elle lit.  Tu ris."])) == ["IL DORT. ELLE LIT.  TU RIS."]
     assert sorted(text for batch in shouting.asked for text in batch) == ["Elle lit.", "Il dort.", "Tu ris."]
@@ -184,7 +161,7 @@ def test_a_line_break_separates() -> None:
     assert sorted(shouting.asked[0]) == ["a b", "c", "d"]
 
 
-def test_of_a_cut_line_the_best_ways_to_join() -> None:
+def test_n_best_of_a_split_text_are_the_best_combinations() -> None:
     model = random_model()
     model.about["longest"] = 8
     shouting = Shouting.of(model, n_best=3)
@@ -206,13 +183,13 @@ def test_max_source_tokens() -> None:
 
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
-def test_learned_positions_are_never_left(kind: str) -> None:
+def test_learned_positions_are_never_exceeded(kind: str) -> None:
     model = random_model(kind=kind, positions="learned")
     for text in ("a " * 200, "x" * 90, ", ".join(TEXTS), "🙂" * 40):
         assert isinstance(model.translate(text, beam=2), str)
 
 
-def test_lines_are_read_little_by_little() -> None:
+def test_lines_are_read_in_growing_batches() -> None:
     shouting, read = Shouting.of(random_model(), batch_tokens=800), 0
 
     def lines() -> Iterator[str]:
@@ -233,7 +210,7 @@ def test_lines_are_read_little_by_little() -> None:
 
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "prefix"])
-def test_a_score_is_what_decoding_said(kind: str) -> None:
+def test_scores_equal_those_of_decoding(kind: str) -> None:
     changes = {"kind": "decoder", "prefix": True} if kind == "prefix" else {"kind": kind}
     model = random_model(**changes)
     found = model.translations(TEXTS, beam=3, max_tokens=8)
@@ -290,7 +267,7 @@ def test_generate_is_the_prompt_and_what_follows(options: Any) -> None:
             assert "e" not in text[len(prompt) :]
 
 
-def test_the_space_behind_a_prompt_is_kept() -> None:
+def test_the_space_after_a_prompt_is_kept() -> None:
     """A decoder that drops a text's first space must not drop the one between prompt and continuation."""
     model = random_model(kind="decoder")
     plain = model.tokenizer
@@ -320,7 +297,7 @@ def test_classes() -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     pair, language = random_model(), random_model(kind="decoder")
     mistakes = [
         (lambda: pair.translate(["a"], beem=3), "Decoding has no key 'beem': did you mean 'beam'?"),  # type: ignore[call-overload]
@@ -353,7 +330,7 @@ def test_mistakes_are_told() -> None:
             mistake()
 
 
-def test_saved_and_loaded_it_says_the_same(tmp_path: Path) -> None:
+def test_a_saved_and_loaded_model_translates_the_same(tmp_path: Path) -> None:
     model = random_model()
     model.network.float()
     model.save(tmp_path / "run")
@@ -362,7 +339,7 @@ def test_saved_and_loaded_it_says_the_same(tmp_path: Path) -> None:
     assert again.to(dtype=torch.float64).network.embedding.tokens.weight.dtype == torch.float64
 
 
-def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_models_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "HERE", tmp_path / "models")
     with pytest.raises(ValueError, match=r"no model at en-fr: name a run, .* a GGUF file$"):
@@ -381,7 +358,7 @@ def test_bundled_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.Mo
         regard.load("data")
 
 
-def test_a_run_of_ones_own_comes_before_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_run_takes_precedence_over_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "HERE", tmp_path / "models")
     theirs, mine = random_model(), random_model(layers=1)
@@ -419,7 +396,7 @@ def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("wrong", [3, None, b"abc", {"abc": 1}, ["abc", None], "a\ud800b"], ids=repr)
-def test_what_is_no_text_is_refused_in_words(wrong: Any) -> None:
+def test_inputs_that_are_not_texts_are_refused(wrong: Any) -> None:
     model = random_model()
     calls: list[Callable[[], object]] = [
         lambda: model.translate(wrong),

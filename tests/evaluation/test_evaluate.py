@@ -38,8 +38,8 @@ from regard.petit import pairs, spans
 from regard.petit.gold_files import find_gold_files
 from regard.plots import score_tables as view
 from regard.plots.comparison_tables import show_comparison
-from tests.decoding.test_text_model import TOKENIZER, random_model
 from tests.support.commands import command, refused, shown, write
+from tests.support.text_models import TOKENIZER, random_model
 
 REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
 STORIES = REAL / "weights/stories260K"
@@ -632,7 +632,7 @@ def test_compare_models_and_files(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
+def test_mistakes_are_reported(place: Path, tmp_path: Path) -> None:
     pair, language, french, english = (f"{place}/{name}" for name in ("pair", "language", "test.fr", "test.en"))
     two, empty = write(tmp_path, "two", ["a", "b"]), write(tmp_path, "empty", [])
     count = len(FRENCH)

@@ -42,8 +42,8 @@ from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainS
 from regard.training.step import StepRunner
 from regard.training.train import train_recipe, update_weights
 from tests.data.test_batches import DATA, END, PAD, SEP
-from tests.model.test_attention import MASKS, make_mask, output_and_gradients
-from tests.model.test_model import PAIRS, SHAPES, ids
+from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
+from tests.support.networks import PAIRS, SHAPES, ids
 from tests.support.oracles import gradient, small
 
 pytestmark = [
@@ -232,7 +232,7 @@ def test_tiles_read_heads_as_they_were_split() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("outputs", [3, 8_191, 8_192, 8_193, 50_257])
-def test_the_losss_kernel_is_the_cross_entropy(outputs: int, dtype: torch.dtype, smoothing: float) -> None:
+def test_the_loss_kernel_is_the_cross_entropy(outputs: int, dtype: torch.dtype, smoothing: float) -> None:
     logits = (3 * torch.randn(33, outputs, device="cuda")).to(dtype)
     labels = torch.randint(outputs, (33,), device="cuda")
     labels[[0, 7, 32]] = IGNORED_TARGET
@@ -306,7 +306,7 @@ def of_one_shape(name: str, count: int) -> list[Batch]:
 
 
 @pytest.mark.parametrize("name", ["tiles", "flex"])
-def test_recorded_steps_are_the_ones_that_are_made_one_by_one(name: str) -> None:
+def test_recorded_steps_equal_single_steps(name: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     batches = of_one_shape(name, 8)
     results = []
@@ -349,7 +349,7 @@ def test_recorded_steps_draw_new_masks_each_time() -> None:
     assert loss(9) == pytest.approx(losses[9], rel=1e-6)
 
 
-def test_a_recorded_step_leaves_out_what_is_not_finite() -> None:
+def test_a_recorded_step_skips_non_finite_gradients() -> None:
     batches = of_one_shape("tiles", 8)
     network = a_network()
     stepper = a_stepper(network)
@@ -459,7 +459,7 @@ def test_a_batch_that_does_not_fit_is_split(little_memory: Callable[[int], None]
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
 
 
-def test_running_out_while_a_step_is_recorded(little_memory: Callable[[int], None]) -> None:
+def test_running_out_of_memory_while_a_step_is_recorded(little_memory: Callable[[int], None]) -> None:
     """The first three fit; the recording finds no room, and the batch is split all the same."""
     batch = a_large_batch()
     network = a_network(kind="decoder")
@@ -518,7 +518,7 @@ def test_threads_decode_on_one_gpu(names: tuple[str, ...]) -> None:
     assert together == alone
 
 
-def test_a_loop_is_recorded_once_for_every_seed() -> None:
+def test_a_search_is_recorded_once_for_all_seeds() -> None:
     model = regard.load("fr-en").to("cuda").quick()
     for seed in range(4):
         model.translate(TEXTS, temperature=1.0, seed=seed, max_tokens=20 + seed)

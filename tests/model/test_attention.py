@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from regard.model.attention import attention, combine_heads, fast_attention, split_heads
-from regard.model.masks import Mask, causal_mask, packed_mask, padding_mask
+from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
 
 
 def test_two_tokens_worked_by_hand() -> None:
@@ -67,7 +66,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(path: object, 
 
 
 @pytest.mark.parametrize("path", [attention, fast_attention])
-def test_large_scores_neither_overflow_nor_show_through_a_mask(path: object) -> None:
+def test_large_scores_neither_overflow_nor_leak_through_a_mask(path: object) -> None:
     q, k, v = torch.full((1, 64), 60.0), torch.stack([torch.full((64,), 60.0), torch.full((64,), -60.0)]), torch.eye(2)
     hidden = torch.tensor([[False, True]])  # the key that is hidden scores 57,600 above the one that is seen
     for dtype in (torch.float32, torch.float16):
@@ -93,25 +92,6 @@ def test_split_and_combine_are_inverse_and_keep_each_token_together() -> None:
     assert heads.shape == (2, 4, 3, 2)
     assert torch.equal(heads[1, 2, 0], x[1, 0, 4:6])  # head 2 of token 0: the third piece of its vector
     assert torch.equal(combine_heads(heads), x)
-
-
-MASKS = ("none", "causal", "boolean", "causal tensor", "padding", "packed")
-
-
-def make_mask(kind: str, b: int, h: int, t: int, s: int) -> Mask:
-    """A mask of the kind; where it makes sense some rows see nothing."""
-    if kind == "causal":
-        return "causal"
-    if kind == "boolean":
-        return torch.rand(b, h, t, s) > 0.4
-    if kind == "causal tensor":
-        return causal_mask(max(t, s))[:t, :s]
-    if kind == "padding":
-        return padding_mask(torch.randint(0, s + 1, (b,)), s)
-    if kind == "packed":
-        lengths = torch.randint(0, min(t, s) // 3 + 1, (b, 3))
-        return packed_mask(lengths, lengths, t, s)
-    return None
 
 
 @given(
@@ -155,13 +135,6 @@ def test_readable_and_fast_paths_agree(
         allowed = 2 * yardstick + 8 * unit * right.abs().max().clamp(min=1)
         assert (quick.double() - right).abs().max() <= allowed
         assert yardstick <= 60 * unit * right.abs().max().clamp(min=1)  # the yardstick itself is no excuse
-
-
-def output_and_gradients(path: object, inputs: list[Tensor], mask: Mask, towards: Tensor) -> list[Tensor]:
-    inputs = [x.clone().requires_grad_() for x in inputs]
-    output = path(*inputs, mask)  # type: ignore[operator]
-    output = output[0] if isinstance(output, tuple) else output
-    return [output.detach(), *torch.autograd.grad(output, inputs, towards)]
 
 
 @pytest.mark.parametrize("path", [attention, fast_attention])

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.config import PRESETS, preset
 from regard.model.cache import AttentionCache, Cache
 from regard.model.transformer import Decoder, EncoderDecoder, build
-from tests.model.test_model import DECODERS, PAIRS, SHAPES, ids, model_of
+from tests.support.networks import DECODERS, PAIRS, SHAPES, ids, model_of
 from tests.support.oracles import small
 
 
@@ -51,7 +51,7 @@ def test_every_preset_at_its_own_size(name: str) -> None:
 
 
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), new=st.integers(1, 4), seed=st.integers(0, 999))
-def test_rows_of_unequal_length_go_on_where_each_ends(lengths: list[int], new: int, seed: int) -> None:
+def test_rows_of_unequal_length_continue_where_each_ends(lengths: list[int], new: int, seed: int) -> None:
     """Prompts padded on the right; each row's next tokens overwrite its padding. Each must equal the row alone."""
     torch.manual_seed(seed)
     model = build(SHAPES["llama"]).double().eval()
@@ -68,7 +68,7 @@ def test_rows_of_unequal_length_go_on_where_each_ends(lengths: list[int], new: i
             torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
 
 
-def test_a_prefix_is_seen_whole_through_the_cache() -> None:
+def test_a_prefix_is_bidirectional_through_the_cache() -> None:
     model = build(small(kind="decoder", prefix=True)).double().eval()
     assert isinstance(model, Decoder)
     tokens, prefix = ids(2, 8), torch.tensor([3, 5])
@@ -78,7 +78,7 @@ def test_a_prefix_is_seen_whole_through_the_cache() -> None:
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 
 
-def test_it_is_allocated_once_and_holds_what_its_formula_says() -> None:
+def test_the_cache_is_allocated_once_with_the_documented_shapes() -> None:
     model = build(SHAPES["uneven"]).eval()
     assert isinstance(model, EncoderDecoder)
     cache = model.start(ids(3, 7), 10)

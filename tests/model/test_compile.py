@@ -104,13 +104,13 @@ def test_every_preset_is_one_graph(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_other_lengths_do_not_mean_other_graphs() -> None:
+def test_other_lengths_do_not_recompile() -> None:
     """Padded, packed and step by step through a growing cache: a second graph is for any size, and is the last."""
     run_alone(SHAPES)
 
 
 @pytest.mark.slow
-def test_generated_code_equals_what_is_written() -> None:
+def test_compiled_equals_eager() -> None:
     run_alone(TRACE, "tiny", "inductor")
 
 

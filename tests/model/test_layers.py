@@ -135,7 +135,7 @@ def test_rms_norm_divides_by_the_root_mean_square() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_dropout_falls_on_each_sublayers_output(norm: str) -> None:
+def test_dropout_applies_to_each_sublayers_output(norm: str) -> None:
     """With (nearly) everything dropped, what is left of a sub-layer is its residual, and of a post-norm its norm."""
     layer = Layer(small(norm=norm, dropout=1 - 1e-12), cross=True)
     x, memory = torch.randn(2, 5, 24), torch.randn(2, 7, 24)
@@ -147,21 +147,21 @@ def test_dropout_falls_on_each_sublayers_output(norm: str) -> None:
     torch.testing.assert_close(layer(x, memory=memory), wanted)
 
 
-def test_what_is_kept_by_dropout_is_rescaled() -> None:
+def test_elements_kept_by_dropout_are_rescaled() -> None:
     layer, x = Layer(small(norm="pre", dropout=0.3)), torch.zeros(8, 50, 24)
     added = layer.residual(x, torch.nn.Identity(), torch.ones_like)
     assert sorted(added.unique().tolist()) == pytest.approx([0.0, 1 / 0.7])
     assert (added == 0).float().mean().item() == pytest.approx(0.3, abs=0.02)
 
 
-def test_attention_dropout_is_a_knob_of_its_own() -> None:
+def test_attention_dropout_is_a_separate_setting() -> None:
     layer = Layer(small(dropout=0.3, attention_dropout=0.2), cross=True)
     assert layer.cross_attention is not None
     assert (layer.attention.dropout, layer.cross_attention.dropout, layer.dropout.p) == (0.2, 0.2, 0.3)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.75])
-def test_dropout_drops_the_share_it_should_and_keeps_the_mean(p: float) -> None:
+def test_dropout_drops_the_right_fraction_and_keeps_the_mean(p: float) -> None:
     dropout = Dropout(p).train()
     x = torch.ones(1_000, 1_001, requires_grad=True)
     y = dropout(x)

@@ -77,7 +77,7 @@ def test_packed(rows: list[list[tuple[int, int, int]]], spare: int, causal: bool
 
 
 @given(lengths=lengths_in, spare=st.integers(0, 3))
-def test_places_count_anew_in_each_sentence(lengths: list[int], spare: int) -> None:
+def test_positions_restart_in_each_sentence(lengths: list[int], spare: int) -> None:
     t = sum(lengths) + spare
     sentence, place = packed_positions(torch.tensor([lengths]), t)
     wanted = [(n, i) for n, length in enumerate([*lengths, spare]) for i in range(length)]
@@ -113,13 +113,13 @@ def test_the_cheapest_mask_is_chosen() -> None:
         (torch.tensor([[1, 2]]), r"lengths must be \[rows\], not \[1, 2\]"),
     ],
 )
-def test_lengths_that_cannot_be(lengths: torch.Tensor, message: str) -> None:
+def test_invalid_lengths(lengths: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         padding_mask(lengths, 5)
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_packed_lengths_that_cannot_be() -> None:
+def test_invalid_packed_lengths() -> None:
     packed = torch.tensor([[2, 3], [4, 2]])
     with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: no row is longer"):
         packed_mask(packed, packed, 5, 5)
@@ -134,7 +134,7 @@ def test_packed_lengths_that_cannot_be() -> None:
         packed_mask(packed[:, :0], packed[:, :0], 5, 5)
 
 
-def test_a_step_in_the_last_place_sees_all() -> None:
+def test_a_step_at_the_last_position_sees_everything() -> None:
     """Then no mask is needed; with a row that is not there yet, it is."""
     assert cached_mask(torch.tensor([[3], [3]]), 4) is None
     assert cached_mask(torch.tensor([[3], [2]]), 4) is not None

@@ -10,53 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import PRESETS, ModelConfig, preset
+from regard.config import PRESETS, preset
 from regard.model.layers import Stack
 from regard.model.tensor_checks import check_range, trusted
-from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build, initialise
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build, initialise
 from regard.model.watch import watch
+from tests.support.networks import DECODERS, PAIRS, SHAPES, ids, model_of
 from tests.support.oracles import small
-
-# Every shape of model there is, small.
-SHAPES: dict[str, ModelConfig] = {
-    "paper": small(),
-    "pre-norm": small(norm="pre", activation="gelu", decoder_layers=3),
-    "uneven": small(d_k=5, d_v=7, kv_heads=2, positions="learned", tied=False),
-    "rotary": small(positions="rotary", activation="silu"),
-    "gpt2": small(
-        kind="decoder", norm="pre", activation="gelu-tanh", positions="learned", pad=None, scale_embeddings=False
-    ),
-    "llama": small(
-        kind="decoder",
-        norm="pre",
-        norm_kind="rms",
-        activation="swiglu",
-        positions="rotary",
-        kv_heads=2,
-        bias=False,
-        pad=None,
-        scale_embeddings=False,
-    ),
-    "post-norm decoder": small(kind="decoder"),
-    "bert": small(
-        kind="encoder", activation="gelu", positions="learned", pad=0, scale_embeddings=False, embedding_norm=True
-    ),
-}
-DECODERS = [name for name, config in SHAPES.items() if config.kind == "decoder"]
-PAIRS = [name for name, config in SHAPES.items() if config.kind == "encoder-decoder"]
-
-
-def model_of(name: str) -> Transformer:
-    model = build(SHAPES[name]).double().eval()
-    with torch.no_grad():  # norms and biases start at one and zero, where a mistake could hide
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter) / 3)
-    return model
-
-
-def ids(*shape: int) -> Tensor:
-    return torch.randint(1, 30, shape)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("paper-base", 63.1), ("paper-big", 214.3)])
@@ -138,7 +98,7 @@ def test_packed_sentences_do_not_see_each_other(name: str) -> None:
             at, source_at = at + n, source_at + s
 
 
-def test_a_prefix_sees_itself_whole_and_the_rest_is_causal() -> None:
+def test_a_prefix_is_bidirectional_and_the_rest_is_causal() -> None:
     model = build(small(kind="decoder", prefix=True)).double().eval()
     tokens, prefix = ids(1, 8), torch.tensor([4])
     with watch(model) as seen:
@@ -259,7 +219,7 @@ def test_the_same_seed_gives_the_same_model() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", SHAPES)
-def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> None:
+def test_half_precision_stays_half_and_close(name: str, dtype: torch.dtype) -> None:
     model, tokens = model_of(name), ids(2, 9)
     arguments = (tokens, tokens) if name in PAIRS else (tokens,)
     exact = model(*arguments)
@@ -283,7 +243,7 @@ def test_half_precision_stays_half_and_near(name: str, dtype: torch.dtype) -> No
         (([[1, 2]],), "token ids must be a tensor, not a list"),
     ],
 )
-def test_tokens_that_cannot_be(arguments: tuple[Tensor, ...], message: str) -> None:
+def test_invalid_tokens(arguments: tuple[Tensor, ...], message: str) -> None:
     model = build(SHAPES["bert"])
     assert isinstance(model, Encoder)
     with pytest.raises(ValueError, match=message):
@@ -305,7 +265,7 @@ def test_lengths_are_checked_where_no_mask_needs_them() -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_a_prefix_must_be_given_just_where_the_config_says_so() -> None:
+def test_a_prefix_must_be_given_exactly_if_the_config_has_one() -> None:
     tokens, prefix = ids(1, 4), torch.tensor([2])
     with pytest.raises(ValueError, match=r"config\.prefix is False, but prefix lengths are given"):
         build(small(kind="decoder"))(tokens, prefix=prefix)
@@ -314,7 +274,7 @@ def test_a_prefix_must_be_given_just_where_the_config_says_so() -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_what_packed_rows_cannot_have() -> None:
+def test_combinations_that_packed_rows_do_not_support() -> None:
     tokens, packed = ids(1, 4), torch.tensor([[2, 2]])
     with pytest.raises(ValueError, match=r"attention_dropout=0.1 is not possible with packed batches"):
         build(small(kind="decoder", attention_dropout=0.1))(tokens, packed)
@@ -342,7 +302,7 @@ def test_dropout_on_embeddings_comes_last_and_the_classifier_has_it_too() -> Non
     torch.testing.assert_close(dropped(ids(2, 5)), dropped.classifier.classes.bias.expand(2, 3))
 
 
-def test_only_a_pad_that_stands_last_has_no_gradient() -> None:
+def test_only_a_pad_that_is_the_last_id_has_no_gradient() -> None:
     model, tokens = build(SHAPES["bert"]), torch.zeros(1, 3, dtype=torch.long)
     assert isinstance(model, Encoder)
     model.hidden(tokens).square().sum().backward()
@@ -351,7 +311,7 @@ def test_only_a_pad_that_stands_last_has_no_gradient() -> None:
     assert (gradient[0] != 0).any()
 
 
-def test_learned_positions_end_where_they_end() -> None:
+def test_learned_positions_have_an_end() -> None:
     model = build(small(kind="decoder", positions="learned", max_length=6))
     assert isinstance(model, Decoder)
     model(ids(1, 6))
@@ -377,7 +337,7 @@ def test_rotations_take_the_models_base_and_precision() -> None:
     assert not torch.allclose(outputs[0], outputs[1])
 
 
-def test_the_parameters_are_those_and_no_others() -> None:
+def test_the_parameters_have_the_documented_names() -> None:
     """By name: a bias or a norm too many would change every count and every export."""
     names = set(build(small(layers=1, tied=False)).state_dict())
     attention = {f"{part}.{kind}" for part in ("q", "k", "v", "out") for kind in ("weight", "bias")}
@@ -427,7 +387,7 @@ def test_models_can_be_pickled_and_copied(name: str) -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_what_would_leak_or_mean_nothing() -> None:
+def test_inputs_that_would_leak_or_make_no_sense() -> None:
     prefixed, classifier = build(small(kind="decoder", prefix=True)), build(small(kind="decoder", classes=3))
     with pytest.raises(ValueError, match="a prefix is longer than its sentence"):
         prefixed(ids(1, 6), torch.tensor([4]), torch.tensor([5]))
@@ -437,7 +397,7 @@ def test_what_would_leak_or_mean_nothing() -> None:
         build(small())(ids(1, 6), ids(1, 6), None, torch.tensor([[3, 3]]))
 
 
-def test_trust_belongs_to_one_thread() -> None:
+def test_trusted_applies_to_one_thread() -> None:
     """Two threads whose trusted blocks overlap leave nothing behind, and neither switches off the other's checks."""
     entered, left = threading.Event(), threading.Event()
     found: list[str] = []

@@ -84,7 +84,7 @@ def test_grouped_equals_ungrouped_with_the_shared_heads_copied() -> None:
     torch.testing.assert_close(grouped(query, key, value), whole(query, key, value))
 
 
-def test_rotary_turns_queries_and_keys_alone() -> None:
+def test_rotary_rotates_queries_and_keys_only() -> None:
     mha = MultiHeadAttention(12, 2).double()
     x = torch.randn(1, 5, 12, dtype=torch.float64)
     turns = rotary(torch.arange(5), 6, dtype=torch.float64)
@@ -96,7 +96,7 @@ def test_rotary_turns_queries_and_keys_alone() -> None:
 
 
 @pytest.mark.parametrize("readable", [False, True])
-def test_dropout_is_for_training_and_falls_on_the_weights(readable: bool) -> None:
+def test_dropout_applies_to_the_weights_in_training_only(readable: bool) -> None:
     """On both paths: of two keys each is dropped with p = 0.3, which leaves four outcomes with known shares."""
     mha = MultiHeadAttention(4, 1, dropout=0.3, bias=False).double()
     x = torch.randn(1, 2, 4, dtype=torch.float64)
@@ -139,7 +139,7 @@ def test_watch_sees_every_call_and_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
-def test_one_watch_inside_another(batch: int) -> None:
+def test_nested_watches(batch: int) -> None:
     mha, x = MultiHeadAttention(12, 4), torch.randn(batch, 5, 12)
     with watch(mha) as outer:
         mha(x, x, x)
@@ -171,7 +171,7 @@ def test_bad_options(options: dict[str, float], message: str) -> None:
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_a_mask_of_rows_or_of_heads() -> None:
+def test_an_ambiguous_mask_is_refused() -> None:
     mha, x, mask = MultiHeadAttention(12, 4), torch.randn(4, 5, 12), torch.rand(4, 5, 5) > 0.3
     with pytest.raises(ValueError, match=r"mask \[4, 5, 5\] is ambiguous"):
         mha(x, x, x, mask)

@@ -32,14 +32,14 @@ def test_a_shift_is_a_fixed_linear_map() -> None:
         torch.testing.assert_close(everywhere[: 300 - k] @ matrix, everywhere[k:], rtol=0, atol=1e-6)
 
 
-def test_precision_does_not_depend_on_the_models() -> None:
+def test_precision_does_not_depend_on_the_models_dtype() -> None:
     positions = torch.arange(2000)
     exact = sinusoids(positions, 64, torch.float64)
     assert (sinusoids(positions, 64) - exact).abs().max() < 2e-4  # float32: 2000 rad to a unit in the last place
     assert torch.equal(sinusoids(positions, 64, torch.bfloat16), sinusoids(positions, 64).bfloat16())
 
 
-def test_rotations_know_only_the_distance() -> None:
+def test_rotated_products_depend_only_on_the_distance() -> None:
     q, k = torch.randn(2, 8, dtype=torch.float64)
     products = []
     for start in (0, 3, 100):

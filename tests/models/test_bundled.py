@@ -34,7 +34,7 @@ from regard.training.events import Ended, Started
 from regard.training.metrics_log import MetricsLog
 from regard.training.recipe_files import as_toml, read_recipe
 from regard.training.training_summary import training_summary
-from tests.decoding.test_text_model import TEXTS, random_model
+from tests.support.text_models import TEXTS, random_model
 
 FILES = {
     "README.md",

@@ -16,7 +16,7 @@ from regard.interop.export import export
 from regard.petit import corpus_files as files
 from regard.petit.corpus_files import write_petit
 from regard.training.run_folder import check_run_folder, lock_run_folder
-from tests.decoding.test_text_model import TOKENIZER, random_model
+from tests.support.text_models import TOKENIZER, random_model
 from tests.training.test_train import a_recipe
 
 

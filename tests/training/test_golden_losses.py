@@ -15,7 +15,7 @@ from regard.petit import corpus_files as files
 from regard.training import train as train_module
 from regard.training.events import Event, Stepped
 from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
-from tests.model.test_model import SHAPES
+from tests.support.networks import SHAPES
 
 GOLDEN = {
     "paper": [3.9320, 3.3235, 3.2222, 3.0570, 2.9510],

@@ -1,0 +1,51 @@
+"""Small networks of every shape."""
+
+import torch
+from torch import Tensor
+
+from regard.config import ModelConfig
+from regard.model.transformer import Transformer, build
+from tests.support.oracles import small
+
+SHAPES: dict[str, ModelConfig] = {
+    "paper": small(),
+    "pre-norm": small(norm="pre", activation="gelu", decoder_layers=3),
+    "uneven": small(d_k=5, d_v=7, kv_heads=2, positions="learned", tied=False),
+    "rotary": small(positions="rotary", activation="silu"),
+    "gpt2": small(
+        kind="decoder", norm="pre", activation="gelu-tanh", positions="learned", pad=None, scale_embeddings=False
+    ),
+    "llama": small(
+        kind="decoder",
+        norm="pre",
+        norm_kind="rms",
+        activation="swiglu",
+        positions="rotary",
+        kv_heads=2,
+        bias=False,
+        pad=None,
+        scale_embeddings=False,
+    ),
+    "post-norm decoder": small(kind="decoder"),
+    "bert": small(
+        kind="encoder", activation="gelu", positions="learned", pad=0, scale_embeddings=False, embedding_norm=True
+    ),
+}
+"""Small models of every shape that Regard supports."""
+DECODERS = [name for name, config in SHAPES.items() if config.kind == "decoder"]
+PAIRS = [name for name, config in SHAPES.items() if config.kind == "encoder-decoder"]
+
+
+def model_of(name: str) -> Transformer:
+    """A model of this shape in float64, with random norms and biases."""
+    model = build(SHAPES[name]).double().eval()
+    with torch.no_grad():  # norms and biases start at one and zero, which would hide mistakes
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) / 3)
+    return model
+
+
+def ids(*shape: int) -> Tensor:
+    """Random token ids."""
+    return torch.randint(1, 30, shape)

@@ -1,0 +1,29 @@
+"""Small random models with a tokenizer, and texts for them."""
+
+import torch
+
+from regard.config import SpecialIds
+from regard.data.tokenizer_training import train_tokenizer
+from regard.decoding.text_model import Model
+from regard.model.transformer import build
+from regard.petit import pairs
+from tests.support.oracles import small
+
+PAIRS = [(pair.french, pair.english) for pair in pairs(200)]
+TOKENIZER = train_tokenizer((text for pair in PAIRS for text in pair), vocab_size=320)
+TEXTS = [french for french, _ in PAIRS[:5]]
+ANSWERS = [english for _, english in PAIRS[:5]]
+
+
+def random_model(**changes: object) -> Model:
+    """A small model with random weights, large enough that it generates different texts for different inputs."""
+    torch.manual_seed(3)
+    config = small(vocab_size=TOKENIZER.size, **changes)
+    network = build(config).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    pair, encoder = config.kind == "encoder-decoder", config.kind == "encoder"
+    special = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad if pair else None, separator=TOKENIZER.separator)
+    tokenizer = TOKENIZER.with_template(after=[TOKENIZER.end]) if pair or encoder else TOKENIZER
+    return Model(network, tokenizer, special)
