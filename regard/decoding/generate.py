@@ -33,6 +33,7 @@ from regard.decoding.sampling import random_numbers
 from regard.decoding.search import Hypothesis, StopCheck, TokenRules
 from regard.decoding.text_stream import Decode, make_stop_check
 from regard.errors import RegardError
+from regard.model.cache import Cache
 from regard.model.transformer import Decoder, EncoderDecoder, Network
 
 DEFAULT_MAX_TOKENS = 200
@@ -142,18 +143,27 @@ def prefill(inputs: SearchInputs) -> tuple[Float[Tensor, "N V"], DecodingState]:
     n, longest = tokens.shape
     prefix = lengths if network.config.prefix else None
     state = DecodingState(network.start(n, inputs.cache_length), lengths, longest, prefix)
-    # A prefix is bidirectional and must be read in one part.
-    part = longest if network.config.prefix else PREFILL_TOKENS
     rows, last = torch.arange(n, device=tokens.device), torch.empty(0)
-    for first in range(0, longest, part):
-        raise_if_cancelled()
-        some, positions = (x[:, first : first + part] for x in (tokens, token_positions(tokens)))  # [N, p]
-        end = first + some.size(1)
-        hidden = network.extend(some, positions, state.cache.upto(end), prefix)  # [N, p, C]
+    for first, hidden in read_in_parts(network, tokens, state.cache, prefix=prefix):
         index = lengths - 1 - first  # [N]: of each row's last token in this part; negative if it was in an earlier one
-        vectors = hidden[rows, index.clamp(0, end - first - 1)]  # [N, C]
+        vectors = hidden[rows, index.clamp(0, hidden.size(1) - 1)]  # [N, C]
         last = vectors if first == 0 else torch.where((index >= 0)[:, None], vectors, last)
     return network.head(last[:, None])[:, 0], state  # of the last token only, since V is large
+
+
+def read_in_parts(
+    network: Decoder, tokens: Int[Tensor, "N P"], cache: Cache, start: int = 0, prefix: Int[Tensor, " N"] | None = None
+) -> Iterator[tuple[int, Float[Tensor, "N p C"]]]:
+    """Read the tokens from `start` on in parts of `PREFILL_TOKENS`: each part's first position and hidden states.
+
+    The work can be cancelled between two parts. A prefix is bidirectional, so it is read in one part.
+    """
+    length = tokens.size(1)
+    size = PREFILL_TOKENS if prefix is None else length
+    for first in range(start, length, size):
+        raise_if_cancelled()
+        part, positions = (x[:, first : first + size] for x in (tokens, token_positions(tokens)))  # [N, p]
+        yield first, network.extend(part, positions, cache.upto(first + part.size(1)), prefix)  # [N, p, C]
 
 
 def _generation_inputs(network: Decoder, special: SpecialIds, prompts: Inputs, options: Decoding) -> SearchInputs:

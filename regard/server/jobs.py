@@ -11,7 +11,7 @@ from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation
 from regard.server import limits
 from regard.server.http_errors import HttpError
-from regard.server.text_generation import GeneratedToken, GenerationPrompt, generate_tokens
+from regard.server.text_generation import GeneratedToken, GenerationPrompt, generate_for_prompts
 
 
 @dataclass(eq=False)
@@ -153,6 +153,6 @@ def _generation_steps(model: Model, jobs: list[GenerationJob]) -> Iterator[list[
     """Generate for all jobs together. Each step yields its tokens with the job that each belongs to."""
     rows = [(job, index) for job in jobs for index in range(len(job.prompts))]
     prompts = [job.prompts[index] for job, index in rows]
-    for tokens in generate_tokens(model, prompts, jobs[0].options):
+    for tokens in generate_for_prompts(model, prompts, jobs[0].options):
         owners = [rows[token.prompt_index] for token in tokens]
         yield [(job, token.for_prompt(index)) for (job, index), token in zip(owners, tokens, strict=True)]

@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.generate import PREFILL_TOKENS
+from regard.decoding.generate import read_in_parts
 from regard.model.cache import Cache, KeyValueBuffer
 from regard.model.transformer import Decoder
 from regard.server import limits
@@ -54,17 +53,12 @@ class PrefixCache:
     @torch.inference_mode()
     def next_logits(self, network: Decoder, ids: Sequence[int]) -> Float[Tensor, " V"]:
         """The logits of the token after these ids. A cancelled request keeps the tokens it has processed."""
-        device = network.device
         entry, known = self._take_entry(network, ids)
+        tokens = torch.tensor([ids], device=network.device)
         try:
-            for begin in range(known, len(ids), PREFILL_TOKENS):
-                raise_if_cancelled()
-                end = min(begin + PREFILL_TOKENS, len(ids))
-                tokens = torch.tensor([ids[begin:end]], device=device)
-                positions = torch.arange(begin, end, device=device)[None]
-                hidden = network.extend(tokens, positions, entry.cache.upto(end))
-                self.tokens_read += end - begin
-                known = end
+            for first, hidden in read_in_parts(network, tokens, entry.cache, known):
+                self.tokens_read += hidden.size(1)
+                known = first + hidden.size(1)
         finally:
             entry.ids = list(ids[:known])
             self.entries.append(entry)

@@ -41,7 +41,7 @@ class GeneratedToken:
         return replace(self, prompt_index=index)
 
 
-def generate_tokens(
+def generate_for_prompts(
     model: Model, prompts: Sequence[GenerationPrompt], options: Decoding
 ) -> Iterator[list[GeneratedToken]]:
     """Generate for all prompts together. Each step yields one token for every prompt that is not finished."""
