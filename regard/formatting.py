@@ -75,12 +75,12 @@ def duration(seconds: int | float) -> str:
         return "?"
     if seconds < 9.95:
         return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    minutes = whole // 60
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded}s"
+    if rounded < 3600:
+        return f"{rounded // 60}m{rounded % 60:02}s"
+    minutes = rounded // 60
     if minutes < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02}m"
     return f"{minutes // 60 // 24}d{minutes // 60 % 24:02}h"

@@ -1,8 +1,8 @@
-"""Regular expressions from strangers: refuse those whose matching can take far more than quadratic time.
+"""Validation of untrusted regular expressions: those that can take far more than quadratic time are rejected.
 
 The tokenizers library matches with Oniguruma, which backtracks. Before something that may fail to match, every
 repetition that could also have stopped earlier is tried again at each length, so two of them in a row already take
-cubic time in the length of a text. `check_pattern` reads a pattern once and bounds the number of these choices. A
+cubic time in the length of a text. `check_pattern` scans a pattern once and bounds the number of these choices. A
 repetition adds no choices if it is possessive, or if the character that must follow it cannot be part of it (`a*b`).
 Nothing has to be retried at the end of an alternative, where the match has succeeded: `\\p{Lu}*\\p{Ll}+` is accepted,
 `\\p{Lu}*\\p{Ll}+x` is not.
@@ -35,9 +35,9 @@ _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "
 
 
 def check_pattern(regex: str) -> None:
-    """Raise a ValueError for a regular expression whose matching can take too long, or that uses a rare construct.
+    """Raise a RegardError for a regular expression that can take too long to match, or that uses a rare construct.
 
-    Refused are repetitions of a group that itself has choices, too many choices in a row before something that can
+    Rejected are repetitions of a group that itself has choices, too many choices in a row before something that can
     fail, back-references, calls, conditions and the extended syntax `(?x)`.
     """
     if len(regex) > MAX_PATTERN:
@@ -46,23 +46,23 @@ def check_pattern(regex: str) -> None:
 
 
 class _Group:
-    """What is known about a group of a regular expression, or about one of its alternatives, while it is read."""
+    """The state of a group of a regular expression, or of one of its alternatives, while it is scanned."""
 
     def __init__(self, kind: str = "") -> None:
         self.kind = kind
-        """`lookaround`, `atomic`, `flags` for the rest of a group after `(?i)`, or empty"""
+        """`lookaround`, `atomic`, `flags` for the rest of a group after `(?i)`, or empty."""
         self.ambiguous = False
-        """whether it can match the same text in several ways"""
+        """Whether the group can match the same text in several ways."""
         self.choices = 1
-        """ways to match the current alternative so far"""
+        """Number of ways to match the current alternative so far."""
         self.work = 1
-        """characters scanned by a part that has no choices itself"""
+        """Number of characters scanned by a part that has no choices itself."""
         self.retried = 0
-        """choices that are retried, or characters scanned, before something in the group fails"""
+        """Number of choices retried, or characters scanned, before something in the group fails."""
         self.earlier_choices = 0
-        """ways to match the alternatives that have ended"""
+        """Number of ways to match the completed alternatives."""
         self.last: tuple[Charset, int] | None = None
-        """charset and number of choices of a repetition just read: what follows decides whether they count"""
+        """Charset and number of choices of the last repetition; what follows decides whether they count."""
 
     def settle(self, following: Charset = None) -> None:
         """Count the choices of the last repetition, unless a required charset follows that is disjoint from it."""
@@ -105,8 +105,8 @@ class _Scan:
         self.at = 0
         self.groups = [_Group()]
         flags = [match[1] for match in _FLAGS.finditer(regex)]
-        self.ignores_case = any("i" in each for each in flags)
-        if any("x" in each for each in flags):
+        self.ignores_case = any("i" in letters for letters in flags)
+        if any("x" in letters for letters in flags):
             self.refuse("uses the extended syntax (?x)")
 
     def refuse(self, why: str) -> None:
@@ -146,7 +146,7 @@ class _Scan:
             self.groups.append(_Group("atomic"))
             self.at += 3
         elif flags := _FLAGS.match(self.regex, self.at):
-            # (?i) alone applies up to the end of the group, including the alternatives: a(?i)b|c is a(?i:b|c)
+            # a bare (?i) applies up to the end of the group, including the alternatives: a(?i)b|c is a(?i:b|c)
             self.groups.append(_Group("flags" if flags[2] == ")" else ""))
             self.at = flags.end()
         elif rest.startswith(("(?", "(*")):
@@ -264,7 +264,7 @@ def _cap(count: float) -> int:
 
 
 def _quantifier(regex: str, at: int) -> int:
-    """The length of the quantifier that begins here, without a following ? or +; 0 if there is none."""
+    """Return the length of the quantifier at this position, without a following ? or +; 0 if there is none."""
     if at >= len(regex):
         return 0
     if regex[at] in "*+?":
@@ -278,7 +278,7 @@ def _quantifier(regex: str, at: int) -> int:
 
 
 def _bounds(quantifier: str) -> tuple[float, float]:
-    """How often a quantifier repeats, at least and at most."""
+    """Return the minimum and maximum number of repetitions of a quantifier."""
     if quantifier in "?*+":
         return float(quantifier == "+"), 1.0 if quantifier == "?" else math.inf
     least, comma, most = quantifier[1:-1].partition(",")
@@ -286,7 +286,7 @@ def _bounds(quantifier: str) -> tuple[float, float]:
 
 
 def _class_end(regex: str, start: int) -> int:
-    """The end of a character class such as [^a-z]; classes may be nested."""
+    """Return the end of a character class such as [^a-z]; classes may be nested."""
     depth, at = 0, start
     while at < len(regex):
         if regex[at] == "\\":
@@ -304,7 +304,7 @@ def _class_end(regex: str, start: int) -> int:
 
 
 def _charset(atom: str, ignores_case: bool) -> Charset:
-    """The code points that an atom matches, if it is a literal or a class of literals and ranges."""
+    """Return the code points that an atom matches, if it is a literal or a class of literals and ranges."""
     if atom.startswith("["):
         ranges = _class_ranges(atom[1:-1])
     else:
@@ -313,7 +313,7 @@ def _charset(atom: str, ignores_case: bool) -> Charset:
     if ranges is None or not ignores_case:
         return ranges
     # Case folding can pair letters of any script, even one letter with two; only ASCII signs are unaffected.
-    plain = all(high < 128 and not any(chr(each).isalpha() for each in range(low, high + 1)) for low, high in ranges)
+    plain = all(high < 128 and not any(chr(code).isalpha() for code in range(low, high + 1)) for low, high in ranges)
     return ranges if plain else None
 
 
@@ -335,7 +335,7 @@ def _class_ranges(inner: str) -> Charset:
 
 
 def _literal(atom: str) -> int | None:
-    """The code point of a single character or of an escape that stands for one."""
+    """Return the code point of a single character or of an escape for one."""
     if len(atom) == 1:
         return ord(atom)
     if code := _ESCAPED_CODE.fullmatch(atom):

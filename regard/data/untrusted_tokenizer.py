@@ -1,12 +1,11 @@
-"""Tokenizers from strangers: a `tokenizer.json` is checked before the library loads it.
+"""Validation of untrusted tokenizers: a `tokenizer.json` is checked before the library loads it.
 
-Two things can go wrong. A few bytes can stand for a pipeline that multiplies a text: forty replacements of the empty
-pattern, byte-level encoding of what is byte-level already, a template of a million ids. Every component is therefore
-looked up in a list of those we know, which says by how much each can lengthen a text, and the product is bounded; so
-is the length of a piece, of a template and of a pattern, and patterns whose matching can take too long are refused
-(`untrusted_pattern`). And the library itself may need much memory or time to load a file, for which it has no limits
-of its own. Whatever is more than a plain list of pieces and steps is therefore first loaded in a child process whose
-memory and processor time are limited; the child does not import torch and takes about 0.1 s.
+There are two risks. First, a few bytes can describe a pipeline that multiplies the length of a text: forty replacements
+of the empty pattern, repeated byte-level encoding, a template with a million ids. Therefore only known components are
+accepted, and the product of their growth factors is bounded. So are the lengths of pieces, templates and patterns;
+patterns that can take too long to match are rejected (`untrusted_pattern`). Second, the library has no limits on the
+memory and time it takes to load a file. Therefore everything beyond plain lists of pieces and steps is first loaded in
+a child process with limited memory and processor time; the child does not import torch and takes about 0.1 s.
 """
 
 import base64
@@ -26,40 +25,41 @@ from regard.errors import RegardError
 from regard.formatting import shorten
 
 MAX_PIECE = 4_096
-"""Longest piece of a vocabulary, in characters; the longest in use have some hundred."""
+"""Maximum length of a piece, in characters; the longest in use have a few hundred."""
 MAX_ADDED_CHARACTERS = 1_000_000
-"""Maximum number of characters in all added tokens, after normalisation; the library takes 74 bytes for each."""
+"""Maximum total length of the added tokens after normalization; the library needs 74 bytes per character."""
 UNICODE_GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18}
-"""Maximum number of characters that Unicode's normalisation forms make of one character."""
+"""Maximum number of characters that each Unicode normalization form makes of one character."""
 MAX_PIPELINE_STEPS = 64
-"""Most steps of a normalizer, a pre-tokenizer, a decoder or a post-processor."""
+"""Maximum number of steps of a normalizer, pre-tokenizer, decoder or post-processor."""
 MAX_GROWTH = 64
-"""Most characters that one character may become, apart from what Unicode's own normalisation does."""
+"""Maximum number of characters that one character may become, not counting Unicode normalization."""
 MAX_TEMPLATE_IDS = 64
 """Maximum number of special ids that a template may put around a text, or around a pair."""
 MAX_WORDPIECE_WORD = 1_000
-"""Longest word that WordPiece may split: its time grows with the cube."""
+"""Maximum length of a word that WordPiece splits; its time grows with the cube of the length."""
 MAX_CHARSMAP_ENTRY = 128
-"""Longest replacement in a table of SentencePiece's normalisation, in bytes; the longest in use has 33."""
+"""Maximum length of a replacement in a SentencePiece normalization table, in bytes; the longest in use has 33."""
 MAX_UNTRIED_CHARACTERS = 200_000
-"""Characters of a Unigram vocabulary that is loaded without a trial; the library takes some 350 bytes for each."""
+"""Maximum total length of a Unigram vocabulary that is loaded without a trial; the library needs about 350 bytes per
+character."""
 
 TRIAL_BYTES, TRIAL_CPU_SECONDS, TRIAL_SECONDS = 1_500_000_000, 20, 60
-"""Limits of the child process that loads a tokenizer on trial: memory, processor time, time on the clock."""
+"""Limits of the child process that tries to load a tokenizer: memory, processor time, elapsed time."""
 TRIAL_TEXTS = ("", "a", "Hello, world! 123", "L'été  à\tParis\n\n", "é中🙂\u0301" * 20)
-"""Texts that are encoded and decoded on trial."""
+"""Texts that the child process encodes and decodes."""
 TRIAL_LETTERS, TRIAL_RUN = "aA1é中яا .-_'\n", 3_000
-"""Letters that are repeated this many times on trial, besides those that patterns name, to find what is slow."""
+"""Letters that the child process repeats this many times, as well as those in patterns, to find slow patterns."""
 
 STEP_GROWTH: dict[str, int] = {
     # normalizers
     **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents", "Precompiled"), 1),
     "BertNormalizer": 3,
-    # normalizers, pre-tokenizers, decoders and post-processors of one name
+    # names shared by normalizers, pre-tokenizers, decoders and post-processors
     "ByteLevel": 4,
     "Sequence": 1,
-    "Replace": 1,  # and what its content adds
-    "Prepend": 1,  # and what its text adds
+    "Replace": 1,  # plus the growth by its content
+    "Prepend": 1,  # plus the growth by its text
     # pre-tokenizers
     **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), 1),
     **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), 1),
@@ -67,22 +67,22 @@ STEP_GROWTH: dict[str, int] = {
     # decoders
     **dict.fromkeys(("BPEDecoder", "ByteFallback", "CTC", "Fuse", "WordPiece"), 1),
 }
-"""How many times longer each step can make a text."""
+"""The factor by which each step can lengthen a text."""
 PIPELINE_PARTS = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
     "post_processor": "processors",
     "decoder": "decoders",
 }
-"""The parts of a pipeline, and where a Sequence of each keeps its steps."""
+"""The parts of a pipeline, and the key under which a Sequence of each has its steps."""
 MODEL_TYPES = ("BPE", "WordPiece", "WordLevel", "Unigram")
 POST_PROCESSOR_TYPES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence")
 
 
 def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None:
-    """A ValueError unless the library can load this `tokenizer.json`, and use it, within bounds.
+    """Raise a RegardError unless the library can load and use this `tokenizer.json` within limits.
 
-    `spec` is what `content` holds. What the library would itself refuse is left to it.
+    `spec` is the parsed `content`. Errors that the library itself reports are left to it.
     """
     try:
         check_pieces(_pieces(spec.get("model")))
@@ -96,7 +96,7 @@ def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None
                 f"the maximum is {MAX_ADDED_CHARACTERS:,}"
             )
         _check_model(spec.get("model"))
-    except ValueError as error:
+    except RegardError as error:
         raise RegardError(f"{path}: {error}") from None
     length *= _unicode_growth(spec)
     if length > MAX_ADDED_CHARACTERS or not _is_plain(spec):
@@ -104,14 +104,14 @@ def check_tokenizer(spec: Mapping[str, Any], content: bytes, path: Path) -> None
 
 
 def check_pieces(pieces: Iterable[object]) -> None:
-    """A ValueError for a piece that is so long that a few of them fill the memory."""
+    """Raise a RegardError for a piece so long that a few of them would exhaust the memory."""
     longest = max((len(piece) for piece in pieces if isinstance(piece, str)), default=0)
     if longest > MAX_PIECE:
         raise RegardError(f"its vocabulary has a piece of {longest:,} characters: the maximum is {MAX_PIECE:,}")
 
 
 def check_added(tokens: Iterable[object]) -> None:
-    """A ValueError for added tokens that together take too much memory."""
+    """Raise a RegardError for added tokens that together need too much memory."""
     tokens = list(tokens)
     if sum(len(token) for token in tokens if isinstance(token, str)) > MAX_ADDED_CHARACTERS:
         raise RegardError(f"it adds tokens of more than {MAX_ADDED_CHARACTERS:,} characters")
@@ -119,15 +119,15 @@ def check_added(tokens: Iterable[object]) -> None:
 
 
 def check_charsmap(table: bytes) -> None:
-    """A ValueError if SentencePiece's table of normalisation has a replacement that is too long.
+    """Raise a RegardError if a SentencePiece normalization table has a replacement that is too long.
 
-    The table is the size of a trie, the trie, and the replacements, each with a NUL at its end.
+    The table consists of the size of a trie, the trie, and the replacements, each terminated by NUL.
     """
     replacements = table[4 + int.from_bytes(table[:4], "little") :]
     longest = max(map(len, replacements.split(b"\0")))
     if longest > MAX_CHARSMAP_ENTRY:
         raise RegardError(
-            f"its normalisation replaces a character by {longest:,} bytes: the maximum is {MAX_CHARSMAP_ENTRY}"
+            f"its normalization replaces a character by {longest:,} bytes: the maximum is {MAX_CHARSMAP_ENTRY}"
         )
 
 
@@ -137,20 +137,20 @@ def _added(spec: Mapping[str, Any]) -> list[object]:
 
 
 def _normalized_length(spec: Mapping[str, Any]) -> int:
-    """The number of characters in the added tokens that the library normalises; it does so by default."""
+    """Return the total length of the added tokens that the library normalizes, which is the default."""
     added = spec.get("added_tokens")
     tokens = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
     return sum(len(str(token.get("content", ""))) for token in tokens if token.get("normalized") is not False)
 
 
 def _unicode_growth(spec: Mapping[str, Any]) -> int:
-    """How many characters the Unicode normalisation forms of a normalizer can make of one."""
+    """Return how many characters the Unicode forms of a normalizer can make of one."""
     kinds = [str(step.get("type")) for step in _steps("normalizer", spec.get("normalizer"))]
     return max((UNICODE_GROWTH.get(kind, 1) for kind in kinds), default=1)
 
 
 def _pieces(model: object) -> Iterator[object]:
-    """The pieces of a vocabulary, and what a model puts before or after each."""
+    """Yield the pieces of a vocabulary, and the prefixes and suffixes that the model adds."""
     if not isinstance(model, dict):
         return
     vocabulary = model.get("vocab")
@@ -176,17 +176,17 @@ def _check_model(model: object) -> None:
 
 
 def _steps(part: str, step: object) -> Iterator[Mapping[str, Any]]:
-    """A part's steps in order, those of a Sequence one by one."""
+    """Yield the steps of a part, including those of each Sequence."""
     if not isinstance(step, dict):
         return
     yield step
     inner = step.get(PIPELINE_PARTS[part])
-    for each in inner if isinstance(inner, list) else []:
-        yield from _steps(part, each)
+    for inner_step in inner if isinstance(inner, list) else []:
+        yield from _steps(part, inner_step)
 
 
 def _check_part(part: str, first: object) -> int | float:
-    """How many times longer a part can make a text; a ValueError if that is too much, or not known."""
+    """Return the factor by which a part can lengthen a text; raise a RegardError if it is too large or unknown."""
     steps = list(_steps(part, first))
     if len(steps) > MAX_PIPELINE_STEPS:
         raise RegardError(f"its {part} has {len(steps):,} steps: the maximum is {MAX_PIPELINE_STEPS}")
@@ -208,7 +208,8 @@ def _check_part(part: str, first: object) -> int | float:
 
 
 def _growth(step: Mapping[str, Any]) -> int | float:
-    """By how much a step's own text lengthens another. A regular expression may match nothing, before every letter."""
+    """Return the factor by which a step's own text lengthens a text. A regular expression may match the empty string
+    before every letter."""
     if "prepend" in step:
         return 1 + len(str(step["prepend"]))
     if step.get("type") != "Replace":
@@ -228,11 +229,11 @@ def _check_step(step: Mapping[str, Any]) -> None:
         except binascii.Error:
             raise RegardError("its precompiled_charsmap is not in base64") from None
     if step.get("type") == "FixedLength" and step.get("length") == 0:
-        raise RegardError("its FixedLength has no length")
+        raise RegardError("its FixedLength has length 0")
 
 
 def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
-    """A ValueError for templates that repeat a text, or put very many ids around it."""
+    """Raise a RegardError for templates that repeat a text or add too many ids."""
     totals = {"single": 0, "pair": 0}
     for step in steps:
         if (kind := step.get("type")) not in POST_PROCESSOR_TYPES:
@@ -263,7 +264,7 @@ def _id(item: object) -> object:
 
 
 def _ids(token: object) -> int:
-    """How many ids a special token of a template stands for."""
+    """Return the number of ids of a template's special token."""
     ids = token.get("ids") if isinstance(token, dict) else None
     return len(ids) if isinstance(ids, list) else 1
 
@@ -273,7 +274,7 @@ def _short(value: object) -> str:
 
 
 def _is_plain(spec: Mapping[str, Any]) -> bool:
-    """Whether a tokenizer is only lists of pieces and steps whose cost is known: it needs no trial."""
+    """Return whether a tokenizer has only pieces and steps of known cost, so that it needs no trial."""
     steps = [step for part in PIPELINE_PARTS for step in _steps(part, spec.get(part))]
     patterns = [step.get("pattern") for step in steps]
     regexes = {pattern.get("Regex") for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern}
@@ -288,14 +289,14 @@ def _is_plain(spec: Mapping[str, Any]) -> bool:
 
 
 _PASSED: set[bytes] = set()
-"""SHA-256 of the tokenizers that this process has tried already."""
+"""SHA-256 digests of the tokenizers that passed the trial in this process."""
 TRIAL_PROGRAM = """
 import json, sys
-told = json.loads(sys.argv[1])
-sys.path[:] = told["path"]
+settings = json.loads(sys.argv[1])
+sys.path[:] = settings["path"]
 try:
     import resource
-    limits = (("RLIMIT_AS", told["bytes"], 0), ("RLIMIT_CPU", told["seconds"], 1), ("RLIMIT_CORE", 0, 0))
+    limits = (("RLIMIT_AS", settings["bytes"], 0), ("RLIMIT_CPU", settings["seconds"], 1), ("RLIMIT_CORE", 0, 0))
     for kind, soft, more in limits:  # the soft limit of processor time sends SIGXCPU, the hard one SIGKILL
         try:
             resource.setrlimit(getattr(resource, kind), (soft, soft + more))
@@ -311,7 +312,7 @@ try:
     engine = Tokenizer.from_buffer(sys.stdin.buffer.read())
     engine.no_truncation()
     engine.no_padding()
-    for text in told["texts"] + [letter * told["run"] + told["end"] for letter in told["letters"]]:
+    for text in settings["texts"] + [letter * settings["run"] + settings["end"] for letter in settings["letters"]]:
         engine.decode(engine.encode(text).ids)
 except MemoryError:
     raise
@@ -322,23 +323,23 @@ except BaseException as error:
 
 
 def _letters(spec: Mapping[str, Any]) -> str:
-    """Letters and signs in the patterns of a tokenizer."""
+    """Return the characters in the patterns of a tokenizer."""
     patterns = [step.get("pattern") for part in PIPELINE_PARTS for step in _steps(part, spec.get(part))]
     regexes = [str(pattern.get("Regex", "")) for pattern in patterns if isinstance(pattern, dict)]
     return "".join(dict.fromkeys("".join(regexes)))[:100]
 
 
 def _try(content: bytes, letters: str, path: Path) -> None:
-    """Load and use a tokenizer in a child process; a ValueError if that fails or exceeds its limits.
+    """Load and use a tokenizer in a child process; raise a RegardError if it fails or exceeds the limits.
 
     Where the system does not limit memory (macOS, Windows) the time limits still apply. Where no child process can be
-    started, or it cannot import the library, only the checks of the file's structure apply.
+    started, or it cannot import the library, only the structural checks apply.
     """
     digest = hashlib.sha256(content).digest()
     if digest in _PASSED:
         return
-    told = {
-        "path": [each for each in sys.path if each],
+    settings = {
+        "path": [folder for folder in sys.path if folder],
         "bytes": TRIAL_BYTES,
         "seconds": TRIAL_CPU_SECONDS,
         "texts": TRIAL_TEXTS,
@@ -349,7 +350,7 @@ def _try(content: bytes, letters: str, path: Path) -> None:
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", TRIAL_PROGRAM, json.dumps(told)],
+            [sys.executable, "-I", "-c", TRIAL_PROGRAM, json.dumps(settings)],
             input=content,
             capture_output=True,
             env=environment,
@@ -370,11 +371,11 @@ def _try(content: bytes, letters: str, path: Path) -> None:
 
 
 def _why_killed(status: int, stderr: str) -> str:
-    """What the exit status and the error output of a child process say about the trial."""
+    """Explain the exit status and the error output of the child process."""
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
     if name == "SIGXCPU":
         return f"loading and using it takes more than {TRIAL_CPU_SECONDS} s of processor time"
     if name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL") or "MemoryError" in stderr:
         return f"loading and using it takes more than {TRIAL_BYTES / 1e9:.1f} GB of memory"
     reason = stderr.strip().splitlines()
-    return shorten(f"the process that loads it on trial ended with {name}: {reason[-1] if reason else 'no message'}")
+    return shorten(f"the trial process ended with {name}: {reason[-1] if reason else 'no message'}")

@@ -38,7 +38,7 @@ PHENOMENA: dict[str, str] = {
     "imparfait": "the imperfect: was …ing, used to …, or the past of a state",
     "imperative": "a command",
     "indirect-pronoun": "an indirect object before the verb: me, te, lui, nous, vous, leur",
-    "inversion": "a question with the subject behind the verb: mange-t-il",
+    "inversion": "a question with the subject after the verb: mange-t-il",
     "language": "parler and a language, without an article",
     "modal": "pouvoir, devoir, vouloir or savoir and an infinitive",
     "negation": "ne … pas, ne … jamais, ne … plus",

@@ -193,9 +193,11 @@ class SentenceGenerator(SimpleSentenceGenerator):
         clause.agreement = (noun.gender, plural)
         self.tags.append("relative-que")
         self.reserve_object(verb, noun)
-        told = self.statement(clause)
-        source: list[Item] = [head, ("que~", "that"), told]
-        thing = Nominal(weave(source, [head, ("that", "that"), told]), noun.gender, head.person, head.kind, noun.lemma)
+        statement = self.statement(clause)
+        source: list[Item] = [head, ("que~", "that"), statement]
+        thing = Nominal(
+            weave(source, [head, ("that", "that"), statement]), noun.gender, head.person, head.kind, noun.lemma
+        )
         if self.chance(0.6):
             later = self.pick(("present", "imperfect") if tense == "past" else ("present",))
             but = () if (tense, later) == ("past", "present") else verb.not_yet
@@ -259,8 +261,8 @@ class SentenceGenerator(SimpleSentenceGenerator):
             self.at_time(second, tense)
             first.front, second.front = second.front, None
         self.tags += ["coordination", "object-pronoun"]
-        told, then = self.statement(first), self.statement(second)
-        return self.stop(weave([told, ("et", "and"), then], [told, ("and", "and"), then]), ".")
+        statement, then = self.statement(first), self.statement(second)
+        return self.stop(weave([statement, ("et", "and"), then], [statement, ("and", "and"), then]), ".")
 
     def to_him_or_her(self) -> Phrase:
         """Je connais la voisine et je lui parle souvent: the noun decides that lui means her."""
@@ -292,9 +294,9 @@ class SentenceGenerator(SimpleSentenceGenerator):
             raise NothingFits
         why = self.reason(first, nouns, "present" if tense == "present" else "imperfect")
         self.tags.append("subordinate")
-        told, cause = self.statement(first), self.statement(why)
+        statement, cause = self.statement(first), self.statement(why)
         parce: list[Item] = [("parce", "b"), ("que~", "b")]
-        return self.stop(weave([told, *parce, cause], [told, ("because", "b"), cause]), ".")
+        return self.stop(weave([statement, *parce, cause], [statement, ("because", "b"), cause]), ".")
 
     def reason(self, clause: Clause, nouns: tuple[Noun, ...], tense: str) -> Clause:
         """Return the reason for an action: one sleeps because one is tired."""
@@ -321,8 +323,8 @@ class SentenceGenerator(SimpleSentenceGenerator):
         verb = self.pick([v for v in self.lexicon.verbs.values() if v.key in keys])
         second = Clause(self.other_subject(first.subject), verb, "past")
         self.tags.append("subordinate")
-        told, then = self.statement(first), self.statement(second)
-        return self.stop(weave([told, ("quand", "w"), then], [told, ("when", "w"), then]), ".")
+        statement, then = self.statement(first), self.statement(second)
+        return self.stop(weave([statement, ("quand", "w"), then], [statement, ("when", "w"), then]), ".")
 
     def opinion(self) -> Phrase:
         """Je pense que Paul dort."""
@@ -349,8 +351,8 @@ class SentenceGenerator(SimpleSentenceGenerator):
         ):
             raise NothingFits
         self.tags.append("subordinate")
-        told, what = self.statement(first), self.statement(second)
-        return self.stop(weave([told, ("que~", "t"), what], [told, ("that", "t"), what]), ".")
+        statement, what = self.statement(first), self.statement(second)
+        return self.stop(weave([statement, ("que~", "t"), what], [statement, ("that", "t"), what]), ".")
 
     # Questions
 

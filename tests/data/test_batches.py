@@ -619,7 +619,7 @@ def test_what_cannot_be_prepared(files: tuple[Corpus, Tokenizer], tmp_path: Path
         tokenize_corpora([], tokenizer, tmp_path / "cache", CorpusProblems())
     with pytest.raises(CorpusError, match=r"same number of sides: these have \[1, 2\]"):
         tokenize_corpora([corpus, plain], tokenizer, tmp_path / "cache", CorpusProblems())
-    with pytest.raises(CorpusError, match="classification needs two fields, a text and its class: these corpora have 1"):
+    with pytest.raises(CorpusError, match="needs two fields, a text and its class: these corpora have 1"):
         tokenize_corpora([plain], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True)
     with pytest.raises(CorpusError, match="nowhere: there is no such file"):
         tokenize_corpora([Corpus(("nowhere",))], tokenizer, tmp_path / "cache", CorpusProblems())

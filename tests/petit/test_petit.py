@@ -563,6 +563,6 @@ def test_what_petit_cannot_say_is_not_found() -> None:
 
 
 def test_more_pairs_than_there_are_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the maximum is 5,000,000"):
+    with pytest.raises(ValueError, match="at most 5,000,000 allowed"):
         write_petit(99_999_999_999, tmp_path / "petit")
     assert not (tmp_path / "petit").exists()
