@@ -232,9 +232,9 @@ def test_a_file_that_answers_no_assignment_gives_a_short_error(tmp_path: Path) -
     with pytest.raises(
         ValueError,
         match=r"names\.py does not answer any assignment\. It should define the names of one, such as SelfAttention",
-    ) as told:
+    ) as error:
         check(tmp_path / "names.py")
-    assert len(str(told.value)) < 240
+    assert len(str(error.value)) < 240
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty contains no assignments"):
         check(tmp_path / "names.py", course=tmp_path / "empty")

@@ -47,11 +47,11 @@ def doubling(tmp_path: Path) -> Assignment:
     return read_assignment(folder)
 
 
-Apart = Callable[..., SolutionRun]
+RunSource = Callable[..., SolutionRun]
 
 
 @pytest.fixture
-def apart(doubling: Assignment, tmp_path: Path) -> Apart:
+def run_source(doubling: Assignment, tmp_path: Path) -> RunSource:
     """Run a source in a separate process."""
 
     def run(source: str, name: str = "mine.py", **limits: float) -> SolutionRun:
@@ -66,7 +66,7 @@ def apart(doubling: Assignment, tmp_path: Path) -> Apart:
 
 
 def test_a_subprocess_observes_the_same_as_this_process(
-    apart: Apart, doubling: Assignment, monkeypatch: pytest.MonkeyPatch
+    run_source: RunSource, doubling: Assignment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_SECRET", "hush")
     source = (
@@ -78,19 +78,19 @@ def test_a_subprocess_observes_the_same_as_this_process(
         + "os.remove(__file__)\n"
     )
     begin = time.monotonic()
-    seen = apart(source)
-    here = observe(RIGHT, doubling)
+    run = run_source(source)
+    expected = observe(RIGHT, doubling)
     assert time.monotonic() - begin < 10
-    assert not seen.failures
-    assert not here.failures
-    for probe, values in here.values.items():
+    assert not run.failures
+    assert not expected.failures
+    for probe, values in expected.values.items():
         for name, value in values.items():
-            assert torch.equal(seen.values[probe][name], value)
-    assert [(each.line, each.name, each.value.tolist(), each.before) for each in seen.traced] == [
-        (each.line, each.name, each.value.tolist(), each.before) for each in here.traced
+            assert torch.equal(run.values[probe][name], value)
+    assert [(each.line, each.name, each.value.tolist(), each.before) for each in run.traced] == [
+        (each.line, each.name, each.value.tolist(), each.before) for each in expected.traced
     ]
-    assert seen.printed.splitlines()[0] == "all right! None ['mine.py'] solution"
-    assert seen.notes == ["The file deletes or overwrites itself when it runs. Only a temporary copy was affected."]
+    assert run.printed.splitlines()[0] == "all right! None ['mine.py'] solution"
+    assert run.notes == ["The file deletes or overwrites itself when it runs. Only a temporary copy was affected."]
 
 
 ENDINGS = {
@@ -105,14 +105,14 @@ ENDINGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ENDINGS)
-def test_an_early_exit_is_explained(apart: Apart, line: str) -> None:
+def test_an_early_exit_is_explained(run_source: RunSource, line: str) -> None:
     kind, words, number = ENDINGS[line]
-    seen = apart(f"{RIGHT}\n{line}\n")
-    told = seen.failures[""]
-    assert (told.kind, told.line) == (kind, number)
-    assert words in told.message
-    assert not seen.values
-    assert len(seen.printed) <= MAX_KEPT_OUTPUT_BYTES
+    run = run_source(f"{RIGHT}\n{line}\n")
+    failure = run.failures[""]
+    assert (failure.kind, failure.line) == (kind, number)
+    assert words in failure.message
+    assert not run.values
+    assert len(run.printed) <= MAX_KEPT_OUTPUT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -127,29 +127,29 @@ def test_an_early_exit_is_explained(apart: Apart, line: str) -> None:
     ],
 )
 def test_a_file_that_does_not_run_is_explained(doubling: Assignment, line: str, kind: str, words: str) -> None:
-    told = observe(f"{RIGHT}\n{line}\n", doubling).failures[""]
-    assert (told.kind, told.line) == (kind, 7)
-    assert re.search(words, told.message)
+    failure = observe(f"{RIGHT}\n{line}\n", doubling).failures[""]
+    assert (failure.kind, failure.line) == (kind, 7)
+    assert re.search(words, failure.message)
 
 
-def test_an_infinite_loop_is_stopped_at_its_line_and_other_probes_run(apart: Apart) -> None:
+def test_an_infinite_loop_is_stopped_at_its_line_and_other_probes_run(run_source: RunSource) -> None:
     source = "def twice(x):\n    while x.dim() == 2:\n        pass\n    return x + x\n"
-    seen = apart(source, part_seconds=0.5)
-    assert seen.failures["example"].kind == "Timeout"
-    assert seen.failures["example"].line in (2, 3)
-    assert seen.values["more"]["twice"].tolist() == [2, 2]
-    assert "" not in seen.failures
+    run = run_source(source, part_seconds=0.5)
+    assert run.failures["example"].kind == "Timeout"
+    assert run.failures["example"].line in (2, 3)
+    assert run.values["more"]["twice"].tolist() == [2, 2]
+    assert "" not in run.failures
 
 
-def test_waiting_is_limited_by_wall_clock_time(apart: Apart) -> None:
+def test_waiting_is_limited_by_wall_clock_time(run_source: RunSource) -> None:
     source = f"import time\ntime.sleep(1)\n{RIGHT}"
-    assert not apart(source, part_seconds=0.5, patience=10).failures
-    told = apart(source, part_seconds=0.5, patience=1).failures[""]
-    assert (told.kind, told.line) == ("Timeout", 2)
-    assert "what is it waiting for" in told.message
+    assert not run_source(source, part_seconds=0.5, patience=10).failures
+    failure = run_source(source, part_seconds=0.5, patience=1).failures[""]
+    assert (failure.kind, failure.line) == ("Timeout", 2)
+    assert "what is it waiting for" in failure.message
 
 
-def test_a_loop_that_catches_everything_is_killed_by_the_parent(apart: Apart) -> None:
+def test_a_loop_that_catches_everything_is_killed_by_the_parent(run_source: RunSource) -> None:
     source = """def twice(x):
     while True:
         try:
@@ -159,23 +159,23 @@ def test_a_loop_that_catches_everything_is_killed_by_the_parent(apart: Apart) ->
             continue
 """
     begin = time.monotonic()
-    seen = apart(source, seconds=0.5)
+    run = run_source(source, seconds=0.5)
     assert time.monotonic() - begin < 20
-    assert seen.failures[""].kind == "Timeout"
-    assert seen.failures[""].line in range(2, 8)
+    assert run.failures[""].kind == "Timeout"
+    assert run.failures[""].line in range(2, 8)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_leftover_processes_are_killed(apart: Apart, tmp_path: Path) -> None:
-    many = apart(
+def test_leftover_processes_are_killed(run_source: RunSource, tmp_path: Path) -> None:
+    many = run_source(
         "import os, time\nfor _ in range(40):\n    if os.fork() == 0:\n        time.sleep(300)\ntime.sleep(300)\n"
     )
     assert many.failures[""].kind == "TooManyProcesses"
     escaped = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid())\n    time.sleep(300)\n"
-    seen = apart(f"{RIGHT}{escaped}time.sleep(0.3)\n")
-    assert not seen.failures
-    pid = int(seen.printed)
+    run = run_source(f"{RIGHT}{escaped}time.sleep(0.3)\n")
+    assert not run.failures
+    pid = int(run.printed)
     for _ in range(100):
         if not Path(f"/proc/{pid}").exists() or "\tZ" in Path(f"/proc/{pid}/status").read_text():
             return
@@ -186,44 +186,44 @@ def test_leftover_processes_are_killed(apart: Apart, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not keep to it")
-def test_memory_and_file_size_are_limited(apart: Apart) -> None:
+def test_memory_and_file_size_are_limited(run_source: RunSource) -> None:
     source = "    x = []\n    while True:\n        x.append(bytearray(10**7))\n"
-    seen = apart(f"def twice(x):\n{source}", memory=300_000_000)
-    assert seen.failures["example"].kind == "MemoryError"
-    seen = apart(f"{RIGHT}\nopen('large', 'wb').write(bytes(10**7))\n", file_bytes=1_000_000)
-    assert (seen.failures[""].kind, seen.failures[""].line) == ("OSError", 7)
+    run = run_source(f"def twice(x):\n{source}", memory=300_000_000)
+    assert run.failures["example"].kind == "MemoryError"
+    run = run_source(f"{RIGHT}\nopen('large', 'wb').write(bytes(10**7))\n", file_bytes=1_000_000)
+    assert (run.failures[""].kind, run.failures[""].line) == ("OSError", 7)
 
 
 @pytest.mark.slow
-def test_notebook_cells_that_are_not_needed_may_fail(apart: Apart) -> None:
+def test_notebook_cells_that_are_not_needed_may_fail(run_source: RunSource) -> None:
     cells = [
         "!pip install torch\nimport torch",
         "open('data.txt').read()",
         "def twice(x):\n    y = x + x\n    return y  # [rows, rows]",
         "while True:\n    pass",
     ]
-    seen = apart(notebook(*cells), "mine.ipynb")
-    assert not seen.failures
-    assert len(seen.notes) == 1
-    assert seen.notes[0].startswith("cell 2, line 1 was skipped because it fails: FileNotFoundError")
-    assert [each.line for each in seen.traced if each.name == "y"] == [5]
+    run = run_source(notebook(*cells), "mine.ipynb")
+    assert not run.failures
+    assert len(run.notes) == 1
+    assert run.notes[0].startswith("cell 2, line 1 was skipped because it fails: FileNotFoundError")
+    assert [each.line for each in run.traced if each.name == "y"] == [5]
 
 
 def test_a_run_survives_encoding() -> None:
-    seen = SolutionRun(
+    run = SolutionRun(
         {"a": {"x": torch.ones(2, dtype=torch.bfloat16), "z": torch.ones(1, 2, dtype=torch.complex64)}},
         {"b": Failure("E", "m", None)},
         [TracedTensor(3, "q", torch.eye(2, dtype=torch.bool), {"x": (1, 2)})],
         [Failure("F", "n", 2)],
     )
-    back = decode_run(encode_run(seen))
-    assert (back.failures, back.skipped) == (seen.failures, seen.skipped)
+    back = decode_run(encode_run(run))
+    assert (back.failures, back.skipped) == (run.failures, run.skipped)
     assert [(each.line, each.name, each.before) for each in back.traced] == [(3, "q", {"x": (1, 2)})]
-    assert torch.equal(back.traced[0].value, seen.traced[0].value)
-    for name, value in seen.values["a"].items():
+    assert torch.equal(back.traced[0].value, run.traced[0].value)
+    for name, value in run.values["a"].items():
         assert back.values["a"][name].dtype == value.dtype
         assert torch.equal(back.values["a"][name], value)
-    for content in (b"", b"\0" * 40, encode_run(seen)[:-1], b"\xff" * 40):
+    for content in (b"", b"\0" * 40, encode_run(run)[:-1], b"\xff" * 40):
         with pytest.raises(ValueError, match="cannot be read"):
             decode_run(content)
 
@@ -231,10 +231,10 @@ def test_a_run_survives_encoding() -> None:
 # Tracing
 
 
-def held_by(source: str, of: Assignment) -> list[tuple[int, str, list[float]]]:
-    seen = observe(source, of)
-    assert not seen.failures
-    return [(each.line, each.name, each.value.flatten().tolist()) for each in seen.traced if each.name]
+def traced_by(source: str, of: Assignment) -> list[tuple[int, str, list[float]]]:
+    run = observe(source, of)
+    assert not run.failures
+    return [(each.line, each.name, each.value.flatten().tolist()) for each in run.traced if each.name]
 
 
 def test_attributes_lists_in_place_changes_and_tuples_are_traced(doubling: Assignment) -> None:
@@ -248,19 +248,19 @@ class Box:
 def twice(x):
     return Box().fill(x)[0][1]
 """
-    held = held_by(source, doubling)
+    traced = traced_by(source, doubling)
     first, second = [0.0, 1, 2], [3.0, 4, 5]
     changed = [1.0, 2, 3]
-    assert (4, "self.kept", first) in held
-    assert (5, "self.kept", changed) in held
-    assert (6, "both[1]", [2.0, 4, 6, *(2 * each for each in second)]) in held
-    assert (7, "return[1]['a']", second) in held
-    assert (9, "return", [2.0, 4, 6, 6, 8, 10]) in held
+    assert (4, "self.kept", first) in traced
+    assert (5, "self.kept", changed) in traced
+    assert (6, "both[1]", [2.0, 4, 6, *(2 * each for each in second)]) in traced
+    assert (7, "return[1]['a']", second) in traced
+    assert (9, "return", [2.0, 4, 6, 6, 8, 10]) in traced
 
 
 def test_intermediate_results_are_traced_without_a_name(doubling: Assignment) -> None:
-    seen = observe("def twice(x):\n    return (x.sum() * 0) + x * 2\n", doubling)
-    assert [15.0] in [each.value.flatten().tolist() for each in seen.traced if not each.name]
+    run = observe("def twice(x):\n    return (x.sum() * 0) + x * 2\n", doubling)
+    assert [15.0] in [each.value.flatten().tolist() for each in run.traced if not each.name]
 
 
 def test_tracing_is_bounded(doubling: Assignment) -> None:
@@ -279,10 +279,10 @@ def twice(x):
         step(x)
     return nested(x + x, 100) + 0 * sum(numbers(x))
 """
-    held = held_by(source, doubling)
-    assert len([name for _, name, _ in held if name == "y"]) == MAX_TENSORS_PER_NAME
-    assert len(held) < 1000
-    assert "big" not in {name for _, name, _ in held}
+    traced = traced_by(source, doubling)
+    assert len([name for _, name, _ in traced if name == "y"]) == MAX_TENSORS_PER_NAME
+    assert len(traced) < 1000
+    assert "big" not in {name for _, name, _ in traced}
 
 
 @pytest.mark.slow
@@ -303,25 +303,25 @@ def twice(x):
     return torch.nn.Parameter(a)
 """
     torch.vmap(torch.sin)(torch.ones(2))  # it imports a lot, which is slow when traced
-    seen = observe(source, doubling)
-    assert not seen.failures
-    named = {each.name: each.value for each in seen.traced}
+    run = observe(source, doubling)
+    assert not run.failures
+    named = {each.name: each.value for each in run.traced}
     assert {"a", "b", "c", "d", "e", "return"} <= named.keys()
     assert named["d"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert "f" not in named
-    assert {each.name for each in decode_run(encode_run(seen)).traced} == named.keys()
-    assert seen.values["example"]["twice"].tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert {each.name for each in decode_run(encode_run(run)).traced} == named.keys()
+    assert run.values["example"]["twice"].tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
 def test_errors_and_too_large_results_fail_only_their_probe(doubling: Assignment) -> None:
     class_that_fails = "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\n"
-    seen = observe(f"{class_that_fails}def twice(x):\n    if x.dim() == 2:\n        raise Odd\n    exit(3)\n", doubling)
-    assert (seen.failures["example"].kind, seen.failures["example"].line) == ("Odd", 6)
-    assert (seen.failures["more"].kind, seen.failures["more"].line) == ("SystemExit", 7)
-    seen = observe("def twice(x):\n    return x.new_zeros(1).expand(10**12)\n", doubling)
-    assert "too many" in seen.failures["example"].message
-    seen = observe("def twice(x):\n    return x.to('meta')\n", doubling)
-    assert seen.values["example"]["twice"].tolist() == [[0] * 3] * 2
+    run = observe(f"{class_that_fails}def twice(x):\n    if x.dim() == 2:\n        raise Odd\n    exit(3)\n", doubling)
+    assert (run.failures["example"].kind, run.failures["example"].line) == ("Odd", 6)
+    assert (run.failures["more"].kind, run.failures["more"].line) == ("SystemExit", 7)
+    run = observe("def twice(x):\n    return x.new_zeros(1).expand(10**12)\n", doubling)
+    assert "too many" in run.failures["example"].message
+    run = observe("def twice(x):\n    return x.to('meta')\n", doubling)
+    assert run.values["example"]["twice"].tolist() == [[0] * 3] * 2
 
 
 def test_a_solution_is_a_module_and_cannot_change_probes(doubling: Assignment) -> None:
@@ -339,16 +339,16 @@ def twice(x):
     assert sys.modules["solution"].twice is twice and torch.is_grad_enabled()
     return x + x
 """
-    seen, plain = observe(source, doubling), observe(RIGHT, doubling)
-    assert not seen.failures
-    assert torch.equal(seen.values["more"]["chance"], plain.values["more"]["chance"])
+    run, plain = observe(source, doubling), observe(RIGHT, doubling)
+    assert not run.failures
+    assert torch.equal(run.values["more"]["chance"], plain.values["more"]["chance"])
     assert "solution" not in sys.modules
 
 
 def test_a_cell_that_is_needed_and_fails_is_reported(doubling: Assignment) -> None:
     source = "x = 1\nimport nowhere\ndef twice(x):\n    return x\n"
-    seen = observe(source, doubling, cells=(1, 2))
-    assert (seen.failures[""].kind, seen.failures[""].line) == ("ModuleNotFoundError", 2)
+    run = observe(source, doubling, cells=(1, 2))
+    assert (run.failures[""].kind, run.failures[""].line) == ("ModuleNotFoundError", 2)
     again = observe(source + "def twice(x):\n    return x\n", doubling, cells=(1, 2, 5))
     assert not again.failures
     assert len(again.skipped) == 1
@@ -358,8 +358,8 @@ def test_a_cell_that_is_needed_and_fails_is_reported(doubling: Assignment) -> No
 
 
 def notebook(*cells: str) -> str:
-    told = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
-    return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Hello"]}, *told], "nbformat": 4})
+    code_cells = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Hello"]}, *code_cells], "nbformat": 4})
 
 
 def test_a_notebook_is_converted_and_lines_map_back_to_cells(tmp_path: Path) -> None:
@@ -385,9 +385,9 @@ def test_a_notebook_is_converted_and_lines_map_back_to_cells(tmp_path: Path) -> 
 
 
 def test_a_notebook_may_contain_large_outputs(tmp_path: Path) -> None:
-    told = json.loads(notebook("x = 1"))
-    told["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["x" * 20_000_000]}]
-    (tmp_path / "mine.ipynb").write_text(json.dumps(told))
+    document = json.loads(notebook("x = 1"))
+    document["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["x" * 20_000_000]}]
+    (tmp_path / "mine.ipynb").write_text(json.dumps(document))
     assert read_solution(tmp_path / "mine.ipynb").source.strip() == "x = 1"
 
 
@@ -455,13 +455,13 @@ def remarks(*lines: str) -> list[tuple[str, str, str]]:
     body = "\n".join(f"    {line}" for line in lines)
     source = f"import torch\ndef f(x):\n{body}\n    return 0\n"
     names: dict[str, Callable[[torch.Tensor], int]] = {}
-    held: list[TracedTensor] = []
+    traced: list[TracedTensor] = []
     from regard.course.line_tracing import trace_tensors
 
     exec(compile(source, "<shapes>", "exec"), names)
-    with trace_tensors("<shapes>", held):
+    with trace_tensors("<shapes>", traced):
         names["f"](torch.zeros(2, 3, 20))
-    return [(each.kind, each.commented, each.actual) for each in shape_remarks(source, held, SIZES)]
+    return [(each.kind, each.commented, each.actual) for each in shape_remarks(source, traced, SIZES)]
 
 
 SPLIT = "y = x.view(2, 3, 4, 5).transpose(1, 2)"
@@ -495,7 +495,7 @@ def test_correct_shape_comments_give_no_remarks(comment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("comment", "said"),
+    ("comment", "commented"),
     [
         ("[batch, seq, heads, head_size]", "[batch, seq, heads, head_size]"),
         ("(batch, seq, hidden)", "(batch, seq, hidden)"),
@@ -507,8 +507,8 @@ def test_correct_shape_comments_give_no_remarks(comment: str) -> None:
         ("[batch, seq, hidden] → [batch, hidden, seq]", "[batch, hidden, seq]"),
     ],
 )
-def test_wrong_shape_comments_are_reported_with_the_shape(comment: str, said: str) -> None:
-    assert remarks(f"{SPLIT}  # {comment}") == [("wrong", said, "[batch, heads, seq, head_size]")]
+def test_wrong_shape_comments_are_reported_with_the_shape(comment: str, commented: str) -> None:
+    assert remarks(f"{SPLIT}  # {comment}") == [("wrong", commented, "[batch, heads, seq, head_size]")]
 
 
 def test_a_comment_is_about_all_tensors_of_its_line_or_those_it_names() -> None:
@@ -523,18 +523,18 @@ def test_a_comment_is_about_all_tensors_of_its_line_or_those_it_names() -> None:
 
 
 def test_a_remark_on_a_line_with_several_tensors_names_them() -> None:
-    held = [
+    traced = [
         TracedTensor(1, name, torch.zeros(shape))
         for name, shape in (("q", (2, 3, 20)), ("k", (2, 20, 3)), ("v", (2, 20, 3)))
     ]
     source = "def f(x): q, k, v = x, x.mT, x.mT  # [batch, seq, hidden]\n"
-    [remark] = shape_remarks(source, held, SIZES)
+    [remark] = shape_remarks(source, traced, SIZES)
     assert remark.variables == ("k", "v")
     assert describe_shape_remark(remark) == (
         "the comment says [batch, seq, hidden], but k and v have shape [batch, hidden, seq]"
     )
-    [alone] = shape_remarks("def f(x): k = x.mT  # [batch, seq, hidden]\n", held[1:2], SIZES)
-    assert describe_shape_remark(alone) == (
+    [remark] = shape_remarks("def f(x): k = x.mT  # [batch, seq, hidden]\n", traced[1:2], SIZES)
+    assert describe_shape_remark(remark) == (
         "the comment says [batch, seq, hidden], but the shape is [batch, hidden, seq]"
     )
 
@@ -555,18 +555,18 @@ def test_products_of_an_unknown_word_bind_it() -> None:
 
 
 def test_lines_that_change_a_shape_need_a_comment() -> None:
-    whole = "[batch, heads, seq, head_size]"
-    assert remarks(SPLIT) == [("missing", "", whole)]
+    shape = "[batch, heads, seq, head_size]"
+    assert remarks(SPLIT) == [("missing", "", shape)]
     assert remarks("y = x * 2") == []
     assert remarks("mask = torch.ones(3, 3)") == []
     assert remarks("mask = torch.ones(x.shape[1], x.size(1), device=x.device)") == []
     assert remarks("return x.mT") == [("missing", "", "[batch, hidden, seq]")]
     assert remarks('"""[batch, seq, hidden] → [batch, hidden, seq]."""', "return x.mT") == []
     assert remarks("loss = x.sum()") == []
-    assert remarks(f"# {whole}", SPLIT) == []
-    assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)") == [("missing", "", whole)]
-    assert remarks("y = x.view(", "    2, 3, 4, 5", f").transpose(1, 2)  # {whole}") == []
-    assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)  # [batch]") == [("wrong", "[batch]", whole)]
+    assert remarks(f"# {shape}", SPLIT) == []
+    assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)") == [("missing", "", shape)]
+    assert remarks("y = x.view(", "    2, 3, 4, 5", f").transpose(1, 2)  # {shape}") == []
+    assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)  # [batch]") == [("wrong", "[batch]", shape)]
 
 
 @pytest.mark.parametrize(
@@ -630,4 +630,4 @@ def test_docstrings_and_comments_do_not_count_as_lines_of_code() -> None:
     assert longest_function(source) == 4
     assert longest_function("x = 1") == 0
     assert longest_function("def f(:") == 0
-    assert longest_function("def f():\n    '''Text alone.'''\n") == 0
+    assert longest_function("def f():\n    '''Only text.'''\n") == 0

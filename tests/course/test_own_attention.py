@@ -115,15 +115,15 @@ def test_the_network_keeps_exactly_regards_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"kv_heads": 1}, "kv_heads=1"),
         ({"positions": "rotary"}, "rotary"),
         ({"attention_dropout": 0.1}, "attention_dropout=0.1"),
     ],
 )
-def test_unsupported_settings_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_unsupported_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         install_attention(student_of(REFERENCE.read_text()), a_network(**settings))
 
 
@@ -174,11 +174,11 @@ def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
 
 
 def test_losses_that_differ_are_reported() -> None:
-    told = compare_losses(
+    table = compare_losses(
         {("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0}
     )
-    assert "They do not agree: the largest difference is 25 % (validation, step 5)." in told
-    assert "| 5 | validation | 2.5000 | 2.0000 |" in told
+    assert "They do not agree: the largest difference is 25 % (validation, step 5)." in table
+    assert "| 5 | validation | 2.5000 | 2.0000 |" in table
     assert "no losses" in compare_losses({("training", 5): 1.0}, {("training", 6): 1.0})
 
 
@@ -216,9 +216,9 @@ def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
 def test_a_solution_of_another_assignment_is_refused(small: Path) -> None:
     Path("good.py").write_text((ASSIGNMENTS_FOLDER / "multi-head-self-attention" / "reference.py").read_text())
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "good.py"])
-    told = str(result.exception or result.output)
-    assert "needs the class MultiHeadAttention of the assignment multi-head-attention" in told
-    assert told.endswith("good.py defines MultiHeadSelfAttention")
+    message = str(result.exception or result.output)
+    assert "needs the class MultiHeadAttention of the assignment multi-head-attention" in message
+    assert message.endswith("good.py defines MultiHeadSelfAttention")
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -226,8 +226,8 @@ def test_the_command_refuses_a_mistake_before_anything_is_written(small: Path) -
     Path("my_attention.py").write_text(REFERENCE.read_text().replace("mask == 0", "mask != 0"))
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "my_attention.py"])
     assert result.exit_code != 0
-    told = str(result.exception or result.output)
-    assert "my_attention.py is not correct yet: mask-inverted" in told
-    assert "line" in told
+    message = str(result.exception or result.output)
+    assert "my_attention.py is not correct yet: mask-inverted" in message
+    assert "line" in message
     assert not Path("mine").exists()
     assert not Path("mine-reference").exists()
