@@ -99,9 +99,9 @@ class Encoder(Transformer):
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None) -> Hidden:
         """The vector of the last layer for each token."""
         check_tokens(tokens, lengths)
-        x, turns = self.embed(tokens, default_positions(tokens, lengths))
+        x, rotations = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
-        return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), turns)
+        return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), rotations)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> Tensor:
         """Logits, [B, T, V], or [B, K] in a classifier."""
@@ -119,9 +119,9 @@ class Decoder(Transformer):
         """The vector of the last layer for each token. `prefix` is the length of each row's bidirectional part."""
         check_tokens(tokens, lengths)
         self.check_prefix(prefix, tokens, lengths)
-        x, turns = self.embed(tokens, default_positions(tokens, lengths))
+        x, rotations = self.embed(tokens, default_positions(tokens, lengths))
         t = tokens.size(1)
-        return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), turns)
+        return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), rotations)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None, prefix: Lengths | None = None) -> Tensor:
         """Logits, [B, T, V], or [B, K] in a classifier."""
@@ -152,8 +152,8 @@ class Decoder(Transformer):
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
         self.check_prefix(prefix)
-        x, turns = self.embed(tokens, positions)
-        return self.decoder(x, cached_mask(positions, cache.length, prefix), turns, cache=cache.layers(positions))
+        x, rotations = self.embed(tokens, positions)
+        return self.decoder(x, cached_mask(positions, cache.length, prefix), rotations, cache=cache.layers(positions))
 
     def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
         """Raise a RegardError unless prefix lengths are given exactly if the config has a prefix, and fit the rows."""
@@ -178,9 +178,9 @@ class EncoderDecoder(Transformer):
     def encode(self, source: Int[Tensor, "B S"], lengths: Lengths | None = None) -> Float[Tensor, "B S C"]:
         """The encoder's output vector for each token of the source."""
         check_tokens(source, lengths)
-        x, turns = self.embed(source, default_positions(source, lengths))
+        x, rotations = self.embed(source, default_positions(source, lengths))
         s = source.size(1)
-        return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), turns)
+        return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), rotations)
 
     def hidden(
         self,
@@ -192,11 +192,11 @@ class EncoderDecoder(Transformer):
         """The decoder's output vector for each token of the target."""
         check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
-        x, turns = self.embed(target, default_positions(target, target_lengths))
+        x, rotations = self.embed(target, default_positions(target, target_lengths))
         t, s = target.size(1), source.size(1)
-        own = self.mask(t, t, target_lengths, target_lengths, causal=True)
-        cross = self.mask(t, s, target_lengths, source_lengths, causal=False)
-        return self.decoder(x, own, turns, memory, cross)
+        mask = self.mask(t, t, target_lengths, target_lengths, causal=True)
+        memory_mask = self.mask(t, s, target_lengths, source_lengths, causal=False)
+        return self.decoder(x, mask, rotations, memory, memory_mask)
 
     def forward(
         self,
@@ -224,9 +224,9 @@ class EncoderDecoder(Transformer):
         """Logits for new target tokens at these positions, given the cache, which they are added to."""
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
-        x, turns = self.embed(tokens, positions)
+        x, rotations = self.embed(tokens, positions)
         mask = cached_mask(positions, cache.length)
-        hidden = self.decoder(x, mask, turns, memory_mask=cache.source_mask, cache=cache.layers(positions))
+        hidden = self.decoder(x, mask, rotations, memory_mask=cache.source_mask, cache=cache.layers(positions))
         return self.head(hidden)
 
 

@@ -341,7 +341,7 @@ def test_a_saved_and_loaded_model_translates_the_same(tmp_path: Path) -> None:
 
 def test_bundled_models_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
     with pytest.raises(ValueError, match=r"no model at en-fr: name a run, .* a GGUF file$"):
         regard.load("en-fr")
     model = random_model()
@@ -360,7 +360,7 @@ def test_bundled_models_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_an_existing_run_takes_precedence_over_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
     theirs, mine = random_model(), random_model(layers=1)
     for each in (theirs, mine):
         each.network.float()
@@ -381,7 +381,7 @@ def test_an_existing_run_takes_precedence_over_a_bundled_name(tmp_path: Path, mo
 
 def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
     model = random_model()
     model.network.float()
     model.save(tmp_path / "models/fr-en")

@@ -420,7 +420,7 @@ def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> N
 @pytest.fixture
 def at_home(shipped: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where the small model is the bundled fr-en."""
-    monkeypatch.setattr(models, "HERE", shipped.parent)
+    monkeypatch.setattr(models, "MODELS_FOLDER", shipped.parent)
     monkeypatch.chdir(tmp_path)
     return shipped
 
@@ -446,7 +446,7 @@ def test_models_are_listed(at_home: Path) -> None:
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_a_missing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "HERE", tmp_path / "models")
+    monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     missing = r"the bundled model fr-en is missing from .*models/fr-en: this copy of Regard is incomplete"
     for arguments in (["translate", "a"], ["attend", "a"], ["models"], ["verify", "fr-en"]):
