@@ -41,7 +41,7 @@ def serve(
 
     Concurrent requests are decoded in batches. /openapi.json describes the APIs.
 
-    With REGARD_DEBUG=1 the log contains the traceback of every rejected request.
+    With regard --debug serve (or REGARD_DEBUG=1) the log contains the traceback of every rejected request.
 
     Example: regard serve --open
 
