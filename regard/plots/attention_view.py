@@ -1,4 +1,4 @@
-"""Attention on a text, in the terminal: one heat map for each kind."""
+"""Attention on a text in the terminal: one heat map for each kind of attention."""
 
 from rich.console import Console
 from rich.text import Text
@@ -7,43 +7,47 @@ from regard.decoding.attention_maps import Attention, AttentionKind, AttentionMa
 from regard.plots.heat_map import heat_map, shorten_to_width
 
 KIND_TITLES: dict[AttentionKind, str] = {
-    "encoder": "Each token looks at the text",
-    "decoder": "Each step looks at the text so far",
-    "cross": "Each step of the target looks at the source",
+    "encoder": "Encoder self-attention: each token attends to the text",
+    "decoder": "Decoder self-attention: each step attends to the text so far",
+    "cross": "Cross-attention: each step of the target attends to the source",
 }
-LABEL = 12
-"""columns for a token at a row's head"""
+MAX_LABEL_WIDTH = 12
+"""Maximum number of columns of a token in a row label."""
 
 
 def show_attention(console: Console, attention: Attention, layer: int | None = None, head: int | None = None) -> None:
-    """The text, and a heat map of each kind: of one head, or the mean of the heads of a layer (else of the last)."""
-    told = Text.assemble((attention.model, "dim"), "\n", (attention.source, "bold"))
+    """Print the text and a heat map of each kind, for one head or the mean of a layer's heads (default: the last)."""
+    heading = Text.assemble((attention.model, "dim"), "\n", (attention.source, "bold"))
     if attention.target is not None:
-        told.append(f"\n→ {attention.target}")
-    console.print(told)
-    for kind, each in attention.maps.items():
-        weights = each.open(layer, head)
+        heading.append(f"\n→ {attention.target}")
+    console.print(heading)
+    for kind, attention_map in attention.maps.items():
+        weights = attention_map.open(layer, head)
         console.print()
-        console.print(Text.assemble((KIND_TITLES[kind], "bold"), ", per cent"))
-        console.print(Text(f"{kind}, {describe_selection(each, layer, head)}", style="dim"))
-        console.print(heat_map(weights, _rows(each), each.keys, console.width))
-    other = f"--kind {attention.kinds[-1]}, " if len(attention.maps) > 1 else ""
-    console.print(Text(f"To see more: {other}--layer 0, --head 0, or all: --html look.html", style="dim"))
+        console.print(Text.assemble((KIND_TITLES[kind], "bold"), ", in per cent"))
+        console.print(Text(describe_selection(attention_map, layer, head), style="dim"))
+        console.print(heat_map(weights, _row_labels(attention_map), attention_map.keys, console.width))
+    kind_option = f"--kind {attention.kinds[-1]}, " if len(attention.maps) > 1 else ""
+    hint = f"To see more: {kind_option}--layer 0, --head 0; or all of it with --html attention.html"
+    console.print(Text(hint, style="dim"))
 
 
-def describe_selection(each: AttentionMap, layer: int | None, head: int | None) -> str:
-    """Which of the weights are shown, in words.
+def describe_selection(attention_map: AttentionMap, layer: int | None, head: int | None) -> str:
+    """Which of the weights are shown.
 
     >>> import torch
     >>> describe_selection(AttentionMap(torch.zeros(3, 4, 1, 1), ("a",), ("b",)), None, None)
     'layer 2 of 0–2, mean of heads 0–3'
     """
-    layers, heads = each.weights.shape[:2]
-    of = f"head {head} of 0–{heads - 1}" if head is not None else f"mean of heads 0–{heads - 1}"
-    return f"layer {layers - 1 if layer is None else layer} of 0–{layers - 1}, {of}"
+    layers, heads = attention_map.weights.shape[:2]
+    heads_shown = f"head {head} of 0–{heads - 1}" if head is not None else f"mean of heads 0–{heads - 1}"
+    return f"layer {layers - 1 if layer is None else layer} of 0–{layers - 1}, {heads_shown}"
 
 
-def _rows(each: AttentionMap) -> list[str]:
-    """The token that each row reads and, in a decoder, the one that it writes."""
-    cut = [tuple(shorten_to_width(token, LABEL) for token in tokens) for tokens in (each.queries, each.writes)]
-    return AttentionMap(each.weights, cut[0], each.keys, cut[1]).rows
+def _row_labels(attention_map: AttentionMap) -> list[str]:
+    """The token that each row reads and, in a decoder, the one that it predicts, both shortened."""
+    queries, writes = (
+        tuple(shorten_to_width(token, MAX_LABEL_WIDTH) for token in tokens)
+        for tokens in (attention_map.queries, attention_map.writes)
+    )
+    return AttentionMap(attention_map.weights, queries, attention_map.keys, writes).rows

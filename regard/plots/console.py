@@ -1,4 +1,4 @@
-"""Where Regard prints."""
+"""The console that commands print to."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ from regard.formatting import visible_lines
 
 
 class SafeConsole(Console):
-    """A console on which text from a stranger's file does nothing: control characters are shown by a sign."""
+    """A console that makes control characters visible, so that untrusted text cannot control the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is printed for a renderable. The console's own control codes are kept."""
+        """The segments of a renderable. The console's own control codes are kept."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible_lines(segment.text), segment.style)
 
 
 def console(stderr: bool = False) -> Console:
-    """Colours on a terminal, plain lines elsewhere."""
+    """A console with colours on a terminal and plain text elsewhere."""
     return SafeConsole(highlight=False, stderr=stderr)

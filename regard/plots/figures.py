@@ -1,8 +1,8 @@
-"""Figures as PNG, on a light ground.
+"""PNG figures of attention and of training curves, on a light background.
 
-A figure of attention is laid out by hand, in inches from the top left, so that labels have the room they need: for
-each kind all layers and heads small on the left, one of them large on the right. The curves of a run stand one below
-the other, over the same steps.
+A figure of attention is laid out by hand, in inches from the top left, so that labels have enough room: for each kind,
+all layers and heads small on the left and one of them large on the right. The curves of a run are stacked over a common
+axis of steps.
 
 Dimensions: L layers, H heads, T queries, S keys.
 """
@@ -30,98 +30,111 @@ from regard.plots.heat_map import shorten_to_width
 from regard.training.events import Stepped, Validated
 
 DPI = 150
-SMALL, NORMAL, LARGE = 7, 9, 13
-"""of letters, in points"""
-WIDTH = 0.65
-"""of a letter, by its size: generous, for most texts"""
+SMALL_FONT, NORMAL_FONT, LARGE_FONT = 7, 9, 13
+"""Font sizes in points."""
+LETTER_WIDTH = 0.65
+"""Width of a letter relative to its font size; a generous estimate for most texts."""
 MARGIN, GAP = 0.3, 0.5
-"""inches"""
-TITLE, HEADS = 0.34, 0.25
-"""inches of a kind's title, and of the line that numbers its heads"""
-SPACE = 0.08
-"""inches between two heads"""
-INK, DIM, MARK = "#171c28", "#566072", "#c2410c"
-LIGHT = LinearSegmentedColormap.from_list("look", ["#f6f7fa", "#cbe6dd", "#7ec2be", "#388cb2", "#255496", "#161c50"])
-SCALE = PowerNorm(0.5, 0, 1)
-"""by the square root, so that small weights are seen beside large ones"""
-TICKS = (0, 0.01, 0.1, 0.25, 0.5, 1)
-NUMBERED = 24
-"""tokens of a side up to which each cell says its number"""
-MOST = 400
-"""tokens of a side that can be drawn: more would not be seen"""
-CURVES = 8.0
-"""inches that the curves of a run are wide"""
-CALM, FRAME, GRID = "#388cb2", "#d5dae3", "#eceff4"
+"""Outer margin, and gap between the small and the large maps, in inches."""
+TITLE_HEIGHT, HEADS_HEIGHT = 0.34, 0.25
+"""Height of a kind's title, and of the line that numbers its heads, in inches."""
+HEAD_SPACING = 0.08
+"""Space between two heads, in inches."""
+TEXT_COLOUR, DIM_COLOUR, HIGHLIGHT_COLOUR = "#171c28", "#566072", "#c2410c"
+WEIGHT_COLOURS = LinearSegmentedColormap.from_list(
+    "attention", ["#f6f7fa", "#cbe6dd", "#7ec2be", "#388cb2", "#255496", "#161c50"]
+)
+WEIGHT_SCALE = PowerNorm(0.5, 0, 1)
+"""Square-root scale, so that small weights are visible next to large ones."""
+SCALE_TICKS = (0, 0.01, 0.1, 0.25, 0.5, 1)
+MAX_NUMBERED_TOKENS = 24
+"""Maximum number of tokens on a side for which each cell shows its number."""
+MAX_TOKENS = 400
+"""Maximum number of tokens on a side of a picture; more could not be distinguished."""
+CURVES_WIDTH = 8.0
+"""Width of the figure of training curves, in inches."""
+TRAINING_COLOUR, FRAME_COLOUR, GRID_COLOUR = "#388cb2", "#d5dae3", "#eceff4"
 
 
 def attention_png(attention: Attention, layer: int | None = None, head: int | None = None) -> bytes:
-    """Every layer and head small and one of them large, for each kind: a head, or the mean of a layer's heads."""
+    """A picture of every layer and head, with one head or the mean of a layer's heads enlarged, for each kind."""
     return png(attention_figure(attention, layer, head))
 
 
 def curves_png(stepped: Sequence[Stepped], validated: Sequence[Validated], title: str) -> bytes:
-    """Losses, score and learning rate of a run over its steps."""
+    """A picture of a run's losses, score and learning rate over its steps."""
     return png(curves_figure(stepped, validated, title))
 
 
 def curves_figure(stepped: Sequence[Stepped], validated: Sequence[Validated], title: str) -> Figure:
-    """The figure of `curves_png`; what there is nothing of is left out."""
-    scored = [each for each in validated if each.score is not None]
-    heights = [2.6] + [1.5] * bool(scored) + [1.1] * bool(stepped)
+    """The figure of `curves_png`; curves without data are left out."""
+    scored = [event for event in validated if event.score is not None]
+    heights = [2.6]
+    if scored:
+        heights.append(1.5)
+    if stepped:
+        heights.append(1.1)
     top, bottom, gap, label = MARGIN + 0.2, 0.55, 0.42, 0.6
     height = top + sum(heights) + gap * len(heights) + bottom
-    sheet = _Sheet(Figure(figsize=(CURVES, height), facecolor="white"))
-    sheet.text(MARGIN, MARGIN, shorten_to_width(title, _letters(CURVES, LARGE)), size=LARGE, weight="bold")
-    last = max([*(each.step for each in stepped), *(each.step for each in validated)], default=1)
+    sheet = _Sheet(Figure(figsize=(CURVES_WIDTH, height), facecolor="white"))
+    sheet.text(
+        MARGIN, MARGIN, shorten_to_width(title, _letters(CURVES_WIDTH, LARGE_FONT)), size=LARGE_FONT, weight="bold"
+    )
+    last_step = max([*(event.step for event in stepped), *(event.step for event in validated)], default=1)
     axes = []
-    for high in heights:
-        axes.append(_curve_axes(sheet, MARGIN + label, top + gap, CURVES - 2 * MARGIN - label, high, last))
-        top += high + gap
+    for curve_height in heights:
+        width = CURVES_WIDTH - 2 * MARGIN - label
+        axes.append(_curve_axes(sheet, MARGIN + label, top + gap, width, curve_height, last_step))
+        top += curve_height + gap
     _draw_losses(axes[0], stepped, validated)
     if scored:
         _draw_scores(axes[1], scored)
     if stepped:
         _name(axes[-1], "learning rate")
-        axes[-1].plot([each.step for each in stepped], [each.lr for each in stepped], color=DIM, linewidth=1.2)
+        axes[-1].plot(
+            [event.step for event in stepped], [event.lr for event in stepped], color=DIM_COLOUR, linewidth=1.2
+        )
         axes[-1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.1e}" if value else "0"))
         axes[-1].set_ylim(bottom=0)
     for upper in axes[:-1]:
         upper.tick_params(labelbottom=False)
-    axes[-1].set_xlabel("steps", size=NORMAL - 1, color=DIM)
+    axes[-1].set_xlabel("steps", size=NORMAL_FONT - 1, color=DIM_COLOUR)
     return sheet.figure
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as a file; the same figure gives the same bytes."""
+    """A figure as the bytes of a PNG file; the same figure gives the same bytes."""
     buffer = BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a script that the font lacks shows as boxes
+        warnings.filterwarnings("ignore", "Glyph")  # a script that the font lacks is shown as boxes
         figure.savefig(buffer, dpi=DPI, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 
 def attention_figure(attention: Attention, layer: int | None = None, head: int | None = None) -> Figure:
     """The figure of `attention_png`."""
-    for kind, each in attention.maps.items():
-        if max(each.weights.shape[2:]) > MOST:
-            size = " × ".join(map(str, each.weights.shape[2:]))
-            raise RegardError(f"{kind}: {size} tokens are too many for a picture ({MOST} a side): shorten the text")
-    blocks = [(kind, each, _Sizes(each)) for kind, each in attention.maps.items()]
+    for kind, attention_map in attention.maps.items():
+        if max(attention_map.weights.shape[2:]) > MAX_TOKENS:
+            size = " × ".join(map(str, attention_map.weights.shape[2:]))
+            raise RegardError(
+                f"{kind}: {size} tokens are too many for a picture (at most {MAX_TOKENS} on a side): shorten the text"
+            )
+    blocks = [(kind, attention_map, _MapLayout(attention_map)) for kind, attention_map in attention.maps.items()]
     _align([sizes for *_, sizes in blocks])
     width = max(7.0, *(sizes.width for *_, sizes in blocks)) + 2 * MARGIN
     lines = _heading(attention, width)
     head_height = MARGIN + 0.35 + 0.2 * len(lines) + 0.2
-    heights = [TITLE + sizes.height + GAP for *_, sizes in blocks]
+    heights = [TITLE_HEIGHT + sizes.height + GAP for *_, sizes in blocks]
     sheet = _Sheet(Figure(figsize=(width, head_height + sum(heights) + 0.3 + MARGIN), facecolor="white"))
-    name = shorten_to_width(attention.model, _letters(width, LARGE) - len("What every head of  looks at"))
-    sheet.text(MARGIN, MARGIN, f"What every head of {name} looks at", size=LARGE, weight="bold")
+    name = shorten_to_width(attention.model, _letters(width, LARGE_FONT) - len("Attention of every head of "))
+    sheet.text(MARGIN, MARGIN, f"Attention of every head of {name}", size=LARGE_FONT, weight="bold")
     for i, line in enumerate(lines):
-        sheet.text(MARGIN, MARGIN + 0.35 + 0.2 * i, line, size=NORMAL, color=DIM)
+        sheet.text(MARGIN, MARGIN + 0.35 + 0.2 * i, line, size=NORMAL_FONT, color=DIM_COLOUR)
     top = head_height
-    for (kind, each, sizes), height in zip(blocks, heights, strict=True):
-        sheet.text(MARGIN, top, KIND_TITLES[kind], size=NORMAL + 1, weight="bold")
-        _draw_all(sheet, each, sizes, top + TITLE, layer, head)
-        _draw_one(sheet, each, sizes, top + TITLE, layer, head)
+    for (kind, attention_map, sizes), height in zip(blocks, heights, strict=True):
+        sheet.text(MARGIN, top, KIND_TITLES[kind], size=NORMAL_FONT + 1, weight="bold")
+        _draw_all(sheet, attention_map, sizes, top + TITLE_HEIGHT, layer, head)
+        _draw_one(sheet, attention_map, sizes, top + TITLE_HEIGHT, layer, head)
         top += height
     _draw_scale(sheet, top)
     return sheet.figure
@@ -129,65 +142,67 @@ def attention_figure(attention: Attention, layer: int | None = None, head: int |
 
 @dataclass(frozen=True)
 class _Sheet:
-    """A figure by inches from its top left."""
+    """A figure addressed in inches from its top left."""
 
     figure: Figure
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Bare axes at a place."""
+        """Axes without ticks at a position."""
         w, h = self.figure.get_size_inches()
         axes = self.figure.add_axes((x / w, 1 - (y + height) / h, width / w, height / h))
         axes.set_xticks([])
         axes.set_yticks([])
         for spine in axes.spines.values():
-            spine.set_color(FRAME)
+            spine.set_color(FRAME_COLOUR)
         return axes
 
     def text(self, x: float, y: float, text: str, **style: Any) -> None:
-        """A text whose top left is at a place, word for word: a $ is no formula."""
+        """A text with its top left at a position, taken literally: a $ does not start a formula."""
         w, h = self.figure.get_size_inches()
-        look: dict[str, Any] = {"color": INK, "va": "top", "parse_math": False} | style
-        self.figure.text(x / w, 1 - y / h, text, **look)
+        options: dict[str, Any] = {"color": TEXT_COLOUR, "va": "top", "parse_math": False} | style
+        self.figure.text(x / w, 1 - y / h, text, **options)
 
 
-class _Sizes:
-    """The inches that a kind's pictures take."""
+class _MapLayout:
+    """The sizes of one kind's pictures, in inches."""
 
-    def __init__(self, each: AttentionMap) -> None:
-        self.layers, self.heads, t, s = each.weights.shape
-        self.rows = [shorten_to_width(row, 26) for row in each.rows]
-        self.columns = [shorten_to_width(key, 14) for key in each.keys]
-        self.cell = 0.24 if max(t, s) <= NUMBERED else 0.15
-        self.font = NORMAL - 1 if max(t, s) <= NUMBERED else SMALL
-        letter = WIDTH * self.font / 72
+    def __init__(self, attention_map: AttentionMap) -> None:
+        self.layers, self.heads, t, s = attention_map.weights.shape
+        self.rows = [shorten_to_width(row, 26) for row in attention_map.rows]
+        self.columns = [shorten_to_width(key, 14) for key in attention_map.keys]
+        self.cell = 0.24 if max(t, s) <= MAX_NUMBERED_TOKENS else 0.15
+        self.font = NORMAL_FONT - 1 if max(t, s) <= MAX_NUMBERED_TOKENS else SMALL_FONT
+        letter = LETTER_WIDTH * self.font / 72
         self.left = letter * max(map(cell_len, self.rows)) + 0.1
         slanted = letter * max(map(cell_len, self.columns))
-        self.above, self.beside = 0.3 + 0.87 * slanted, 0.5 * slanted + 0.1  # labels lean by 60 degrees
+        self.above, self.beside = 0.3 + 0.87 * slanted, 0.5 * slanted + 0.1  # labels are rotated by 60 degrees
         self.one = s * self.cell + self.beside, self.above + t * self.cell
-        high = (self.one[1] - HEADS + SPACE) / self.layers - SPACE  # of a head, so that all are as high as the one
+        high = (
+            self.one[1] - HEADS_HEIGHT + HEAD_SPACING
+        ) / self.layers - HEAD_SPACING  # so that all heads together are as high as the large map
         self.high = min(max(high, 0.5), 2.0)
         self.wide = self.high * min(max(s / t, 0.6), 1.4)
         self.label = 0.6
 
     @property
     def all(self) -> tuple[float, float]:
-        """How wide and high all heads are together."""
-        high = HEADS + self.layers * (self.high + SPACE) - SPACE
-        return self.label + self.heads * (self.wide + SPACE) - SPACE, high
+        """Width and height of all heads together."""
+        high = HEADS_HEIGHT + self.layers * (self.high + HEAD_SPACING) - HEAD_SPACING
+        return self.label + self.heads * (self.wide + HEAD_SPACING) - HEAD_SPACING, high
 
     @property
     def width(self) -> float:
-        """Of all heads and the one."""
+        """Width of all heads and the large map."""
         return self.all[0] + GAP + self.left + max(self.one[0], 3.0)
 
     @property
     def height(self) -> float:
-        """Of the higher of both."""
+        """Height of the taller of the two."""
         return max(self.all[1], self.one[1])
 
 
-def _align(blocks: list[_Sizes]) -> None:
-    """Every kind's heads, and its large map, begin where those of the others do."""
+def _align(blocks: list[_MapLayout]) -> None:
+    """Align the heads and the large maps of all kinds."""
     wide = min(max(sizes.wide for sizes in blocks), max(8.0 / blocks[0].heads, 0.5))
     left = max(sizes.left for sizes in blocks)
     for sizes in blocks:
@@ -196,93 +211,98 @@ def _align(blocks: list[_Sizes]) -> None:
 
 
 def _heading(attention: Attention, width: float) -> list[str]:
-    """Source and target, in lines that fit and no more than a few."""
+    """Source and target, wrapped to at most three lines each."""
     texts = [attention.source] if attention.target is None else [attention.source, f"→ {attention.target}"]
-    wrapped = [textwrap.wrap(text, _letters(width, NORMAL), max_lines=3, placeholder=" …") for text in texts]
+    wrapped = [textwrap.wrap(text, _letters(width, NORMAL_FONT), max_lines=3, placeholder=" …") for text in texts]
     return [line for lines in wrapped for line in lines]
 
 
 def _letters(width: float, size: int) -> int:
-    """How many letters of a size fit between the margins."""
-    return int((width - 2 * MARGIN) * 72 / (WIDTH * size))
+    """Number of letters of a font size that fit between the margins."""
+    return int((width - 2 * MARGIN) * 72 / (LETTER_WIDTH * size))
 
 
 def _draw_all(
-    sheet: _Sheet, each: AttentionMap, sizes: _Sizes, top: float, layer: int | None, head: int | None
+    sheet: _Sheet, attention_map: AttentionMap, sizes: _MapLayout, top: float, layer: int | None, head: int | None
 ) -> None:
-    """A row for each layer, a column for each head, and a frame around what is shown large."""
-    layers, heads = each.weights.shape[:2]
+    """Draw a row for each layer and a column for each head, with a frame around what is enlarged."""
+    layers, heads = attention_map.weights.shape[:2]
     shown = layers - 1 if layer is None else layer
     wide, high = sizes.wide, sizes.high
     for h in range(heads):
-        middle = MARGIN + sizes.label + h * (wide + SPACE) + wide / 2
-        sheet.text(middle, top, f"head {h}" if heads <= 12 else str(h), size=SMALL, ha="center", color=DIM)
+        middle = MARGIN + sizes.label + h * (wide + HEAD_SPACING) + wide / 2
+        sheet.text(middle, top, f"head {h}" if heads <= 12 else str(h), size=SMALL_FONT, ha="center", color=DIM_COLOUR)
     for number in range(layers):
-        y = top + HEADS + number * (high + SPACE)
-        sheet.text(MARGIN, y + high / 2, f"layer {number}", size=SMALL, va="center", color=DIM)
+        y = top + HEADS_HEIGHT + number * (high + HEAD_SPACING)
+        sheet.text(MARGIN, y + high / 2, f"layer {number}", size=SMALL_FONT, va="center", color=DIM_COLOUR)
         for h in range(heads):
-            axes = sheet.axes(MARGIN + sizes.label + h * (wide + SPACE), y, wide, high)
-            _image(axes, each.weights[number, h])
+            axes = sheet.axes(MARGIN + sizes.label + h * (wide + HEAD_SPACING), y, wide, high)
+            _image(axes, attention_map.weights[number, h])
             if number == shown and head in (None, h):
                 _frame(axes)
 
 
 def _draw_one(
-    sheet: _Sheet, each: AttentionMap, sizes: _Sizes, top: float, layer: int | None, head: int | None
+    sheet: _Sheet, attention_map: AttentionMap, sizes: _MapLayout, top: float, layer: int | None, head: int | None
 ) -> None:
-    """One map with its tokens and, where there is room, its numbers."""
-    weights = each.open(layer, head)  # [T, S]
+    """Draw one map with its tokens and, if there is room, its numbers."""
+    weights = attention_map.open(layer, head)  # [T, S]
     t, s = weights.shape
     left = MARGIN + sizes.all[0] + GAP + sizes.left
-    sheet.text(left, top, describe_selection(each, layer, head), size=NORMAL - 1, color=MARK)
+    sheet.text(left, top, describe_selection(attention_map, layer, head), size=NORMAL_FONT - 1, color=HIGHLIGHT_COLOUR)
     axes = sheet.axes(left, top + sizes.above, s * sizes.cell, t * sizes.cell)
     _image(axes, weights)
-    label: dict[str, Any] = {"size": sizes.font, "color": INK, "parse_math": False, "clip_on": False}
+    label: dict[str, Any] = {"size": sizes.font, "color": TEXT_COLOUR, "parse_math": False, "clip_on": False}
     for i, row in enumerate(sizes.rows):
         axes.text(-0.7, i, row, ha="right", va="center", **label)
     for i, column in enumerate(sizes.columns):
         axes.text(i - 0.2, -0.65, column, ha="left", va="bottom", rotation=60, rotation_mode="anchor", **label)
-    if max(t, s) <= NUMBERED:
+    if max(t, s) <= MAX_NUMBERED_TOKENS:
         _number(axes, weights)
     _frame(axes)
 
 
 def _number(axes: Axes, weights: Float[Tensor, "T S"]) -> None:
-    """Per cent in each cell that has one."""
+    """Write the weight in per cent into each cell that is not close to 0."""
     for i, row in enumerate(weights.tolist()):
         for j, weight in enumerate(row):
             if weight >= 0.005:
-                color = "white" if weight > 0.25 else INK
-                axes.text(j, i, f"{100 * weight:.0f}", ha="center", va="center", size=SMALL - 1, color=color)
+                color = "white" if weight > 0.25 else TEXT_COLOUR
+                axes.text(j, i, f"{100 * weight:.0f}", ha="center", va="center", size=SMALL_FONT - 1, color=color)
 
 
 def _frame(axes: Axes) -> None:
     for spine in axes.spines.values():
-        spine.set(color=MARK, linewidth=1.5)
+        spine.set(color=HIGHLIGHT_COLOUR, linewidth=1.5)
 
 
 def _image(axes: Axes, weights: Float[Tensor, "T S"]) -> None:
-    axes.imshow(weights.numpy(), cmap=LIGHT, norm=SCALE, aspect="auto", interpolation="nearest")
+    axes.imshow(weights.numpy(), cmap=WEIGHT_COLOURS, norm=WEIGHT_SCALE, aspect="auto", interpolation="nearest")
 
 
 def _draw_scale(sheet: _Sheet, top: float) -> None:
-    """Which colour is how much."""
+    """Draw the legend of the colours."""
     axes = sheet.axes(MARGIN + 0.6, top, 2.4, 0.12)
-    axes.imshow([[i / 255 for i in range(256)]], cmap=LIGHT, aspect="auto", extent=(0, 1, 0, 1))
-    axes.set_xticks([tick**0.5 for tick in TICKS], [f"{100 * tick:g}" for tick in TICKS], size=SMALL, color=DIM)
-    axes.tick_params(length=2, color=DIM)
-    sheet.text(MARGIN, top + 0.06, "per cent", size=SMALL, va="center", color=DIM)
+    axes.imshow([[i / 255 for i in range(256)]], cmap=WEIGHT_COLOURS, aspect="auto", extent=(0, 1, 0, 1))
+    axes.set_xticks(
+        [tick**0.5 for tick in SCALE_TICKS],
+        [f"{100 * tick:g}" for tick in SCALE_TICKS],
+        size=SMALL_FONT,
+        color=DIM_COLOUR,
+    )
+    axes.tick_params(length=2, color=DIM_COLOUR)
+    sheet.text(MARGIN, top + 0.06, "per cent", size=SMALL_FONT, va="center", color=DIM_COLOUR)
 
 
 def _curve_axes(sheet: _Sheet, x: float, y: float, width: float, height: float, last: int) -> Axes:
-    """Axes over steps, with a faint grid."""
+    """Axes over the steps, with a faint grid."""
     axes = sheet.axes(x, y, width, height)
     axes.set_xlim(0, last * 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.yaxis.set_major_locator(MaxNLocator(6 if height > 2 else 3, steps=[1, 2, 2.5, 5, 10]))
-    axes.tick_params(labelsize=SMALL, labelcolor=DIM, length=0)
-    axes.grid(color=GRID, linewidth=0.8)
+    axes.tick_params(labelsize=SMALL_FONT, labelcolor=DIM_COLOUR, length=0)
+    axes.grid(color=GRID_COLOUR, linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -290,23 +310,28 @@ def _curve_axes(sheet: _Sheet, x: float, y: float, width: float, height: float, 
 
 
 def _name(axes: Axes, name: str) -> None:
-    """What a curve is of, above it on the left."""
-    axes.set_title(name, loc="left", size=NORMAL, color=INK, pad=5, parse_math=False)
+    """Set the title of a curve, above it on the left."""
+    axes.set_title(name, loc="left", size=NORMAL_FONT, color=TEXT_COLOUR, pad=5, parse_math=False)
 
 
 def _draw_losses(axes: Axes, stepped: Sequence[Stepped], validated: Sequence[Validated]) -> None:
     _name(axes, "loss, in nats")
     axes.margins(y=0.1)
-    axes.plot([each.step for each in stepped], _finite(each.loss for each in stepped), color=CALM, label="training")
+    axes.plot(
+        [event.step for event in stepped],
+        _finite(event.loss for event in stepped),
+        color=TRAINING_COLOUR,
+        label="training",
+    )
     if validated:
-        _draw_validated(axes, validated, _finite(each.loss for each in validated), "validation", ".3f", below=True)
+        _draw_validated(axes, validated, _finite(event.loss for event in validated), "validation", ".3f", below=True)
     if stepped or validated:
-        axes.legend(frameon=False, fontsize=NORMAL - 1, labelcolor=INK, loc="upper right")
+        axes.legend(frameon=False, fontsize=NORMAL_FONT - 1, labelcolor=TEXT_COLOUR, loc="upper right")
 
 
 def _draw_scores(axes: Axes, scored: Sequence[Validated]) -> None:
     _name(axes, "accuracy, per cent" if scored[0].measure == "accuracy" else f"{scored[0].measure} on validation")
-    values = _finite(each.score or 0.0 for each in scored)
+    values = _finite(event.score or 0.0 for event in scored)
     _draw_validated(axes, scored, values)
     axes.set_ylim(0, 1.2 * max([value for value in values if value > 0], default=1.0))
 
@@ -319,18 +344,34 @@ def _draw_validated(
     digits: str = ".1f",
     below: bool = False,
 ) -> None:
-    """A line with a point for each validation, and a ring around the best, which is the last one that was."""
-    steps = [each.step for each in validated]
-    axes.plot(steps, values, color=MARK, marker="o", markersize=3, linewidth=1.2, label=label or None, clip_on=False)
-    best = [(each.step, value) for each, value in zip(validated, values, strict=True) if each.best]
+    """Draw a line with a point for each validation, and a ring around the best, which is the last marked as such."""
+    steps = [event.step for event in validated]
+    axes.plot(
+        steps,
+        values,
+        color=HIGHLIGHT_COLOUR,
+        marker="o",
+        markersize=3,
+        linewidth=1.2,
+        label=label or None,
+        clip_on=False,
+    )
+    best = [(event.step, value) for event, value in zip(validated, values, strict=True) if event.best]
     for step, value in best[-1:]:
         ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "linestyle": "none", "clip_on": False}
-        axes.plot([step], [value], marker="o", color=MARK, label="the best" if label else None, **ring)
-        side = "right" if step > 0.9 * axes.get_xlim()[1] else "center"  # not over the edge
-        place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "top" if below else "bottom"}
-        axes.annotate(f"{value:{digits}}", (step, value), (0, -7 if below else 7), size=NORMAL - 1, color=MARK, **place)
+        axes.plot([step], [value], marker="o", color=HIGHLIGHT_COLOUR, label="best" if label else None, **ring)
+        side = "right" if step > 0.9 * axes.get_xlim()[1] else "center"  # so that it stays inside the figure
+        position: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "top" if below else "bottom"}
+        axes.annotate(
+            f"{value:{digits}}",
+            (step, value),
+            (0, -7 if below else 7),
+            size=NORMAL_FONT - 1,
+            color=HIGHLIGHT_COLOUR,
+            **position,
+        )
 
 
 def _finite(values: Iterable[float]) -> list[float]:
-    """What is not finite is a gap."""
+    """The values with NaN, which leaves a gap, for those that are not finite."""
     return [value if math.isfinite(value) else math.nan for value in values]

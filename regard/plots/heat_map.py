@@ -1,4 +1,4 @@
-"""Attention in the terminal: a heat map whose figures can be read without its colours.
+"""A heat map in the terminal whose numbers can be read without its colours.
 
 Dimensions: T queries, S keys.
 """
@@ -17,45 +17,47 @@ from torch import Tensor
 
 from regard.errors import RegardError
 
-# From nothing to everything, through hues that the colour-blind tell apart by their lightness alone.
+# From 0 to 1, through hues that colour-blind readers can tell apart by lightness.
 RAMP = ((13, 17, 40), (36, 56, 116), (28, 112, 148), (53, 168, 140), (160, 214, 96), (253, 231, 76))
 QUARTERS = " ░▒▓█"
-"""for terminals of few colours, whose hues have no order"""
-NARROWEST, WIDEST = 4, 9
-"""of a column, its space included: "100" fits, and most words do"""
+"""Blocks for terminals with few colours, whose hues have no natural order."""
+MIN_COLUMN_WIDTH, MAX_COLUMN_WIDTH = 4, 9
+"""Limits of a column's width, including its space: "100" fits, and so do most words."""
 
 
 def heat_map(
     weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence[str], width: int | None = None
 ) -> Group:
-    """A row for each query, a column for each key, the weight in per cent.
+    """A table with one row per query and one column per key, with the weights in per cent.
 
-    What is wider than `width` goes on below, with the queries named again.
+    Columns that do not fit into `width` continue in a second table below, with the queries repeated.
     """
     if (len(queries), len(keys)) != tuple(weights.shape):
-        raise RegardError(f"weights {list(weights.shape)} need as many names: got {len(queries)} and {len(keys)}")
-    names = max((cell_len(query) for query in queries), default=0) + 1
-    room = None if width is None else max(width - names, WIDEST)
-    widths = _widths(keys, room)
-    tables = [_block(weights[:, part], queries, keys[part], widths[part]) for part in _parts(widths, room)]
-    return Group(*(each for table in tables for each in (table, "")))
+        raise RegardError(f"weights {list(weights.shape)} need as many labels: got {len(queries)} and {len(keys)}")
+    label_width = max((cell_len(query) for query in queries), default=0) + 1
+    available = None if width is None else max(width - label_width, MAX_COLUMN_WIDTH)
+    widths = _column_widths(keys, available)
+    tables = [_block(weights[:, part], queries, keys[part], widths[part]) for part in _parts(widths, available)]
+    return Group(*(line for table in tables for line in (table, "")))
 
 
-def _widths(keys: Sequence[str], room: int | None) -> list[int]:
-    """As wide as the keys, or as narrow as it takes to have all in one row; if nothing helps, as wide again."""
-    most = (WIDEST, *range(WIDEST - 1, NARROWEST, -1)) if room else (WIDEST,)
-    tries = [[min(max(cell_len(key) + 1, NARROWEST), widest) for key in keys] for widest in most]
-    return next((widths for widths in tries if room and sum(widths) <= room), tries[0])
+def _column_widths(keys: Sequence[str], available: int | None) -> list[int]:
+    """Widths that fit the keys, or the narrower ones that fit all columns into one table, if there are such."""
+    limits = (
+        (MAX_COLUMN_WIDTH, *range(MAX_COLUMN_WIDTH - 1, MIN_COLUMN_WIDTH, -1)) if available else (MAX_COLUMN_WIDTH,)
+    )
+    candidates = [[min(max(cell_len(key) + 1, MIN_COLUMN_WIDTH), limit) for key in keys] for limit in limits]
+    return next((widths for widths in candidates if available and sum(widths) <= available), candidates[0])
 
 
-def _parts(widths: Sequence[int], room: int | None) -> Iterator[slice]:
-    """Runs of columns that fit into the room."""
-    start = taken = 0
+def _parts(widths: Sequence[int], available: int | None) -> Iterator[slice]:
+    """Ranges of columns that fit into the available width."""
+    start = used = 0
     for i, width in enumerate(widths):
-        if room is not None and taken and taken + width > room:
+        if available is not None and used and used + width > available:
             yield slice(start, i)
-            start, taken = i, 0
-        taken += width
+            start, used = i, 0
+        used += width
     yield slice(start, len(widths))
 
 
@@ -65,17 +67,17 @@ def _block(weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence
     table.add_column(width=1)
     for width in widths:
         table.add_column(width=width, no_wrap=True)
-    cut = [f"{shorten_to_width(key, width - 1):>{width - 1}} " for key, width in zip(keys, widths, strict=True)]
-    table.add_row("", "", *(Text(name, style="bold") for name in cut))
+    headings = [f"{shorten_to_width(key, width - 1):>{width - 1}} " for key, width in zip(keys, widths, strict=True)]
+    table.add_row("", "", *(Text(heading, style="bold") for heading in headings))
     for query, row in zip(queries, weights.tolist(), strict=True):
-        cells = (_Cell(weight, width) for weight, width in zip(row, widths, strict=True))
+        cells = (_HeatMapCell(weight, width) for weight, width in zip(row, widths, strict=True))
         table.add_row(Text(query, style="bold"), "", *cells)
     return table
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """Per cent, or nothing where nothing may be seen: on a colour or, where there are few, before a darker block."""
+class _HeatMapCell:
+    """A weight in per cent, or nothing for 0: on a coloured background or, with few colours, before a block."""
 
     weight: float
     width: int
@@ -90,28 +92,29 @@ class _Cell:
             yield Text(f"{number} ", style=shade(self.weight))
 
 
-def shorten_to_width(text: str, most: int) -> str:
-    """A text of at most so many columns of the terminal.
+def shorten_to_width(text: str, max_width: int) -> str:
+    """A text cut to at most `max_width` columns of the terminal.
 
     >>> shorten_to_width("anticonstitutionnellement", 8)
     'anticon…'
     """
-    return text if cell_len(text) <= most else set_cell_size(text, most - 1).rstrip() + "…"
+    return text if cell_len(text) <= max_width else set_cell_size(text, max_width - 1).rstrip() + "…"
 
 
 def shade(weight: float) -> Style:
-    """Background for a weight between 0 and 1, by its square root, and black or white to be read on it."""
+    """The background colour of a weight between 0 and 1, with black or white text, whichever is more readable."""
     red, green, blue = colour(weight)
     linear = [(c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in (red, green, blue)]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # as WCAG counts it
-    dark_text = (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05)
-    readable = "#000000" if dark_text else "#ffffff"  # not "black": themes have their own idea of it
-    return Style(color=readable, bgcolor=f"rgb({red},{green},{blue})")
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # as WCAG defines it
+    use_black = (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05)
+    text_colour = "#000000" if use_black else "#ffffff"  # not "black", which themes redefine
+    return Style(color=text_colour, bgcolor=f"rgb({red},{green},{blue})")
 
 
 def colour(weight: float) -> tuple[int, int, int]:
-    """Red, green and blue of a weight; by its square root, so that small weights are seen beside large ones."""
-    place = min(max(weight, 0.0), 1.0) ** 0.5 * (len(RAMP) - 1)
-    low = min(int(place), len(RAMP) - 2)
-    red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
+    """Red, green and blue of a weight, on a square-root scale so that small weights are visible next to large ones."""
+    position = min(max(weight, 0.0), 1.0) ** 0.5 * (len(RAMP) - 1)
+    low = min(int(position), len(RAMP) - 2)
+    fraction = position - low
+    red, green, blue = (round(a + (b - a) * fraction) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
     return red, green, blue

@@ -115,7 +115,7 @@ def test_mistakes_are_reported(pair: str, language: str, tmp_path: Path, monkeyp
     (tmp_path / "in").write_text("a\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "nowhere")
-    assert "fr-en comes with Regard" in refused("translate", "a")
+    assert "the bundled model fr-en is missing" in refused("translate", "a")
     assert "no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
     assert "is not a model folder" in refused("generate", "a", "-m", str(tmp_path))
     assert "the text is empty" in refused("translate", " ", "-m", pair)

@@ -363,7 +363,7 @@ def test_few_colours_fall_back_to_shaded_blocks(options: dict[str, Any]) -> None
 def test_the_terminal_ends_with_a_hint_on_one_line() -> None:
     looked = made(["le", "chat"])
     assert printed(looked).splitlines()[-1] == (
-        "To see more: --kind cross, --layer 0, --head 0, or all: --html look.html"
+        "To see more: --kind cross, --layer 0, --head 0; or all of it with --html attention.html"
     )
     assert "--kind" not in printed(looked.only("cross"))
 

@@ -115,7 +115,7 @@ def test_a_finished_demo_is_shown_again_without_training(
 ) -> None:
     out, first = finished
     before = {name: (out / name).read_bytes() for name in ("metrics.jsonl", "model.safetensors", "recipe.toml")}
-    monkeypatch.setattr(regard.demo.demo_run, "train", None)  # calling it would be an error
+    monkeypatch.setattr(regard.demo.demo_run, "train_recipe", None)  # calling it would be an error
     text, ended = told(out)
     assert ended is None
     assert "which is replayed" in " ".join(text.split())

@@ -18,7 +18,14 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.text_model import Model
 from regard.evaluation import verify as module
 from regard.evaluation.result_json import to_json_value
-from regard.evaluation.verify import Case, Check, all_at_once, draw_case, text_difference, verify
+from regard.evaluation.verify import (
+    EqualityCheck,
+    VerificationCase,
+    draw_case,
+    full_pass,
+    hypothesis_difference,
+    verify,
+)
 from regard.model import attention
 from regard.model.cache import AttentionCache
 from regard.model.transformer import Network, Transformer, build
@@ -97,11 +104,11 @@ def test_what_applies_is_checked(kind: str) -> None:
     names = [check.name for check in found.checks]
     speaks = kind not in ("encoder", "classes")
     assert ("cached = uncached" in names) == ("beam 1 = greedy" in names) == speaks
-    assert {"batched = one by one", "padding is not seen", "fast = readable", "saved = loaded"} <= set(names)
+    assert {"batched = one by one", "padding is ignored", "fast = readable", "saved = loaded"} <= set(names)
     assert found.passed
     rough = {check.name for check in found.checks if check.bfloat16 is not None}
-    assert rough == set(names) & {*module.CONTINUOUS, "quick = the network"}
-    assert ("quick = the network" in names) == speaks
+    assert rough == set(names) & {*module.COMPARED_IN_BFLOAT16, "fast copy = original"}
+    assert ("fast copy = original" in names) == speaks
     assert json.dumps(to_json_value(found))
 
 
@@ -114,9 +121,9 @@ def test_the_same_seed_gives_the_same_cases() -> None:
 def test_cases_are_ragged_and_keep_out_of_the_way() -> None:
     network = build(small(pad=7, positions="learned", max_length=9))
     cases = [draw_case(network, random.Random(i)) for i in range(200)]
-    assert {len(case.given) for case in cases} == {1, 2, 3}
-    assert all(7 not in ids and 1 <= len(ids) <= 9 for case in cases for ids in case.given)
-    assert any(len({len(ids) for ids in case.given}) > 1 for case in cases)
+    assert {len(case.inputs) for case in cases} == {1, 2, 3}
+    assert all(7 not in ids and 1 <= len(ids) <= 9 for case in cases for ids in case.inputs)
+    assert any(len({len(ids) for ids in case.inputs}) > 1 for case in cases)
 
 
 def shifted(self: AttentionCache, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -153,7 +160,7 @@ def test_a_broken_cache_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_leak_of_padding_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transformer, "mask", unpadded(Transformer.mask))
     wrong = differing(random_model(small(kind=kind)))
-    assert {"padding is not seen", "batched = one by one"} <= wrong
+    assert {"padding is ignored", "batched = one by one"} <= wrong
     assert "saved = loaded" not in wrong
 
 
@@ -163,14 +170,14 @@ def test_a_classifier_that_reads_the_padding_is_found(monkeypatch: pytest.Monkey
 
     forward = SequenceHead.forward
     monkeypatch.setattr(SequenceHead, "forward", lambda self, hidden, _lengths=None: forward(self, hidden, None))
-    assert "padding is not seen" in differing(random_model(small(kind="decoder", classes=3)))
+    assert "padding is ignored" in differing(random_model(small(kind="decoder", classes=3)))
 
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_a_fast_path_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = attention.fast_attention
     monkeypatch.setattr(attention, "fast_attention", lambda q, k, v, *more: fast(q * 1.01, k, v, *more))
-    assert differing(random_model(small())) == {"fast = readable", "quick = the network"}
+    assert differing(random_model(small())) == {"fast = readable", "fast copy = original"}
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -208,34 +215,34 @@ def test_scores_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_draw_between_two_tokens_is_no_difference() -> None:
     model = random_model(small())
-    log_probs = module.behind(model.network, model.special, [5, 6], [])[-1]
+    log_probs = module.next_log_probs(model.network, model.special, [5, 6], [])[-1]
     best, second = log_probs.topk(2).indices.tolist()
     texts = [Hypothesis([id_, 4], -1.0 - id_, -1.0, "length") for id_ in (best, second)]
     gap = float(log_probs[best] - log_probs[second])
-    assert text_difference(model.network, model.special, [5, 6], *texts) == pytest.approx(gap, abs=1e-6)
+    assert hypothesis_difference(model.network, model.special, [5, 6], *texts) == pytest.approx(gap, abs=1e-6)
     ended = Hypothesis([best, 4], -1.0 - best, -1.0, "end")
-    assert text_difference(model.network, model.special, [5, 6], texts[0], ended) == math.inf
+    assert hypothesis_difference(model.network, model.special, [5, 6], texts[0], ended) == math.inf
 
 
 def test_what_is_not_a_number_differs_without_end() -> None:
-    check = Check("a = b", "").seen(0, 0.5).seen(1, math.nan).seen(2, 0.7)
+    check = EqualityCheck("a = b", "").with_case(0, 0.5).with_case(1, math.nan).with_case(2, 0.7)
     assert (check.difference, check.worst, check.passed) == (math.inf, 1, False)
     nan = [torch.tensor([[1.0, math.nan]])]
-    assert math.isnan(module.largest(nan, nan))
+    assert math.isnan(module.max_difference(nan, nan))
 
 
 def test_differences_are_relative_to_large_logits() -> None:
-    assert module.largest([torch.tensor([[1.5]])], [torch.tensor([[1.0]])]) == 0.5
-    assert module.largest([torch.tensor([[1010.0]])], [torch.tensor([[1000.0]])]) == pytest.approx(0.01)
+    assert module.max_difference([torch.tensor([[1.5]])], [torch.tensor([[1.0]])]) == 0.5
+    assert module.max_difference([torch.tensor([[1010.0]])], [torch.tensor([[1000.0]])]) == pytest.approx(0.01)
 
 
 def test_one_row_alone_has_no_padding() -> None:
     model, seen = random_model(small()), []
     network: Network = model.network
     network.register_forward_pre_hook(lambda _module, inputs: seen.append([tuple(each.shape) for each in inputs[:2]]))
-    case = Case([[5, 6, 7], [8]], [[9], [10, 11]], (1, 2))
-    all_at_once(network, model.special, case)
-    module.one_by_one(network, model.special, case)
+    case = VerificationCase([[5, 6, 7], [8]], [[9], [10, 11]], (1, 2))
+    full_pass(network, model.special, case)
+    module.separate_passes(network, model.special, case)
     assert seen == [[(2, 4), (2, 4)], [(1, 3), (1, 2)], [(1, 1), (1, 3)]]
 
 

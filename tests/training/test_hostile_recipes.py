@@ -62,7 +62,10 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "a vocabulary of 2e9": (DATA + "[tokenizer]\nvocab_size = 2_000_000_000", "vocab_size=2000000000 is too large"),
     "1e8 layers": (DATA + "[model]\nlayers = 100_000_000", "layers=100000000 is too large: it must be at most 1,000"),
     "a width of 1e8": (DATA + "[model]\nd_model = 100_000_000", "d_model=100000000 is too large"),
-    "1e14 parameters": (DATA + "[model]\nd_model = 100_000\nd_ff = 1_000_000\nlayers = 900", "parameters: at most 1,000,000,"),
+    "1e14 parameters": (
+        DATA + "[model]\nd_model = 100_000\nd_ff = 1_000_000\nlayers = 900",
+        "parameters: at most 1,000,000,",
+    ),
     "escaped quotes by the line": ('\\"""\n' * 200_000, "not valid TOML"),
     "escaped quotes in a text": ('a = """' + '\\"""\n' * 190_000, "not valid TOML"),
     "escaped quotes in a line": ('a = "' + '\\"' * 490_000 + "\n", "not valid TOML"),
