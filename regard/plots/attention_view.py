@@ -28,7 +28,7 @@ def show_attention(console: Console, attention: Attention, layer: int | None = N
         console.print(Text(describe_selection(attention_map, layer, head), style="dim"))
         console.print(heat_map(weights, _row_labels(attention_map), attention_map.keys, console.width))
     kind_option = f"--kind {attention.kinds[-1]}, " if len(attention.maps) > 1 else ""
-    hint = f"To see more: {kind_option}--layer 0, --head 0; or all of it with --html attention.html"
+    hint = f"To see more: {kind_option}--layer 0, --head 0, or --html attention.html"
     console.print(Text(hint, style="dim"))
 
 

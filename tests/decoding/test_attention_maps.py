@@ -320,7 +320,8 @@ def test_the_terminal_shows_each_kind_and_the_numbers() -> None:
     looked = made(["le", "chat", "dort"])
     text = printed(looked, layer=1, head=2)
     weights = looked.weights["cross"][1, 2]
-    assert "cross, layer 1 of 0–1, head 2 of 0–2" in text
+    assert "Cross-attention: each step of the target attends to the source, in per cent" in text
+    assert "layer 1 of 0–1, head 2 of 0–2" in text
     row = re.findall(r"chat → dort +(\d+) +(\d+) +(\d+)", text)[-1]
     assert [int(number) for number in row] == [round(100 * float(weight)) for weight in weights[1]]
     assert text.count("chat → dort") == 2
@@ -363,7 +364,7 @@ def test_few_colours_fall_back_to_shaded_blocks(options: dict[str, Any]) -> None
 def test_the_terminal_ends_with_a_hint_on_one_line() -> None:
     looked = made(["le", "chat"])
     assert printed(looked).splitlines()[-1] == (
-        "To see more: --kind cross, --layer 0, --head 0; or all of it with --html attention.html"
+        "To see more: --kind cross, --layer 0, --head 0, or --html attention.html"
     )
     assert "--kind" not in printed(looked.only("cross"))
 
