@@ -14,7 +14,7 @@ from regard.training.corpus_folder import CorpusFolder
 def show_corpus_folder(console: Console, folder: Path, corpus_folder: CorpusFolder) -> None:
     """Print which files of a folder are used for what."""
     console.print(f"[bold]{escape(str(folder))}[/]")
-    for line in corpus_folder.told():
+    for line in corpus_folder.summary():
         console.print(f"  {escape(line)}")
     console.print()
 

@@ -130,7 +130,7 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
         (("nowhere.fr",), "nowhere.fr: there is no such file"),
         (("/dev/null",), "/dev/null: no row could be read"),
         (("a.tsv", "--labelled"), "--labelled needs two sides, a text and its class: 1 given"),
-        (("/dev",), "/dev has no text to learn from: neither train.fr with train.en"),
+        (("/dev",), "/dev has no training text: neither train.fr with train.en"),
         (("a.tsv", "--columns", "x"), "--columns takes numbers, not 'x'"),
         (("a.tsv", "--columns", "0,1"), "columns are counted from 1"),
         (("a.fr", "a.en", "--languages", "fr,en"), "a.fr is not a folder: --languages is for folders"),

@@ -131,7 +131,7 @@ def test_the_named_region_goes_before_another(tmp_path: Path) -> None:
     lay(tmp_path, "train.en\ntrain.pt\ntrain.pt_BR\ndev.en\ndev.pt_PT")
     assert find_corpus_files(tmp_path, ["pt", "en"]).train == (pair("train", "pt", "en"),)
     assert find_corpus_files(tmp_path, ["pt_BR", "en"]).train == (pair("train", "pt_BR", "en"),)
-    with pytest.raises(ValueError, match=r"has train\.pt and train\.pt_BR: which is meant\? Keep one"):
+    with pytest.raises(ValueError, match=r"has both train\.pt and train\.pt_BR: keep one"):
         find_corpus_files(tmp_path, ["pt_AO", "en"])
 
 
@@ -165,14 +165,14 @@ def test_two_languages_out_of_several_whatever_else_there_is(
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("", r"no text to learn from: neither train\.fr with train\.en .* nor pairs .* train-parts/.*in it is nothing"),
-        ("train.fra\ntrain.eng", r"Name the files so, or the languages as they end; in it is train\.eng, train\.fra"),
-        ("a.fr\na.en\ntrain-parts/a.de", r"no text to learn from.*in it is a\.en, a\.fr, train-parts/"),
-        ("train.fr\ndev.en", r"train\.fr has no other side: there is no train\.en"),
-        ("train.fr\ntrain.en\nval.en", r"val\.en has no other side: there is no val\.fr"),
-        ("train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.en", r"train-parts/b\.en has no other side: .*no b\.fr"),
-        ("train.fr\ntrain.en\ntrain.en.gz", r"has train\.en and train\.en\.gz: which is meant"),
-        ("train.fr\ntrain.en\ndev.fr\ndev.en\nval.fr\nval.en", r"has dev\.fr \+ dev\.en, val\.fr \+ val\.en: keep one"),
+        ("", r"neither train\.fr with train\.en .* nor pairs .*the folder contains nothing"),
+        ("train.fra\ntrain.eng", r"Rename the files, or .*; the folder contains train\.eng, train\.fra"),
+        ("a.fr\na.en\ntrain-parts/a.de", r"no training text.*the folder contains a\.en, a\.fr, train-parts/"),
+        ("train.fr\ndev.en", r"train\.fr is only one side: there is no train\.en"),
+        ("train.fr\ntrain.en\nval.en", r"val\.en is only one side: there is no val\.fr"),
+        ("train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.en", r"train-parts/b\.en is only one side: .*no b\.fr"),
+        ("train.fr\ntrain.en\ntrain.en.gz", r"has both train\.en and train\.en\.gz: keep one"),
+        ("train.fr\ntrain.en\ndev.fr\ndev.en\nval.fr\nval.en", r"several validation texts, dev\.fr \+ dev\.en, val\.fr \+ val\.en: keep one"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant(names: str, message: str, tmp_path: Path) -> None:
@@ -196,15 +196,15 @@ def test_one_file_is_not_both_sides(tmp_path: Path) -> None:
 
 def test_a_long_list_is_cut(tmp_path: Path) -> None:
     lay(tmp_path, "\n".join(f"{i:02}.txt" for i in range(MAX_LISTED_NAMES + 5)))
-    with pytest.raises(ValueError, match=r"in it is 00\.txt, .*11\.txt, and 5 more$"):
+    with pytest.raises(ValueError, match=r"the folder contains 00\.txt, .*11\.txt, and 5 more$"):
         find_corpus_files(tmp_path, ["fr", "en"])
 
 
 def test_no_folder(tmp_path: Path) -> None:
     lay(tmp_path, "train.fr")
-    with pytest.raises(ValueError, match=r"nowhere: there is no such folder; --set data\.folder=FOLDER"):
+    with pytest.raises(ValueError, match=r"nowhere: there is no such folder; set it with --set data\.folder=FOLDER"):
         find_corpus_files(tmp_path / "nowhere", ["fr", "en"])
-    with pytest.raises(ValueError, match=r"train\.fr: is a file: name the folder"):
+    with pytest.raises(ValueError, match=r"train\.fr: this is a file: give its folder"):
         find_corpus_files(tmp_path / "train.fr", ["fr", "en"])
 
 
@@ -239,7 +239,7 @@ def test_what_is_named_is_not_sought(tmp_path: Path) -> None:
 
 def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None:
     data = DataSection(folder=str(lay(tmp_path, COMPRESSED)), languages=("fra", "eng"))
-    with pytest.raises(ValueError, match=r"no text to validate on, which would be called dev, .*data\.held_out=0\.02"):
+    with pytest.raises(ValueError, match=r"no validation text .dev, .*data\.held_out=0\.02"):
         with_named_files(data)
     named = with_named_files(replace(data, held_out=0.1))
     assert (named.validation, named.held_out) == (None, 0.1)
@@ -247,15 +247,15 @@ def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("names", "asked"),
-    [("train.fr\ntrain.en", r'in en and fr: say --set \'data.languages=\["en", "fr"\]\', or the other way round'),
-     ("train.fr\ntrain.en\ntrain.de", "in de and en and fr: say"),
-     ("train.tags", "has no text to learn from"),
-     ("train.tsv", r'no text to learn from.*one file is named with its sides, .*files=\["train.tsv"\], columns='),
-     ("train.jsonl.gz", r'data\.train=\[\{files=\["train.jsonl.gz"\], keys=\["fr", "en"\]\}\]; in it is'),
-     ("train.txt", "has no text to learn from"),
-     ("train.csv\ntrain.json\ntrain.txt\ntrain.fr\ntrain.en", "in en and fr: say"),
-     ("train.fr/a\ntrain.en/a", r"has no text to learn from.*in it is train\.en/, train\.fr/"),
-     ("train.tsv\ntrain.fr/a\ntrain-parts/a.fr\ntrain-parts/a.en", "in en and fr: say")],
+    [("train.fr\ntrain.en", r"in en and fr\. Add --set 'data.languages=\[.en., .fr.\]', or the reverse"),
+     ("train.fr\ntrain.en\ntrain.de", "in de and en and fr. Add"),
+     ("train.tags", "has no training text"),
+     ("train.tsv", r'no training text.*for a single file with both sides, set .*files=\["train.tsv"\], columns='),
+     ("train.jsonl.gz", r'data\.train=\[\{files=\["train.jsonl.gz"\], keys=\["fr", "en"\]\}\]; the folder contains'),
+     ("train.txt", "has no training text"),
+     ("train.csv\ntrain.json\ntrain.txt\ntrain.fr\ntrain.en", "in en and fr. Add"),
+     ("train.fr/a\ntrain.en/a", r"has no training text.*the folder contains train\.en/, train\.fr/"),
+     ("train.tsv\ntrain.fr/a\ntrain-parts/a.fr\ntrain-parts/a.en", "in en and fr. Add")],
 )  # fmt: skip
 def test_the_direction_must_be_said(names: str, asked: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=asked):
@@ -263,9 +263,9 @@ def test_the_direction_must_be_said(names: str, asked: str, tmp_path: Path) -> N
 
 
 def test_other_tasks_name_their_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="for the task language name the files"):
+    with pytest.raises(ValueError, match="for the task language, name the files"):
         DataSection(folder=str(tmp_path), task="language")
-    with pytest.raises(ValueError, match=r"there is no text: .*or a data.folder that has train\.fr and train\.en"):
+    with pytest.raises(ValueError, match=r"there is no training text: .*a folder with train\.fr and train\.en"):
         DataSection()
 
 
@@ -304,10 +304,10 @@ def test_check_takes_a_folder(tmp_path: Path) -> None:
     done = regard("data", "check", str(tmp_path))
     assert done.returncode == 0, done.stderr
     shown = re.sub(r"\s+", "", done.stdout)
-    assert "tolearnfrom:train-parts/a.en+train-parts/a.fr,train-parts/b.en+train-parts/b.fr.gz" in shown
-    assert "tovalidateon:dev.en+dev.fr" in shown
+    assert "training:train-parts/a.en+train-parts/a.fr,train-parts/b.en+train-parts/b.fr.gz" in shown
+    assert "validation:dev.en+dev.fr" in shown
     assert done.stdout.count("1 rows in") == 2
-    assert re.findall(r"testsentencesfoundhere(\d)", shown) == ["1", "0"]
+    assert re.findall(r"leakedtestsentences(\d)", shown) == ["1", "0"]
     (tmp_path / "other.fr").write_text("Something else that is long enough.\n")
     done = regard("data", "check", str(tmp_path), "--languages", "fr, en", "--test", str(tmp_path / "other.fr"))
     assert re.findall(r"leaked test sentences +(\d)", done.stdout) == ["0", "0"]

@@ -606,5 +606,5 @@ def test_what_a_checkpoint_held_is_not_kept_open(tmp_path: Path) -> None:
 def test_what_needs_validation_is_refused_without() -> None:
     data = DataSection(train=(Corpus(("a.fr", "a.en")),))
     for settings in ({"patience": 3}, {"best_by": "score"}):
-        with pytest.raises(ValueError, match=f"train.{next(iter(settings))} needs text to validate on"):
+        with pytest.raises(ValueError, match=f"train.{next(iter(settings))} needs validation text"):
             a_recipe(data=data, **settings)
