@@ -254,7 +254,7 @@ def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
     assert longest == 6
     with pytest.raises(ValueError, match="no example has 1 tokens or fewer: the shortest has 2"):
         lay.translation_batches(DATA, END, PAD, 64, max_length=1)
-    with pytest.raises(ValueError, match="batch_tokens=8 is less than one row of 16"):
+    with pytest.raises(ValueError, match="batch_tokens=8 is smaller than one row of 16"):
         lay.language_block_batches(TEXT, END, 16, 8)
     with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
         lay.language_block_batches(data_of([[5, 6]]), END, 16, 64)
@@ -523,7 +523,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
 def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, documents and offsets go on from chunk to chunk; more than 65,536 ids need four bytes."""
-    monkeypatch.setattr(prepared_module, "CHUNK", 2)
+    monkeypatch.setattr(prepared_module, "ROWS_PER_CHUNK", 2)
     monkeypatch.setattr(HuggingFaceTokenizer, "size", 2**16 + 1)
     tokenizer = train_tokenizer(["a b c d e"], 320)
     (tmp_path / "t").write_text("a b\nc\n\nd\ne\n\na\n")

@@ -160,12 +160,12 @@ def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None
     ("make", "message"),
     [
         (lambda: Corpus(()), "needs at least one file"),
-        (lambda: Corpus("a.fr"), "files must be several, in a tuple, and this is one: 'a.fr'"),  # type: ignore[arg-type]
-        (lambda: Corpus(("a",), keys="fr"), "keys must be several"),  # type: ignore[arg-type]
-        (lambda: Corpus(("a",), columns=("2", "1")), r"columns are numbers, and here are \['2', '1'\]"),  # type: ignore[arg-type]
-        (lambda: Corpus(("a", "b"), columns=(1, 2)), "columns and keys are of one file, and here are 2"),
+        (lambda: Corpus("a.fr"), "files must be a tuple, not a single value: 'a.fr'"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a",), keys="fr"), "keys must be a tuple"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a",), columns=("2", "1")), r"columns must be numbers: \['2', '1'\]"),  # type: ignore[arg-type]
+        (lambda: Corpus(("a", "b"), columns=(1, 2)), "columns and keys need a single file: 2 given"),
         (lambda: Corpus(("a",), (1, 2), ("x", "y")), "not both"),
-        (lambda: Corpus(("a",), (0, 1)), r"counted from 1, and here are \[0, 1\]"),
+        (lambda: Corpus(("a",), (0, 1)), r"counted from 1: \[0, 1\] given"),
         (lambda: rows(Corpus(("nowhere/x.fr",))), "nowhere/x.fr: there is no such file"),
         (lambda: rows(Corpus(("tests",))), "tests is a folder"),
     ],

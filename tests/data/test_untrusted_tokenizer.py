@@ -135,7 +135,7 @@ def test_a_tokenizer_with_a_pattern_is_tried_once(tmp_path: Path, monkeypatch: p
     folder = written(tmp_path, pre_tokenizer=splitting(r"\p{L}+"))
     assert HuggingFaceTokenizer.load(folder).encode("chat noir")
     assert len(untrusted_tokenizer._PASSED) == 1
-    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "raise SystemExit(3)")
     HuggingFaceTokenizer.load(folder)
 
 
@@ -158,7 +158,7 @@ def test_a_trial_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
     if slow_pattern:  # quadratic: a minute for this length
         monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
     else:
-        monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", "while True: pass")
+        monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "while True: pass")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 1.5)
     folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
     start = time.perf_counter()
@@ -190,7 +190,7 @@ def test_patterns_in_use_are_quick_on_trial(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
 def test_a_trial_that_takes_too_much_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = untrusted_tokenizer.TRIAL_PROGRAM.replace("    from tokenizers import Tokenizer", "    while True: pass")
-    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", limited)
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", limited)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
     with pytest.raises(ValueError, match="takes more than 1 s of processor time"):
         HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
@@ -209,7 +209,7 @@ def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = untrusted_tokenizer.TRIAL_PROGRAM.replace("from tokenizers import", "from no_such_library import")
-    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
     HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{N}+")))
     assert not untrusted_tokenizer._PASSED
 
@@ -228,7 +228,7 @@ def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
 def test_a_trial_that_ends_badly_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
-    monkeypatch.setattr(untrusted_tokenizer, "PROGRAM", program)
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
     with pytest.raises(ValueError, match=message) as caught:
         HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
     assert ("memory" in str(caught.value)) == ("memory" in message)

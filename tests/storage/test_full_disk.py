@@ -295,7 +295,7 @@ def test_text_to_learn_from_must_be_in_files(
 
 
 def test_text_that_is_read_once_must_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora, "PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(corpora, "PIPE_TIMEOUT_SECONDS", 0.2)
     for path, message in odd_files(tmp_path).items():
         with pytest.raises(CorpusError, match=re.escape(path) + ".* ?" + message):
             list(Corpus((path,)).rows(CorpusProblems()))

@@ -374,7 +374,7 @@ FAILURES: dict[str, tuple[object, str]] = {
     "weights": (store, "write_weights"),
     "tokenizer": (HuggingFaceTokenizer, "save"),
     "manifest": (store, "write_manifest"),
-    "digest": (store, "digest"),
+    "digest": (store, "file_digest"),
     "flush": (os, "fsync"),
     "rename": (os, "rename"),
 }
