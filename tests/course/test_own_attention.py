@@ -210,7 +210,7 @@ def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
     assert isinstance(regard.load("mine").translate(["Le chat dort."], beam=1)[0], str)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code != 0
-    assert "mine holds a run already" in str(again.exception or again.output)
+    assert "mine already holds a run" in str(again.exception or again.output)
 
 
 def test_a_solution_of_another_assignment_is_refused(small: Path) -> None:
