@@ -84,11 +84,6 @@ def measurement_conditions(device: str, repeats: int) -> str:
     return f"{hardware}, torch {torch.__version__}; {method}"
 
 
-def round_up(number: int, multiple: int) -> int:
-    """Round up to a multiple."""
-    return (number + multiple - 1) // multiple * multiple
-
-
 def quiet_transformers() -> Any:
     """Import transformers and silence its progress bars and advice."""
     try:

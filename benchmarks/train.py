@@ -32,7 +32,6 @@ from benchmarks.common import (
     measurement_conditions,
     quiet_transformers,
     ratio_table,
-    round_up,
     time_alternating,
 )
 from regard.config import ModelConfig, did_you_mean, preset
@@ -41,6 +40,7 @@ from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.errors import RegardError
 from regard.model.positions import sinusoids
 from regard.model.transformer import build
+from regard.rounding import round_up
 from regard.training.device import DeviceSettings, choose_device
 from regard.training.flops import batch_flops
 from regard.training.objective import Objective

@@ -1,7 +1,7 @@
-"""What docs/paper.md and docs/questions.md say of the code is so: every line they name, every example, every figure.
+"""The documentation matches the code: every referenced line, path, example and figure.
 
-A reference is written [path:line](../path#Lline) and, behind it, the code of that line between backticks. When lines
-have moved, `python -m tests.test_docs` sets the numbers anew: to the nearest line that holds the code.
+A reference is written [path:line](../path#Lline), followed by the code of that line in backticks. When lines have
+moved, `python -m tests.test_docs` updates the numbers to the nearest line that contains the code.
 """
 
 import doctest
@@ -36,19 +36,19 @@ def page(name: str) -> str:
 
 
 def lines_with(code: str, path: str) -> list[int]:
-    """The numbers of the lines that hold the code."""
+    """Return the numbers of the lines that contain the code."""
     lines = (DOCS.parent / path).read_text(encoding="utf-8").splitlines()
     return [number for number, line in enumerate(lines, 1) if code in line]
 
 
 def refreshed(text: str) -> str:
-    """The same page, each reference at the line that holds its code: of several, the nearest to what it said."""
+    """Return the page with each reference updated to the nearest line that contains its code."""
 
     def moved(match: re.Match[str]) -> str:
         path, code, said = match["path"], match["code"], int(match["line"])
         found = lines_with(code, path)
         if not found:
-            raise ValueError(f"{path} has no line with `{code}` any more: say what shows it now")
+            raise ValueError(f"{path} no longer has a line with `{code}`: refer to another")
         line = min(found, key=lambda number: abs(number - said))
         return f"[{path}:{line}](../{path}#L{line}) `{code}`"
 
@@ -56,25 +56,36 @@ def refreshed(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_lines_named_hold_what_they_are_said_to_hold(name: str) -> None:
+def test_referenced_lines_contain_the_quoted_code(name: str) -> None:
     found = list(REFERENCE.finditer(page(name)))
     assert len(found) > 20
     for match in found:
         assert (match["file"], match["anchor"]) == (match["path"], match["line"]), match[0]
         there = lines_with(match["code"], match["path"])
-        assert int(match["line"]) in there, f"{name}: {match[0]} is at {there}: python -m tests.test_docs sets it anew"
+        assert int(match["line"]) in there, f"{name}: {match[0]} is at {there}: run python -m tests.test_docs"
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_reference_goes_unchecked(name: str) -> None:
+def test_every_reference_is_checked(name: str) -> None:
     text = page(name)
     assert len(ANCHOR.findall(text)) == len(list(REFERENCE.finditer(text)))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_lead_to_files(name: str) -> None:
+def test_links_lead_to_existing_files(name: str) -> None:
     for target in LINK.findall(page(name)):
-        assert (DOCS / target).exists(), f"{name} links to {target}, which is not there"
+        assert (DOCS / target).exists(), f"{name} links to {target}, which does not exist"
+
+
+PATH = re.compile(r"(?<![\w/.-])(?:regard|benchmarks|tests|docs)/[\w/.-]*\w")
+
+
+@pytest.mark.parametrize(
+    "path", [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+)
+def test_every_path_in_the_documentation_exists(path: Path) -> None:
+    for mentioned in set(PATH.findall(path.read_text(encoding="utf-8"))):
+        assert (DOCS.parent / mentioned).exists() or "NAME" in mentioned, f"{path.name} mentions {mentioned}"
 
 
 def test_every_lab_answers_a_question() -> None:
@@ -82,22 +93,22 @@ def test_every_lab_answers_a_question() -> None:
     assert set(re.findall(r"/labs/gallery/([\w-]+)\.md\)", page("paper.md"))) <= set(NAMES)
 
 
-def test_every_question_is_answered_with_a_line_that_shows_it() -> None:
+def test_every_answer_refers_to_a_line_of_code() -> None:
     sections = re.split(r"^## ", page("questions.md"), flags=re.M)[1:]
     assert len(sections) > 20
     for section in sections:
         question, _, answer = section.partition("\n")
         assert question.endswith("?"), question
-        assert REFERENCE.search(answer), f"{question} is answered without a line"
+        assert REFERENCE.search(answer), f"{question} has no reference to a line of code"
 
 
-def test_a_moved_line_is_found_again_and_a_lost_one_is_told() -> None:
+def test_a_moved_line_is_found_and_a_missing_one_is_reported() -> None:
     path = "regard/model/attention.py"
     (line,) = lines_with("def split_heads", path)
     for said in (1, line - 1, 9_999):
         assert refreshed(f"[{path}:{said}](../{path}#L{said}) `def split_heads`").startswith(f"[{path}:{line}](../")
     assert all(refreshed(page(name)) == page(name) for name in PAGES)
-    with pytest.raises(ValueError, match="no line with"):
+    with pytest.raises(ValueError, match="no longer has a line with"):
         refreshed(f"[{path}:1](../{path}#L1) `def spilt_heads`")
 
 
@@ -197,7 +208,7 @@ def test_the_shapes_of_queries_keys_and_values() -> None:
     torch.testing.assert_close(mha(x, memory, memory), mha.out(combined))
 
 
-def test_what_part_of_a_layer_the_feed_forward_network_is() -> None:
+def test_the_share_of_the_feed_forward_network_in_a_layer() -> None:
     """With d_ff = 4·C: two thirds of an encoder's layer, half of a decoder's."""
     config = preset("paper-base", bias=False)
     for cross, share in ((False, 2 / 3), (True, 1 / 2)):
@@ -235,7 +246,7 @@ def test_the_models_of_the_ablation_have_as_many_parameters_as_it_says() -> None
     }
 
 
-def test_two_heads_are_as_steady_as_the_lab_found() -> None:
+def test_the_share_of_two_heads_is_that_of_the_lab() -> None:
     text, record = flat(page("questions.md")), read_record(GALLERY / "two-heads.json")
     claims = "\n".join(claim.text for claim in record.claims)
     near, one, missed = re.findall(r"([\d.]+) % of the samples then come .+? manages ([\d.]+) %; in ([\d.]+) %", text)[
@@ -246,7 +257,7 @@ def test_two_heads_are_as_steady_as_the_lab_found() -> None:
 
 
 def test_the_readme_compares_training_with_every_peer() -> None:
-    """Each ratio is that of the rates beside it, one for each peer, so that none is left out."""
+    """Each ratio is that of the rates next to it, with one for each peer."""
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     table = text.partition("| | peers | Regard | ÷ |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
