@@ -25,7 +25,7 @@ References = Sequence[str] | Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
-class MetricScore:
+class SacrebleuScore:
     """A score from 0 to 100 with sacreBLEU's 95 % confidence interval and signature."""
 
     name: str
@@ -47,9 +47,9 @@ class TranslationScores:
     """Scores of translations against references, and what they may be compared with."""
 
     sentences: int
-    bleu: MetricScore
-    bleu_lowercase: MetricScore
-    chrf: MetricScore
+    bleu: SacrebleuScore
+    bleu_lowercase: SacrebleuScore
+    chrf: SacrebleuScore
     note: ComparabilityNote
 
 
@@ -58,7 +58,7 @@ class SystemComparison:
     """One system compared with the first."""
 
     system: str
-    score: MetricScore
+    score: SacrebleuScore
     """The system's score. With several runs: their mean, with an interval over sentences and seeds."""
     difference: float
     """The system's score minus the score of the first system."""
@@ -82,12 +82,12 @@ class MetricComparison:
     systems: tuple[SystemComparison, ...]
 
 
-def bleu(outputs: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
+def bleu(outputs: Sequence[str], references: References, lowercase: bool = False) -> SacrebleuScore:
     """BLEU with sacreBLEU's defaults: n-grams of one to four tokens, tokenised by 13a."""
     return metric_score(bleu_metric(lowercase), outputs, reference_lists(outputs, references))
 
 
-def chrf(outputs: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
+def chrf(outputs: Sequence[str], references: References, lowercase: bool = False) -> SacrebleuScore:
     """chrF2++: n-grams of one to six characters and one to two words."""
     return metric_score(chrf_metric(lowercase), outputs, reference_lists(outputs, references))
 
@@ -171,13 +171,13 @@ def chrf_metric(lowercase: bool = False) -> Any:
     return UniformCHRF(lowercase=lowercase, word_order=2)
 
 
-def metric_score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> MetricScore:
+def metric_score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> SacrebleuScore:
     """The score by one of sacreBLEU's metrics, with its bootstrap interval."""
     result = metric.corpus_score(outputs, lists, n_bootstrap=RESAMPLES)
     mean, half_width = float(result._mean), float(result._ci)  # the public attributes are rounded text
     name = f"{result.name}, lower-cased" if metric.lowercase else str(result.name)
     signature = str(metric.get_signature())
-    return MetricScore(name, float(result.score), mean, mean - half_width, mean + half_width, signature)
+    return SacrebleuScore(name, float(result.score), mean, mean - half_width, mean + half_width, signature)
 
 
 def _compare(metric: Any, systems: Mapping[str, Sequence[str]], lists: Sequence[Sequence[str]]) -> MetricComparison:

@@ -34,8 +34,8 @@ from jaxtyping import Float
 from regard.evaluation.metrics import (
     RESAMPLES,
     MetricComparison,
-    MetricScore,
     References,
+    SacrebleuScore,
     SystemComparison,
     bleu_metric,
     check_systems,
@@ -187,7 +187,7 @@ def _score_several_runs(
     """The mean of the runs, with the central 95 % of the resamples as its interval."""
     mean, centre = float(runs.scores.mean()), float(runs.resampled.mean())
     low, high = np.clip(centre + np.percentile(deviations, (2.5, 97.5)), 0, 100)
-    score = MetricScore(runs.metric, mean, centre, float(low), float(high), _signature(metric))
+    score = SacrebleuScore(runs.metric, mean, centre, float(low), float(high), _signature(metric))
     standard_deviation = float(runs.scores.std(ddof=1))
     return SystemComparison(name, score, 0.0, None, None, tuple(map(float, runs.scores)), standard_deviation)
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.evaluation.comparison import ComparisonResult, DifferingSentence, DiffSegment, TrainingCost
-from regard.evaluation.metrics import RESAMPLES, TRIALS, MetricComparison, MetricScore, SystemComparison
+from regard.evaluation.metrics import RESAMPLES, TRIALS, MetricComparison, SacrebleuScore, SystemComparison
 from regard.evaluation.multi_run import MIN_RUNS, has_enough_runs
 from regard.formatting import duration, escape_markdown, escape_markdown_words, markdown_table, visible
 from regard.plots.run_report import power
@@ -332,7 +332,7 @@ def _escaped(text: str) -> str:
     return escape_markdown_words(text).strip()
 
 
-def _example_scores(result: ComparisonResult) -> list[MetricScore]:
+def _example_scores(result: ComparisonResult) -> list[SacrebleuScore]:
     """One score by each metric, for its signature, which all systems share."""
     return [comparison.systems[0].score for comparison in result.comparisons]
 

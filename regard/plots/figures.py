@@ -175,8 +175,8 @@ class _MapLayout:
         letter = LETTER_WIDTH * self.font / 72
         self.left = letter * max(map(cell_len, self.rows)) + 0.1
         slanted = letter * max(map(cell_len, self.columns))
-        self.above, self.beside = 0.3 + 0.87 * slanted, 0.5 * slanted + 0.1  # labels are rotated by 60 degrees
-        self.one = s * self.cell + self.beside, self.above + t * self.cell
+        self.above, self.label_overhang = 0.3 + 0.87 * slanted, 0.5 * slanted + 0.1  # labels are rotated by 60 degrees
+        self.one = s * self.cell + self.label_overhang, self.above + t * self.cell
         high = (
             self.one[1] - HEADS_HEIGHT + HEAD_SPACING
         ) / self.layers - HEAD_SPACING  # so that all heads together are as high as the large map

@@ -12,7 +12,7 @@ from rich.text import Text
 from regard.evaluation.alignment import AlignmentScore, AlignmentScores
 from regard.evaluation.classification import ClassScores
 from regard.evaluation.comparability import ComparabilityNote
-from regard.evaluation.metrics import MetricScore
+from regard.evaluation.metrics import SacrebleuScore
 from regard.evaluation.proportions import Proportion
 from regard.evaluation.results import (
     AlignedAttention,
@@ -96,7 +96,7 @@ def show_classification(console: Console, result: ClassificationResult) -> None:
         _show_confusions(console, scores)
 
 
-def show_signatures(console: Console, scores: Sequence[MetricScore]) -> None:
+def show_signatures(console: Console, scores: Sequence[SacrebleuScore]) -> None:
     """Print each signature on one unbroken line, so that it can be copied."""
     for score in scores:
         console.print(Text(f"{score.name}: {score.signature}", style="dim"), soft_wrap=True)

@@ -1,5 +1,6 @@
-"""The command as a person runs it: in a process of its own."""
+"""The `regard` command, run in a process of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def test_an_unknown_command_says_so() -> None:
     assert "demo" in done.stderr
 
 
-def test_demo_leaves_a_folder_of_ones_own_alone(tmp_path: Path) -> None:
+def test_demo_does_not_touch_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     done = regard("demo", "--out", str(tmp_path))
     assert done.returncode == 2
@@ -42,7 +43,7 @@ def test_demo_leaves_a_folder_of_ones_own_alone(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_ctrl_c_says_that_it_was_heard(tmp_path: Path) -> None:
+def test_ctrl_c_is_acknowledged(tmp_path: Path) -> None:
     program = (
         "import sys, regard.cli as cli\n"
         "def stop(): raise KeyboardInterrupt\n"
@@ -55,9 +56,45 @@ def test_ctrl_c_says_that_it_was_heard(tmp_path: Path) -> None:
     assert done.stderr == "\nregard: interrupted\n"
 
 
-def test_resuming_a_bundled_recipe_goes_on_with_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_failing(error: str, *options: str, debug: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `regard fail`, a command that raises this error."""
+    program = (
+        "import sys, regard.cli as cli\n"
+        "from regard.errors import RegardError\n"
+        f"def fail(): raise {error}\n"
+        "cli.app.command('fail')(fail)\n"
+        f"sys.argv = {['regard', *options, 'fail']!r}\n"
+        "cli.main()"
+    )
+    environment = os.environ | {"REGARD_DEBUG": debug}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+
+def test_input_errors_print_one_line_and_bugs_their_traceback() -> None:
+    for error, message in (
+        ("RegardError('the file is empty\\x1b[2J')", "regard: the file is empty␛[2J\n"),
+        ("FileNotFoundError(2, 'No such file or directory', 'a.txt')", "regard: a.txt: No such file or directory\n"),
+    ):
+        done = run_failing(error)
+        assert (done.returncode, done.stderr) == (2, message)
+    for error in ("ValueError('a bug')", "OSError('a bug')", "RecursionError('a bug')"):
+        done = run_failing(error)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, True)
+
+
+def test_debug_shows_every_traceback() -> None:
+    for done in (
+        run_failing("RegardError('the file is empty')", "--debug"),
+        run_failing("RegardError('the file is empty')", debug="1"),
+    ):
+        assert (done.returncode, "Traceback" in done.stderr) == (1, True)
+        assert "RegardError: the file is empty" in done.stderr
+
+
+def test_resuming_a_bundled_recipe_keeps_its_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[object] = []
-    monkeypatch.setattr("regard.cli.train._train", lambda recipe, *_: begun.append(recipe))
+    monkeypatch.setattr("regard.training_api.run_recipe", lambda recipe, *_: begun.append(recipe))
+    monkeypatch.setattr("regard.cli.train._finish", lambda _: None)
     changes = ["data.petit=500", "train.steps=7"]
     (tmp_path / "recipe.toml").write_text(as_toml(read_recipe("petit-fr-en", changes)))
     for more in ([], ["--set", "train.steps=9"]):
@@ -66,7 +103,7 @@ def test_resuming_a_bundled_recipe_goes_on_with_what_was_set(tmp_path: Path, mon
     assert begun == [read_recipe("petit-fr-en", changes), read_recipe("petit-fr-en", ["train.steps=9"])]
 
 
-def test_evaluating_the_wrong_way_round_is_noticed(tmp_path: Path) -> None:
+def test_swapped_source_and_reference_are_noticed(tmp_path: Path) -> None:
     for name in ("test.fr", "test.en"):
         (tmp_path / name).write_text("Le chat dort.\n")
     asked = ["evaluate", "petit-fr-en", str(tmp_path / "test.en"), str(tmp_path / "test.fr")]
