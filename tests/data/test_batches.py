@@ -271,7 +271,7 @@ def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
             lay.translation_batches(DATA, END, PAD, 64, rank=rank, ranks=ranks)
     with pytest.raises(ValueError, match="start=-1 is too small"):
         next(lay.translation_batches(DATA, END, PAD, 64).epoch(0, start=-1))
-    with pytest.raises(ValueError, match="prepare it with labelled=True"):
+    with pytest.raises(ValueError, match="tokenize it with labelled=True"):
         lay.classification_batches(TEXT, END, PAD, 64)
 
 

@@ -479,7 +479,7 @@ def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     stored = stored_translator()
     with pytest.raises(ValueError, match=r"no dtype 'int4'; .* float32, float16, bfloat16, int8"):
         export_ctranslate2(stored, tmp_path, "int4")
-    with pytest.raises(ValueError, match="needs an id that its targets start with"):
+    with pytest.raises(ValueError, match="needs an id that starts its targets"):
         export_ctranslate2(Model(stored.network, None, SpecialIds(end=(0,))), tmp_path)
     tokenizer = train_tokenizer(["a b c"], vocab_size=320)
     monkeypatch.setattr(tokenizer, "token", lambda id_: str(id_ // 2))

@@ -168,7 +168,7 @@ def test_a_format_of_tomorrow_says_to_upgrade(folder: Path, name: str) -> None:
     (folder / name).write_text(json.dumps(told | {"format": 2}))
     if name != store.MANIFEST_FILE:
         store.write_manifest(folder)
-    with pytest.raises(ValueError, match=rf"{name} has format 2, and this Regard reads 1: install a newer"):
+    with pytest.raises(ValueError, match=rf"{name} has format 2, but this Regard reads 1: upgrade"):
         Model.from_folder(folder)
 
 
@@ -297,7 +297,7 @@ def test_a_pipe_is_not_overwritten(tmp_path: Path) -> None:
 def test_special_ids_are_checked_before_anything_is_written(tmp_path: Path) -> None:
     stored = model()
     stored.special = SpecialIds(end=(0,))
-    with pytest.raises(ValueError, match="needs an id that its targets start with"):
+    with pytest.raises(ValueError, match="needs an id that starts its targets"):
         stored.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -324,7 +324,7 @@ def test_a_type_that_cannot_hold_the_weights_is_refused(tmp_path: Path) -> None:
     stored.save(tmp_path / "brain", "bfloat16")
     with torch.no_grad():
         large[0, 0] = 3.4e38
-    with pytest.raises(ValueError, match=rf"^{name} holds 3\.4e\+38, and bfloat16 at most 3\.39e\+38"):
+    with pytest.raises(ValueError, match=rf"^{name} contains 3\.4e\+38, but the maximum of bfloat16 is 3\.39e\+38"):
         stored.save(tmp_path / "out", "bfloat16")
     with torch.no_grad():
         large[0, :2] = torch.tensor([-torch.inf, 65_504.0])  # infinite already: nothing is lost
@@ -444,7 +444,7 @@ for change in ("cut", "overwritten"):
         print(change, float(network(ids).double().square().sum()))
     file.write_bytes(content)
 with torch.inference_mode():
-    print("unchanged", float(Model.from_folder(path).network(ids).double().square().sum()))
+    print("unchanged", float(load(path).network(ids).double().square().sum()))
 """
 
 
