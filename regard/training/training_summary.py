@@ -1,4 +1,4 @@
-"""What a training took, for those who put runs beside each other, or write a model's card: no model is loaded."""
+"""What a training took, for comparisons of runs and for model cards. No model is loaded."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +11,9 @@ from regard.training.metrics_log import read_metrics
 
 
 def training_summary(folder: Path, about: Mapping[str, Any]) -> TrainingCost | None:
-    """What a model's training took: as the log in its run's folder tells, or the model itself once it was exported.
+    """What a model's training took: from the log in its run's folder or, once exported, from the model itself.
 
-    None of models that others trained. `about` is what the model tells of itself, as in `Model`.
+    None for models that were not trained by Regard. `about` is the model's metadata, as in `Model`.
     """
     found = logged_training(folder) or training_summary_of(about)
     if found is None:
@@ -22,16 +22,16 @@ def training_summary(folder: Path, about: Mapping[str, Any]) -> TrainingCost | N
 
 
 def logged_training(folder: Path) -> TrainingSummary | None:
-    """What the training in a run's folder took; None where no log tells.
+    """What the training in a run's folder took; None if there is no log.
 
-    Of a run that was killed it is what was logged_training last, and lines that cannot be read are left out.
+    For a run that was killed, this is what was logged last. Unreadable lines are skipped.
     """
     events = read_metrics(folder, strict=False) if folder.is_dir() else []
     started = [event for event in events if isinstance(event, Started)]
-    told = [event for event in events if isinstance(event, Stepped | Ended)]
-    if not started or not told:
+    measured = [event for event in events if isinstance(event, Stepped | Ended)]
+    if not started or not measured:
         return None
-    last = told[-1]
+    last = measured[-1]
     return TrainingSummary(
         steps=last.step,
         tokens=last.tokens,
@@ -42,7 +42,9 @@ def logged_training(folder: Path) -> TrainingSummary | None:
 
 
 def recipe_without_seed(about: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
-    """A model's recipe without its seed, and the seed: runs with one recipe are runs of one system. None without one.
+    """A model's recipe without its seed, and the seed: runs that differ only in the seed are runs of one system.
+
+    None if the model has no recipe with a seed.
 
     >>> recipe_without_seed({"recipe": {"name": "a", "train": {"steps": 9, "seed": 3}}})
     ({'name': 'a', 'train': {'steps': 9}}, 3)
@@ -56,7 +58,7 @@ def recipe_without_seed(about: Mapping[str, Any]) -> tuple[dict[str, Any], int] 
 
 
 def _start(about: Mapping[str, Any]) -> str | None:
-    """The model that was trained further, by its recipe."""
+    """The model that was fine-tuned, from the recipe."""
     recipe = about.get("recipe")
     model = recipe.get("model") if isinstance(recipe, dict) else None
     start = model.get("start") if isinstance(model, dict) else None

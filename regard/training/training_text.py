@@ -1,6 +1,6 @@
-"""A recipe's text, as ids: Petit as files, the tokenizer, what is learned from and what is only tried.
+"""Prepares a recipe's text: writes Petit as files, trains the tokenizer, and encodes training and validation text.
 
-What takes long is kept in a folder for the next run, under a name made of what it came from.
+What takes long is cached in a folder for the next run, under a name derived from its inputs.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ from regard.petit.corpus_files import write_petit
 from regard.training.recipe import DataSection, TokenizerSection
 
 PETIT_SEED = 0
-"""of Petit's text, whatever `train.seed` is: runs that differ in their seed differ in nothing else"""
+"""Seed of Petit's text, independent of `train.seed`: runs with different seeds use the same text."""
 NO_PHENOMENON = "plain"
-"""the class of a sentence of Petit that shows no phenomenon"""
+"""The class of a sentence of Petit without any phenomenon."""
 PROMPT_COUNT, PASSAGE_TOKENS, MAX_PROMPT_CHARS = 8, 256, 120
-"""examples of a language model's text, tokens of each with its prompt, characters of the prompt at most"""
+"""Number of prompts taken from a language model's text, tokens of each passage, and maximum characters of a prompt."""
 
 
 @dataclass(frozen=True)
 class TrainingText:
-    """What is learned from, and what is only tried."""
+    """The encoded training text and validation text."""
 
     train: TokenizedCorpus
     validation: TokenizedCorpus | None
@@ -46,26 +46,28 @@ class TrainingText:
 
 
 def petit_files(data: DataSection, cache: Path) -> DataSection:
-    """Petit as files. Its dev split is the validation text.
+    """Petit as files, with its dev split as validation text.
 
-    A language model learns the French: no sentence of it is in two splits, while two French sentences may have one
-    English. The class of a sentence is its rarest phenomenon: of "Marie ne leur donne jamais de bijoux", which shows
-    three, negative-de. So a model must find all of them and know which is rarer, among some 40 classes.
+    Language models train on the French side: no French sentence is in two splits, while two of them may have the same
+    English translation. The class of a sentence is its rarest phenomenon: "Marie ne leur donne jamais de bijoux" has
+    three, and its class is negative-de. A model must find all of them and know which is the rarest, of about 40.
     """
     folder = cache / f"petit-{__version__}-{data.petit}-{PETIT_SEED}"
     if not folder.is_dir():
-        with new_folder(folder, keep_existing=True) as temporary:  # another run may write the same
+        with new_folder(folder, keep_existing=True) as temporary:  # another run may write the same files
             write_petit(data.petit, temporary / "text", PETIT_SEED)
             _write_rarest(temporary / "text")
     sides = {"translation": ("fr", "en"), "language": ("fr",), "classification": ("fr", "rarest")}[data.task]
     train, dev = (
         Corpus(tuple(str(folder / "text" / f"{split}.{side}") for side in sides)) for split in ("train", "dev")
     )
-    return replace(data, petit=0, train=(train,), validation=dev, skip_bad=True)  # a class may be rarer than the text
+    return replace(
+        data, petit=0, train=(train,), validation=dev, skip_bad=True
+    )  # a class may be missing from the training text
 
 
 def _write_rarest(folder: Path) -> None:
-    """The rarest phenomenon of each sentence, counted in the training text, into `NAME.rarest`."""
+    """Write the rarest phenomenon of each sentence, by counts in the training text, to `SPLIT.rarest`."""
     tags = {split: [line.split() for line in _lines(folder / f"{split}.tags")] for split in ("train", "dev")}
     counts = Counter(chain.from_iterable(tags["train"]))
     for split, sentences in tags.items():
@@ -79,7 +81,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def trained_tokenizer(data: DataSection, section: TokenizerSection, cache: Path) -> Tokenizer:
-    """A tokenizer of all training text, what is held out of it included; or the one that an earlier run has trained."""
+    """A tokenizer trained on all training text, including what is held out; cached from an earlier run if possible."""
     origin = {
         "library": tokenizers.__version__,
         "files": [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
@@ -89,13 +91,13 @@ def trained_tokenizer(data: DataSection, section: TokenizerSection, cache: Path)
     }
     folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     if not folder.is_dir():
-        with new_folder(folder, keep_existing=True) as temporary:  # another run may train the same
+        with new_folder(folder, keep_existing=True) as temporary:  # another run may train the same tokenizer
             train_tokenizer(_training_texts(data), section.vocab_size, section.kind).save(temporary)
     return HuggingFaceTokenizer.load(folder)
 
 
 def _training_texts(data: DataSection) -> Iterator[str]:
-    """Every text of the training files, of both sides; a class is no text."""
+    """Every text of the training files, on both sides, without classes."""
     sides = 1 if data.task == "classification" else None
     for corpus in data.train:
         for fields, _ in _texts(corpus, CorpusProblems(data.skip_bad), data.documents):
@@ -105,13 +107,13 @@ def _training_texts(data: DataSection) -> Iterator[str]:
 def prepared_text(
     data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems, dropout: float = 0.0, seed: int = 0
 ) -> TrainingText:
-    """The text as ids, parted into what is learned from, with BPE dropout if asked for, and what is not."""
+    """The encoded text, split into training and validation, with BPE dropout in the training text if requested."""
     text = _parts(data, tokenizer, cache, problems)
     return replace(text, train=add_bpe_variants(text.train, tokenizer, dropout, seed=seed)) if dropout else text
 
 
 def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems) -> TrainingText:
-    """The text as ids, parted into what is learned from and what is not."""
+    """The encoded text, split into training and validation."""
     labelled = data.task == "classification"
     how: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
     train = tokenize_corpora(data.train, tokenizer, cache / "prepared", problems, **how)
@@ -124,18 +126,18 @@ def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Corpu
     else:
         return TrainingText(train, None, [])
     if data.task == "language":
-        return TrainingText(train, validation, _openings(validation, tokenizer))
+        return TrainingText(train, validation, _prompts(validation, tokenizer))
     corpora = data.train if data.validation is None else (data.validation,)
     return TrainingText(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
 
 
 def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[TokenizedCorpus, TokenizedCorpus]:
-    """The text without its last share, and that share: whole examples or, if it may be cut `anywhere`, tokens."""
+    """The text without its last share, and that share: in complete examples or, with `anywhere`, in tokens."""
     total = len(data.tokens[0]) if anywhere else len(data)
     cut = int(total * (1 - share))
     if not 0 < cut < total:
         what = "tokens" if anywhere else "examples"
-        raise RegardError(f"data.held_out={share} of {total} {what} leaves nothing on one side: it needs more text")
+        raise RegardError(f"data.held_out={share} of {total} {what} leaves one part empty: more text is needed")
     if anywhere:
         (offsets,) = data.offsets
         parts = np.append(offsets[offsets < cut], cut), np.insert(offsets[offsets > cut], 0, cut)
@@ -148,7 +150,7 @@ def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[
 
 
 def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> TokenizedCorpus:
-    """The examples between these offsets, and nothing beside them."""
+    """The examples between these offsets."""
     tokens = tuple(ids[each[0] : each[-1]] for ids, each in zip(data.tokens, offsets, strict=True))
     labels = None if data.labels is None else data.labels[rows]
     return replace(data, tokens=tokens, offsets=tuple(each - each[0] for each in offsets), labels=labels)
@@ -157,7 +159,7 @@ def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> Tokeniz
 def _last_rows(
     corpora: Sequence[Corpus], count: int, skip_bad: bool, classes: tuple[str, ...]
 ) -> list[tuple[str, str]]:
-    """The last rows as they stand in the files: those that `split` holds out, or all."""
+    """The last rows of the files: those that `split` holds out, or all of them."""
     rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad)) for corpus in corpora)
     pairs = ((row.fields[0], row.fields[1]) for row in rows)
     if classes:
@@ -165,8 +167,8 @@ def _last_rows(
     return list(deque(pairs, maxlen=count))
 
 
-def _openings(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Prompts and what follows them: the beginnings of some texts or, of a few long ones, passages from a line on."""
+def _prompts(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """Prompts and their continuations: the beginnings of some texts or, if there are only a few, passages of them."""
     (tokens,), (offsets,) = data.tokens, data.offsets
     many = len(data) >= PROMPT_COUNT
     places = offsets[np.linspace(0, len(data) - 1, PROMPT_COUNT).astype(int)] if many else ()
@@ -176,12 +178,12 @@ def _openings(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, st
         stop = min(place + PASSAGE_TOKENS, offsets[np.searchsorted(offsets, place, "right")])
         text = tokenizer.decode(tokens[place:stop].tolist()).strip(REPLACEMENT_CHARACTER)
         within = place not in offsets and "\n" in text[:-1]
-        found.append(_parted(text.partition("\n")[2] if within else text))
+        found.append(_split_prompt(text.partition("\n")[2] if within else text))
     return [pair for pair in found if all(pair)]
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """A text in two, at the last space within its first third; the space goes to the second part, as BPE wants it."""
+def _split_prompt(text: str) -> tuple[str, str]:
+    """A text split in two at the last space within its first third. The space goes to the second part, as in BPE."""
     third = min(MAX_PROMPT_CHARS, max(1, len(text) // 3))
     cut = max(text.rfind(" ", 1, third), text.rfind("\n", 1, third))
     cut = cut if cut > 0 else third
@@ -189,7 +191,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def text_digest(text: TrainingText) -> str:
-    """SHA-256 of the ids, of where each example begins, and of classes."""
+    """SHA-256 of the ids, of the offsets of the examples, and of the classes."""
     found = hashlib.sha256()
     for part in (text.train, text.validation):
         if part is not None:
@@ -200,7 +202,7 @@ def text_digest(text: TrainingText) -> str:
 
 
 def begin_with(data: TokenizedCorpus, before: Sequence[int]) -> TokenizedCorpus:
-    """The same text with these ids before each example of the first side."""
+    """The same text with these ids before each example on the first side."""
     offsets, tokens = data.offsets[0], np.asarray(data.tokens[0])
     longer = np.insert(tokens, np.repeat(offsets[:-1], len(before)), np.tile(before, len(data)).astype(tokens.dtype))
     moved = offsets + len(before) * np.arange(len(offsets))

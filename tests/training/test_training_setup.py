@@ -335,7 +335,7 @@ def test_one_long_text_is_cut_by_tokens(tmp_path: Path) -> None:
 
 def test_too_little_to_hold_out(tmp_path: Path) -> None:
     corpus = Corpus((lines(tmp_path, "a", ["one"]), lines(tmp_path, "b", ["two"])))
-    with pytest.raises(ValueError, match=r"held_out=0\.5 of 1 examples leaves nothing on one side"):
+    with pytest.raises(ValueError, match=r"held_out=0\.5 of 1 examples leaves one part empty"):
         prepare_training(a_recipe(DataSection(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
 
 
