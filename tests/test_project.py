@@ -149,12 +149,12 @@ def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
     names: dict[str, object] = {"regard": regard, "FOLDER": tmp_path / "model", "OUT": tmp_path / "out"}
     for example in examples:
         exec(example, names)
-    refusals = re.findall(r"^>>> (.*)\n(ValueError: .*)$", readme, re.M)
+    refusals = re.findall(r"^>>> (.*)\n(regard\.errors\.RegardError: .*)$", readme, re.M)
     assert refusals
     for call, message in refusals:
         with pytest.raises(ValueError, match=r".") as caught:
             eval(call, {"regard": regard})
-        assert f"ValueError: {caught.value}" == message
+        assert f"regard.errors.RegardError: {caught.value}" == message
 
 
 def test_help_does_not_wait_for_torch() -> None:
