@@ -92,6 +92,8 @@ def main() -> None:
         if error.filename is None:
             raise
         _fail(error, describe_os_error(error))
+    except MemoryError as error:
+        _fail(error, "not enough memory")
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # not reported by the command
             typer.echo("\nregard: interrupted", err=True)
