@@ -252,12 +252,12 @@ def beam_difference(network: Network, special: SpecialIds, case: VerificationCas
 
 Difference = Callable[[Network, SpecialIds, VerificationCase], float]
 CHECKS = (
-    EqualityCheck("cached = uncached", "token by token with a cache, and one pass"),
+    EqualityCheck("cached = uncached", "token by token, and one pass"),
     EqualityCheck("batched = one by one", "logits and decoded texts"),
     EqualityCheck("padding is ignored", "different ids after a row"),
-    EqualityCheck("beam 1 = greedy", "beam search, and full passes without a cache"),
+    EqualityCheck("beam 1 = greedy", "beam search, and full passes"),
     EqualityCheck("beam scores = full pass", "each hypothesis of a beam of 3"),
-    EqualityCheck("fast = readable", "fused attention, and explicit weights"),
+    EqualityCheck("fast = readable", "fused and explicit attention"),
 )
 DIFFERENCES: dict[str, Difference] = {
     "cached = uncached": cache_difference,
@@ -319,7 +319,7 @@ def _check_saved(model: Model, network: Network) -> EqualityCheck:
         weights, others = network.state_dict(), loaded.network.state_dict()
         difference = max(float((weights[name].cpu() - others[name]).abs().max()) for name in weights)
     equal = (loaded.config, loaded.special, _digest(loaded)) == (network.config, model.special, _digest(model))
-    check = EqualityCheck("saved = loaded", "weights, config, special ids, tokenizer", limit=0.0)
+    check = EqualityCheck("saved = loaded", "weights, config, tokenizer", limit=0.0)
     return check.with_case(0, difference if equal else math.inf)
 
 

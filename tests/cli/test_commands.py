@@ -122,7 +122,7 @@ def test_mistakes_are_reported(pair: str, language: str, tmp_path: Path, monkeyp
     assert "text 1 is not UTF-8" in refused("translate", "\udcff", "-m", pair)
     assert "beam=0 is too small" in refused("translate", "a", "-m", pair, "--beam", "0")
     assert "beam=9999 is wider than" in refused("translate", "a", "-m", pair, "--beam", "9999")
-    assert "n_best=5 of beam=4" in refused("translate", "a", "-m", pair, "--n-best", "5")
+    assert "n_best=5 is more than beam=4" in refused("translate", "a", "-m", pair, "--n-best", "5")
     assert "both texts and --input in were given" in refused("translate", "a", "-m", pair, "-i", "in")
     assert "--output and --input are the same file" in refused("translate", "-m", pair, "-i", "in", "-o", "in")
     assert "there is no such file" in refused("translate", "-m", pair, "-i", "nowhere")

@@ -160,7 +160,7 @@ def test_other_folders_are_refused_and_stay_as_they_are(finished: tuple[Path, st
     shutil.copytree(finished[0], other)
     with pytest.raises(ValueError, match=r"other holds another run, 'demo': choose another folder with --out"):
         told(other, decoder_only=True)
-    with pytest.raises(ValueError, match=r"other holds a demo with other settings: .*model.d_ff=16, and now it is 32"):
+    with pytest.raises(ValueError, match=r"other holds a demo with other settings: .*model.d_ff=16, but now it is 32"):
         told(other, (*TINY, "model.d_ff=32"))
     assert sorted(file.name for file in other.iterdir()) == sorted(file.name for file in finished[0].iterdir())
 
