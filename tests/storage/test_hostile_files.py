@@ -901,7 +901,7 @@ def a_long_piece_in_vocab(folder: Path) -> None:
     (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "x" * 900_000: 2}))
 
 
-@case("marian", "its normalisation replaces a character by 500,000 bytes")
+@case("marian", "its normalization replaces a character by 500,000 bytes")
 def a_long_replacement_in_a_sentencepiece_model(folder: Path) -> None:
     """A second normalizer_spec behind the first: protobuf merges them."""
     table = base64.b64decode(charsmap(b"x" * 500_000))
