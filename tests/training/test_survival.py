@@ -529,7 +529,7 @@ def test_where_there_is_no_checkpoint_a_run_begins_anew(place: Path, whole: Path
 @pytest.mark.parametrize("change", ["train.lr=0.5", "model.d_ff=64", "train.seed=1", "tokenizer.vocab_size=384"])
 def test_another_recipe_is_refused_by_name(place: Path, run: Path, change: str) -> None:
     key, _, value = change.partition("=")
-    with pytest.raises(ValueError, match=rf"begun with {key}=.* now it is {value}"):
+    with pytest.raises(ValueError, match=rf"started with {key}=.* now it is {value}"):
         train_recipe(recipe(place, change), run, resume=True)
 
 
