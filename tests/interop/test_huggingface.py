@@ -893,7 +893,7 @@ UNFOLLOWED: dict[str, tuple[Any, str]] = {
     "forced_bos_token_id": (7, "forced_bos_token_id=7 changes the text"),
     "begin_suppress_tokens": ([9], "begin_suppress_tokens"),
     "diversity_penalty": (0.5, "diversity_penalty"),
-    "bad_words_ids": ([[30], [3, 4]], r"forbids \[3, 4\], several ids in a row"),
+    "bad_words_ids": ([[30], [3, 4]], r"forbids the sequence \[3, 4\]"),
     "num_beams": ("many", "num_beams='many' is not a valid number"),
     "pad_token_id": (0.5, "pad_token_id=0.5 is not a valid number"),
 }

@@ -331,11 +331,16 @@ def test_scores_that_name_no_weights_are_refused(folder: Path, tmp_path: Path) -
 
 
 def test_a_card_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
-    """Before the model is looked at: there is none."""
+    """The card is read before the model, which does not exist here."""
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
     (tmp_path / "huge.md").write_bytes(b"a" * 1_000_001)
     (tmp_path / "folder.md").mkdir()
-    for name, what in {"no": "is missing", "latin": "is not UTF-8", "huge": "bytes", "folder": "no ordinary"}.items():
+    for name, what in {
+        "no": "is missing",
+        "latin": "is not UTF-8",
+        "huge": "bytes",
+        "folder": "not a regular file",
+    }.items():
         with pytest.raises(ValueError, match=rf"--card: .*{name}\.md.*{what}.*; it must be a Markdown file"):
             run("export", str(tmp_path / "none"), str(tmp_path / "out"), "--card", str(tmp_path / f"{name}.md"))
 
