@@ -123,12 +123,12 @@ def test_invalid_packed_lengths() -> None:
     packed = torch.tensor([[2, 3], [4, 2]])
     with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: no row is longer"):
         packed_mask(packed, packed, 5, 5)
-    with pytest.raises(ValueError, match=r"here they are missing and \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"got missing and \[2, 2\]"):
         choose_mask(5, 6, None, packed)
-    with pytest.raises(ValueError, match=r"here they are \[2, 1\] and \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"got \[2, 1\] and \[2, 2\]"):
         choose_mask(5, 6, packed[:, :1], packed)
     for source in (None, torch.tensor([5, 6])):
-        with pytest.raises(ValueError, match=r"packed rows need the lengths of both sides: here they are \[2, 2\] and"):
+        with pytest.raises(ValueError, match=r"packed rows need the lengths of queries and keys: got \[2, 2\] and"):
             choose_mask(6, 6, packed, source)
     with pytest.raises(ValueError, match="describe no sentence at all"):
         packed_mask(packed[:, :0], packed[:, :0], 5, 5)
