@@ -45,7 +45,7 @@ def choose_device(train: TrainSection, local_rank: int = 0) -> DeviceSettings:
 def attention_kernels(device: torch.device, fixed_shapes: bool) -> AbstractContextManager[None]:
     """Use attention kernels that suit batches of one shape, or of changing shapes.
 
-    cuDNN's kernels are the fastest, but they plan anew for each shape, which takes a hundred times as long as a step of
+    cuDNN's kernels are the fastest, but they plan for each new shape, which takes a hundred times as long as a step of
     a small model.
     """
     if device.type != "cuda" or fixed_shapes:

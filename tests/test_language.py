@@ -1,0 +1,70 @@
+"""User-facing texts are plain technical English: a short list of idiosyncratic words stays out of them."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+DIALECT = {
+    r"(?:is|are|be|as) told(?! apart)|tells of": "reported, says, prints",
+    r"foretell|foretells|foretold|foretelling": "predict",
+    r"anew": "again",
+    r"beside": "next to, compared with",
+    r"heed|heeds|heeded": "handle",
+    r"thrice": "three times",
+    r"borne out|bear out|bears out": "confirmed",
+    r"to be had": "available",
+    r"comes along|come along": "is bundled",
+    r"goes on|go on|gone on|going on": "continues, resumes",
+    r"so many": "N, this many",
+    r"parted": "separated",
+    r"there already": "already exists",
+    r"a stranger's|strangers": "untrusted",
+    r"by its name alone|for itself alone": "only",
+    r"with suspicion": "validated",
+}
+"""Patterns of words, each with what to write instead."""
+WORDS = re.compile(rf"\b(?:{'|'.join(DIALECT)})\b", re.IGNORECASE)
+
+EXAMPLES = ("regard/petit/", "regard/page/look.html", "regard/labs/gallery/", "docs/three-roads-sentences.md")
+"""Files that consist of example sentences, or of the output of models."""
+
+
+def user_facing_files() -> list[str]:
+    patterns = ["regard/*.py", "benchmarks/*.py", "*.md", "regard/page/*", "regard/*.toml", "regard/*.html", "Makefile"]
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=False)
+    return [name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "regard/models/"))]
+
+
+def texts_of(path: Path) -> list[tuple[int, str]]:
+    """The texts in a file with their lines: of a Python file its string literals, of any other file all lines."""
+    content = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return list(enumerate(content.splitlines(), 1))
+    constants = [node for node in ast.walk(ast.parse(content)) if isinstance(node, ast.Constant)]
+    return [(node.lineno, node.value) for node in constants if isinstance(node.value, str)]
+
+
+def dialect_in(path: Path) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, match.start())}: {match[0]}: {text.strip()[:60]!r}"
+        for line, text in texts_of(path)
+        for match in WORDS.finditer(text)
+    ]
+
+
+def test_the_word_list_matches_whole_words() -> None:
+    assert WORDS.findall("a misspelt key is told, beside others") == ["is told", "beside"]
+    assert not WORDS.search("besides, an outsider's storytelling")
+
+
+@pytest.mark.parametrize("name", [name for name in user_facing_files() if not name.startswith(EXAMPLES)])
+def test_user_facing_texts_are_plain_english(name: str) -> None:
+    path = ROOT / name
+    if path.suffix in (".png", ".svg"):
+        pytest.skip("not a text")
+    assert not dialect_in(path)
