@@ -46,7 +46,7 @@ def _visible_character(letter: str) -> str:
 def escape_markdown(text: str, max_length: int = MAX_MARKDOWN_TEXT) -> str:
     """Return a text for Markdown, as one line in which nothing is markup or a link, cut if it is too long.
 
-    >>> safe("a | b *c* <d> www.e.org")
+    >>> escape_markdown("a | b *c* <d> www.e.org")
     'a \\\\| b \\\\*c\\\\* \\\\<d\\\\> www\\\\.e.org'
     """
     text = visible(text)

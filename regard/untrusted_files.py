@@ -39,7 +39,7 @@ def is_regular_file(path: Path) -> bool:
 def is_safe_relative_path(name: str) -> bool:
     """Return whether a file name found in an untrusted file stays within that file's own folder.
 
-    >>> [stays_within(name) for name in ("a.json", "deep/a.json", "../a.json", "/a.json", "./a.json", "")]
+    >>> [is_safe_relative_path(name) for name in ("a.json", "deep/a.json", "../a.json", "/a.json", "./a.json", "")]
     [True, True, False, False, False, False]
     """
     path = PurePosixPath(name)

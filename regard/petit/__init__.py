@@ -1,6 +1,6 @@
 """Petit: a generated French–English corpus with gold word alignments and the linguistic phenomena of each sentence.
 
-    >>> find("Il ne mange jamais de pommes.").english
+    >>> find_pair("Il ne mange jamais de pommes.").english
     'He never eats apples.'
 
 Every French sentence has exactly one correct translation, so a perfect model scores 100 BLEU: where French is

@@ -56,8 +56,9 @@ def test_scores_of(about: Mapping[str, Any]) -> list[TestScores]:
     """Return a model's scores on test sets.
 
     >>> figures = [{"name": "BLEU", "value": 30}, {"name": "chrF", "value": "?"}]
-    >>> tests_of({"tests": [1, {"set": "a", "figures": figures}]})
-    [Scored(set='a', asked='', figures=(Figure(name='BLEU', value=30, low=None, high=None, signature=''),), rounded='')]
+    >>> (scores,) = test_scores_of({"tests": [1, {"set": "a", "figures": figures}]})
+    >>> scores.set, [(figure.name, figure.value) for figure in scores.figures]
+    ('a', [('BLEU', 30)])
     """
     return [scores for item in _list(about.get("tests")) if (scores := _test_scores(item)) is not None]
 
@@ -77,7 +78,7 @@ def training_summary_of(about: Mapping[str, Any]) -> TrainingSummary | None:
 def strings_of(about: Mapping[str, Any], name: str) -> list[str]:
     """Return the distinct strings under this name, such as languages or notes.
 
-    >>> texts_of({"languages": ["en", "en", 3]}, "languages")
+    >>> strings_of({"languages": ["en", "en", 3]}, "languages")
     ['en']
     """
     value = about.get(name)
