@@ -103,9 +103,10 @@ class CorpusProblems:
         if not self.skip and kind != "too long":
             problem = f"{where}: {kind}{f' ({detail})' if detail else ''}"
             advice = remedy(LineFault(kind, detail), where.rpartition(":")[0])
-            options = "--set data.skip_bad=true for training, --skip-bad elsewhere, CorpusProblems(skip=True) in Python"
-            alternative = "" if kind == "unequal lines" else f"; or skip such lines: {options}"
-            raise CorpusError(f"{problem}: {advice}{alternative}")
+            if kind != "unequal lines":  # the advice comes last: it can end with a command to paste
+                options = "--set data.skip_bad=true to train, --skip-bad elsewhere, CorpusProblems(skip=True) in Python"
+                problem += f": skip such lines ({options}) or fix them"
+            raise CorpusError(f"{problem}: {advice}")
 
 
 @dataclass(frozen=True)

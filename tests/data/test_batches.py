@@ -26,52 +26,22 @@ from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import TokenizedCorpus, open_tokenized_corpus, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
-
-END, SEP, PAD = 0, 1, 99
-
-
-def data_of(*sides: list[list[int]], labels: list[int] | None = None) -> TokenizedCorpus:
-    """Prepared data from ids written out."""
-    tokens = tuple(np.array([i for sequence in side for i in sequence], np.uint16) for side in sides)
-    offsets = tuple(np.cumsum([0, *(len(sequence) for sequence in side)]) for side in sides)
-    known = None if labels is None else np.array(labels, np.int32)
-    return TokenizedCorpus(tokens, offsets, known, (), {})
-
-
-def some_pairs(count: int = 200, seed: int = 0) -> tuple[list[list[int]], list[list[int]]]:
-    """Pairs whose ids tell which pair they are of."""
-    chance = np.random.default_rng(seed)
-    return tuple(  # type: ignore[return-value]
-        [[2 + i % 90, *chance.integers(2, 90, chance.integers(0, 12)).tolist()] for i in range(count)] for _ in range(2)
-    )
-
-
-SOURCES, TARGETS = some_pairs()
-DATA = data_of(SOURCES, TARGETS)
-TEXT = data_of(TARGETS)
-CLASSES = data_of(SOURCES, labels=[i % 3 for i in range(200)])
-
-TASKS: dict[str, Callable[..., Batches]] = {
-    "translation": lambda **k: lay.translation_batches(DATA, END, PAD, 64, **k),
-    "decoder": lambda **k: lay.decoder_translation_batches(DATA, END, SEP, PAD, 64, **k),
-    "packed flat": lambda **k: lay.packed_translation_batches(DATA, END, PAD, 64, **k),
-    "packed rows": lambda **k: lay.packed_translation_batches(DATA, END, PAD, 64, row=32, **k),
-    "packed decoder": lambda **k: lay.packed_decoder_translation_batches(
-        DATA, END, SEP, PAD, 64, row=32, prefix=True, **k
-    ),
-    "blocks": lambda **k: lay.language_block_batches(TEXT, END, 16, 64, **k),
-    "documents": lambda **k: lay.language_document_batches(TEXT, END, PAD, 16, 64, **k),
-    "classification": lambda **k: lay.classification_batches(CLASSES, END, PAD, 64, **k),
-}
-
-
-def same(one: Batch, other: Batch) -> bool:
-    pairs = [(getattr(one, name), getattr(other, name)) for name in one.__dataclass_fields__]
-    return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
+from tests.support.batches import (
+    DATA,
+    END,
+    PAD,
+    SEP,
+    SOURCES,
+    TARGETS,
+    TASKS,
+    TEXT,
+    corpus_of,
+    same_batch,
+)
 
 
 def test_translation_rows_are_what_the_model_reads() -> None:
-    (batch,) = lay.translation_batches(data_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
+    (batch,) = lay.translation_batches(corpus_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
     rows = {tuple(row) for row in torch.cat([batch.source, batch.tokens, batch.labels], 1).tolist()}  # type: ignore[list-item]
     assert rows == {
         (5, 6, 7, END, PAD, 15, PAD, 15, END, IGNORED_TARGET),
@@ -84,7 +54,7 @@ def test_translation_rows_are_what_the_model_reads() -> None:
 
 
 def test_decoder_translation_counts_the_target_alone() -> None:
-    data = data_of([[5, 6]], [[15, 16]])
+    data = corpus_of([[5, 6]], [[15, 16]])
     (batch,) = lay.decoder_translation_batches(data, END, SEP, PAD, 64).epoch(0)
     assert batch.prefix is None
     (batch,) = lay.decoder_translation_batches(data, END, SEP, PAD, 64, prefix=True).epoch(0)
@@ -99,7 +69,7 @@ def test_language_blocks_are_a_stream() -> None:
     stream = [END, 5, 6, 7, END, 8, END, END, 9, 10, 11, 12, END]
     seen = Counter()  # type: Counter[tuple[int, ...]]
     for epoch in range(40):
-        for batch in lay.language_block_batches(data_of(documents), END, 4, 8).epoch(epoch):
+        for batch in lay.language_block_batches(corpus_of(documents), END, 4, 8).epoch(epoch):
             for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
                 if set(labels) == {IGNORED_TARGET}:  # a row that fills up the last batch
                     continue
@@ -111,7 +81,9 @@ def test_language_blocks_are_a_stream() -> None:
 
 
 def test_documents_are_cut_and_kept_apart() -> None:
-    batches = lay.language_document_batches(data_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8).epoch(0)
+    batches = lay.language_document_batches(corpus_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8).epoch(
+        0
+    )
     pieces = []
     for batch in batches:
         assert batch.tokens.shape == batch.labels.shape
@@ -163,9 +135,9 @@ def test_the_order_is_a_function_of_seed_and_epoch(task: str) -> None:
     make = TASKS[task]
     first, second = list(make(seed=3).epoch(2)), list(make(seed=3).epoch(2))
     assert len(first) > 3
-    assert all(same(a, b) for a, b in zip(first, second, strict=True))
+    assert all(same_batch(a, b) for a, b in zip(first, second, strict=True))
     for other in (make(seed=4).epoch(2), make(seed=3).epoch(3)):
-        assert not all(same(a, b) for a, b in zip(first, other, strict=False))
+        assert not all(same_batch(a, b) for a, b in zip(first, other, strict=False))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -173,7 +145,7 @@ def test_any_batch_can_be_resumed_from_two_integers(task: str) -> None:
     whole = list(TASKS[task]().epoch(5))
     rest = list(TASKS[task]().epoch(5, start=2))
     assert len(rest) == len(whole) - 2
-    assert all(same(a, b) for a, b in zip(rest, whole[2:], strict=True))
+    assert all(same_batch(a, b) for a, b in zip(rest, whole[2:], strict=True))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -257,7 +229,7 @@ def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
     with pytest.raises(ValueError, match="batch_tokens=8 is smaller than one row of 16"):
         lay.language_block_batches(TEXT, END, 16, 8)
     with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
-        lay.language_block_batches(data_of([[5, 6]]), END, 16, 64)
+        lay.language_block_batches(corpus_of([[5, 6]]), END, 16, 64)
     with pytest.raises(ValueError, match="no example has 0 tokens or fewer"):
         lay.translation_batches(DATA, END, PAD, 64, max_length=0)
     with pytest.raises(ValueError, match=r"needs text with 2 side\(s\), not 1"):
@@ -322,7 +294,7 @@ SENTENCE = st.lists(st.integers(2, 90), max_size=9)
 def test_batches_are_what_a_loop_over_sentences_makes(
     pairs: list[tuple[list[int], list[int]]], row: int | None
 ) -> None:
-    data = data_of([s for s, _ in pairs], [t for _, t in pairs])
+    data = corpus_of([s for s, _ in pairs], [t for _, t in pairs])
 
     def both(i: int) -> tuple[list[int], ...]:
         source, target = pairs[i]
@@ -352,7 +324,7 @@ def test_batches_in_rows_have_one_shape_in_every_epoch_and_on_every_rank(task: s
 
 def test_a_row_without_sentences_leaves_the_model_whole() -> None:
     """An empty row changes nothing in the others, and its own outputs and all gradients are finite."""
-    batches = lay.packed_translation_batches(data_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8)
+    batches = lay.packed_translation_batches(corpus_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8)
     (batch,) = batches.epoch(0)
     assert batch.lengths is not None
     assert (batch.lengths.sum(1) == 0).sum() == 3
@@ -367,7 +339,7 @@ def test_a_row_without_sentences_leaves_the_model_whole() -> None:
 def test_covering_blocks_foretell_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
     stream = [END, *(i for document in documents for i in [*document, END])]
     tasks = [
-        lay.language_block_batches(data_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True)
+        lay.language_block_batches(corpus_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True)
         for rank in range(ranks)
     ]
     steps = zip(*(task.epoch(4) for task in tasks), strict=True)
@@ -421,7 +393,7 @@ def test_pinning_changes_no_value() -> None:
     if torch.cuda.is_available():
         pinned = batch.pinned_for(torch.device("cuda"))
         assert pinned.tokens.is_pinned()
-        assert same(batch, pinned)
+        assert same_batch(batch, pinned)
 
 
 # Preparation: files to memory-mapped integers.

@@ -88,7 +88,7 @@ BAD = {
 def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path: Path, kind: str) -> None:
     fr = put(tmp_path / "t.fr", b"un\ndeux\n" + BAD[kind] + b"\nquatre\n")
     en = put(tmp_path / "t.en", "one\ntwo\nthree\nfour\n")
-    with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: .*; or skip such lines: .*--skip-bad"):
+    with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: skip such lines \(.*--skip-bad.*\) or fix them: "):
         rows(Corpus((fr, en)))
     good, problems = rows(Corpus((fr, en)), skip=True)
     assert good == [("un", "one"), ("deux", "two"), ("quatre", "four")]

@@ -63,7 +63,7 @@ def test_the_remedy_for_another_encoding_can_be_pasted(name: str, content: str, 
     path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
     with pytest.raises(ValueError, match="convert the file: ") as caught:
         list(Corpus((str(path),)).rows(CorpusProblems()))
-    command = re.split("convert the file: |; or skip", str(caught.value))[1]
+    command = str(caught.value).split("convert the file: ")[1]
     subprocess.run(["/bin/sh", "-c", command], check=True, timeout=60)
     (made,) = tmp_path.glob("*.utf8")
     assert [row.fields for row in Corpus((str(made),)).rows(CorpusProblems())] == [("été",)]

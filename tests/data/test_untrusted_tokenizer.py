@@ -15,7 +15,7 @@ from regard.data.tokenizer_training import MAX_VOCABULARY, train_tokenizer
 from regard.data.untrusted_pattern import check_pattern
 from regard.data.untrusted_tokenizer import MAX_PIECE, check_tokenizer
 from regard.interop.gguf_tokenizer import SPLIT_PATTERNS
-from tests.storage.test_hostile_files import added, replacing, splitting, template
+from tests.support.tokenizer_files import added_token, replace_normalizer, split_pre_tokenizer, template_processor
 
 IN_USE = [
     *(pattern for patterns in SPLIT_PATTERNS.values() for pattern in patterns),
@@ -132,7 +132,7 @@ def test_our_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_tokenizer_with_a_pattern_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path, pre_tokenizer=splitting(r"\p{L}+"))
+    folder = written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+"))
     assert HuggingFaceTokenizer.load(folder).encode("chat noir")
     assert len(untrusted_tokenizer._PASSED) == 1
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "raise SystemExit(3)")
@@ -160,7 +160,7 @@ def test_a_trial_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
     else:
         monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "while True: pass")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 1.5)
-    folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
+    folder = written(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
     start = time.perf_counter()
     with pytest.raises(ValueError, match=r"refused: loading took more than 1.5 s"):
         HuggingFaceTokenizer.load(folder)
@@ -172,7 +172,7 @@ def test_a_pattern_that_is_slow_on_its_own_letters_is_found_on_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Quadratic patterns are accepted if they are quick enough: here the run of letters is longer than usual."""
-    folder = written(tmp_path, pre_tokenizer=splitting("[qz]*w"))
+    folder = written(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
     HuggingFaceTokenizer.load(folder)
     untrusted_tokenizer._PASSED.clear()
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
@@ -184,7 +184,7 @@ def test_a_pattern_that_is_slow_on_its_own_letters_is_found_on_trial(
 @pytest.mark.parametrize("pattern", [each for each in IN_USE if "(?#" not in each])
 def test_patterns_in_use_are_quick_on_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 5)
-    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(pattern)))
+    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(pattern)))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
@@ -193,16 +193,16 @@ def test_a_trial_that_takes_too_much_processor_time(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", limited)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
     with pytest.raises(ValueError, match="takes more than 1 s of processor time"):
-        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
+        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+")))
 
 
 def test_where_no_process_can_be_started_the_other_checks_must_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere")
-    HuggingFaceTokenizer.load(written(tmp_path / "good", pre_tokenizer=splitting(r"\p{N}+")))
+    HuggingFaceTokenizer.load(written(tmp_path / "good", pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
     with pytest.raises(ValueError, match="repeats a group"):
-        HuggingFaceTokenizer.load(written(tmp_path / "bad", pre_tokenizer=splitting("(x+x+)+y")))
+        HuggingFaceTokenizer.load(written(tmp_path / "bad", pre_tokenizer=split_pre_tokenizer("(x+x+)+y")))
 
 
 def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
@@ -210,7 +210,7 @@ def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
 ) -> None:
     program = untrusted_tokenizer.TRIAL_PROGRAM.replace("from tokenizers import", "from no_such_library import")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
-    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{N}+")))
+    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
     assert not untrusted_tokenizer._PASSED
 
 
@@ -230,17 +230,17 @@ def test_a_trial_that_ends_badly_says_why(
 ) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
     with pytest.raises(ValueError, match=message) as caught:
-        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=splitting(r"\p{L}+")))
+        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+")))
     assert ("memory" in str(caught.value)) == ("memory" in message)
 
 
 def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """40 tokens of 4,000 characters, 64 times longer once normalised, took 0.76 GB."""
-    long_tokens = [added("a" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
-    folder = written(tmp_path, added_tokens=long_tokens, normalizer=replacing(1, "b" * 64), pre_tokenizer=None)
+    long_tokens = [added_token("a" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
+    folder = written(tmp_path, added_tokens=long_tokens, normalizer=replace_normalizer(1, "b" * 64), pre_tokenizer=None)
     with pytest.raises(ValueError, match=r"can make 10,244,480 characters of the added tokens"):
         HuggingFaceTokenizer.load(folder)
-    few = [added("\ufdfa" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
+    few = [added_token("\ufdfa" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
     spec = json.loads((folder / "tokenizer.json").read_text()) | {"added_tokens": few, "normalizer": {"type": "NFKC"}}
     tried: list[object] = []
     monkeypatch.setattr(untrusted_tokenizer, "_try", lambda *_: tried.append(1))
@@ -250,7 +250,7 @@ def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("kind", ["NFKC", "ByteLevel", "Lowercase"])
 def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str) -> None:
-    tokens = [added(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
+    tokens = [added_token(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
     tokenizer = HuggingFaceTokenizer.load(written(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
     assert len(untrusted_tokenizer._PASSED) == (kind == "NFKC")  # on trial, because NFKC can lengthen a text 18 times
     assert tokenizer.engine.token_to_id("<unused_9999>") is not None
@@ -258,7 +258,7 @@ def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str)
 
 def test_each_template_is_bounded() -> None:
     for ids in (64, 65, 128):
-        spec = {"post_processor": template(ids=ids)}
+        spec = {"post_processor": template_processor(ids=ids)}
         if ids == 64:
             check_tokenizer(spec, b"", Path("tokenizer.json"))
             continue

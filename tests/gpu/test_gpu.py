@@ -41,8 +41,8 @@ from regard.training.parallel import Ranks
 from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.training.step import StepRunner
 from regard.training.train import train_recipe, update_weights
-from tests.data.test_batches import DATA, END, PAD, SEP
 from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
+from tests.support.batches import DATA, END, PAD, SEP
 from tests.support.networks import PAIRS, SHAPES, ids
 from tests.support.oracles import gradient, small
 

@@ -5,7 +5,6 @@ import os
 import struct
 import sys
 import tracemalloc
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,100 +23,16 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.text_model import Model
 from regard.interop.gguf_file import load_gguf
 from regard.model.transformer import Decoder
-
-gguf = pytest.importorskip("gguf", reason="pip install 'regard[interop]'")
-transformers = pytest.importorskip("transformers", reason="the oracle")
+from tests.support.gguf_files import (
+    Change,
+    Kind,
+    no_change,
+    random_llama,
+    transformers,
+    write_gguf,
+)
 
 STORIES = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "weights" / "stories260K"
-SHAPE = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-}
-Kind = gguf.GGMLQuantizationType
-Change = Callable[[Any], None]
-
-
-def plain(writer: Any) -> None:
-    """No change."""
-
-
-def llama(**changes: Any) -> Any:
-    """Their model with random weights everywhere, norms included."""
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE | changes)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.normal_(mean=float("norm" in name), std=0.2)
-    return model
-
-
-def named(name: str) -> str:
-    """llama.cpp's name of one of their tensors."""
-    plain = {
-        "model.embed_tokens": "token_embd",
-        "model.norm": "output_norm",
-        "lm_head": "output",
-        "input_layernorm": "attn_norm",
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "post_attention_layernorm": "ffn_norm",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
-    module, part = name.rsplit(".", 1)
-    if not module.startswith("model.layers."):
-        return f"{plain[module]}.{part}"
-    _, _, layer, rest = module.split(".", 3)
-    return f"blk.{layer}.{plain[rest]}.{part}"
-
-
-def interleave(rows: np.ndarray, heads: int) -> np.ndarray:
-    """The order in which llama.cpp's converter leaves the rows of queries and keys."""
-    half = len(rows) // heads // 2
-    order = [h * 2 * half + part * half + i for h in range(heads) for i in range(half) for part in (0, 1)]
-    return rows[order]
-
-
-def write(path: Path, model: Any, kind: Any = Kind.F32, change: Change = plain, **told: Any) -> Path:
-    """A GGUF file as llama.cpp's converter writes it; `change` adds to it, `told` overrides numbers of the config."""
-    config, writer = model.config, gguf.GGUFWriter(path, "llama")
-    numbers = {
-        "block_count": config.num_hidden_layers,
-        "context_length": config.max_position_embeddings,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
-        "rope.dimension_count": config.head_dim,
-        "vocab_size": config.vocab_size,
-    } | told
-    for key, number in numbers.items():
-        writer.add_uint32(f"llama.{key}", number)
-    writer.add_float32("llama.rope.freq_base", config.rope_parameters["rope_theta"])
-    writer.add_float32("llama.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        rows, module = tensor.numpy(), name.split(".")[-2]
-        rows = interleave(rows, heads[module]) if module in heads else rows
-        fitting = Kind.F32 if rows.ndim == 1 else kind
-        writer.add_tensor(named(name), gguf.quants.quantize(rows, fitting), raw_dtype=fitting)
-    change(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def read_by_transformers(path: Path) -> Any:
@@ -160,13 +75,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_model_of_theirs_is_ours(shape: str, tmp_path: Path) -> None:
-    model = llama(**SHAPES[shape])
+    model = random_llama(**SHAPES[shape])
 
     def widths(writer: Any) -> None:
         writer.add_key_length(model.config.head_dim)
         writer.add_value_length(model.config.head_dim)
 
-    stored = load_gguf(write(tmp_path / "m.gguf", model, change=widths if shape == "wide heads" else plain))
+    stored = load_gguf(write_gguf(tmp_path / "m.gguf", model, change=widths if shape == "wide heads" else no_change))
     ids = some_ids()
     torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-5)
     config = stored.config
@@ -180,7 +95,7 @@ def test_a_model_of_theirs_is_ours(shape: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_every_type_is_read_as_transformers_reads_it(kind: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "m.gguf", llama(), Kind[kind])
+    path = write_gguf(tmp_path / "m.gguf", random_llama(), Kind[kind])
     stored, theirs, ids = load_gguf(path), read_by_transformers(path), some_ids()
     torch.testing.assert_close(logits(stored, ids), theirs(ids).logits.detach(), rtol=1e-5, atol=1e-5)
     assert stored.about["origin"]["types"] == sorted({"F32", kind})
@@ -189,9 +104,9 @@ def test_every_type_is_read_as_transformers_reads_it(kind: str, tmp_path: Path) 
 
 def test_quantisation_is_what_it_costs(tmp_path: Path) -> None:
     """Were weights read in a wrong order, the model would still be one: it must be near the one it was."""
-    model, ids = llama(), some_ids()
+    model, ids = random_llama(), some_ids()
     errors = [
-        (logits(load_gguf(write(tmp_path / kind, model, Kind[kind])), ids) - model(ids).logits).abs().max().item()
+        (logits(load_gguf(write_gguf(tmp_path / kind, model, Kind[kind])), ids) - model(ids).logits).abs().max().item()
         for kind in ("F32", "F16", "Q8_0", "Q4_1")
     ]
     assert errors == sorted(errors)
@@ -200,16 +115,16 @@ def test_quantisation_is_what_it_costs(tmp_path: Path) -> None:
 
 def test_a_padding_id_is_kept_unless_it_is_the_last(tmp_path: Path) -> None:
     """Regard's models do not say a <pad> that stands last; theirs do."""
-    model, ids = llama(), some_ids()
+    model, ids = random_llama(), some_ids()
     for pad in (5, 95):
-        path = write(tmp_path / f"{pad}", model, change=with_setting("tokenizer.ggml.padding_token_id", pad))
+        path = write_gguf(tmp_path / f"{pad}", model, change=with_setting("tokenizer.ggml.padding_token_id", pad))
         stored = load_gguf(path)
         assert stored.config.pad == (5 if pad == 5 else None)
         torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_it_is_saved_and_loaded_like_any_other(tmp_path: Path) -> None:
-    stored, ids = load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words())), some_ids()
+    stored, ids = load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(), change=small_words())), some_ids()
     stored.save(tmp_path / "saved")
     again = Model.from_folder(tmp_path / "saved")
     assert torch.equal(logits(again, ids), logits(stored, ids))
@@ -260,7 +175,7 @@ def small_words(pre: str = "gpt-2", bos: bool | None = None, eos: bool | None = 
 
 
 def words(tmp_path: Path, **options: Any) -> Model:
-    return load_gguf(write(tmp_path / "m.gguf", llama(), change=small_words(**options)))
+    return load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(), change=small_words(**options)))
 
 
 def tokenizer_of(stored: Model) -> HuggingFaceTokenizer:
@@ -310,7 +225,7 @@ def test_the_best_score_merges_first_and_control_tokens_never(tmp_path: Path) ->
         scores, types = [0.0] * 96, [3, 3, 4] + [1] * 93
         scores[23], types[23] = score, kind  # of "bc"
         change = replaced(small_words(), model="llama", scores=scores, token_type=types, add_space_prefix=False)
-        tokenizer = tokenizer_of(load_gguf(write(tmp_path / "m.gguf", llama(), change=change)))
+        tokenizer = tokenizer_of(load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(), change=change)))
         assert tokenizer.token(23) == "bc"
         assert [tokenizer.token(id_) for id_ in tokenizer.encode("abcd")] == pieces
 
@@ -436,7 +351,7 @@ def pieces_of(told: dict[str, Any], **options: Any) -> Change:
 
 def test_stories_as_a_sentence_piece_model(stories: tuple[Any, Tokenizer, dict[str, Any]], tmp_path: Path) -> None:
     model, tokenizer, told = stories
-    stored = load_gguf(write(tmp_path / "m.gguf", model, change=pieces_of(told)))
+    stored = load_gguf(write_gguf(tmp_path / "m.gguf", model, change=pieces_of(told)))
     ours = tokenizer_of(stored)
     texts = [*TEXTS, 'Once upon a time, there was a little girl named Lily. She said, "I can\'t!"', "a  b   c", "<s>"]
     for text in texts:
@@ -476,7 +391,7 @@ def test_a_sentence_piece_model_cuts_as_sentence_piece_does(prefix: bool, tmp_pa
         writer.add_token_types([next((kind for is_it, kind in kinds if is_it(i)), 1) for i in ids])
         writer.add_add_space_prefix(prefix)
 
-    ours = tokenizer_of(load_gguf(write(tmp_path / "m.gguf", llama(vocab_size=len(ids)), change=change)))
+    ours = tokenizer_of(load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(vocab_size=len(ids)), change=change)))
     for text in [*TEXTS, *(test.__doc__ or "" for test in (test_quantisation_is_what_it_costs, read_by_transformers))]:
         assert ours.encode(text) == judge.encode(text), text
         assert ours.decode(ours.encode(text)) == text
@@ -487,7 +402,7 @@ def test_a_sentence_piece_model_without_its_prefix(
 ) -> None:
     model, _, told = stories
     change = pieces_of(told, add_space_prefix=False, add_bos_token=False, add_eos_token=True)
-    ours = tokenizer_of(load_gguf(write(tmp_path / "m.gguf", model, change=change)))
+    ours = tokenizer_of(load_gguf(write_gguf(tmp_path / "m.gguf", model, change=change)))
     assert (ours.before, ours.after) == ((), (2,))
     assert [ours.token(id_) for id_ in ours.encode("the a")] == ["t", "he", "▁a"]
     assert ours.decode(ours.encode(" the")) == " the"
@@ -627,39 +542,39 @@ def replaced(change: Change, **settings: Any) -> Change:
 
 SPM = replaced(small_words(), model="llama", scores=[0.0] * 96)
 WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
-    "layers without end": ({"block_count": 2**31}, plain, "layers=2147483648 is too large"),
-    "900 layers": ({"block_count": 900}, plain, "its config has 900 layers"),
-    "a layer too many": ({"block_count": 3}, plain, "its config has 3 layers, but it contains 21 tensors"),
-    "a layer too few": ({"block_count": 1}, plain, "does not contain the tensors of its config: '?blk.1"),
-    "no layers": ({"block_count": 0}, plain, "layers=0 is too small"),
+    "layers without end": ({"block_count": 2**31}, no_change, "layers=2147483648 is too large"),
+    "900 layers": ({"block_count": 900}, no_change, "its config has 900 layers"),
+    "a layer too many": ({"block_count": 3}, no_change, "its config has 3 layers, but it contains 21 tensors"),
+    "a layer too few": ({"block_count": 1}, no_change, "does not contain the tensors of its config: '?blk.1"),
+    "no layers": ({"block_count": 0}, no_change, "layers=0 is too small"),
     "too wide": (
         {"embedding_length": 2**16, "rope.dimension_count": 2**14},
-        plain,
+        no_change,
         "its config needs 65,536 × 65,536",
     ),
     "wider than any": (
         {"embedding_length": 2**31, "rope.dimension_count": 2**29},
-        plain,
+        no_change,
         "d_model=2147483648 is too large",
     ),
-    "too wide within": ({"feed_forward_length": 2**20}, plain, "its config needs 1,048,576 × 64"),
-    "wider within than any": ({"feed_forward_length": 2**32 - 1}, plain, "d_ff=4294967295 is too large"),
-    "many heads": ({"attention.key_length": 2**16}, plain, "llama.rope.dimension_count is 16, but heads are"),
-    "heads without end": ({"attention.key_length": 2**31}, plain, "d_k=2147483648 is too large"),
-    "values too wide": ({"attention.value_length": 2**16}, plain, "its config needs 262,144 × 64"),
-    "values without end": ({"attention.value_length": 2**31}, plain, "d_v=2147483648 is too large"),
-    "another width": ({"feed_forward_length": 64}, plain, r"ffn_up.weight is F32 \[96, 64\], and by its config"),
-    "no heads": ({"attention.head_count": 0}, plain, "heads=0 is too small"),
-    "uneven groups": ({"attention.head_count_kv": 3}, plain, "kv_heads=3 does not divide heads=4"),
-    "heads in part": ({"rope.dimension_count": 8}, plain, "dimension_count is 8, but heads are 16 wide"),
-    "another vocabulary": ({"vocab_size": 95}, plain, "llama.vocab_size is 95, but there are 96 embeddings"),
+    "too wide within": ({"feed_forward_length": 2**20}, no_change, "its config needs 1,048,576 × 64"),
+    "wider within than any": ({"feed_forward_length": 2**32 - 1}, no_change, "d_ff=4294967295 is too large"),
+    "many heads": ({"attention.key_length": 2**16}, no_change, "llama.rope.dimension_count is 16, but heads are"),
+    "heads without end": ({"attention.key_length": 2**31}, no_change, "d_k=2147483648 is too large"),
+    "values too wide": ({"attention.value_length": 2**16}, no_change, "its config needs 262,144 × 64"),
+    "values without end": ({"attention.value_length": 2**31}, no_change, "d_v=2147483648 is too large"),
+    "another width": ({"feed_forward_length": 64}, no_change, r"ffn_up.weight is F32 \[96, 64\], and by its config"),
+    "no heads": ({"attention.head_count": 0}, no_change, "heads=0 is too small"),
+    "uneven groups": ({"attention.head_count_kv": 3}, no_change, "kv_heads=3 does not divide heads=4"),
+    "heads in part": ({"rope.dimension_count": 8}, no_change, "dimension_count is 8, but heads are 16 wide"),
+    "another vocabulary": ({"vocab_size": 95}, no_change, "llama.vocab_size is 95, but there are 96 embeddings"),
     "a tensor too many": ({}, with_tensor("blk.0.attn_q_norm.weight", (16,)), "it has '?blk.0.attn_q_norm.weight"),
     "scaled rotary": ({}, with_tensor("rope_freqs.weight", (8,)), "scaled rotary positions"),
     "linear scaling": ({}, with_setting("llama.rope.scaling.type", "linear"), "scaling.type'='linear'"),
     "a factor": ({}, with_setting("llama.rope.scaling.factor", 8.0), "scaling.factor'=8.0 is not supported"),
-    "experts": ({"expert_count": 8}, plain, "'llama.expert_count'=8 is not supported"),
-    "a window": ({"attention.sliding_window": 4096}, plain, "'llama.attention.sliding_window'=4096"),
-    "something new": ({"attention.magic": 1}, plain, "'llama.attention.magic'=1 is not supported"),
+    "experts": ({"expert_count": 8}, no_change, "'llama.expert_count'=8 is not supported"),
+    "a window": ({"attention.sliding_window": 4096}, no_change, "'llama.attention.sliding_window'=4096"),
+    "something new": ({"attention.magic": 1}, no_change, "'llama.attention.magic'=1 is not supported"),
     "an array": ({}, with_setting("llama.expert_used_count", [1, 2]), "expert_used_count'=array"),
     "another type": (
         {},
@@ -728,7 +643,7 @@ WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_model_of_ours_is_refused(name: str, tmp_path: Path) -> None:
     told, change, message = WRONG[name]
-    refused(write(tmp_path / "m.gguf", llama(), change=change, **told), message)
+    refused(write_gguf(tmp_path / "m.gguf", random_llama(), change=change, **told), message)
 
 
 def test_a_file_as_large_as_it_claims_takes_no_memory(tmp_path: Path) -> None:
@@ -763,8 +678,8 @@ def test_a_header_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A file in which all is right."""
     torch.manual_seed(0)
-    model = llama(num_hidden_layers=1, vocab_size=64, intermediate_size=32)
-    return write(tmp_path_factory.mktemp("whole") / "m.gguf", model, change=small_words(size=64)).read_bytes()
+    model = random_llama(num_hidden_layers=1, vocab_size=64, intermediate_size=32)
+    return write_gguf(tmp_path_factory.mktemp("whole") / "m.gguf", model, change=small_words(size=64)).read_bytes()
 
 
 def test_a_file_cut_anywhere_is_refused(whole: bytes, tmp_path: Path) -> None:
@@ -793,7 +708,7 @@ def test_a_damaged_header_gives_a_model_or_a_reason(
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "m.gguf", llama())
+    path = write_gguf(tmp_path / "m.gguf", random_llama())
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match=r"pip install 'regard\[interop\]'"):
         load_gguf(path)

@@ -16,8 +16,8 @@ from regard.interop.export import export
 from regard.petit import corpus_files as files
 from regard.petit.corpus_files import write_petit
 from regard.training.run_folder import check_run_folder, lock_run_folder
+from tests.support.recipes import small_recipe
 from tests.support.text_models import TOKENIZER, random_model
-from tests.training.test_train import a_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -111,12 +111,12 @@ def test_what_goes_wrong_leaves_the_old_files(tmp_path: Path) -> None:
 
 
 def test_training_takes_an_empty_folder(tmp_path: Path) -> None:
-    check_run_folder(a_recipe(), tmp_path, resume=False)
+    check_run_folder(small_recipe(), tmp_path, resume=False)
     with lock_run_folder(tmp_path):
-        check_run_folder(a_recipe(), tmp_path, resume=False)
+        check_run_folder(small_recipe(), tmp_path, resume=False)
     (tmp_path / "notes.txt").write_text("precious")
     with pytest.raises(ValueError, match="already exists and does not hold a run"):
-        check_run_folder(a_recipe(), tmp_path, resume=False)
+        check_run_folder(small_recipe(), tmp_path, resume=False)
 
 
 def test_a_starter_is_replaced_by_force_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from regard.errors import WriteError, describe_os_error
 from regard.petit import corpus_files as petit_files
 from regard.training import train as train_module
 from regard.training import validation as validate
-from tests.training.test_survival import COMMON, RECIPES
+from tests.support.recipes import COMMON_TOML, RECIPES_TOML
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 FULL_DISK = r"No space left on device; free some space, or choose another location"
@@ -116,7 +116,7 @@ def test_training_onto_a_full_disk_and_again_when_there_is_room(
     monkeypatch.setattr(validate, "SAMPLE_COUNT", 0)
     monkeypatch.setenv("REGARD_CACHE", str(disk / "cache"))
     assert call(monkeypatch, "data", "petit", "--pairs", 60, "--out", tmp_path / "text") == 0
-    (tmp_path / "a.toml").write_text(RECIPES["translation"] + COMMON)
+    (tmp_path / "a.toml").write_text(RECIPES_TOML["translation"] + COMMON_TOML)
     words = ("train", tmp_path / "a.toml", "--set", f"data.folder={tmp_path / 'text'}", "--set", "train.steps=2")
     for out in (disk / "run", tmp_path / "run"):  # first the run's own files do not fit, then what is prepared
         assert call(monkeypatch, *words, "--out", out) == 2

@@ -35,6 +35,7 @@ from regard.model.transformer import build
 from regard.storage import model_folder as store
 from regard.storage.weights import pickle_refusal
 from tests.support.oracles import small
+from tests.support.tokenizer_files import added_token, replace_normalizer, split_pre_tokenizer, template_processor
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["un", "chat", "noir", "dort", "mange", "une", "pomme", "rouge", "et", "boit", "de", "l'eau"]
@@ -660,29 +661,7 @@ def engine(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(told))
 
 
-def added(content: object, id_: object = 5_000) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": id_, "content": content, "special": True} | flags
-
-
-def replacing(times: int, by: str, pattern: dict[str, str] | None = None) -> dict[str, Any]:
-    step = {"type": "Replace", "pattern": pattern or {"String": "a"}, "content": by}
-    return {"type": "Sequence", "normalizers": [step] * times}
-
-
 BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
-
-
-def template(ids: int = 1, texts: int = 1) -> dict[str, Any]:
-    """A template that puts so many ids before a text, and has it so many times."""
-    text = {"Sequence": {"id": "A", "type_id": 0}}
-    token = {"id": "</s>", "ids": [0] * ids, "tokens": ["</s>"] * ids}
-    single = [{"SpecialToken": {"id": "</s>", "type_id": 0}}, *[text] * texts]
-    return {"type": "TemplateProcessing", "single": single, "pair": [text], "special_tokens": {"</s>": token}}
-
-
-def splitting(regex: str) -> dict[str, Any]:
-    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
 
 
 def charsmap(replacement: bytes) -> str:
@@ -726,20 +705,23 @@ ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "a version of tomorrow": (lambda t: t.update(version="9.0"), "is not a valid tokenizer"),
     "an added token without an id": (lambda t: t.update(added_tokens=[{"content": "x"}]), "is not a valid tokenizer"),
-    "an added token of a number": (lambda t: t.update(added_tokens=[added(5)]), "is not a valid tokenizer"),
-    "an added token of 10 MB": (lambda t: t["added_tokens"].append(added("x" * 10**7)), "a string of more than"),
+    "an added token of a number": (lambda t: t.update(added_tokens=[added_token(5)]), "is not a valid tokenizer"),
+    "an added token of 10 MB": (lambda t: t["added_tokens"].append(added_token("x" * 10**7)), "a string of more than"),
     "many long added tokens": (
-        lambda t: t["added_tokens"].extend(added("x" * 100_000 + str(i)) for i in range(20)),
+        lambda t: t["added_tokens"].extend(added_token("x" * 100_000 + str(i)) for i in range(20)),
         "adds tokens of more than 1,000,000 characters",
     ),
-    "replacements of replacements": (lambda t: t.update(normalizer=replacing(12, "a" * 10)), "more than 64"),
-    "a thousand doublings": (lambda t: t.update(normalizer=replacing(1_000, "aa")), "1,001 steps: the maximum is 64"),
+    "replacements of replacements": (lambda t: t.update(normalizer=replace_normalizer(12, "a" * 10)), "more than 64"),
+    "a thousand doublings": (
+        lambda t: t.update(normalizer=replace_normalizer(1_000, "aa")),
+        "1,001 steps: the maximum is 64",
+    ),
     "forty patterns that match nothing": (
-        lambda t: t.update(normalizer=replacing(40, "a", {"Regex": ""})),
+        lambda t: t.update(normalizer=replace_normalizer(40, "a", {"Regex": ""})),
         "its normalizer can turn one character into more than 64",
     ),
     "forty empty strings": (
-        lambda t: t.update(normalizer=replacing(40, "a", {"String": ""})),
+        lambda t: t.update(normalizer=replace_normalizer(40, "a", {"String": ""})),
         "its normalizer can turn one character into more than 64",
     ),
     "bytes of bytes of bytes": (
@@ -752,7 +734,7 @@ ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "growth in two parts": (
         lambda t: t.update(
-            normalizer=replacing(1, "a" * 60),
+            normalizer=replace_normalizer(1, "a" * 60),
             pre_tokenizer={"type": "Sequence", "pretokenizers": [BYTES] * 2},
         ),
         "its normalizer and pre_tokenizer can turn",
@@ -762,30 +744,33 @@ ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         "its normalizer can turn one character into more than 64",
     ),
     "a template of half a million ids": (
-        lambda t: t.update(post_processor=template(ids=500_000)),
+        lambda t: t.update(post_processor=template_processor(ids=500_000)),
         "its template",
     ),
     "a template that repeats the text": (
-        lambda t: t.update(post_processor=template(texts=40)),
+        lambda t: t.update(post_processor=template_processor(texts=40)),
         "its template single repeats a text",
     ),
     "templates in templates": (
-        lambda t: t.update(post_processor={"type": "Sequence", "processors": [template(texts=2)] * 30}),
+        lambda t: t.update(post_processor={"type": "Sequence", "processors": [template_processor(texts=2)] * 30}),
         "its template single repeats a text",
     ),
     "a thousand templates": (
-        lambda t: t.update(post_processor={"type": "Sequence", "processors": [template(ids=60)] * 1_000}),
+        lambda t: t.update(post_processor={"type": "Sequence", "processors": [template_processor(ids=60)] * 1_000}),
         "steps: the maximum is 64",
     ),
     "a pattern that takes exponential time": (
-        lambda t: t.update(pre_tokenizer=splitting("(x+x+)+y")),
+        lambda t: t.update(pre_tokenizer=split_pre_tokenizer("(x+x+)+y")),
         r"its pattern '\(x\+x\+\)\+y' repeats a group that can match in many ways",
     ),
     "a pattern that refers to itself": (
-        lambda t: t.update(pre_tokenizer=splitting(r"(a)\1")),
+        lambda t: t.update(pre_tokenizer=split_pre_tokenizer(r"(a)\1")),
         "has a back-reference",
     ),
-    "a long pattern": (lambda t: t.update(pre_tokenizer=splitting("a" * 20_000)), "a pattern of 20,000 characters"),
+    "a long pattern": (
+        lambda t: t.update(pre_tokenizer=split_pre_tokenizer("a" * 20_000)),
+        "a pattern of 20,000 characters",
+    ),
     "a long piece": (lambda t: t["model"]["vocab"].update({"x" * 900_000: 999}), "a piece of 900,000 characters"),
     "a long suffix": (
         lambda t: t["model"].update(end_of_word_suffix="x" * 4_000),
@@ -800,7 +785,7 @@ ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         "replaces a character by 5,000 bytes",
     ),
     "replacements in the decoder": (
-        lambda t: t.update(decoder={"type": "Sequence", "decoders": replacing(40, "aa")["normalizers"]}),
+        lambda t: t.update(decoder={"type": "Sequence", "decoders": replace_normalizer(40, "aa")["normalizers"]}),
         "its decoder can turn one character into more than",
     ),
 }

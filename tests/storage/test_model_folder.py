@@ -472,9 +472,9 @@ def test_a_file_that_changes_after_loading_changes_nothing(tmp_path: Path, kind:
         transformers.GPT2LMHeadModel(config).save_pretrained(path)
     else:
         pytest.importorskip("gguf")
-        from tests.interop.test_gguf import llama, write
+        from tests.support.gguf_files import random_llama, write_gguf
 
-        file = path = write(tmp_path / "model.gguf", llama())
+        file = path = write_gguf(tmp_path / "model.gguf", random_llama())
     found = outputs(path, file)
     assert found["cut"] == found["overwritten"] == found["unchanged"]
 

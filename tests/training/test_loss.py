@@ -18,7 +18,7 @@ from regard.model.transformer import Network, build
 from regard.training import loss as module
 from regard.training.loss import loss_sum, losses_and_gradients, rows_at_once
 from regard.training.objective import Objective
-from tests.data.test_batches import CLASSES, DATA, END, PAD, SEP, TEXT
+from tests.support.batches import CLASSES, DATA, END, PAD, SEP, TEXT
 from tests.support.oracles import gradient, small
 
 

@@ -25,8 +25,7 @@ from regard.training.recipe import TrainSection
 from regard.training.step import StepRunner
 from regard.training.step_metrics import StepMeter
 from regard.training.train import update_weights
-from tests.data.test_batches import DATA, END, PAD, TASKS
-from tests.data.test_batches import same as same_batch
+from tests.support.batches import DATA, END, PAD, TASKS, same_batch
 from tests.support.oracles import small
 
 CPU = torch.device("cpu")

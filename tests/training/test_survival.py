@@ -36,56 +36,10 @@ from regard.training.recipe_files import read_recipe
 from regard.training.run_folder import lock_run_folder
 from regard.training.schedule import learning_rate
 from regard.training.train import train_recipe
+from tests.support.recipes import COMMON_TOML, RECIPES_TOML
 from tests.support.signals import default_signals, ignoring
 
 ROOT = Path(__file__).parents[2]
-COMMON = """
-[tokenizer]
-vocab_size = 320
-[train]
-steps = 14
-batch_tokens = 150
-max_length = 64
-accumulate = 2
-average = 3
-lr = 1e-2
-warmup = 3
-validate_every = 3
-validation_sentences = 0
-checkpoint_every = 4
-log_every = 3
-device = "cpu"
-[decode]
-beam = 1
-max_tokens = 2
-"""
-RECIPES = {
-    "translation": """
-[data]
-train = { files = ["train.fr", "train.en"] }
-validation = { files = ["dev.fr", "dev.en"] }
-[model]
-d_model = 16
-heads = 2
-layers = 1
-d_ff = 32
-dropout = 0.1
-""",
-    "language": """
-[data]
-task = "language"
-train = { files = ["train.fr"] }
-validation = { files = ["dev.fr"] }
-[model]
-kind = "decoder"
-d_model = 16
-heads = 2
-layers = 1
-d_ff = 32
-dropout = 0.1
-positions = "rotary"
-""",
-}
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +52,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         files.write_petit(60, folder / "text", 0)
         patch.setattr(train_module, "score_best_model", lambda *_: [])  # these take longer than the runs
         patch.setattr(validate, "SAMPLE_COUNT", 0)
-        for name, text in RECIPES.items():
-            (folder / f"{name}.toml").write_text(text + COMMON)
+        for name, text in RECIPES_TOML.items():
+            (folder / f"{name}.toml").write_text(text + COMMON_TOML)
         yield folder
 
 

@@ -28,34 +28,15 @@ from regard.training.events import Ended, Event, Noted, Saved, Started, Stepped,
 from regard.training.final_scores import final_scores
 from regard.training.metrics_log import read_metrics
 from regard.training.objective import Objective
-from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
+from regard.training.recipe import DataSection, Recipe
 from regard.training.schedule import learning_rate
 from regard.training.train import TrainingOutcome, train_recipe, update_weights
 from regard.training.training_setup import TrainingSetup, cache_folder, prepare_training
 from regard.training.validation import ValidationResult, validate, validation_loss
+from tests.support.recipes import PETIT_PAIRS, TASK_MODELS, small_recipe
 
-PAIRS, DEV = 300, 40
+DEV = 40
 E = TypeVar("E", bound=Event)
-TASKS: dict[str, dict[str, Any]] = {
-    "encoder-decoder": {"task": "translation"},
-    "decoder": {"task": "translation", "kind": "decoder", "prefix": True, "positions": "rotary"},
-    "language": {"task": "language", "kind": "decoder", "positions": "rotary"},
-    "classification": {"task": "classification", "kind": "encoder"},
-}
-RATES = {"classification": 2e-3}
-SIZES = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0, "norm": "pre"}
-QUICK: dict[str, Any] = {
-    "steps": 60,
-    "batch_tokens": 500,
-    "max_length": 128,
-    "schedule": "constant",
-    "warmup": 5,
-    "validate_every": 30,
-    "validation_sentences": 12,
-    "checkpoint_every": 60,
-    "log_every": 10,
-    "device": "cpu",
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,19 +48,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("REGARD_CACHE", str(place / "cache"))
         finished.cache_clear()
         yield place
-
-
-def a_recipe(which: str = "encoder-decoder", data: DataSection | None = None, **settings: Any) -> Recipe:
-    model = dict(TASKS[which])
-    task = model.pop("task")
-    return Recipe(
-        name=f"a {which}",
-        data=data or DataSection(petit=PAIRS, task=task),
-        tokenizer=TokenizerSection(vocab_size=320),
-        model=SIZES | model,
-        train=TrainSection(**QUICK | {"lr": RATES.get(which, 5e-3)} | settings),
-        decode=Decoding(beam=2),
-    )
 
 
 def run(recipe: Recipe, out: Path, scored: bool = False) -> tuple[TrainingOutcome, list[Event]]:
@@ -97,7 +65,7 @@ def run(recipe: Recipe, out: Path, scored: bool = False) -> tuple[TrainingOutcom
 @lru_cache
 def finished(which: str, folder: Path) -> tuple[TrainingOutcome, list[Event], Path]:
     out = folder / which
-    return *run(a_recipe(which), out, scored=TASKS[which]["task"] != "translation"), out
+    return *run(small_recipe(which), out, scored=TASK_MODELS[which]["task"] != "translation"), out
 
 
 def of(kind: type[E], events: list[Event]) -> list[E]:
@@ -115,7 +83,7 @@ def same_tensors(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 # Learning
 
 
-@pytest.mark.parametrize("which", TASKS)
+@pytest.mark.parametrize("which", TASK_MODELS)
 def test_it_learns(which: str, folder: Path) -> None:
     outcome, events, _ = finished(which, folder)
     first, *_, last = (event.loss for event in of(Stepped, events))
@@ -127,7 +95,7 @@ def test_it_learns(which: str, folder: Path) -> None:
     assert (outcome.signal, outcome.first, outcome.ended.skipped) == (None, True, 0)
 
 
-@pytest.mark.parametrize("which", TASKS)
+@pytest.mark.parametrize("which", TASK_MODELS)
 def test_what_is_told_is_in_order_and_in_the_log(which: str, folder: Path) -> None:
     outcome, events, out = finished(which, folder)
     told = [(type(event), event.step) for event in events]
@@ -149,11 +117,11 @@ def test_what_is_told_is_in_order_and_in_the_log(which: str, folder: Path) -> No
     assert events[-1] == outcome.ended
     started = events[0]
     assert isinstance(started, Started)
-    assert started.task == TASKS[which]["task"]
-    assert started.examples + started.left_out + sum(started.problems.values()) == PAIRS
+    assert started.task == TASK_MODELS[which]["task"]
+    assert started.examples + started.left_out + sum(started.problems.values()) == PETIT_PAIRS
     assert started.parameters == sum(x.numel() for x in weights_of(out).values())
     steps = of(Stepped, events)
-    settings = a_recipe(which).train
+    settings = small_recipe(which).train
     assert [event.lr for event in steps] == [learning_rate(event.step, settings, 32) for event in steps]
     for earlier, later in pairwise(steps):
         assert earlier.tokens < later.tokens
@@ -163,7 +131,7 @@ def test_what_is_told_is_in_order_and_in_the_log(which: str, folder: Path) -> No
     assert all(event.utilisation is None and event.tokens_per_second > 0 and event.gradient > 0 for event in steps)
 
 
-@pytest.mark.parametrize("which", TASKS)
+@pytest.mark.parametrize("which", TASK_MODELS)
 def test_the_model_that_is_left_knows_where_it_comes_from(which: str, folder: Path) -> None:
     _, events, out = finished(which, folder)
     model = Model.from_folder(out)
@@ -172,12 +140,12 @@ def test_the_model_that_is_left_knows_where_it_comes_from(which: str, folder: Pa
     assert about["recipe"]["train"]["steps"] == 60
     assert about["scores"]["loss"] == pytest.approx(last.loss)
     assert about["scores"]["step"] == 60
-    assert (about.get("longest", 0) > 5) == (TASKS[which]["task"] == "translation")
+    assert (about.get("longest", 0) > 5) == (TASK_MODELS[which]["task"] == "translation")
     assert (len(about.get("classes", [])) > 5) == (which == "classification")
     if last.measure is not None:
         assert about["scores"][last.measure] == last.score
     assert (model.special.separator is None) == (which != "decoder")
-    task = prepare_training(a_recipe(which), cache_folder(), packed=False)
+    task = prepare_training(small_recipe(which), cache_folder(), packed=False)
     assert task.validation is not None
     assert validation_loss(model, task.validation) == pytest.approx(last.loss, abs=1e-5)
 
@@ -197,7 +165,7 @@ def test_a_run_does_the_same_again(tmp_path: Path) -> None:
     """Dropout and all; with another seed it does not."""
     found = []
     for number, seed in enumerate((0, 0, 1)):
-        recipe = a_recipe("classification", steps=6, validate_every=6, log_every=2, seed=seed)
+        recipe = small_recipe("classification", steps=6, validate_every=6, log_every=2, seed=seed)
         recipe = replace(recipe, model={**recipe.model, "dropout": 0.3})
         _, events = run(recipe, tmp_path / str(number))
         found.append(([event.loss for event in of(Stepped, events)], weights_of(tmp_path / str(number))))
@@ -207,15 +175,17 @@ def test_a_run_does_the_same_again(tmp_path: Path) -> None:
 
 
 def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
-    _, events = run(a_recipe("classification", steps=4, accumulate=3, validate_every=4, log_every=1), tmp_path / "a")
-    _, single = run(a_recipe("classification", steps=12, validate_every=12, log_every=1), tmp_path / "b")
+    _, events = run(
+        small_recipe("classification", steps=4, accumulate=3, validate_every=4, log_every=1), tmp_path / "a"
+    )
+    _, single = run(small_recipe("classification", steps=12, validate_every=12, log_every=1), tmp_path / "b")
     tokens = [event.tokens for event in of(Stepped, single)]
     assert [event.tokens for event in of(Stepped, events)] == tokens[2::3]
     assert [event.epoch for event in of(Stepped, events)] == [event.epoch for event in of(Stepped, single)][2::3]
 
 
 def test_dropout_is_for_training_alone(tmp_path: Path) -> None:
-    recipe = a_recipe("classification", steps=2, validate_every=2)
+    recipe = small_recipe("classification", steps=2, validate_every=2)
     recipe = replace(recipe, model={**recipe.model, "dropout": 0.5})
     _, events = run(recipe, tmp_path / "run")
     (validated,) = of(Validated, events)
@@ -227,7 +197,7 @@ def test_dropout_is_for_training_alone(tmp_path: Path) -> None:
 
 
 def test_packed_batches_learn_too(tmp_path: Path) -> None:
-    _, events = run(a_recipe(packed=True, steps=30, validate_every=30, validation_sentences=0), tmp_path / "run")
+    _, events = run(small_recipe(packed=True, steps=30, validate_every=30, validation_sentences=0), tmp_path / "run")
     first, *_, last = (event.loss for event in of(Stepped, events))
     assert last < first - 0.5
 
@@ -236,7 +206,7 @@ def test_packed_batches_learn_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_other_types_learn_and_keep_float32(precision: str, tmp_path: Path) -> None:
     outcome, events = run(
-        a_recipe(precision=precision, steps=40, validate_every=40, validation_sentences=0), tmp_path / "run"
+        small_recipe(precision=precision, steps=40, validate_every=40, validation_sentences=0), tmp_path / "run"
     )
     first, *_, last = (event.loss for event in of(Stepped, events))
     assert last < first - 0.5
@@ -251,7 +221,9 @@ def test_other_types_learn_and_keep_float32(precision: str, tmp_path: Path) -> N
 def test_training_further_starts_where_the_model_is(folder: Path, tmp_path: Path) -> None:
     outcome, events, out = finished("encoder-decoder", folder)
     recipe = replace(
-        a_recipe(steps=1, validate_every=1, lr=1e-12, validation_sentences=0), model={"start": str(out)}, name="more"
+        small_recipe(steps=1, validate_every=1, lr=1e-12, validation_sentences=0),
+        model={"start": str(out)},
+        name="more",
     )
     _, further = run(recipe, tmp_path / "more")
     (validated,) = of(Validated, further)
@@ -269,7 +241,7 @@ def test_training_further_starts_where_the_model_is(folder: Path, tmp_path: Path
 
 def test_a_classifier_can_start_from_a_language_model(folder: Path, tmp_path: Path) -> None:
     _, _, out = finished("language", folder)
-    recipe = replace(a_recipe("classification", steps=20, validate_every=20), model={"start": str(out)})
+    recipe = replace(small_recipe("classification", steps=20, validate_every=20), model={"start": str(out)})
     _, events = run(recipe, tmp_path / "run")
     first, last = (event.loss for event in of(Stepped, events))
     assert last < first
@@ -284,12 +256,12 @@ def test_a_classifier_can_start_from_a_language_model(folder: Path, tmp_path: Pa
 def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
     """Of a model that has learned enough for it not to be 0."""
     outcome, events = run(
-        a_recipe(steps=200, validate_every=200, validation_sentences=DEV, batch_tokens=1_000),
+        small_recipe(steps=200, validate_every=200, validation_sentences=DEV, batch_tokens=1_000),
         tmp_path / "run",
         scored=True,
     )
     (validated,) = of(Validated, events)
-    examples = prepare_training(a_recipe(), cache_folder(), packed=False).examples
+    examples = prepare_training(small_recipe(), cache_folder(), packed=False).examples
     assert len(examples) == DEV
     sources, wanted = [source for source, _ in examples], [target for _, target in examples]
     m = regard.load(str(tmp_path / "run"))
@@ -306,7 +278,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
     right = sacrebleu.corpus_bleu(m.translate(sources, beam=2), [wanted]).score
     assert scores.bleu.value == pytest.approx(right, abs=1e-6)
     assert scores.sentences == DEV
-    task = prepare_training(a_recipe(), cache_folder(), packed=False)
+    task = prepare_training(small_recipe(), cache_folder(), packed=False)
     for count in (0, 1, 2, 12):
         found = validate(task, Model.from_folder(tmp_path / "run"), count, Decoding())
         assert len(found.samples) == 3
@@ -320,7 +292,7 @@ def test_bleu_is_sacrebleus_on_greedy_translations(tmp_path: Path) -> None:
 def test_accuracy_is_of_all_examples(sentences: int, folder: Path) -> None:
     """`validation_sentences` is for translations."""
     outcome, events, out = finished("classification", folder)
-    task = prepare_training(a_recipe("classification"), cache_folder(), packed=False)
+    task = prepare_training(small_recipe("classification"), cache_folder(), packed=False)
     m = regard.load(str(out))
     said = [label for label, _ in m.classify([text for text, _ in task.examples])]
     right = sum(answer == label for answer, (_, label) in zip(said, task.examples, strict=True))
@@ -371,7 +343,7 @@ def test_the_best_model_is_the_one_that_is_kept(by: str, step: int, tmp_path: Pa
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         scripted(patch, LOSSES, SCORES)
-        outcome, events = run(a_recipe("classification", best_by=by, steps=10, validate_every=2), out)
+        outcome, events = run(small_recipe("classification", best_by=by, steps=10, validate_every=2), out)
     assert [event.best for event in of(Validated, events)] == [True, True, by == "score", False, False]
     assert [event.waited for event in of(Validated, events)] == [0, 0, *([1, 2, 3] if by == "loss" else [0, 1, 2])]
     which = step // 2 - 1
@@ -380,7 +352,7 @@ def test_the_best_model_is_the_one_that_is_kept(by: str, step: int, tmp_path: Pa
         LOSSES[which],
         SCORES[which],
     )
-    run(a_recipe("classification", steps=step, validate_every=step), tmp_path / "short")
+    run(small_recipe("classification", steps=step, validate_every=step), tmp_path / "short")
     assert same_tensors(weights_of(out), weights_of(tmp_path / "short"))  # the run up to there, and no further
     assert Model.from_folder(out).about["scores"]["step"] == step
 
@@ -389,13 +361,13 @@ def test_a_validation_that_is_not_a_number_is_not_the_last_one_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, [math.nan, 4.0, 5.0])
-    outcome, _ = run(a_recipe("language", steps=3, validate_every=1), tmp_path / "run")
+    outcome, _ = run(small_recipe("language", steps=3, validate_every=1), tmp_path / "run")
     assert (outcome.ended.best_step, outcome.ended.best_loss) == (2, 4.0)
 
 
 def test_patience_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, LOSSES)
-    outcome, events = run(a_recipe("language", steps=10, validate_every=2, patience=2), tmp_path / "run")
+    outcome, events = run(small_recipe("language", steps=10, validate_every=2, patience=2), tmp_path / "run")
     assert (outcome.ended.reason, outcome.ended.step, outcome.ended.best_step) == ("patience", 8, 4)
     assert [event.step for event in of(Saved, events)] == [8]
     assert Model.from_folder(tmp_path / "run").about["scores"]["step"] == 4
@@ -404,7 +376,7 @@ def test_patience_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_mean_of_the_last_three_is_validated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each single step's weights are read from a run that keeps them, and averaged here."""
     monkeypatch.setattr("regard.training.checkpoints.CHECKPOINTS_KEPT", 100)
-    plain = a_recipe("classification", steps=5, validate_every=1, checkpoint_every=1)
+    plain = small_recipe("classification", steps=5, validate_every=1, checkpoint_every=1)
     run(plain, tmp_path / "plain")
     steps = [weights_of(tmp_path / f"plain/checkpoints/step-{step:08d}") for step in range(1, 6)]
     averaged = replace(plain, train=replace(plain.train, average=3))
@@ -442,7 +414,7 @@ def a_corpus(folder: Path, count: int = 60) -> Corpus:
 
 def test_without_validation_text_the_last_model_is_kept(tmp_path: Path) -> None:
     data = DataSection(train=(a_corpus(tmp_path),))
-    outcome, events = run(a_recipe(data=data, steps=4, validate_every=2, checkpoint_every=4), tmp_path / "run")
+    outcome, events = run(small_recipe(data=data, steps=4, validate_every=2, checkpoint_every=4), tmp_path / "run")
     assert outcome.ended.best_step == 4
     assert outcome.scores == []
     assert all(math.isnan(event.loss) and event.best and event.score is None for event in of(Validated, events))
@@ -452,7 +424,7 @@ def test_without_validation_text_the_last_model_is_kept(tmp_path: Path) -> None:
 
 def test_a_share_can_be_held_out(tmp_path: Path) -> None:
     data = DataSection(train=(a_corpus(tmp_path),), held_out=0.2)
-    outcome, events = run(a_recipe(data=data, steps=4, validate_every=2), tmp_path / "run", scored=True)
+    outcome, events = run(small_recipe(data=data, steps=4, validate_every=2), tmp_path / "run", scored=True)
     assert [event.examples for event in of(Started, events)] == [48]
     assert all(math.isfinite(event.loss) for event in of(Validated, events))
     (scores,) = outcome.scores
@@ -461,7 +433,7 @@ def test_a_share_can_be_held_out(tmp_path: Path) -> None:
 
 
 def test_a_language_model_has_no_final_scores() -> None:
-    task = prepare_training(a_recipe("language"), cache_folder(), packed=False)
+    task = prepare_training(small_recipe("language"), cache_folder(), packed=False)
     assert final_scores(task, task.model(), Decoding()) == []
 
 
@@ -489,7 +461,7 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 3, 4, 7)
-    outcome, events = run(a_recipe("classification", steps=10, validate_every=10, log_every=5), tmp_path / "run")
+    outcome, events = run(small_recipe("classification", steps=10, validate_every=10, log_every=5), tmp_path / "run")
     assert [event.step for event in of(Noted, events) if "this update was skipped" in event.text] == [3, 4, 7]
     assert (outcome.ended.reason, outcome.ended.skipped) == ("steps", 3)
     assert all(math.isfinite(event.loss) for event in of(Stepped, events))
@@ -498,13 +470,13 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_told(
 
 def test_nine_in_a_row_are_borne_and_ten_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, *range(2, 11))
-    outcome, _ = run(a_recipe("classification", steps=12, validate_every=12), tmp_path / "nine")
+    outcome, _ = run(small_recipe("classification", steps=12, validate_every=12), tmp_path / "nine")
     assert outcome.ended.skipped == 9
     spoil(monkeypatch, *range(2, 12))
     events: list[Event] = []
     with pytest.raises(ValueError, match="10 updates in a row up to step 11 were not finite"):
         train_recipe(
-            a_recipe("classification", steps=12, validate_every=12), tmp_path / "ten", watchers=[events.append]
+            small_recipe("classification", steps=12, validate_every=12), tmp_path / "ten", watchers=[events.append]
         )
     last = events[-1]
     assert isinstance(last, Ended)
@@ -514,7 +486,7 @@ def test_nine_in_a_row_are_borne_and_ten_are_not(tmp_path: Path, monkeypatch: py
 def test_a_rate_beyond_all_bounds_is_diagnosed(tmp_path: Path) -> None:
     """One step of 1e30, and nothing that follows is finite."""
     events: list[Event] = []
-    recipe = a_recipe("language", lr=1e30, warmup=0, validate_every=100, steps=100)
+    recipe = small_recipe("language", lr=1e30, warmup=0, validate_every=100, steps=100)
     with pytest.raises(ValueError, match=r"10 updates in a row up to step 1[12] were not finite") as caught:
         train_recipe(recipe, tmp_path / "run", watchers=[events.append])
     assert "the output of decoder" in str(caught.value)
@@ -531,7 +503,7 @@ def test_a_batch_that_was_split_is_reported(tmp_path: Path, monkeypatch: pytest.
         return update_weights(batches, *arguments)
 
     monkeypatch.setattr(module, "update_weights", out_of_memory)
-    recipe = a_recipe("classification", steps=2, validate_every=2, log_every=1)
+    recipe = small_recipe("classification", steps=2, validate_every=2, log_every=1)
     _, events = run(recipe, tmp_path / "run")
     split = "a batch did not fit into memory: batches are split into 4 pieces from now on"
     assert [event.step for event in of(Noted, events) if event.text == split] == [1]
@@ -545,11 +517,11 @@ def test_a_batch_that_was_split_is_reported(tmp_path: Path, monkeypatch: pytest.
 def test_a_run_is_not_written_over(folder: Path, tmp_path: Path) -> None:
     _, _, out = finished("language", folder)
     with pytest.raises(ValueError, match="already holds a run"):
-        run(a_recipe("language"), out)
+        run(small_recipe("language"), out)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "diary.txt").write_text("mine")
     with pytest.raises(ValueError, match="does not hold a run"):
-        run(a_recipe("language"), tmp_path / "other")
+        run(small_recipe("language"), tmp_path / "other")
     assert (tmp_path / "other" / "diary.txt").read_text() == "mine"
 
 
@@ -558,7 +530,7 @@ def test_a_run_is_not_written_over(folder: Path, tmp_path: Path) -> None:
 
 def test_a_packed_language_model_is_tried_as_it_learns(tmp_path: Path) -> None:
     """Its texts do not see each other in training; in validation they must not either."""
-    task = prepare_training(a_recipe("language", packed=True), cache_folder(), packed=True)
+    task = prepare_training(small_recipe("language", packed=True), cache_folder(), packed=True)
     assert task.packed
     assert task.fixed_shapes
     assert task.validation is not None
@@ -570,7 +542,7 @@ def test_a_packed_language_model_is_tried_as_it_learns(tmp_path: Path) -> None:
 
 def test_a_model_that_diverged_is_told_by_its_diagnosis_and_not_by_its_decoder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"updates in a row up to step \d+ were not finite"):
-        run(a_recipe(lr=1e30, warmup=0, schedule="constant", validate_every=2), tmp_path / "run")
+        run(small_recipe(lr=1e30, warmup=0, schedule="constant", validate_every=2), tmp_path / "run")
     assert of(Ended, read_metrics(tmp_path / "run"))[-1].reason == "diverged"
 
 
@@ -581,7 +553,7 @@ def test_best_models_do_not_pile_up(tmp_path: Path) -> None:
         if isinstance(event, Validated):
             bests.add(len(list((tmp_path / "run" / "checkpoints").glob("best-*"))))
 
-    recipe = a_recipe(steps=30, validate_every=2, checkpoint_every=1_000, validation_sentences=0)
+    recipe = small_recipe(steps=30, validate_every=2, checkpoint_every=1_000, validation_sentences=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "score_best_model", lambda *_: [])
         train_recipe(recipe, tmp_path / "run", watchers=[look])
@@ -589,17 +561,17 @@ def test_best_models_do_not_pile_up(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_run_is_in_its_log(tmp_path: Path) -> None:
-    _, events = run(a_recipe(steps=5, log_every=50), tmp_path / "run")
+    _, events = run(small_recipe(steps=5, log_every=50), tmp_path / "run")
     assert [event.step for event in of(Stepped, events)] == [5]
 
 
 def test_what_a_checkpoint_held_is_not_kept_open(tmp_path: Path) -> None:
     """Else a file that was removed would take its place on the disk until the process ends."""
     settings: dict[str, Any] = {"checkpoint_every": 5, "average": 2, "validate_every": 5}
-    run(a_recipe(steps=10, **settings), tmp_path / "run")
+    run(small_recipe(steps=10, **settings), tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "score_best_model", lambda *_: [])
-        train_recipe(a_recipe(steps=25, **settings), tmp_path / "run", resume=True)
+        train_recipe(small_recipe(steps=25, **settings), tmp_path / "run", resume=True)
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
@@ -607,4 +579,4 @@ def test_what_needs_validation_is_refused_without() -> None:
     data = DataSection(train=(Corpus(("a.fr", "a.en")),))
     for settings in ({"patience": 3}, {"best_by": "score"}):
         with pytest.raises(ValueError, match=f"train.{next(iter(settings))} needs validation text"):
-            a_recipe(data=data, **settings)
+            small_recipe(data=data, **settings)
