@@ -19,7 +19,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = list(known)
     word = word[:MAX_QUOTED]
     near = [name for name in known if len(word) > 2 and word in name] or get_close_matches(word, known, n=1)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"expected one of {', '.join(known)}"
 
 
 def head_widths(
@@ -65,28 +65,31 @@ def check_probability(name: str, probability: float) -> None:
 class StrictConfig:
     """Base class of configurations that reject unknown keys, values of the wrong type and numbers that are too large.
 
-    A subclass names the maxima of its numbers: `class Train(StrictConfig, maxima={"steps": 10**9})`.
+    A subclass names the maxima of its numbers: `class Train(StrictConfig, maxima={"steps": 10**9})`. Error messages
+    call it by its `label`, or else by the name of the class.
     """
 
     _maxima: ClassVar[Mapping[str, int | float]] = {}
+    _label: ClassVar[str] = ""
 
-    def __init_subclass__(cls, maxima: Mapping[str, int | float] | None = None) -> None:
-        """Store the maxima of the subclass."""
+    def __init_subclass__(cls, maxima: Mapping[str, int | float] | None = None, label: str = "") -> None:
+        """Store the maxima and the label of the subclass."""
         cls._maxima = maxima or {}
+        cls._label = label or cls.__name__
 
     def __new__(cls, *_args: Any, **options: Any) -> Any:
         """Reject an unknown key before the dataclass sees it, so that every caller gets the same error."""
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # each subclass is a dataclass
         for key in options:
             if key not in known:
-                raise RegardError(f"{cls.__name__} has no key {quoted(key)}: {did_you_mean(key, known)}")
+                raise RegardError(f"{cls._label} has no key {quoted(key)}: {did_you_mean(key, known)}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Check each value against the annotation of its field and against its maximum."""
         hints = get_type_hints(type(self))
         for field in fields(self):  # type: ignore[arg-type]  # each subclass is a dataclass
-            check_type(f"{type(self).__name__}.{field.name}", getattr(self, field.name), hints[field.name])
+            check_type(f"{self._label}.{field.name}", getattr(self, field.name), hints[field.name])
         require_at_most(self._maxima, vars(self))
 
 
@@ -97,9 +100,9 @@ def check_type(name: str, value: object, annotation: Any) -> None:
         return
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
-        raise RegardError(f"{name}={quoted(value)} is not a choice: {did_you_mean(_word(value), choices)}")
+        raise RegardError(f"{name}={quoted(value)} is not a valid choice: {did_you_mean(_word(value), choices)}")
     wanted = " or ".join(_type_name(option) for option in options)
-    raise RegardError(f"{name}={quoted(value)} is a {type(value).__name__}: it must be {wanted}")
+    raise RegardError(f"{name}={quoted(value)} has type {type(value).__name__}: expected {wanted}")
 
 
 def _word(value: object) -> str:

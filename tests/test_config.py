@@ -17,15 +17,18 @@ from tests.support.oracles import documented_fields, small
     ("changes", "message"),
     [
         ({"haeds": 4}, "ModelConfig has no key 'haeds': did you mean 'heads'"),
-        ({"zzz": 4}, "ModelConfig has no key 'zzz': known are kind, vocab_size"),
+        ({"zzz": 4}, "ModelConfig has no key 'zzz': expected one of kind, vocab_size"),
         ({"heads": 5}, "heads=5 does not divide d_model=24"),
-        ({"heads": "4"}, "ModelConfig.heads='4' is a str: it must be int"),
-        ({"heads": True}, "ModelConfig.heads=True is a bool: it must be int"),
-        ({"dropout": None}, "ModelConfig.dropout=None is a NoneType: it must be float"),
-        ({"kv_heads": 1.5}, "ModelConfig.kv_heads=1.5 is a float: it must be int or none"),
+        ({"heads": "4"}, "ModelConfig.heads='4' has type str: expected int"),
+        ({"heads": True}, "ModelConfig.heads=True has type bool: expected int"),
+        ({"dropout": None}, "ModelConfig.dropout=None has type NoneType: expected float"),
+        ({"kv_heads": 1.5}, "ModelConfig.kv_heads=1.5 has type float: expected int or none"),
         ({"kv_heads": 3}, "kv_heads=3 does not divide heads=4"),
-        ({"norm": "prae"}, "ModelConfig.norm='prae' is not a choice: did you mean 'pre'"),
-        ({"kind": "rnn"}, "ModelConfig.kind='rnn' is not a choice: known are encoder, decoder, encoder-decoder"),
+        ({"norm": "prae"}, "ModelConfig.norm='prae' is not a valid choice: did you mean 'pre'"),
+        (
+            {"kind": "rnn"},
+            "kind='rnn' is not a valid choice: expected one of encoder, decoder, encoder-decoder",
+        ),
         ({"d_model": 25, "heads": 5}, "sinusoidal positions need an even width: d_model=25 is odd"),
         ({"positions": "rotary", "d_k": 5, "d_v": 5}, "d_k=5 is odd but must be even"),
         ({"dropout": 1.0}, "dropout=1.0 is not a probability"),
@@ -60,9 +63,9 @@ def test_an_unknown_key_is_refused_by_every_way_in() -> None:
 def test_names_and_values() -> None:
     check_type("x", {"a": 1, "b": "two"}, dict[str, object])
     check_type("x", None, dict[str, object] | None)
-    with pytest.raises(ValueError, match=r"x=\[1\] is a list: it must be names and values or none"):
+    with pytest.raises(ValueError, match=r"x=\[1\] has type list: expected names and values or none"):
         check_type("x", [1], dict[str, object] | None)
-    with pytest.raises(ValueError, match=r"x={1: 2} is a dict: it must be names and values"):
+    with pytest.raises(ValueError, match=r"x={1: 2} has type dict: expected names and values"):
         check_type("x", {1: 2}, dict[str, object])
 
 

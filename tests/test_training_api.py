@@ -91,7 +91,7 @@ def test_a_bundled_recipe_resumes_with_its_own_overrides(tmp_path: Path, monkeyp
     ("key", "value", "text", "message"),
     [
         ("train.stepz", 5, "train.stepz=5", r"\[train\] has no key 'stepz': did you mean 'steps'"),
-        ("training.steps", 5, "training.steps=5", "there is no section 'training': did you mean 'train'"),
+        ("training.steps", 5, "training.steps=5", "unknown section 'training': did you mean 'train'"),
         ("steps", 5, "steps=5", "sets nothing: write section.key=value"),
         ("train.steps", 0, "train.steps=0", "steps=0"),
         ("data.train.0.columns", [1], "data.train.0.columns=[1]", "corpus"),

@@ -25,6 +25,7 @@ from regard.cli import (
     translate,
     verify,
 )
+from regard.cli.shared_options import command_help
 from regard.errors import RegardError, describe_os_error
 from regard.formatting import visible_lines
 
@@ -77,6 +78,9 @@ for command in commands:
     app.command()(command)
 app.add_typer(course.app, name="course")
 app.add_typer(data.app, name="data")
+for group in (app, course.app, data.app):
+    for registered in group.registered_commands:
+        registered.help = command_help(registered.callback)
 
 
 def main() -> None:

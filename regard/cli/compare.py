@@ -36,7 +36,7 @@ SYSTEMS_HELP = f"Two or more systems. {SYSTEM_HELP} NAME=A,B,C names a system of
 
 def compare(
     systems: Annotated[list[str], typer.Argument(metavar="A B ...", help=SYSTEMS_HELP)],
-    source: Annotated[str, typer.Option(help="Source file; with --columns or --keys, the file of all sides.")],
+    source: Annotated[str, typer.Option(help="Source file; with --columns or --keys, the file with all sides.")],
     reference: ReferenceFiles = None,
     columns: Columns = "",
     keys: Keys = "",
@@ -54,11 +54,11 @@ def compare(
     skip_bad: SkipBad = False,
     device: Device = "auto",
 ) -> None:
-    """Compare translators with the first one: BLEU and chrF2++ with a paired test, speed, and training cost.
+    """Compare translators with a baseline, the first one: BLEU, chrF2++, a paired test, speed and training cost.
 
     Runs of one recipe with different seeds form one system, which is scored by their mean. A file of outputs counts as
     a system. The p-value is the probability of a difference at least this large by chance; below 0.05 is the usual
-    threshold for a single comparison. A claim about other seeds takes three runs of each system. In the sentences
+    threshold for a single comparison. Conclusions about other seeds require three runs of each system. In the sentences
     shown, [-words-] are not in the reference and {+words+} are missing.
 
     Example: regard compare runs/base runs/small --source test.fr --reference test.en

@@ -34,7 +34,7 @@ def check(
     as_csv: Annotated[bool, typer.Option("--csv", help="For a class: write class.csv.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the written files. Default: the current folder.")] = None,
 ) -> None:
-    """Check a solution: what is correct, which mistake it makes, on which line, and a question that leads to the fix.
+    """Check a solution: name its mistake, point at the line, and ask a question that leads to the fix.
 
     The exit status is 0 if the solution is correct, 1 if it is not, and 2 if
     the file could not be run.

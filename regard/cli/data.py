@@ -54,8 +54,8 @@ def check(
     """Report on a corpus: counts, lengths, length ratios, duplicates, leaked test sentences and bad lines.
 
     Exits with 1 if training would reject any line. A leak is a test sentence of more than 20 characters that occurs in
-    the corpus. For a folder, the files that regard train would use are checked; leaks are searched in its dev and test
-    files.
+    the corpus. For a folder, the files that regard train would use are checked, and its dev and test sentences count as
+    test sentences.
 
     Example: regard data check train.fr train.en --test test.fr --test test.en
     """

@@ -13,7 +13,7 @@ def demo(
         typer.Option(help="Folder of the run. Default: runs/demo, or runs/demo-decoder with --decoder-only."),
     ] = None,
     decoder_only: Annotated[
-        bool, typer.Option("--decoder-only", help="Train a decoder-only model, as language models are.")
+        bool, typer.Option("--decoder-only", help="Train a decoder-only model, the architecture of language models.")
     ] = False,
 ) -> None:
     """Train a small French–English translator, score it and show its attention, in about three minutes.

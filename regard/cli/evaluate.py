@@ -41,10 +41,10 @@ def evaluate(
     keys: Keys = "",
     tags: Annotated[
         Path | None,
-        typer.Option(help="Phenomena of each sentence, as in Petit's *.tags; found next to its test.fr and test.en."),
+        typer.Option(help="Phenomena of each sentence, as in Petit's *.tags. Default: the one next to test.fr."),
     ] = None,
     align: Annotated[
-        Path | None, typer.Option(help="Gold links between words, as in Petit's *.align; found like --tags.")
+        Path | None, typer.Option(help="Gold links between words, as in Petit's *.align. Default: as for --tags.")
     ] = None,
     out: JsonFile = None,
     outputs: Annotated[Path | None, typer.Option(help="Write the translations, one per line.")] = None,
@@ -53,14 +53,14 @@ def evaluate(
     precision: Precision = "float32",
     documents: Annotated[
         str | None,
-        typer.Option(help="What one text is for a language model: line, blank-line or file (the default)."),
+        typer.Option(help="What separates the texts for a language model: line, blank-line or file (the default)."),
     ] = None,
     context: Annotated[
         int | None,
-        typer.Option(help="Tokens a language model sees at once. Default: what it supports, up to 2,048."),
+        typer.Option(help="Context of a language model in tokens. Default: the model's maximum, up to 2,048."),
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(help="Tokens between the starts of two such windows. Default: half a window.")
+        int | None, typer.Option(help="Tokens between the starts of two contexts. Default: half a context.")
     ] = None,
     limit: Limit = None,
     skip_bad: SkipBad = False,

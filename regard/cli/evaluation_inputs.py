@@ -11,7 +11,7 @@ import typer
 from regard.cli.shared_options import MODEL_HELP
 from regard.errors import RegardError
 
-SYSTEM_HELP = f"{MODEL_HELP} A text file with one output of a translator per line is accepted too."
+SYSTEM_HELP = f"{MODEL_HELP} Also accepted: a text file with translations, one per line."
 
 Columns = Annotated[str, typer.Option(help="Columns of a TSV file, counted from 1, source first: 1,2")]
 Keys = Annotated[str, typer.Option(help="Keys of a JSONL file, source first: fr,en")]

@@ -29,7 +29,7 @@ def lab(
     out: Annotated[
         Path | None,
         typer.Option(
-            help=f"New or empty folder for the results: JSON, Markdown, CSV, PNG and HTML. With all: {DEFAULT_GALLERY}."
+            help=f"New or empty folder for the results: JSON, Markdown, CSV, PNG, HTML. For all: {DEFAULT_GALLERY}."
         ),
     ] = None,
     force: Force = False,

@@ -18,14 +18,14 @@ def serve(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = DEFAULT_PORT,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any but a loopback address requires a token.")
+        str, typer.Option(help="Address to listen on. Addresses other than loopback require a token.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(envvar="REGARD_TOKEN", show_envvar=True, help="Token that clients must send as Bearer token."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Additional host name of this server, for the Host header. Repeatable.")
+        list[str] | None, typer.Option(help="Additional host name to accept in the Host header. Repeatable.")
     ] = None,
     cors: Annotated[
         list[str] | None,

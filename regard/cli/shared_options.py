@@ -1,5 +1,7 @@
 """Options and help texts that several commands share."""
 
+import inspect
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -24,3 +26,9 @@ Force = Annotated[
         help="Write even if the folder is not empty. Files of the same names are replaced; all others are kept.",
     ),
 ]
+
+
+def command_help(command: Callable[..., object] | None) -> str:
+    """The docstring of a command with one line per paragraph, so that the terminal wraps it to its own width."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

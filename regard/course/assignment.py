@@ -141,7 +141,7 @@ def load_assignment(name: str, course: Path = ASSIGNMENTS_FOLDER) -> Assignment:
     """The assignment with this name; a RegardError that suggests a similar name if there is none."""
     by_name = {assignment.name: assignment for assignment in load_assignments(course)}
     if name not in by_name:
-        raise RegardError(f"there is no assignment {name!r}: {did_you_mean(name, list(by_name))}")
+        raise RegardError(f"unknown assignment {name!r}: {did_you_mean(name, list(by_name))}")
     return by_name[name]
 
 

@@ -193,7 +193,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str | LineFault]]:
     except IsADirectoryError as error:
         raise CorpusError(f"{path} is a folder: name the files in it") from error
     except FileNotFoundError as error:
-        raise CorpusError(f"{path}: there is no such file") from error
+        raise CorpusError(f"{path}: no such file") from error
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -246,7 +246,7 @@ def require_files(paths: Iterable[str]) -> None:
                 f"{path} is {kind}, but must be read several times: write its text to a file and pass that"
             )
         if not Path(path).exists():
-            raise CorpusError(f"{path}: there is no such file")
+            raise CorpusError(f"{path}: no such file")
 
 
 def _is_terminal(path: str) -> bool:

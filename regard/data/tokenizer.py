@@ -18,7 +18,7 @@ END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
 def check_text(name: str, text: object) -> None:
     """Raise a RegardError unless `text` is a string that UTF-8 can encode; `name` describes it in the message."""
     if not isinstance(text, str):
-        raise RegardError(f"{name} is a {type(text).__name__}, but must be a string: {quoted(text)}")
+        raise RegardError(f"{name} has type {type(text).__name__}, but must be a string: {quoted(text)}")
     try:
         text.encode()
     except UnicodeEncodeError:

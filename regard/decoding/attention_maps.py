@@ -56,7 +56,7 @@ class AttentionMap:
         for name, number, count in (("layer", layer, layers), ("head", head, heads)):
             if number is not None and not 0 <= number < count:
                 available = f"only {name} 0" if count == 1 else f"{name}s 0 to {count - 1}"
-                raise RegardError(f"there is no {name} {number}: this attention has {available}")
+                raise RegardError(f"no {name} {number}: this attention has {available}")
         chosen = self.weights[layers - 1 if layer is None else layer]  # [H, T, S]
         return chosen.mean(0) if head is None else chosen[head]
 

@@ -50,9 +50,9 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
         return
     capability = CAPABILITIES[task]
     calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
-    instead = f"this model can {' or '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
+    instead = f"this model supports {', '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
     described = _described(network.config, special, is_fast_copy(network))
-    raise RegardError(f"{capability.call} needs {capability.needs}, and this is {described}; {instead}")
+    raise RegardError(f"{capability.call} requires {capability.needs}, but this is {described}; {instead}")
 
 
 def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:

@@ -168,7 +168,7 @@ def read_in_parts(
 
 def _generation_inputs(network: Decoder, special: SpecialIds, prompts: Inputs, options: Decoding) -> SearchInputs:
     if not isinstance(network, Decoder):
-        raise RegardError(f"generation needs a decoder, and this is an {network.config.kind}")
+        raise RegardError(f"generation requires a decoder, but this is an {network.config.kind}")
     check_inputs(network, special, prompts, options)
     return _search_inputs(network, special, prompts, options, [DEFAULT_MAX_TOKENS] * len(prompts), history=prompts)
 
@@ -180,8 +180,8 @@ def translation_inputs(
     is_pair = isinstance(network, EncoderDecoder)
     if not is_pair and (not isinstance(network, Decoder) or special.separator is None):
         raise RegardError(
-            f"translation needs an encoder-decoder, or a decoder with a separator between source and target: this is "
-            f"a model of kind {network.config.kind!r}, and its separator is {special.separator}"
+            f"translation requires an encoder-decoder, or a decoder with a separator between source and target: this "
+            f"is a model of kind {network.config.kind!r}, and its separator is {special.separator}"
         )
     check_inputs(network, special, sources, options)
     max_tokens = [2 * len(source) + 10 for source in sources]

@@ -96,7 +96,7 @@ class GgufFile:
         """Return a setting, or None if it is missing; raise RegardError if it has another type."""
         value = self.settings.get(key)
         if value is not None and type(value) is not kind:
-            raise RegardError(f"{key} is a {type(value).__name__}, but should be a {kind.__name__}")
+            raise RegardError(f"{key} has type {type(value).__name__}: expected {kind.__name__}")
         return value
 
     def need(self, key: str, kind: type[T]) -> T:

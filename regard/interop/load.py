@@ -40,8 +40,8 @@ def find_model(path: Path | str) -> Path:
     known = [*names, *(str(config.parent) for config in siblings)]
     suggestion = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
     raise RegardError(
-        f"no model at {path}: {suggestion}name a run, a model folder (Regard's or Hugging Face's), a GGUF file"
-        + (f", or a bundled model ({', '.join(names)})" if names else "")
+        f"no model at {path}: {suggestion}pass a run, a model folder (Regard's or Hugging Face's), a GGUF file"
+        + (f", or the name of a bundled model ({', '.join(names)})" if names else "")
     )
 
 

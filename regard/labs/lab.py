@@ -109,7 +109,7 @@ def questions() -> dict[str, str]:
 def load_lab(name: str) -> Lab:
     """Import the lab of this name, with its default sizes."""
     if name not in NAMES:
-        raise RegardError(f"there is no lab {name!r}: {did_you_mean(name, NAMES)}")
+        raise RegardError(f"unknown lab {name!r}: {did_you_mean(name, NAMES)}")
     module = import_module(f"regard.labs.{_file(name).stem}")
     question, _, about = (module.__doc__ or "").strip().partition("\n")
     return Lab(name, question, about.strip(), module.Sizes(), module.run, getattr(module, "FULL_SIZES", ""))

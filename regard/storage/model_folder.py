@@ -84,7 +84,7 @@ def about_rounded(about: dict[str, Any], network: Network, dtype: str | None) ->
 def check_dtype(dtype: str | None) -> None:
     """Raise a RegardError for a type in which weights cannot be written."""
     if dtype is not None and dtype not in WRITABLE_DTYPES:
-        raise RegardError(f"dtype={dtype!r} is not a choice: {did_you_mean(dtype, WRITABLE_DTYPES)}")
+        raise RegardError(f"dtype={dtype!r} is not a valid choice: {did_you_mean(dtype, WRITABLE_DTYPES)}")
 
 
 def check_writable(folder: Path, config: ModelConfig, special: SpecialIds, force: bool = False) -> None:

@@ -68,7 +68,7 @@ MAX_TRAIN_VALUES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSection(StrictConfig, maxima=MAX_DATA_VALUES):
+class DataSection(StrictConfig, label="data", maxima=MAX_DATA_VALUES):
     """The text to train on. A corpus is `{ files = ["a.fr", "a.en"] }`, one file per side, or one file with `columns`
     or `keys`."""
 
@@ -143,7 +143,7 @@ class DataSection(StrictConfig, maxima=MAX_DATA_VALUES):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSection(StrictConfig, maxima={"vocab_size": MAX_VOCABULARY}):
+class TokenizerSection(StrictConfig, label="tokenizer", maxima={"vocab_size": MAX_VOCABULARY}):
     """The tokenizer. Fine-tuning uses that of the model it starts from."""
 
     kind: TokenizerKind = "bpe"
@@ -162,7 +162,7 @@ class TokenizerSection(StrictConfig, maxima={"vocab_size": MAX_VOCABULARY}):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSection(StrictConfig, maxima=MAX_TRAIN_VALUES):
+class TrainSection(StrictConfig, label="train", maxima=MAX_TRAIN_VALUES):
     """How the model is trained. The defaults are the paper's, with a smaller batch."""
 
     steps: int = 10_000
@@ -393,7 +393,7 @@ def with_file_paths(data: DataSection) -> DataSection:
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise RegardError(
-            f"{missing[0]}{more}: there is no such file; set the folder of the files with --set data.folder=FOLDER"
+            f"{missing[0]}{more}: no such file; set the folder of the files with --set data.folder=FOLDER"
         )
     return replace(data, folder="", train=train, validation=validation)
 

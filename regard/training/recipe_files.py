@@ -189,7 +189,7 @@ def _override(table: dict[str, Any], key: str, value: Callable[[list[str]], Any]
     if len(keys) < 2 and keys != ["name"]:
         raise RegardError(f"{change!r} sets nothing: write section.key=value, for example train.steps=2000")
     if keys[0] not in (*SECTIONS, "name"):
-        raise RegardError(f"{change!r}: there is no section {keys[0]!r}: {did_you_mean(keys[0], SECTIONS)}")
+        raise RegardError(f"{change!r}: unknown section {keys[0]!r}: {did_you_mean(keys[0], SECTIONS)}")
     inner: Any = table
     for part in keys[:-1]:
         inner = _inner(inner, part, change)
@@ -216,7 +216,7 @@ def _item(container: Any, part: str, change: str) -> str | int:
     """The key or index that a part of a dotted key refers to."""
     key = int(part) if isinstance(container, list) and part.isdigit() else part
     if not isinstance(container, dict) and not (isinstance(key, int) and key < len(container)):
-        raise RegardError(f"{change!r}: there is no {part!r} to set")
+        raise RegardError(f"{change!r}: {part!r} does not exist")
     return key
 
 
@@ -236,11 +236,11 @@ def _made(table: Mapping[str, Any], name: str) -> Recipe:
     """The recipe of a parsed TOML file, with the file's name if it has none of its own."""
     for key, value in table.items():
         if key not in (*SECTIONS, "name"):
-            raise RegardError(f"there is no section [{shorten(key, 100)}]: {did_you_mean(key, SECTIONS)}")
+            raise RegardError(f"unknown section [{shorten(key, 100)}]: {did_you_mean(key, SECTIONS)}")
         if key != "name" and not isinstance(value, dict):
             raise RegardError(f"{key} is a section: write [{key}] and its settings below it")
     if "data" not in table:
-        raise RegardError("there is no section [data], which names the training text")
+        raise RegardError("the section [data], which names the training text, is missing")
     sections = {key: dict(table.get(key, {})) for key in SECTIONS}
     data, decode = sections["data"], sections["decode"]
     if "train" in data:

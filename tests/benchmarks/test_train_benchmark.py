@@ -252,4 +252,4 @@ def test_the_command_refuses_nonsense() -> None:
     command = [sys.executable, "-m", "benchmarks", "train", "--device", "cpu", "--work", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert "unknown workload 'nonsense': known are petit, multi30k, gpt2, base" in done.stderr.replace("\n", " ")
+    assert "unknown workload 'nonsense': expected one of petit, multi30k, gpt2, base" in done.stderr.replace("\n", " ")

@@ -116,7 +116,7 @@ def test_mistakes_are_reported(pair: str, language: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "nowhere")
     assert "the bundled model fr-en is missing" in refused("translate", "a")
-    assert "no model at fr-ne: name a run" in refused("translate", "a", "-m", "fr-ne")
+    assert "no model at fr-ne: pass a run" in refused("translate", "a", "-m", "fr-ne")
     assert "is not a model folder" in refused("generate", "a", "-m", str(tmp_path))
     assert "the text is empty" in refused("translate", " ", "-m", pair)
     assert "text 1 is not UTF-8" in refused("translate", "\udcff", "-m", pair)
@@ -125,13 +125,13 @@ def test_mistakes_are_reported(pair: str, language: str, tmp_path: Path, monkeyp
     assert "n_best=5 is more than beam=4" in refused("translate", "a", "-m", pair, "--n-best", "5")
     assert "both texts and --input in were given" in refused("translate", "a", "-m", pair, "-i", "in")
     assert "--output and --input are the same file" in refused("translate", "-m", pair, "-i", "in", "-o", "in")
-    assert "there is no such file" in refused("translate", "-m", pair, "-i", "nowhere")
+    assert "no such file" in refused("translate", "-m", pair, "-i", "nowhere")
     assert "did you mean 'cuda'" in refused("translate", "a", "-m", pair, "--device", "cdua")
-    assert "needs an encoder" in refused("translate", "a", "-m", str(_encoder(tmp_path)))
+    assert "requires an encoder" in refused("translate", "a", "-m", str(_encoder(tmp_path)))
     assert "temperature=nan" in refused("generate", "a", "-m", language, "--temperature", "nan")
     assert "top_p=0.0" in refused("generate", "a", "-m", language, "--top-p", "0")
     assert "the prompt is empty" in refused("generate", "", "-m", language)
-    assert "needs a decoder" in refused("generate", "a", "-m", pair)
+    assert "requires a decoder" in refused("generate", "a", "-m", pair)
     if not torch.cuda.is_available():
         assert "finds no GPU" in refused("verify", pair, "--device", "cuda")
     assert (tmp_path / "in").read_text() == "a\n"
@@ -259,7 +259,7 @@ def test_after_an_interrupt_what_is_done_is_written(pair: str, tmp_path: Path) -
             time.sleep(0.1)
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 130
-        assert b"what was done is written" in running.stderr.read()
+        assert b"the output so far has been written" in running.stderr.read()
     assert target.read_text() == (expected(pair, TEXTS[:1])[0] + "\n") * 32
 
 

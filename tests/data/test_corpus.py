@@ -166,7 +166,7 @@ def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None
         (lambda: Corpus(("a", "b"), columns=(1, 2)), "columns and keys need a single file: 2 given"),
         (lambda: Corpus(("a",), (1, 2), ("x", "y")), "not both"),
         (lambda: Corpus(("a",), (0, 1)), r"counted from 1: \[0, 1\] given"),
-        (lambda: rows(Corpus(("nowhere/x.fr",))), "nowhere/x.fr: there is no such file"),
+        (lambda: rows(Corpus(("nowhere/x.fr",))), "nowhere/x.fr: no such file"),
         (lambda: rows(Corpus(("tests",))), "tests is a folder"),
     ],
 )

@@ -127,7 +127,7 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.fr",), "nowhere.fr: there is no such file"),
+        (("nowhere.fr",), "nowhere.fr: no such file"),
         (("/dev/null",), "/dev/null: no row could be read"),
         (("a.tsv", "--labelled"), "--labelled needs two sides, a text and its class: 1 given"),
         (("/dev",), "/dev has no training text: neither train.fr with train.en"),

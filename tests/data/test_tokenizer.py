@@ -102,7 +102,7 @@ def test_invalid_requests_are_refused(tmp_path: Path) -> None:
         train_tokenizer(TEXTS, 64)
     with pytest.raises(ValueError, match="256 ids are too few for 27 characters, 256 bytes"):
         train_tokenizer(TEXTS, 256, "characters")
-    with pytest.raises(ValueError, match="kind='word' is not a choice: known are bpe, characters"):
+    with pytest.raises(ValueError, match="kind='word' is not a valid choice: expected one of bpe, characters"):
         train_tokenizer(TEXTS, 320, "word")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="texts must be a sequence of strings"):
         train_tokenizer("chat", 320)

@@ -492,8 +492,8 @@ def test_the_command_shows_or_writes(folder: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--layer", "7"), "encoder: there is no layer 7: this attention has layers 0 to 1"),
-        (("--head", "4"), "there is no head 4: this attention has heads 0 to 3"),
+        (("--layer", "7"), "encoder: no layer 7: this attention has layers 0 to 1"),
+        (("--head", "4"), "no head 4: this attention has heads 0 to 3"),
         (("--kind", "self"), "no 'self' attention"),
         (("--png", "/nowhere/look.png"), "/nowhere/look.png cannot be written: No such file or directory"),
         (("--html", "."), "cannot be written: Is a directory"),

@@ -273,9 +273,9 @@ def test_inputs_that_cannot_be_decoded() -> None:
     with pytest.raises(ValueError, match="the end id 77 is outside the vocabulary"):
         generate(network, SpecialIds(end=(77,)), [[3]], Decoding())
     encoder = build(small(kind="encoder")).eval()
-    with pytest.raises(ValueError, match="generation needs a decoder, and this is an encoder"):
+    with pytest.raises(ValueError, match="generation requires a decoder, but this is an encoder"):
         generate(encoder, SPECIAL, [[3]], Decoding())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="translation needs an encoder-decoder, or"):
+    with pytest.raises(ValueError, match="translation requires an encoder-decoder, or"):
         search_translations(encoder, SPECIAL, [[3]], Decoding())  # type: ignore[arg-type]
     with torch.no_grad():
         network.embedding.tokens.weight.fill_(torch.nan)

@@ -131,7 +131,7 @@ def test_joined_layers_may_have_biases_or_not() -> None:
 def test_networks_without_a_fast_copy_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
         make_fast_copy(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="precision='int4' is not a choice"):
+    with pytest.raises(ValueError, match="precision='int4' is not a valid choice"):
         make_fast_copy(network_of("paper"), "int4")  # type: ignore[arg-type]
 
 

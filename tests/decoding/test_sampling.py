@@ -121,7 +121,7 @@ def test_random_numbers_depend_only_on_seed_and_prompt() -> None:
     ("options", "message"),
     [
         ({"beam": 0}, "beam=0 is too small: it must be at least 1"),
-        ({"beam": 2.0}, "beam=2.0 is a float: it must be int"),
+        ({"beam": 2.0}, "beam=2.0 has type float: expected int"),
         ({"beam": 2, "n_best": 3}, "n_best=3 is more than beam=2"),
         ({"n_best": 0}, "n_best=0 is too small"),
         ({"temperature": math.nan}, "temperature=nan is not possible: it must be at least 0 and finite"),

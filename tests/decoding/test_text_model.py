@@ -304,12 +304,15 @@ def test_mistakes_are_reported() -> None:
         (lambda: pair.translate(["a"], beam=0), "beam=0 is too small"),
         (lambda: pair.translate(["a"], beam=10_000), "beam=10000 is wider than"),
         (lambda: pair.translate(["a"], batch_tokens=0), "batch_tokens=0 is too small"),
-        (lambda: pair.translate(["a", 3]), "text 1 is a int"),  # type: ignore[list-item]
-        (lambda: pair.generate("a"), "generate(prompt) needs a decoder with a head over the vocabulary, and this is"),
-        (lambda: pair.stream("a"), "this model can translate(texts) or score(sources, targets) or attend(text)"),
-        (lambda: pair.score(["a"]), "this model can translate(texts) or score(sources, targets)"),
+        (lambda: pair.translate(["a", 3]), "text 1 has type int"),  # type: ignore[list-item]
+        (
+            lambda: pair.generate("a"),
+            "generate(prompt) requires a decoder with a head over the vocabulary, but",
+        ),
+        (lambda: pair.stream("a"), "this model supports translate(texts), score(sources, targets), attend(text)"),
+        (lambda: pair.score(["a"]), "this model supports translate(texts), score(sources, targets)"),
         (lambda: pair.score(["a"], ["b", "c"]), "1 sources but 2 targets"),
-        (lambda: pair.classify(["a"]), "classify(texts) needs a model with a classification head"),
+        (lambda: pair.classify(["a"]), "classify(texts) requires a model with a classification head"),
         (lambda: language.generate(""), "the prompt is empty"),
         (lambda: language.generate(["a"]), "a prompt is one text"),  # type: ignore[arg-type]
         (lambda: language.generate("a", temperature=math.nan), "temperature=nan"),
@@ -342,7 +345,7 @@ def test_a_saved_and_loaded_model_translates_the_same(tmp_path: Path) -> None:
 def test_bundled_models_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
-    with pytest.raises(ValueError, match=r"no model at en-fr: name a run, .* a GGUF file$"):
+    with pytest.raises(ValueError, match=r"no model at en-fr: pass a run, .* a GGUF file$"):
         regard.load("en-fr")
     model = random_model()
     model.network.float()

@@ -365,7 +365,7 @@ def test_evaluate_scores_language_models_and_classifiers() -> None:
     assert regard.evaluate(classifier(), FRENCH, labels=labels).accuracy.correct >= len(FRENCH) - 1
     for arguments, message in (
         ((model, FRENCH, ENGLISH), "translate"),
-        ((random_model(), FRENCH), "needs a language model"),
+        ((random_model(), FRENCH), "requires a language model"),
         ((random_model(), FRENCH, ENGLISH[1:]), "24 outputs but 23 references"),
         ((random_model(), "Le chat dort.", ["The cat sleeps."]), "sources must be a list of strings"),
     ):
@@ -644,7 +644,7 @@ def test_mistakes_are_reported(place: Path, tmp_path: Path) -> None:
     assert f"{empty} is empty" in refused("evaluate", pair, empty, empty)
     assert f"{empty} is empty" in refused("evaluate", language, empty)
     assert "no model at nowhere" in refused("evaluate", "nowhere", french, english)
-    assert "nowhere: there is no such file" in refused("evaluate", pair, french, "nowhere")
+    assert "nowhere: no such file" in refused("evaluate", pair, french, "nowhere")
     assert "did you mean 'cuda'" in refused("evaluate", pair, french, english, "--device", "cdua")
     assert "a source and a reference are required" in refused("evaluate", pair, french)
     assert "a text and its class are required" in refused("evaluate", f"{place}/classes", french)
@@ -678,4 +678,4 @@ def test_a_process(place: Path) -> None:
     assert "Exact match: 100.0%" in done.stdout
     wrong = subprocess.run([*arguments[:-1], "nowhere"], capture_output=True, text=True, timeout=120)
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr.startswith("regard: nowhere: there is no such file")
+    assert wrong.stderr.startswith("regard: nowhere: no such file")

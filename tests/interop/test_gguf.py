@@ -579,7 +579,7 @@ WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
     "another type": (
         {},
         with_setting("llama.attention.key_length", "wide"),
-        "key_length is a str, but should be a int",
+        "key_length has type str: expected int",
     ),
     "a part": ({"split.count": 1}, with_setting("split.count", 3), "the model is split into several files"),
     "an adapter": ({}, with_setting("general.type", "adapter"), "general.type is 'adapter'"),

@@ -1216,7 +1216,7 @@ def test_the_card_of_a_masked_model_masks(
         ("fp16", "huggingface", "did you mean 'float16'"),
         ("bf16", "ctranslate2", "did you mean 'bfloat16'"),
         ("int8", "huggingface", "requires CTranslate2"),
-        ("int4", "huggingface", "known are float32, float16, bfloat16"),
+        ("int4", "huggingface", "expected one of float32, float16, bfloat16"),
     ],
 )
 def test_types_by_other_names(dtype: str, to: Any, message: str, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_wrong_size_is_named(change: str, message: str) -> None:
 
 
 def test_mistakes_in_the_command() -> None:
-    assert "there is no lab 'scalling': did you mean 'scaling'?" in refused("scalling")
+    assert "unknown lab 'scalling': did you mean 'scaling'?" in refused("scalling")
     assert "has no size 'widhts': did you mean 'widths'?" in refused("scaling", "--set", "widhts=8")
     assert "the lab scaling has no full form: omit --full" in refused("scaling", "--full")
     assert "apply to a single lab" in refused("all", "--set", "seed=1")

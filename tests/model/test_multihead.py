@@ -162,7 +162,7 @@ def test_nested_watches(batch: int) -> None:
         ({"heads": 4, "d_v": 0}, "d_v=0 is too small"),
         ({"heads": 4, "kv_heads": 0}, "kv_heads=0 is too small"),
         ({"heads": 4, "dropout": 1.5}, "dropout=1.5 is not a probability"),
-        ({"heads": 4.0}, "heads=4.0 is a float: it must be int"),
+        ({"heads": 4.0}, "heads=4.0 has type float: expected int"),
     ],
 )
 def test_bad_options(options: dict[str, float], message: str) -> None:

@@ -129,7 +129,7 @@ def test_a_type_that_cannot_be_is_refused(tmp_path: Path) -> None:
         export(float_model(), tmp_path / "a", "regard", "bf16")
     with pytest.raises(ValueError, match=r"int8' requires CTranslate2 .*; regard supports float32, float16, bfloat16"):
         export(float_model(), tmp_path / "a", "regard", "int8")
-    with pytest.raises(ValueError, match="dtype='int8' is not a choice"):
+    with pytest.raises(ValueError, match="dtype='int8' is not a valid choice"):
         float_model().save(tmp_path / "a", "int8")
     assert list(tmp_path.iterdir()) == []
 

@@ -279,7 +279,7 @@ def odd_files(folder: Path) -> dict[str, str]:
         str(folder / "socket"): "is a socket",
         str(folder): "is a folder: name the files in it",
         "/dev/zero": "is a device",
-        str(folder / "none"): "there is no such file",
+        str(folder / "none"): "no such file",
     }
 
 

@@ -272,7 +272,7 @@ def test_other_tasks_name_their_files(tmp_path: Path) -> None:
 def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
     lay(tmp_path, MERGED)
     (tmp_path / "tests/Statmt-newstest-2013-eng-fra.eng").unlink()
-    with pytest.raises(ValueError, match=r"dev\.eng: there is no such file"):
+    with pytest.raises(ValueError, match=r"dev\.eng: no such file"):
         with_file_paths(DataSection(folder=str(tmp_path), languages=("fra", "eng")))
 
 

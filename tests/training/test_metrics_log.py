@@ -146,7 +146,7 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path, cut: int) -> None:
 BAD = {
     "no JSON": ("{", "Expecting property name"),
     "missing": ('{"event": "Noted", "step": 1}', "Noted: 'text' is missing"),
-    "wrong type": ('{"event": "Noted", "step": "1", "text": ""}', "Noted.step='1' is a str"),
+    "wrong type": ('{"event": "Noted", "step": "1", "text": ""}', "Noted.step='1' has type str"),
     "a list": ("[1]", "must be a JSON object"),
     "deep": ("[" * 100_000, "recursion"),
 }

@@ -396,7 +396,7 @@ def test_the_command_speaks_with_one_voice(runs: Path) -> None:
 def test_mistakes_are_told_once_and_end_all_soon(runs: Path) -> None:
     for changes, message in (
         ([], "already holds a run: continue it with --resume"),
-        (["data.petit=0", 'data.train=[{ files = ["no.fr", "no.en"] }]'], "there is no such file"),
+        (["data.petit=0", 'data.train=[{ files = ["no.fr", "no.en"] }]'], "no such file"),
     ):
         begun = time.monotonic()
         failed = started(command(runs, "ragged-one" if not changes else "nowhere", *changes))

@@ -325,8 +325,8 @@ def test_what_other_versions_add_does_not_stop_a_run(place: Path, whole: Path, r
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"step": "12"}, "step='12' is a str"),
-        ({"step": None}, "step=None is a NoneType"),
+        ({"step": "12"}, "step='12' has type str"),
+        ({"step": None}, "step=None has type NoneType"),
         ({"kept": 3}, "kept=3"),
         ({"kept": [1, "2"]}, "kept='2'"),
         ({"tokens": [1]}, r"tokens=\[1\]"),
@@ -534,7 +534,7 @@ def test_one_process_at_a_time(place: Path, run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_come_about_leaves_no_folder(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no such file"):
+    with pytest.raises(ValueError, match="no such file"):
         train_recipe(recipe(place, 'data.validation.files=["no.fr", "no.en"]'), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
