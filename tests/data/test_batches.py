@@ -1,4 +1,4 @@
-"""Preparation and batches: nothing lost, nothing doubled, each token where the model looks for it."""
+"""Tokenized corpora and batches: no example is lost or duplicated, and every token is where the model expects it."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from regard.data import batches as lay
+from regard.data import batches as data_batches
 from regard.data import tokenized_corpus as prepared_module
 from regard.data.batch_plans import NO_EXAMPLE, plan_by_length, plan_flat, plan_rows
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
@@ -40,8 +40,8 @@ from tests.support.batches import (
 )
 
 
-def test_translation_rows_are_what_the_model_reads() -> None:
-    (batch,) = lay.translation_batches(corpus_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
+def test_translation_rows_have_the_expected_layout() -> None:
+    (batch,) = data_batches.translation_batches(corpus_of([[5, 6, 7], [8]], [[15], [18, 19]]), END, PAD, 64).epoch(0)
     rows = {tuple(row) for row in torch.cat([batch.source, batch.tokens, batch.labels], 1).tolist()}  # type: ignore[list-item]
     assert rows == {
         (5, 6, 7, END, PAD, 15, PAD, 15, END, IGNORED_TARGET),
@@ -53,37 +53,37 @@ def test_translation_rows_are_what_the_model_reads() -> None:
     assert batch.real == 6 + 5
 
 
-def test_decoder_translation_counts_the_target_alone() -> None:
+def test_decoder_translation_predicts_only_the_target() -> None:
     data = corpus_of([[5, 6]], [[15, 16]])
-    (batch,) = lay.decoder_translation_batches(data, END, SEP, PAD, 64).epoch(0)
+    (batch,) = data_batches.decoder_translation_batches(data, END, SEP, PAD, 64).epoch(0)
     assert batch.prefix is None
-    (batch,) = lay.decoder_translation_batches(data, END, SEP, PAD, 64, prefix=True).epoch(0)
+    (batch,) = data_batches.decoder_translation_batches(data, END, SEP, PAD, 64, prefix=True).epoch(0)
     assert batch.tokens.tolist() == [[5, 6, SEP, 15, 16]]
     assert batch.labels.tolist() == [[IGNORED_TARGET, IGNORED_TARGET, 15, 16, END]]
     assert batch.prefix is not None
-    assert batch.prefix.tolist() == [3]  # the source and <sep>
+    assert batch.prefix.tolist() == [3]  # the source and <sep> are not predicted
 
 
-def test_language_blocks_are_a_stream() -> None:
+def test_language_blocks_form_one_stream() -> None:
     documents = [[5, 6, 7], [8], [], [9, 10, 11, 12]]
     stream = [END, 5, 6, 7, END, 8, END, END, 9, 10, 11, 12, END]
     seen = Counter()  # type: Counter[tuple[int, ...]]
     for epoch in range(40):
-        for batch in lay.language_block_batches(corpus_of(documents), END, 4, 8).epoch(epoch):
+        for batch in data_batches.language_block_batches(corpus_of(documents), END, 4, 8).epoch(epoch):
             for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
-                if set(labels) == {IGNORED_TARGET}:  # a row that fills up the last batch
+                if set(labels) == {IGNORED_TARGET}:  # a padding row that fills the last batch
                     continue
                 whole = [*row, labels[-1]]
                 assert row[1:] == labels[:-1]
                 assert any(whole == stream[i : i + 5] for i in range(len(stream)))
                 seen[tuple(whole)] += 1
-    assert len(seen) == len({tuple(stream[i : i + 5]) for i in range(len(stream) - 4)})  # every cut comes up
+    assert len(seen) == len({tuple(stream[i : i + 5]) for i in range(len(stream) - 4)})  # every offset occurs
 
 
-def test_documents_are_cut_and_kept_apart() -> None:
-    batches = lay.language_document_batches(corpus_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8).epoch(
-        0
-    )
+def test_long_documents_are_split_and_documents_stay_separate() -> None:
+    batches = data_batches.language_document_batches(
+        corpus_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8
+    ).epoch(0)
     pieces = []
     for batch in batches:
         assert batch.tokens.shape == batch.labels.shape
@@ -99,15 +99,15 @@ def test_documents_are_cut_and_kept_apart() -> None:
 
 
 def sentences(batch: Batch) -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Source, target and labels of each pair in a batch, padded or packed."""
+    """Return the source, target and labels of each pair in a batch, padded or packed."""
     found = []
     assert batch.source is not None
     assert batch.source_lengths is not None
     assert batch.lengths is not None
     for row in range(batch.tokens.size(0)):
         s = t = 0
-        sizes = batch.source_lengths[row].reshape(-1).tolist(), batch.lengths[row].reshape(-1).tolist()
-        for n, m in zip(*sizes, strict=True):
+        sentence_lengths = batch.source_lengths[row].reshape(-1).tolist(), batch.lengths[row].reshape(-1).tolist()
+        for n, m in zip(*sentence_lengths, strict=True):
             part = batch.source[row, s : s + n], batch.tokens[row, t : t + m], batch.labels[row, t : t + m]
             if m:
                 found.append(tuple(tuple(x.tolist()) for x in part))
@@ -117,7 +117,7 @@ def sentences(batch: Batch) -> list[tuple[tuple[int, ...], tuple[int, ...], tupl
 
 @pytest.mark.parametrize("task", ["translation", "packed flat", "packed rows"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_each_pair_comes_once_an_epoch(task: str, ranks: int) -> None:
+def test_each_pair_occurs_once_per_epoch(task: str, ranks: int) -> None:
     wanted = Counter(((*s, END), (PAD, *t), (*t, END)) for s, t in zip(SOURCES, TARGETS, strict=True))
     for epoch in (0, 1):
         got = Counter(
@@ -131,7 +131,7 @@ def test_each_pair_comes_once_an_epoch(task: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_order_is_a_function_of_seed_and_epoch(task: str) -> None:
+def test_the_order_depends_only_on_seed_and_epoch(task: str) -> None:
     make = TASKS[task]
     first, second = list(make(seed=3).epoch(2)), list(make(seed=3).epoch(2))
     assert len(first) > 3
@@ -150,7 +150,7 @@ def test_any_batch_can_be_resumed_from_two_integers(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("ranks", [2, 5])
-def test_ranks_share_each_batch_and_take_the_same_number_of_steps(task: str, ranks: int) -> None:
+def test_ranks_split_each_batch_and_take_the_same_number_of_steps(task: str, ranks: int) -> None:
     alone = list(TASKS[task]().epoch(1))
     shares = [list(TASKS[task](rank=rank, ranks=ranks).epoch(1)) for rank in range(ranks)]
     for step, whole in enumerate(alone):
@@ -160,25 +160,27 @@ def test_ranks_share_each_batch_and_take_the_same_number_of_steps(task: str, ran
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_budgets_hold(task: str) -> None:
+def test_batches_stay_within_the_token_budget(task: str) -> None:
     for batch in TASKS[task]().epoch(0):
         assert batch.tokens.numel() <= 64
         assert batch.source is None or batch.source.numel() <= 64
 
 
-def test_seed_and_epoch_are_not_one_number() -> None:
-    """Seed 3 in epoch 2 is not seed 2 in epoch 3, and batches do not come in the order of their length."""
-    one, other = (lay.translation_batches(DATA, END, PAD, 64, seed=s).order(e) for s, e in ((3, 2), (2, 3)))
+def test_seed_and_epoch_are_independent() -> None:
+    """Seed 3 in epoch 2 differs from seed 2 in epoch 3, and batches are not sorted by length."""
+    one, other = (data_batches.translation_batches(DATA, END, PAD, 64, seed=s).order(e) for s, e in ((3, 2), (2, 3)))
     assert np.concatenate(one).tolist() != np.concatenate(other).tolist()
-    lengths = [batch.tokens.size(1) for batch in lay.translation_batches(DATA, END, PAD, 64).epoch(0)]
+    lengths = [batch.tokens.size(1) for batch in data_batches.translation_batches(DATA, END, PAD, 64).epoch(0)]
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
-    blocks = [batch.tokens[0].tolist() for batch in lay.language_block_batches(TEXT, END, 16, 16).epoch(0)]
-    again = [batch.tokens[0].tolist() for batch in lay.language_block_batches(TEXT, END, 16, 16, seed=1).epoch(0)]
+    blocks = [batch.tokens[0].tolist() for batch in data_batches.language_block_batches(TEXT, END, 16, 16).epoch(0)]
+    again = [
+        batch.tokens[0].tolist() for batch in data_batches.language_block_batches(TEXT, END, 16, 16, seed=1).epoch(0)
+    ]
     assert blocks != again
 
 
-def test_length_buckets_are_better_than_chance_and_than_one_side() -> None:
-    """On sentences whose sides vary together and apart: padding, and no batch that is a scrap."""
+def test_length_buckets_pad_less_than_random_or_one_sided_batches() -> None:
+    """On sentences whose sides vary together and independently: little padding, and no tiny batches."""
     chance = np.random.default_rng(0)
     source = chance.gamma(4, 5, 20_000).astype(int) + 2
     lengths = np.stack([source, np.maximum(2, source + chance.normal(0, 4, 20_000)).astype(int)])
@@ -189,7 +191,7 @@ def test_length_buckets_are_better_than_chance_and_than_one_side() -> None:
     assert len(plan) < 1.25 * lengths.sum(1).max() / 4000
 
 
-def test_a_batch_moves_as_a_whole() -> None:
+def test_all_tensors_of_a_batch_are_moved() -> None:
     batch = next(TASKS["translation"]().epoch(0))
     moved = batch.to("meta")
     assert all(x is None or x.is_meta for x in vars(moved).values())
@@ -209,7 +211,7 @@ def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]
     assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
     flat = plan_flat(lengths, kept, budget)(np.random.default_rng(0))
     assert sorted(int(i) for batch in flat for i in batch) == kept.tolist()
-    for batch, following in pairwise(flat):  # each as full as it can be
+    for batch, following in pairwise(flat):  # every batch is as full as possible
         sums = lengths[:, batch].sum(1)
         assert sums.max() <= budget < (sums + lengths[:, following[0]]).max()
     packed = plan_rows(lengths, kept, 40, budget)(np.random.default_rng(0))
@@ -219,68 +221,68 @@ def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]
     assert all(lengths[:, row].sum(1).max() <= 40 for row in rows)
 
 
-def test_what_is_too_long_is_left_out_and_nothing_left_is_an_error() -> None:
-    batches = lay.translation_batches(DATA, END, PAD, 64, max_length=6)
+def test_long_examples_are_dropped_and_an_empty_result_is_an_error() -> None:
+    batches = data_batches.translation_batches(DATA, END, PAD, 64, max_length=6)
     assert batches.left_out == sum(max(len(s), len(t)) > 5 for s, t in zip(SOURCES, TARGETS, strict=True)) > 0
     longest = max(max(batch.source.size(1), batch.tokens.size(1)) for batch in batches.epoch(0))  # type: ignore[union-attr]
     assert longest == 6
     with pytest.raises(ValueError, match="no example has 1 tokens or fewer: the shortest has 2"):
-        lay.translation_batches(DATA, END, PAD, 64, max_length=1)
+        data_batches.translation_batches(DATA, END, PAD, 64, max_length=1)
     with pytest.raises(ValueError, match="batch_tokens=8 is smaller than one row of 16"):
-        lay.language_block_batches(TEXT, END, 16, 8)
+        data_batches.language_block_batches(TEXT, END, 16, 8)
     with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
-        lay.language_block_batches(corpus_of([[5, 6]]), END, 16, 64)
+        data_batches.language_block_batches(corpus_of([[5, 6]]), END, 16, 64)
     with pytest.raises(ValueError, match="no example has 0 tokens or fewer"):
-        lay.translation_batches(DATA, END, PAD, 64, max_length=0)
+        data_batches.translation_batches(DATA, END, PAD, 64, max_length=0)
     with pytest.raises(ValueError, match=r"needs text with 2 side\(s\), not 1"):
-        lay.translation_batches(TEXT, END, PAD, 64)
+        data_batches.translation_batches(TEXT, END, PAD, 64)
     with pytest.raises(ValueError, match=r"needs text with 1 side\(s\), not 2"):
-        lay.language_block_batches(DATA, END, 16, 64)
+        data_batches.language_block_batches(DATA, END, 16, 64)
     with pytest.raises(ValueError, match="row=0 is too small"):
-        lay.language_document_batches(TEXT, END, PAD, 0, 64)
+        data_batches.language_document_batches(TEXT, END, PAD, 0, 64)
     for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(ValueError, match=f"rank={rank} must be from 0 to .*ranks={ranks}"):
-            lay.translation_batches(DATA, END, PAD, 64, rank=rank, ranks=ranks)
+            data_batches.translation_batches(DATA, END, PAD, 64, rank=rank, ranks=ranks)
     with pytest.raises(ValueError, match="start=-1 is too small"):
-        next(lay.translation_batches(DATA, END, PAD, 64).epoch(0, start=-1))
+        next(data_batches.translation_batches(DATA, END, PAD, 64).epoch(0, start=-1))
     with pytest.raises(ValueError, match="tokenize it with labelled=True"):
-        lay.classification_batches(TEXT, END, PAD, 64)
+        data_batches.classification_batches(TEXT, END, PAD, 64)
 
 
-# Batches against a reference that goes sentence by sentence, and the shapes they have.
+# Batches compared with a reference that handles one sentence at a time, and their shapes.
 
 
 Sentences = list[tuple[list[int], ...]]
 
 
-def laid(rows: list[Sentences], part: int, fill: int, width: int | None = None) -> list[list[int]]:
-    """One part of all sentences of each row, one behind the other, then `fill`."""
+def concatenate_rows(rows: list[Sentences], part: int, fill: int, width: int | None = None) -> list[list[int]]:
+    """Concatenate one part of every sentence in each row, then pad with `fill`."""
     joined = [[i for sentence in row for i in sentence[part]] for row in rows]
     width = max(map(len, joined)) if width is None else width
     return [row + [fill] * (width - len(row)) for row in joined]
 
 
-def sizes(rows: list[Sentences], part: int, most: int) -> list[list[int]]:
-    """The length of that part in each sentence of each row, then 0."""
+def sentence_lengths(rows: list[Sentences], part: int, most: int) -> list[list[int]]:
+    """Return the length of that part for each sentence of each row, padded with 0."""
     return [[len(sentence[part]) for sentence in row] + [0] * (most - len(row)) for row in rows]
 
 
 def check_against_reference(batches: Batches, read: Callable[[int], tuple[list[int], ...]], row: int | None) -> None:
-    """Every tensor of every batch; `read` gives of an example the tokens, the labels, and its source or prefix."""
+    """Compare every tensor of every batch; `read` returns an example's tokens, labels, and source or prefix."""
     for items, batch in zip(batches.order(1), batches.epoch(1), strict=True):
         packed = batch.lengths is not None and batch.lengths.dim() == 2
         places = items.tolist() if items.ndim == 2 else [items.tolist()] if packed else [[i] for i in items.tolist()]
         rows = [[read(i) for i in each if i != NO_EXAMPLE] for each in places]
         most = len(places[0])
-        assert batch.tokens.tolist() == laid(rows, 0, PAD, row)
-        assert batch.labels.tolist() == laid(rows, 1, IGNORED_TARGET, row)
+        assert batch.tokens.tolist() == concatenate_rows(rows, 0, PAD, row)
+        assert batch.labels.tolist() == concatenate_rows(rows, 1, IGNORED_TARGET, row)
         assert batch.lengths is not None
-        assert batch.lengths.view(len(rows), -1).tolist() == sizes(rows, 0, most)
+        assert batch.lengths.view(len(rows), -1).tolist() == sentence_lengths(rows, 0, most)
         if batch.source is not None and batch.source_lengths is not None:
-            assert batch.source.tolist() == laid(rows, 2, PAD, row)
-            assert batch.source_lengths.view(len(rows), -1).tolist() == sizes(rows, 2, most)
+            assert batch.source.tolist() == concatenate_rows(rows, 2, PAD, row)
+            assert batch.source_lengths.view(len(rows), -1).tolist() == sentence_lengths(rows, 2, most)
         if batch.prefix is not None:
-            assert batch.prefix.view(len(rows), -1).tolist() == sizes(rows, 2, most)
+            assert batch.prefix.view(len(rows), -1).tolist() == sentence_lengths(rows, 2, most)
             assert batch.prefix.shape == batch.lengths.shape
         assert batch.targets == sum(
             label != IGNORED_TARGET for each in rows for sentence in each for label in sentence[1]
@@ -291,9 +293,7 @@ SENTENCE = st.lists(st.integers(2, 90), max_size=9)
 
 
 @given(st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=30), st.sampled_from([None, 19, 24]))
-def test_batches_are_what_a_loop_over_sentences_makes(
-    pairs: list[tuple[list[int], list[int]]], row: int | None
-) -> None:
+def test_batches_equal_a_loop_over_sentences(pairs: list[tuple[list[int], list[int]]], row: int | None) -> None:
     data = corpus_of([s for s, _ in pairs], [t for _, t in pairs])
 
     def both(i: int) -> tuple[list[int], ...]:
@@ -304,27 +304,31 @@ def test_batches_are_what_a_loop_over_sentences_makes(
         source, target = pairs[i]
         return [*source, SEP, *target], [IGNORED_TARGET] * len(source) + [*target, END], [*source, SEP]
 
-    check_against_reference(lay.translation_batches(data, END, PAD, 48), both, None)
-    check_against_reference(lay.packed_translation_batches(data, END, PAD, 48, row), both, row)
-    check_against_reference(lay.decoder_translation_batches(data, END, SEP, PAD, 48, prefix=True), one, None)
-    check_against_reference(lay.packed_decoder_translation_batches(data, END, SEP, PAD, 48, row, prefix=True), one, row)
+    check_against_reference(data_batches.translation_batches(data, END, PAD, 48), both, None)
+    check_against_reference(data_batches.packed_translation_batches(data, END, PAD, 48, row), both, row)
+    check_against_reference(data_batches.decoder_translation_batches(data, END, SEP, PAD, 48, prefix=True), one, None)
+    check_against_reference(
+        data_batches.packed_decoder_translation_batches(data, END, SEP, PAD, 48, row, prefix=True), one, row
+    )
 
 
 @pytest.mark.parametrize("task", ["packed rows", "packed decoder", "documents", "blocks"])
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_batches_in_rows_have_one_shape_in_every_epoch_and_on_every_rank(task: str, ranks: int) -> None:
+def test_packed_rows_have_one_shape_in_every_epoch_and_on_every_rank(task: str, ranks: int) -> None:
     shares = [TASKS[task](rank=rank, ranks=ranks) for rank in range(ranks)]
     found = [batch for share in shares for epoch in range(8) for batch in share.epoch(epoch)]
     shapes = {tuple(None if x is None else tuple(x.shape) for x in vars(batch).values()) for batch in found}
     assert len(shapes) == 1
     width = found[0].tokens.size(1)
     assert found[0].tokens.size(0) == -(-(64 // width) // ranks)
-    assert any((batch.labels == IGNORED_TARGET).all(1).any() for batch in found)  # rows that fill up were among them
+    assert any((batch.labels == IGNORED_TARGET).all(1).any() for batch in found)  # some rows were padding rows
 
 
-def test_a_row_without_sentences_leaves_the_model_whole() -> None:
-    """An empty row changes nothing in the others, and its own outputs and all gradients are finite."""
-    batches = lay.packed_translation_batches(corpus_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8)
+def test_an_empty_row_does_not_affect_the_model() -> None:
+    """An empty row changes no other row, and its outputs and all gradients are finite."""
+    batches = data_batches.packed_translation_batches(
+        corpus_of([[5, 6, 7], [8, 9]], [[15], [18, 19]]), END, PAD, 32, row=8
+    )
     (batch,) = batches.epoch(0)
     assert batch.lengths is not None
     assert (batch.lengths.sum(1) == 0).sum() == 3
@@ -336,14 +340,16 @@ def test_a_row_without_sentences_leaves_the_model_whole() -> None:
 
 
 @given(st.lists(SENTENCE, min_size=1, max_size=12), st.integers(1, 20), st.integers(1, 3))
-def test_covering_blocks_foretell_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
+def test_covering_blocks_predict_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
     stream = [END, *(i for document in documents for i in [*document, END])]
     tasks = [
-        lay.language_block_batches(corpus_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True)
+        data_batches.language_block_batches(
+            corpus_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True
+        )
         for rank in range(ranks)
     ]
     steps = zip(*(task.epoch(4) for task in tasks), strict=True)
-    rows = [row for step in steps for turn in in_turns(list(step)) for row in turn]
+    rows = [row for step in steps for turn in rows_in_global_order(list(step)) for row in turn]
     shape = -(-3 // ranks), length
     assert {batch.tokens.shape for task in tasks for batch in task.epoch(0)} == {shape}
     assert [label for _, labels in rows for label in labels if label != IGNORED_TARGET] == stream[1:]
@@ -352,14 +358,14 @@ def test_covering_blocks_foretell_each_token_once(documents: list[list[int]], le
     ] == stream[:-1]
 
 
-def in_turns(shares: list[Batch]) -> list[list[tuple[list[int], list[int]]]]:
-    """The tokens and labels of a batch's rows, in the order they had before the ranks shared them."""
+def rows_in_global_order(shares: list[Batch]) -> list[list[tuple[list[int], list[int]]]]:
+    """Return the tokens and labels of a batch's rows in their order before they were divided among ranks."""
     rows = [list(zip(share.tokens.tolist(), share.labels.tolist(), strict=True)) for share in shares]
     return [list(turn) for turn in zip(*rows, strict=True)]
 
 
 @pytest.mark.parametrize("row", [128, 256])
-def test_rows_are_full_and_each_epoch_mixes_anew(row: int) -> None:
+def test_rows_are_full_and_shuffled_every_epoch(row: int) -> None:
     chance = np.random.default_rng(0)
     source = chance.gamma(2.2, 7, 40_000).astype(int) + 2  # 17 on average
     target = np.maximum(2, np.rint(source * chance.normal(1, 0.15, 40_000))).astype(int)
@@ -373,7 +379,7 @@ def test_rows_are_full_and_each_epoch_mixes_anew(row: int) -> None:
     assert sum(pair in again for pair in neighbours) < 0.01 * len(neighbours)
 
 
-def test_an_epochs_length_is_known_without_planning_twice() -> None:
+def test_the_epoch_length_is_planned_once() -> None:
     planned = []
 
     def plan(random: np.random.Generator) -> list[Any]:
@@ -387,7 +393,7 @@ def test_an_epochs_length_is_known_without_planning_twice() -> None:
     assert len(planned) == 3
 
 
-def test_pinning_changes_no_value() -> None:
+def test_pinning_memory_changes_no_value() -> None:
     batch = next(TASKS["packed rows"]().epoch(0))
     assert batch.pinned_for(torch.device("cpu")) is batch
     if torch.cuda.is_available():
@@ -396,7 +402,7 @@ def test_pinning_changes_no_value() -> None:
         assert same_batch(batch, pinned)
 
 
-# Preparation: files to memory-mapped integers.
+# Preparation: from text files to memory-mapped integers.
 
 
 @pytest.fixture
@@ -412,14 +418,14 @@ def text_of(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, ...]
     return [tuple(tokenizer.decode(data.sequence(side, i).tolist()) for side in sides) for i in range(len(data))]
 
 
-def test_prepared_text_is_the_text(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+def test_the_tokenized_corpus_decodes_to_the_text(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
     data = tokenize_corpora([corpus, corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     assert text_of(data, tokenizer) == [("Un chat.", "A cat."), ("Deux chats dorment.", "Two cats sleep.")] * 2
     assert [t.dtype for t in data.tokens] == [np.uint16] * 2
 
 
-def test_a_second_run_opens_what_the_first_left(
+def test_a_second_run_opens_the_stored_corpus(
     files: tuple[Corpus, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, tokenizer = files
@@ -427,16 +433,16 @@ def test_a_second_run_opens_what_the_first_left(
     tokenize_corpora([corpus], tokenizer, cache, CorpusProblems())
     (folder,) = cache.iterdir()
     with monkeypatch.context() as patch:
-        patch.setattr(HuggingFaceTokenizer, "encode_batch", None)  # not to be called again
+        patch.setattr(HuggingFaceTokenizer, "encode_batch", None)  # must not be called again
         tokenize_corpora([corpus], tokenizer, cache, CorpusProblems())
-    Path(corpus.files[0]).write_text("Un chien.\nDeux chiens.\n")  # other content, another name
+    Path(corpus.files[0]).write_text("Un chien.\nDeux chiens.\n")  # different content, different name
     tokenize_corpora([corpus], tokenizer, cache, CorpusProblems())
     tokenize_corpora([corpus], train_tokenizer(["x"], 320), cache, CorpusProblems())
     assert len(list(cache.iterdir())) == 3
     assert folder.stat().st_mode & 0o755 == 0o755
 
 
-def test_an_interrupted_preparation_leaves_nothing(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+def test_an_interrupted_preparation_leaves_no_files(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
     Path(corpus.files[0]).write_text("Un chat.\n\nDeux.\n")
     Path(corpus.files[1]).write_text("A cat.\n\nTwo.\n")
@@ -448,7 +454,7 @@ def test_an_interrupted_preparation_leaves_nothing(files: tuple[Corpus, Tokenize
     assert data.problems == {"empty side": 1}
 
 
-def test_a_killed_preparation_leaves_no_folder_that_could_be_taken_for_a_whole_one(tmp_path: Path) -> None:
+def test_a_killed_preparation_leaves_no_folder_that_looks_complete(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
@@ -462,7 +468,7 @@ with new_folder(Path(sys.argv[1]) / "done") as folder:
     assert not (tmp_path / "done").exists()
 
 
-def test_damage_is_noticed(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+def test_damaged_files_are_detected(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
     tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
     (folder,) = (tmp_path / "cache").iterdir()
@@ -477,7 +483,7 @@ def test_damage_is_noticed(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> N
         tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems())
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_kept(
+def test_a_file_that_changes_while_it_is_read_is_not_stored(
     files: tuple[Corpus, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, tokenizer = files
@@ -493,8 +499,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, documents and offsets go on from chunk to chunk; more than 65,536 ids need four bytes."""
+def test_corpora_of_many_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, documents and offsets continue from chunk to chunk; more than 65,536 ids need four bytes."""
     monkeypatch.setattr(prepared_module, "ROWS_PER_CHUNK", 2)
     monkeypatch.setattr(HuggingFaceTokenizer, "size", 2**16 + 1)
     tokenizer = train_tokenizer(["a b c d e"], 320)
@@ -508,7 +514,7 @@ def test_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", ["bpe", "characters"])
-def test_a_document_has_the_same_ids_whole_and_line_by_line(tmp_path: Path, kind: Any) -> None:
+def test_a_document_has_the_same_ids_at_once_and_line_by_line(tmp_path: Path, kind: Any) -> None:
     text = "def f():\n    return 1\n\n\n  x\n"
     tokenizer = train_tokenizer([text] * 5, 320, kind)
     (tmp_path / "t").write_text(text)
@@ -516,7 +522,7 @@ def test_a_document_has_the_same_ids_whole_and_line_by_line(tmp_path: Path, kind
     assert data.sequence(0, 0).tolist() == tokenizer.encode(text)
 
 
-def test_problems_are_each_texts_own_and_the_same_on_a_second_run(tmp_path: Path) -> None:
+def test_problems_are_reported_per_corpus_and_again_on_a_second_run(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"un\ncaf\xe9\n")
     (tmp_path / "good").write_text("deux\n")
     tokenizer = train_tokenizer(["un"], 320)
@@ -529,7 +535,7 @@ def test_problems_are_each_texts_own_and_the_same_on_a_second_run(tmp_path: Path
         assert problems.examples == {"invalid UTF-8": [f"{tmp_path}/bad:2"]}
 
 
-def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
+def test_reading_options_are_part_of_the_stored_name(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("a\tb\n")
     (tmp_path / "t.gz").write_bytes(gzip.compress(b"hello\n"))
     (tmp_path / "t.txt").write_bytes((tmp_path / "t.gz").read_bytes())
@@ -552,7 +558,7 @@ def test_how_a_file_is_read_is_part_of_its_name(tmp_path: Path) -> None:
         ("file", [("a b\nc\n\nd\n",)]),
     ],
 )
-def test_documents(tmp_path: Path, documents: Any, wanted: list[tuple[str]]) -> None:
+def test_documents_are_separated_by_blank_lines(tmp_path: Path, documents: Any, wanted: list[tuple[str]]) -> None:
     (tmp_path / "t").write_text("a b\nc\n\nd\n")
     tokenizer = train_tokenizer(["a b c d"], 320)
     data = tokenize_corpora(
@@ -561,14 +567,14 @@ def test_documents(tmp_path: Path, documents: Any, wanted: list[tuple[str]]) -> 
     assert text_of(data, tokenizer) == wanted
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels_become_class_numbers(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("good\tUn chat.\nbad\tUn chien.\ngood\tOui.\n")
     corpus, tokenizer = Corpus((str(tmp_path / "t.tsv"),), columns=(2, 1)), train_tokenizer(["Un"], 320)
     data = tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True)
     assert data.classes == ("bad", "good")
     assert data.labels is not None
     assert data.labels.tolist() == [1, 0, 1]
-    (batch,) = lay.classification_batches(data, tokenizer.end, tokenizer.pad, 4096).epoch(0)
+    (batch,) = data_batches.classification_batches(data, tokenizer.end, tokenizer.pad, 4096).epoch(0)
     assert sorted(batch.labels.tolist()) == [0, 1, 1]
     with pytest.raises(CorpusError, match=r"t\.tsv:2: unknown class \('bad': expected one of good\)"):
         tokenize_corpora([corpus], tokenizer, tmp_path / "cache", CorpusProblems(), labelled=True, classes=("good",))
@@ -584,7 +590,7 @@ def test_labels(tmp_path: Path) -> None:
         )
 
 
-def test_what_cannot_be_prepared(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
+def test_corpora_that_cannot_be_prepared_are_rejected(files: tuple[Corpus, Tokenizer], tmp_path: Path) -> None:
     corpus, tokenizer = files
     plain = Corpus(corpus.files[:1])
     with pytest.raises(CorpusError, match="no corpus given"):

@@ -1,4 +1,4 @@
-"""BPE dropout: the same characters in other pieces, drawn as `tokenizers` draws them, and learned from in turn."""
+"""BPE dropout: the same characters in different pieces, with the same distribution as in `tokenizers`."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -35,7 +35,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedCorpus, Tok
     return tokenize_corpora([corpus], tokenizer, folder / "cache", CorpusProblems()), tokenizer
 
 
-def test_every_variant_says_the_same(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+def test_every_variant_decodes_to_the_same_text(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     found = add_bpe_variants(data, tokenizer, 0.3, variants=4)
     assert (len(found), found.examples) == (4 * len(data), len(data))
@@ -49,37 +49,39 @@ def test_every_variant_says_the_same(text: tuple[TokenizedCorpus, Tokenizer]) ->
     assert other > 0.9 * 6 * len(data)
 
 
-def test_without_dropout_it_is_the_text(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+def test_without_dropout_the_encoding_is_unchanged(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     found = add_bpe_variants(data, tokenizer, 0.0, variants=2)
     for once, twice in zip(data.tokens, found.tokens, strict=True):
         assert np.array_equal(np.concatenate([once, once]), twice)
 
 
-def test_with_all_merges_passed_over_bytes_are_left(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+def test_dropping_all_merges_leaves_bytes(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     _, tokenizer = text
     ids = BpeMerges(tokenizer).segment("Ġmaison", 1.0, Random(0))
     assert tokenizer.pieces(ids) == list(" maison")
 
 
-def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
-    """Each way's probability, by going through all turns: a merge is taken if the better ones are passed over."""
+def test_segmentations_have_the_defined_probabilities(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+    """Compute each segmentation's probability by enumeration: a merge is applied if all better ones are dropped."""
     _, tokenizer = text
     merges, random, rate, draws = BpeMerges(tokenizer), Random(0), 0.25, 4_000
 
-    def ways(pieces: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+    def segmentations(pieces: tuple[str, ...]) -> dict[tuple[str, ...], float]:
         found: dict[tuple[str, ...], float] = defaultdict(float)
         pairs = enumerate(pairwise(pieces))
         passed = 1.0
         for _, i in sorted((merges.rank[pair], i) for i, pair in pairs if pair in merges.rank):
-            for way, share in ways((*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])).items():
+            for way, share in segmentations((*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])).items():
                 found[way] += passed * (1 - rate) * share
             passed *= rate
         found[pieces] += passed
         return found
 
     ours = Counter(merges.segment("Ġmaison", rate, random) for _ in range(draws))
-    wanted = {tuple(merges.ids[piece] for piece in way): share for way, share in ways(tuple("Ġmaison")).items()}
+    wanted = {
+        tuple(merges.ids[piece] for piece in way): share for way, share in segmentations(tuple("Ġmaison")).items()
+    }
     assert sum(wanted.values()) == pytest.approx(1)
     assert len(ours) > 3
     assert ours.keys() <= wanted.keys()
@@ -88,7 +90,7 @@ def test_words_are_cut_up_as_often_as_the_definition_says(text: tuple[TokenizedC
 
 
 @given(st.text(min_size=1, max_size=30), st.floats(0, 0.99), st.integers(0, 2**31))
-def test_any_text_stays_itself(text: tuple[TokenizedCorpus, Tokenizer], said: str, rate: float, seed: int) -> None:
+def test_any_text_survives_dropout(text: tuple[TokenizedCorpus, Tokenizer], said: str, rate: float, seed: int) -> None:
     _, tokenizer = text
     ids = np.array(tokenizer.encode(said), np.uint16)
     one = TokenizedCorpus((ids,), (np.array([0, len(ids)]),), None, (), {})
@@ -96,7 +98,7 @@ def test_any_text_stays_itself(text: tuple[TokenizedCorpus, Tokenizer], said: st
     assert tokenizer.decode(found.sequence(0, 1).tolist()) == tokenizer.decode(ids.tolist())
 
 
-def test_the_same_seed_draws_the_same(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+def test_the_same_seed_gives_the_same_variants(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     once, again, other = (add_bpe_variants(data, tokenizer, 0.2, 3, seed) for seed in (0, 0, 1))
     assert np.array_equal(once.tokens[0], again.tokens[0])
@@ -104,7 +106,7 @@ def test_the_same_seed_draws_the_same(text: tuple[TokenizedCorpus, Tokenizer]) -
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_epoch_takes_one_variant_of_each_example(text: tuple[TokenizedCorpus, Tokenizer], packed: bool) -> None:
+def test_an_epoch_uses_one_variant_of_each_example(text: tuple[TokenizedCorpus, Tokenizer], packed: bool) -> None:
     data, tokenizer = text
     found = add_bpe_variants(data, tokenizer, 0.3, variants=5)
     how = (found, tokenizer.end, tokenizer.pad, 640)
@@ -120,7 +122,7 @@ def test_an_epoch_takes_one_variant_of_each_example(text: tuple[TokenizedCorpus,
     assert Counter(epochs[0]) != Counter(epochs[1])
 
 
-def test_a_variant_that_is_too_long_gives_way_to_the_text_itself(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+def test_a_variant_that_is_too_long_is_replaced_by_the_plain_encoding(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     longest = int((data.lengths(0) + 1).max())
     batches = translation_batches(
@@ -130,7 +132,7 @@ def test_a_variant_that_is_too_long_gives_way_to_the_text_itself(text: tuple[Tok
     assert max(batch.source.shape[1] for batch in batches.epoch(0) if batch.source is not None) <= longest
 
 
-def test_recipes_ask_for_it(tmp_path: Path) -> None:
+def test_recipes_can_enable_dropout(tmp_path: Path) -> None:
     sizes = ["data.petit=200", "train.batch_tokens=400", "tokenizer.vocab_size=600", "model.layers=1"]
     plain, dropped = (
         prepare_training(read_recipe("petit-fr-en", [*sizes, f"tokenizer.dropout={rate}"]), tmp_path, packed=False)
@@ -147,7 +149,7 @@ def test_recipes_ask_for_it(tmp_path: Path) -> None:
         read_recipe("petit-fr-en", ["tokenizer.dropout=0.1", "tokenizer.kind=characters"])
 
 
-def test_a_script_without_spaces_is_cut_up_too_and_in_time(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
+def test_scripts_without_spaces_are_segmented_quickly(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     _, tokenizer = text
     said = "chatnoirpetit" * 2_000
     ids = np.array(tokenizer.encode(said), np.uint16)
@@ -157,8 +159,8 @@ def test_a_script_without_spaces_is_cut_up_too_and_in_time(text: tuple[Tokenized
     assert tokenizer.decode(found) == said
 
 
-def test_words_that_are_spelled_otherwise_are_refused() -> None:
-    """The way of the first BPE tokenizers: </w> ends a word, and is no letter of it."""
+def test_unsupported_word_formats_are_rejected() -> None:
+    """The format of the first BPE tokenizers: </w> ends a word and is not one of its letters."""
     engine = Engine(models.BPE(end_of_word_suffix="</w>"))
     engine.pre_tokenizer = pre_tokenizers.Whitespace()
     texts = ["le petit chat noir dort sur le tapis rouge"] * 50
@@ -174,7 +176,7 @@ def test_words_that_are_spelled_otherwise_are_refused() -> None:
         add_bpe_variants(data, tokenizer, 0.3, variants=2)
 
 
-def test_a_tokenizer_without_merges_is_refused() -> None:
+def test_a_tokenizer_without_merges_is_rejected() -> None:
     tokenizer = train_tokenizer(["le chat"], 400, "characters")
     with pytest.raises(ValueError, match=r"has no merges: set tokenizer\.dropout=0"):
         BpeMerges(tokenizer)

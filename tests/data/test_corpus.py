@@ -1,4 +1,4 @@
-"""Reading: every form, every way a file can be wrong, and hostile lines by the thousand."""
+"""Reading corpora: every format, every kind of invalid file, and thousands of hostile lines."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ import pytest
 from regard.data.corpus import MAX_LINE_CHARACTERS, Corpus, CorpusError, CorpusProblems
 
 
-def put(path: Path, content: bytes | str) -> str:
+def write_bytes(path: Path, content: bytes | str) -> str:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
 
@@ -26,9 +26,9 @@ def rows(corpus: Corpus, skip: bool = False) -> tuple[list[tuple[str, ...]], Cor
 
 def test_aligned_files_tsv_jsonl_and_text_give_the_same_rows(tmp_path: Path) -> None:
     pairs = [("Un chat.", "A cat."), ("L'été à Noël", "Summer at Christmas"), ("a\u2028b\x85c", "one line still")]
-    fr, en = (put(tmp_path / f"t.{i}", "".join(f"{pair[i]}\n" for pair in pairs)) for i in (0, 1))
-    tsv = put(tmp_path / "t.tsv", "".join(f"{e}\tx\t{f}\n" for f, e in pairs))
-    jsonl = put(tmp_path / "t.jsonl", "".join(json.dumps({"en": e, "fr": f, "n": 1}) + "\n" for f, e in pairs))
+    fr, en = (write_bytes(tmp_path / f"t.{i}", "".join(f"{pair[i]}\n" for pair in pairs)) for i in (0, 1))
+    tsv = write_bytes(tmp_path / "t.tsv", "".join(f"{e}\tx\t{f}\n" for f, e in pairs))
+    jsonl = write_bytes(tmp_path / "t.jsonl", "".join(json.dumps({"en": e, "fr": f, "n": 1}) + "\n" for f, e in pairs))
     assert rows(Corpus((fr, en)))[0] == pairs
     assert rows(Corpus((tsv,), columns=(3, 1)))[0] == pairs
     assert rows(Corpus((jsonl,), keys=("fr", "en")))[0] == pairs
@@ -36,45 +36,45 @@ def test_aligned_files_tsv_jsonl_and_text_give_the_same_rows(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_compressed_by_suffix(tmp_path: Path, suffix: str, pack: object) -> None:
+def test_the_suffix_selects_the_compression(tmp_path: Path, suffix: str, pack: object) -> None:
     content = b"un\ndeux\n"
-    path = put(tmp_path / f"t{suffix}", pack(content))  # type: ignore[operator]
+    path = write_bytes(tmp_path / f"t{suffix}", pack(content))  # type: ignore[operator]
     assert rows(Corpus((path,)))[0] == [("un",), ("deux",)]
-    broken = put(tmp_path / f"broken{suffix}", Path(path).read_bytes()[:-9])
+    broken = write_bytes(tmp_path / f"broken{suffix}", Path(path).read_bytes()[:-9])
     with pytest.raises(CorpusError, match=r"broken\..z: damaged after line"):
         rows(Corpus((broken,)))
-    two = put(tmp_path / f"two{suffix}", pack(b"un\n") + pack(b"deux\n"))  # type: ignore[operator]
+    two = write_bytes(tmp_path / f"two{suffix}", pack(b"un\n") + pack(b"deux\n"))  # type: ignore[operator]
     assert rows(Corpus((two,)))[0] == [("un",), ("deux",)]
     damaged = bytearray(Path(two).read_bytes())
     damaged[len(pack(b"un\n")) + 1] ^= 255  # type: ignore[operator]  # in the head of the second stream
     with pytest.raises(CorpusError, match="damaged after line"):
-        rows(Corpus((put(tmp_path / f"damaged{suffix}", bytes(damaged)),)))
-    no_archive = put(tmp_path / f"no{suffix}", b"plain text\n")
+        rows(Corpus((write_bytes(tmp_path / f"damaged{suffix}", bytes(damaged)),)))
+    no_archive = write_bytes(tmp_path / f"no{suffix}", b"plain text\n")
     with pytest.raises(CorpusError, match="damaged after line 0"):
         rows(Corpus((no_archive,)))
 
 
-def test_marks_and_line_ends_are_dropped_and_nothing_else(tmp_path: Path) -> None:
-    path = put(tmp_path / "t", b"\xef\xbb\xbfun \r\n deux\rx\r\n\xef\xbb\xbftrois\nlast")
+def test_only_byte_order_marks_and_line_ends_are_removed(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "t", b"\xef\xbb\xbfun \r\n deux\rx\r\n\xef\xbb\xbftrois\nlast")
     assert rows(Corpus((path,)))[0] == [("un ",), (" deux\rx",), ("\ufefftrois",), ("last",)]
 
 
-def test_one_row_is_one_problem(tmp_path: Path) -> None:
-    fr, en = put(tmp_path / "t.fr", b"caf\xe9\nun\n\xe9\n"), put(tmp_path / "t.en", b"\xe9\none\n")
+def test_a_row_counts_as_one_problem(tmp_path: Path) -> None:
+    fr, en = write_bytes(tmp_path / "t.fr", b"caf\xe9\nun\n\xe9\n"), write_bytes(tmp_path / "t.en", b"\xe9\none\n")
     good, problems = rows(Corpus((fr, en)), skip=True)
     assert good == [("un", "one")]
     assert problems.counts == {"invalid UTF-8": 1, "unequal lines": 1}
 
 
-def test_at_most_five_examples_are_kept_and_each_names_its_side(tmp_path: Path) -> None:
-    fr, en = put(tmp_path / "t.fr", "un\n" * 9), put(tmp_path / "t.en", "\n" * 9)
+def test_at_most_five_examples_are_recorded_each_with_its_side(tmp_path: Path) -> None:
+    fr, en = write_bytes(tmp_path / "t.fr", "un\n" * 9), write_bytes(tmp_path / "t.en", "\n" * 9)
     _, problems = rows(Corpus((fr, en)), skip=True)
     assert problems.counts == {"empty side": 9}
     assert problems.examples == {"empty side": [f"{en}:{i}" for i in range(1, 6)]}
 
 
-def test_blank_lines_are_text_where_there_is_one_side(tmp_path: Path) -> None:
-    assert rows(Corpus((put(tmp_path / "t", "a\n\nb\n"),)))[0] == [("a",), ("",), ("b",)]
+def test_blank_lines_are_kept_in_a_monolingual_corpus(tmp_path: Path) -> None:
+    assert rows(Corpus((write_bytes(tmp_path / "t", "a\n\nb\n"),)))[0] == [("a",), ("",), ("b",)]
 
 
 BAD = {
@@ -85,9 +85,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path: Path, kind: str) -> None:
-    fr = put(tmp_path / "t.fr", b"un\ndeux\n" + BAD[kind] + b"\nquatre\n")
-    en = put(tmp_path / "t.en", "one\ntwo\nthree\nfour\n")
+def test_a_bad_line_is_reported_or_skipped_and_counted(tmp_path: Path, kind: str) -> None:
+    fr = write_bytes(tmp_path / "t.fr", b"un\ndeux\n" + BAD[kind] + b"\nquatre\n")
+    en = write_bytes(tmp_path / "t.en", "one\ntwo\nthree\nfour\n")
     with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: skip such lines \(.*--skip-bad.*\) or fix them: "):
         rows(Corpus((fr, en)))
     good, problems = rows(Corpus((fr, en)), skip=True)
@@ -96,8 +96,8 @@ def test_a_bad_line_is_named_or_skipped_and_counted(tmp_path: Path, kind: str) -
     assert problems.examples == {kind: [f"{fr}:3"]}
 
 
-def test_unequal_files(tmp_path: Path) -> None:
-    fr, en = put(tmp_path / "t.fr", "un\ndeux\ntrois\n"), put(tmp_path / "t.en", "one\n")
+def test_files_of_unequal_length_are_rejected(tmp_path: Path) -> None:
+    fr, en = write_bytes(tmp_path / "t.fr", "un\ndeux\ntrois\n"), write_bytes(tmp_path / "t.en", "one\n")
     with pytest.raises(CorpusError, match=r"t\.fr:2: unequal lines \(.*t\.en ends before it\)"):
         rows(Corpus((fr, en)))
     good, problems = rows(Corpus((fr, en)), skip=True)
@@ -120,8 +120,8 @@ def test_unequal_files(tmp_path: Path) -> None:
         ('{"fr": "", "en": "b"}', "empty side"),
     ],
 )
-def test_bad_json(tmp_path: Path, line: str, kind: str) -> None:
-    corpus = Corpus((put(tmp_path / "t.jsonl", f'{{"fr": "un", "en": "one"}}\n{line}\n'),), keys=("fr", "en"))
+def test_invalid_json_is_reported(tmp_path: Path, line: str, kind: str) -> None:
+    corpus = Corpus((write_bytes(tmp_path / "t.jsonl", f'{{"fr": "un", "en": "one"}}\n{line}\n'),), keys=("fr", "en"))
     with pytest.raises(CorpusError, match=rf"t\.jsonl:2: {kind}"):
         rows(corpus)
     good, problems = rows(corpus, skip=True)
@@ -129,24 +129,24 @@ def test_bad_json(tmp_path: Path, line: str, kind: str) -> None:
     assert problems.counts == {kind: 1}
 
 
-def test_a_column_that_is_not_there(tmp_path: Path) -> None:
-    corpus = Corpus((put(tmp_path / "t.tsv", "a\tb\nalone\n"),), columns=(1, 2))
+def test_a_missing_column_is_reported(tmp_path: Path) -> None:
+    corpus = Corpus((write_bytes(tmp_path / "t.tsv", "a\tb\nalone\n"),), columns=(1, 2))
     with pytest.raises(CorpusError, match=r"t\.tsv:2: missing column \(it has 1, but column 2 is needed\)"):
         rows(corpus)
 
 
-def test_long_lines_are_left_out_even_when_strict(tmp_path: Path) -> None:
+def test_long_lines_are_skipped_even_in_strict_mode(tmp_path: Path) -> None:
     for size, kept in ((MAX_LINE_CHARACTERS - 1, True), (MAX_LINE_CHARACTERS, False), (5 * MAX_LINE_CHARACTERS, False)):
         for letter in ("a", "é", "😀"):
-            fr = put(tmp_path / "t.fr", f"un\n{letter * size}\ntrois\n")
-            en = put(tmp_path / "t.en", "one\ntwo\nthree\n")
+            fr = write_bytes(tmp_path / "t.fr", f"un\n{letter * size}\ntrois\n")
+            en = write_bytes(tmp_path / "t.en", "one\ntwo\nthree\n")
             good, problems = rows(Corpus((fr, en)))
             assert [e for _, e in good] == (["one", "two", "three"] if kept else ["one", "three"])
             assert problems.counts == ({} if kept else {"too long": 1})
 
 
-def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None:
-    path = put(tmp_path / "t.gz", gzip.compress(b"a" * 60_000_000 + b"\n" + b"b c\n" * 20_000))
+def test_memory_depends_on_the_line_length_not_the_file_size(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "t.gz", gzip.compress(b"a" * 60_000_000 + b"\n" + b"b c\n" * 20_000))
     problems = CorpusProblems()
     tracemalloc.start()
     assert sum(1 for _ in Corpus((path,)).rows(problems)) == 20_000
@@ -171,18 +171,18 @@ def test_memory_is_bounded_by_a_line_and_not_by_the_file(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
-def test_a_corpus_that_cannot_be(make: object, message: str) -> None:
+def test_invalid_corpus_definitions_are_rejected(make: object, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         make()  # type: ignore[operator]
 
 
 def test_utf16_is_recognised(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"t:1: invalid UTF-8 \(the file is UTF-16\)"):
-        rows(Corpus((put(tmp_path / "t", "un\n".encode("utf-16")),)))
+        rows(Corpus((write_bytes(tmp_path / "t", "un\n".encode("utf-16")),)))
 
 
 def hostile_line(chance: random.Random) -> tuple[bytes, str]:
-    """A line of bytes without a line feed, and what it is to a strict reader of UTF-8: its kind, or "good"."""
+    """Return a line of bytes without a line feed, and how a strict UTF-8 reader classifies it: a fault, or "good"."""
     kind = chance.choice(("good", "good", "odd", "bytes", "nul", "empty", "surrogate"))
     if kind == "bytes":
         raw = bytes(chance.choice([*range(1, 10), *range(11, 256)]) for _ in range(chance.randrange(1, 30)))
@@ -205,15 +205,15 @@ def hostile_line(chance: random.Random) -> tuple[bytes, str]:
     return raw, "good" if text.removesuffix("\r").strip() else "empty side"
 
 
-def sweep(count: int, folder: Path, seed: int) -> None:
-    """Hostile lines through reading and tokenising: no traceback, every text back as it was, counts that add up."""
+def read_hostile_lines(count: int, folder: Path, seed: int) -> None:
+    """Read and tokenize hostile lines: no crash, every text is preserved, and the counts add up."""
     from regard.data.tokenizer_training import train_tokenizer
 
     chance = random.Random(seed)
     lines = [hostile_line(chance) for _ in range(count)]
     lines[0] = (b"first", "good")  # a byte order mark would be dropped there
-    fr = put(folder / "h.fr", b"".join(raw + b"\n" for raw, _ in lines))
-    en = put(folder / "h.en", b"x\n" * count)
+    fr = write_bytes(folder / "h.fr", b"".join(raw + b"\n" for raw, _ in lines))
+    en = write_bytes(folder / "h.en", b"x\n" * count)
     good, problems = rows(Corpus((fr, en)), skip=True)
     wanted = Counter(kind for _, kind in lines)
     assert len(good) == wanted.pop("good")
@@ -228,10 +228,10 @@ def sweep(count: int, folder: Path, seed: int) -> None:
 
 
 def test_hostile_lines(tmp_path: Path) -> None:
-    sweep(20_000, tmp_path, seed=0)
+    read_hostile_lines(20_000, tmp_path, seed=0)
 
 
 @pytest.mark.long
 def test_a_million_hostile_lines(tmp_path: Path) -> None:
     for seed in range(10):
-        sweep(100_000, tmp_path, seed)
+        read_hostile_lines(100_000, tmp_path, seed)

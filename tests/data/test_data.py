@@ -1,4 +1,4 @@
-"""`regard data`: Petit as files, and the report on a corpus, as a person runs them."""
+"""`regard data`: writing Petit to files and reporting on a corpus, run as commands."""
 
 import gzip
 import os
@@ -17,7 +17,7 @@ from regard.petit import pairs, words
 from tests.support.commands import regard
 
 
-def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
+def test_petit_is_written_as_plain_files(tmp_path: Path) -> None:
     done = regard("data", "petit", "--pairs", "120", "--out", str(tmp_path / "petit"), "--seed", "3")
     assert done.returncode == 0, done.stderr
     names = {
@@ -43,7 +43,7 @@ def test_petit_is_written_as_ordinary_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_held_out_splits_are_known_however_few_pairs_there_are_to_train_on(tmp_path: Path) -> None:
+def test_the_held_out_splits_do_not_depend_on_the_number_of_training_pairs(tmp_path: Path) -> None:
     done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
     assert re.findall(r"([\d,]+) pairs", done.stdout) == ["5", "1,000", "1,000", "1,000"]
     for split in ("test", "compositional"):
@@ -57,7 +57,7 @@ def test_the_held_out_splits_are_known_however_few_pairs_there_are_to_train_on(t
     ("name", "content", "encoding"),
     [("a b.fr", "été\n", "latin1"), ("a.fr", "été\n", "utf-16"), ("a.fr.gz", "été\n", "latin1")],
 )
-def test_the_remedy_for_another_encoding_can_be_pasted(name: str, content: str, encoding: str, tmp_path: Path) -> None:
+def test_the_suggested_conversion_command_works(name: str, content: str, encoding: str, tmp_path: Path) -> None:
     path = tmp_path / name
     raw = content.encode(encoding)
     path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
@@ -70,7 +70,7 @@ def test_the_remedy_for_another_encoding_can_be_pasted(name: str, content: str, 
     assert remedy(LineFault("invalid UTF-8", "at byte 3"), "stdin") == "convert the input: iconv -f latin1 -t utf-8"
 
 
-def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
+def test_the_report_counts_every_kind_of_line(tmp_path: Path) -> None:
     french = [
         "Un chat noir dort ici ce soir.",
         "Deux.",
@@ -101,20 +101,20 @@ def test_the_report_counts_what_was_put_in(tmp_path: Path) -> None:
     assert (found.leaks.count, found.leaks.examples) == (1, [f"{tmp_path}/t.fr:5 is {tmp_path}/test.fr:1"])
 
 
-def test_check_names_bad_lines_and_says_so_by_its_exit(tmp_path: Path) -> None:
+def test_check_lists_bad_lines_and_fails(tmp_path: Path) -> None:
     (tmp_path / "t.fr").write_bytes(b"un\ncaf\xe9\n\n" + b"x" * 100_000 + b"\n")
     (tmp_path / "t.en").write_text("one\ncoffee\nthree\nfour\n")
     files = str(tmp_path / "t.fr"), str(tmp_path / "t.en")
     done = regard("data", "check", *files)
     assert done.returncode == 1
-    shown = re.sub(r"\s+", "", done.stdout)  # a narrow terminal folds long names
+    shown = re.sub(r"\s+", "", done.stdout)  # a narrow terminal wraps long names
     for kind, line in (("invalidUTF-8", 2), ("emptyside", 3), ("toolong", 4)):
         assert re.search(rf"{kind}1\S*?t\.fr:{line}", shown)
     assert "2 lines would stop a training run" in done.stderr
     assert regard("data", "check", *files, "--skip-bad").returncode == 0
 
 
-def test_check_reads_every_form(tmp_path: Path) -> None:
+def test_check_reads_every_format(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("A cat.\tx\tUn chat.\n")
     (tmp_path / "t.jsonl").write_text('{"fr": "Un chat.", "en": "A cat."}\n')
     for arguments in (("t.tsv", "--columns", "3,1"), ("t.jsonl", "--keys", "fr,en"), ("t.tsv",)):
@@ -137,14 +137,14 @@ def test_check_reads_every_form(tmp_path: Path) -> None:
         (("a", "b", "--keys", "fr,en"), "columns and keys need a single file: 2 given"),
     ],
 )
-def test_a_mistake_ends_with_its_message_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
+def test_user_errors_print_a_message_without_traceback(arguments: tuple[str, ...], message: str) -> None:
     done = regard("data", "check", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_labelled_text_has_classes_and_no_ratio(tmp_path: Path) -> None:
+def test_labelled_text_is_reported_with_classes_instead_of_ratios(tmp_path: Path) -> None:
     (tmp_path / "t[red].tsv").write_text("A long review of a film that nobody liked.\tneg\nFine.\tpos\nGood.\tpos\n")
     path = str(tmp_path / "t[red].tsv")
     done = regard("data", "check", path, "--columns", "1, 2", "--labelled")
@@ -154,7 +154,7 @@ def test_labelled_text_has_classes_and_no_ratio(tmp_path: Path) -> None:
     assert "t[red].tsv" in re.sub(r"\s+", "", done.stdout)
 
 
-def test_an_interrupted_writing_leaves_no_folder(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_no_folder(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "regard", "data", "petit", "--pairs", "500000", "--out", str(tmp_path / "big")],
         stdout=subprocess.DEVNULL,
@@ -171,7 +171,7 @@ REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "multi30k").is_dir(), reason=f"no Multi30k under {REAL}")
-def test_real_text_is_clean_and_padded_little(tmp_path: Path) -> None:
+def test_real_text_is_clean_and_needs_little_padding(tmp_path: Path) -> None:
     from benchmarks.text import measure
 
     corpus = Corpus((str(REAL / "multi30k/train.fr.gz"), str(REAL / "multi30k/train.en.gz")))

@@ -79,7 +79,7 @@ def test_decoding_skips_special_ids() -> None:
 def test_bpe_merges_frequent_characters_and_the_character_kind_does_not() -> None:
     assert len(TRAINED["bpe"].encode("Le chat noir dort.")) < len("Le chat noir dort.")
     assert TRAINED["characters"].pieces(TRAINED["characters"].encode("chat")) == ["c", "h", "a", "t"]
-    assert len(TRAINED["characters"].encode("é")) == 2  # not seen in training: its bytes
+    assert len(TRAINED["characters"].encode("é")) == 2  # not seen in training: encoded as bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,7 +97,7 @@ def test_a_saved_tokenizer_is_the_same_when_loaded_and_in_transformers(kind: Tok
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_invalid_requests_are_refused(tmp_path: Path) -> None:
+def test_invalid_requests_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs at least 258 ids, for bytes and special tokens: 64 given"):
         train_tokenizer(TEXTS, 64)
     with pytest.raises(ValueError, match="256 ids are too few for 27 characters, 256 bytes"):
@@ -156,7 +156,7 @@ def test_every_tokenizer_knows_its_special_ids_and_can_be_saved(tokenizers: list
 
 @pytest.mark.skipif(not find_spec("sentencepiece"), reason="needs sentencepiece")
 @pytest.mark.filterwarnings("ignore:builtin type")
-def test_an_opus_tokenizer_refuses_what_it_cannot_do(tokenizers: list[Tokenizer]) -> None:
+def test_an_opus_tokenizer_rejects_unsupported_calls(tokenizers: list[Tokenizer]) -> None:
     with pytest.raises(RegardError, match="cannot parse special tokens"):
         tokenizers[-1].encode("</s>", parse_special=True)
     with pytest.raises(RegardError, match="template of an OPUS-MT tokenizer cannot be changed"):

@@ -1,4 +1,4 @@
-"""Tokenizers from strangers: those in use are accepted; those that cost too much are refused."""
+"""Untrusted tokenizers: those in common use are accepted; those that cost too much are rejected."""
 
 import json
 import sys
@@ -30,12 +30,12 @@ IN_USE = [
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"[\p{P}\$\+<=>\^~\|`]+",
     "[0-9][0-9][0-9]",
-    # GPT-4 as several folders have it (dbrx), and cl100k as tiktoken has it
+    # GPT-4 as in several folders (dbrx), and cl100k as in tiktoken
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
     r"|\s+(?!\S)|\s",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]+|\s+",
-    # o200k as tiktoken has it
+    # o200k as in tiktoken
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -47,7 +47,7 @@ IN_USE = [
     "[一-龥\u3040-ゟ゠-ヿ]+",
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-    # replacements, and others of the kind
+    # replacements and similar patterns
     r"(?:\r?\n)+",
     r"(?:\r?\n)+(?!\r?\n)",
     r"^\s+|\s+$",
@@ -103,25 +103,25 @@ def test_patterns_in_use_are_accepted(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", EXPONENTIAL)
-def test_patterns_that_take_too_long_are_refused(pattern: str) -> None:
+def test_slow_patterns_are_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match="its pattern"):
         check_pattern(pattern)
 
 
 @pytest.fixture(autouse=True)
-def nothing_tried_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def clear_trial_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "_PASSED", set())
 
 
-def written(folder: Path, **changes: Any) -> Path:
-    """The folder of a small tokenizer with changes."""
+def write_tokenizer(folder: Path, **changes: Any) -> Path:
+    """Write the folder of a small tokenizer with changes."""
     train_tokenizer(["un chat noir dort"], 300).save(folder)
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
 
 
-def test_our_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_trial(*_: object) -> None:
         pytest.fail("a child process was started")
 
@@ -132,7 +132,7 @@ def test_our_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_tokenizer_with_a_pattern_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+"))
+    folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+"))
     assert HuggingFaceTokenizer.load(folder).encode("chat noir")
     assert len(untrusted_tokenizer._PASSED) == 1
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "raise SystemExit(3)")
@@ -145,22 +145,24 @@ def unigram(pieces: int, length: int) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits the memory of a process")
-def test_a_trial_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library takes 350 bytes for each letter of such a vocabulary: 2 MB of it take 700 MB."""
+def test_a_trial_that_needs_too_much_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library needs 350 bytes per letter of such a vocabulary: 2 MB of it take 700 MB."""
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_BYTES", 400_000_000)
-    folder = written(tmp_path, model=unigram(500, MAX_PIECE), added_tokens=[], pre_tokenizer=None, decoder=None)
+    folder = write_tokenizer(tmp_path, model=unigram(500, MAX_PIECE), added_tokens=[], pre_tokenizer=None, decoder=None)
     with pytest.raises(ValueError, match=r"tokenizer.json refused: .* more than 0.4 GB of memory"):
         HuggingFaceTokenizer.load(folder)
 
 
 @pytest.mark.parametrize("slow_pattern", [False, True])
-def test_a_trial_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_pattern: bool) -> None:
+def test_a_trial_that_takes_too_long_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_pattern: bool
+) -> None:
     if slow_pattern:  # quadratic: a minute for this length
         monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
     else:
         monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "while True: pass")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 1.5)
-    folder = written(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
+    folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
     start = time.perf_counter()
     with pytest.raises(ValueError, match=r"refused: loading took more than 1.5 s"):
         HuggingFaceTokenizer.load(folder)
@@ -168,11 +170,11 @@ def test_a_trial_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
-def test_a_pattern_that_is_slow_on_its_own_letters_is_found_on_trial(
+def test_a_pattern_that_is_slow_on_its_own_letters_fails_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Quadratic patterns are accepted if they are quick enough: here the run of letters is longer than usual."""
-    folder = written(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
+    """Quadratic patterns are accepted if they are fast enough; here the run of letters is longer than usual."""
+    folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
     HuggingFaceTokenizer.load(folder)
     untrusted_tokenizer._PASSED.clear()
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
@@ -182,35 +184,31 @@ def test_a_pattern_that_is_slow_on_its_own_letters_is_found_on_trial(
 
 
 @pytest.mark.parametrize("pattern", [each for each in IN_USE if "(?#" not in each])
-def test_patterns_in_use_are_quick_on_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+def test_patterns_in_use_pass_the_trial_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 5)
-    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(pattern)))
+    HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(pattern)))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
-def test_a_trial_that_takes_too_much_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_uses_too_much_cpu_time_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = untrusted_tokenizer.TRIAL_PROGRAM.replace("    from tokenizers import Tokenizer", "    while True: pass")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", limited)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
     with pytest.raises(ValueError, match="takes more than 1 s of processor time"):
-        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+")))
+        HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+")))
 
 
-def test_where_no_process_can_be_started_the_other_checks_must_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_child_processes_only_the_static_checks_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere")
-    HuggingFaceTokenizer.load(written(tmp_path / "good", pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
+    HuggingFaceTokenizer.load(write_tokenizer(tmp_path / "good", pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
     with pytest.raises(ValueError, match="repeats a group"):
-        HuggingFaceTokenizer.load(written(tmp_path / "bad", pre_tokenizer=split_pre_tokenizer("(x+x+)+y")))
+        HuggingFaceTokenizer.load(write_tokenizer(tmp_path / "bad", pre_tokenizer=split_pre_tokenizer("(x+x+)+y")))
 
 
-def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_library_only_the_static_checks_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = untrusted_tokenizer.TRIAL_PROGRAM.replace("from tokenizers import", "from no_such_library import")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
-    HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
+    HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
     assert not untrusted_tokenizer._PASSED
 
 
@@ -225,19 +223,21 @@ def test_where_the_library_cannot_be_imported_the_other_checks_must_do(
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals")
-def test_a_trial_that_ends_badly_says_why(
+def test_a_failed_trial_reports_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
     with pytest.raises(ValueError, match=message) as caught:
-        HuggingFaceTokenizer.load(written(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+")))
+        HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+")))
     assert ("memory" in str(caught.value)) == ("memory" in message)
 
 
 def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 tokens of 4,000 characters, 64 times longer once normalised, took 0.76 GB."""
+    """40 tokens of 4,000 characters that become 64 times longer when normalised took 0.76 GB."""
     long_tokens = [added_token("a" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
-    folder = written(tmp_path, added_tokens=long_tokens, normalizer=replace_normalizer(1, "b" * 64), pre_tokenizer=None)
+    folder = write_tokenizer(
+        tmp_path, added_tokens=long_tokens, normalizer=replace_normalizer(1, "b" * 64), pre_tokenizer=None
+    )
     with pytest.raises(ValueError, match=r"can make 10,244,480 characters of the added tokens"):
         HuggingFaceTokenizer.load(folder)
     few = [added_token("\ufdfa" * 4_000 + str(i), 5_000 + i) | {"normalized": True} for i in range(40)]
@@ -245,18 +245,20 @@ def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatc
     tried: list[object] = []
     monkeypatch.setattr(untrusted_tokenizer, "_try", lambda *_: tried.append(1))
     check_tokenizer(spec, b"", Path("tokenizer.json"))
-    assert tried  # Unicode's own growth is measured in the child process
+    assert tried  # the growth caused by Unicode normalisation is measured in the child process
 
 
 @pytest.mark.parametrize("kind", ["NFKC", "ByteLevel", "Lowercase"])
 def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str) -> None:
     tokens = [added_token(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
-    tokenizer = HuggingFaceTokenizer.load(written(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
-    assert len(untrusted_tokenizer._PASSED) == (kind == "NFKC")  # on trial, because NFKC can lengthen a text 18 times
+    tokenizer = HuggingFaceTokenizer.load(write_tokenizer(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
+    assert len(untrusted_tokenizer._PASSED) == (
+        kind == "NFKC"
+    )  # in the trial, because NFKC can make a text 18 times longer
     assert tokenizer.engine.token_to_id("<unused_9999>") is not None
 
 
-def test_each_template_is_bounded() -> None:
+def test_every_template_is_bounded() -> None:
     for ids in (64, 65, 128):
         spec = {"post_processor": template_processor(ids=ids)}
         if ids == 64:
@@ -266,9 +268,9 @@ def test_each_template_is_bounded() -> None:
             check_tokenizer(spec, b"", Path("tokenizer.json"))
 
 
-def test_a_panic_while_encoding_is_an_error(tmp_path: Path) -> None:
-    """The library gives up a match after ten million attempts, by a panic."""
-    engine = HuggingFaceTokenizer.load(written(tmp_path)).engine
+def test_a_panic_while_encoding_raises_an_error(tmp_path: Path) -> None:
+    """The library aborts a match after ten million attempts with a panic."""
+    engine = HuggingFaceTokenizer.load(write_tokenizer(tmp_path)).engine
     engine.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
     tokenizer = HuggingFaceTokenizer(engine)
     assert tokenizer.encode("chat")
@@ -277,19 +279,19 @@ def test_a_panic_while_encoding_is_an_error(tmp_path: Path) -> None:
             encode("x" * 40)
 
 
-def test_a_long_run_of_one_letter_makes_no_piece_that_is_refused(tmp_path: Path) -> None:
+def test_training_on_a_long_run_of_one_letter_gives_an_accepted_tokenizer(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["=" * 40_000] * 3, 300)
     tokenizer.save(tmp_path)
     assert HuggingFaceTokenizer.load(tmp_path).digest == tokenizer.digest
     assert max(map(len, tokenizer.engine.get_vocab())) <= MAX_PIECE
 
 
-def test_what_is_no_pipeline_is_left_to_the_library() -> None:
+def test_malformed_pipelines_are_left_to_the_library() -> None:
     for spec in ({}, {"model": 5, "added_tokens": 5, "normalizer": [], "decoder": "x"}, {"model": {"vocab": 3}}):
         check_tokenizer(spec, b"", Path("tokenizer.json"))
 
 
-def test_a_vocabulary_without_end_is_refused_before_memory_is_taken() -> None:
+def test_a_huge_vocabulary_is_rejected_before_memory_is_allocated() -> None:
     with pytest.raises(ValueError, match="vocab_size=2000000000 is too large: it must be at most 1,000,000"):
         train_tokenizer(["a"], 2 * 10**9)
     assert MAX_VOCABULARY == 10**6
