@@ -1,6 +1,6 @@
-"""Petit: French and English without a fault in a large sample, and what its splits and gold promise.
+"""Petit: correct French and English in a large sample, and the properties of its splits and gold alignments.
 
-The oracles are written by hand here (genders, paradigms, what elides), not by asking the grammar that is under test.
+The oracles are written by hand (genders, paradigms, elisions), independently of the grammar under test.
 """
 
 import json
@@ -29,8 +29,8 @@ HERE = Path(__file__).parent
 TABLE = tomllib.loads((HERE.parents[1] / "regard/petit/lexicon.toml").read_text())
 SAMPLE = {"train": 50_000, "dev": 1_000, "test": 1_000, "compositional": 2_000}
 
-# In a process of its own, where annotations are not checked on each call: ten times as fast.
-SPEAK = """
+# In a separate process without run-time type checks: ten times as fast.
+GENERATE = """
 import json, sys
 from regard import petit
 for split, count, seed in json.loads(sys.argv[1]):
@@ -63,7 +63,7 @@ rapide rapide rapides rapides | calme calme calmes calmes | ouvert ouverte ouver
 fermé fermée fermés fermées | meilleur meilleure meilleurs meilleures
 """
 PLACES = [("m", False), ("f", False), ("m", True), ("f", True)]
-DETERMINERS = {  # what each says of the noun: gender or None, plural or None
+DETERMINERS = {  # what each determiner implies about the noun: gender or None, plural or None
     **dict.fromkeys(("le", "un", "ce", "cet", "du", "au"), ("m", False)),
     **dict.fromkeys(("la", "une", "cette", "ma", "ta", "sa"), ("f", False)),
     **dict.fromkeys(("les", "des", "ces", "mes", "tes", "ses", "nos", "vos", "leurs", "aux"), (None, True)),
@@ -84,7 +84,7 @@ def adjective_forms() -> dict[str, set[tuple[str, bool]]]:
 
 
 def noun_forms() -> dict[str, set[tuple[str, bool]]]:
-    """Gender and number of each noun form, from the lexicon file itself; English is not asked."""
+    """Return the gender and number of each noun form, from the lexicon file only."""
     forms: dict[str, set[tuple[str, bool]]] = {}
     for kind, nouns in TABLE["nouns"].items():
         if kind in ("language", "game"):
@@ -97,29 +97,29 @@ def noun_forms() -> dict[str, set[tuple[str, bool]]]:
     return forms
 
 
-def speak(*wanted: tuple[str, int, int], hash_seed: str = "0") -> dict[str, list[Pair]]:
+def generate_pairs(*wanted: tuple[str, int, int], hash_seed: str = "0") -> dict[str, list[Pair]]:
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-    command = [sys.executable, "-c", SPEAK, json.dumps(wanted)]
+    command = [sys.executable, "-c", GENERATE, json.dumps(wanted)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, encoding="utf-8")
-    said: dict[str, list[Pair]] = {}
+    sample: dict[str, list[Pair]] = {}
     for line in done.stdout.splitlines():
         split, french, english, alignment, tags = json.loads(line)
         pair = Pair(french, english, tuple((i, j) for i, j in alignment), tuple(tags))
-        said.setdefault(split, []).append(pair)
-    return said
+        sample.setdefault(split, []).append(pair)
+    return sample
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[str, list[Pair]]:
-    return speak(*((split, count, 0) for split, count in SAMPLE.items()))
+def sample() -> dict[str, list[Pair]]:
+    return generate_pairs(*((split, count, 0) for split, count in SAMPLE.items()))
 
 
 @pytest.fixture(scope="module")
-def everything(said: dict[str, list[Pair]]) -> list[Pair]:
-    return [pair for split in SPLITS for pair in said[split]]
+def all_pairs(sample: dict[str, list[Pair]]) -> list[Pair]:
+    return [pair for split in SPLITS for pair in sample[split]]
 
 
-def lowered(sentence: str) -> list[str]:
+def lowercased(sentence: str) -> list[str]:
     return [word.lower() for word in petit.words(sentence)]
 
 
@@ -127,13 +127,13 @@ def lowered(sentence: str) -> list[str]:
 
 
 def french_fault(sentence: str) -> str:
-    """What is wrong where two words meet, or nothing."""
+    """Return what is wrong where two words meet, or None."""
     not_mute = set(NOT_MUTE.split())
 
     def vowel(word: str) -> bool:
         return word[0].lower() in "aeiouyàâéèêëîïôùûœh" and word.lower() not in not_mute
 
-    if re.search(r"\b(?:de|à) les? (?!\w+r\b)", sentence):  # de le voir would be right
+    if re.search(r"\b(?:de|à) les? (?!\w+r\b)", sentence):  # de le voir would be correct
         return "no contraction"
     if re.search(r"\bsi ils?\b", sentence, re.I):
         return "si il"
@@ -149,8 +149,8 @@ def french_fault(sentence: str) -> str:
     return ""
 
 
-def test_what_french_never_says(everything: list[Pair]) -> None:
-    for pair in everything:
+def test_ungrammatical_french_never_occurs(all_pairs: list[Pair]) -> None:
+    for pair in all_pairs:
         assert not french_fault(pair.french), pair.french
 
 
@@ -168,26 +168,26 @@ def test_what_french_never_says(everything: list[Pair]) -> None:
         *("Il n'dort pas.", "Ce est un chat.", "Il se habille."),
     ],
 )
-def test_the_sweep_finds_what_it_forbids(wrong: str) -> None:
+def test_the_french_checker_detects_faults(wrong: str) -> None:
     assert french_fault(wrong)
 
 
-def test_ne_has_its_partner(everything: list[Pair]) -> None:
-    for pair in everything:
-        said = lowered(pair.french)
-        for place, word in enumerate(said):
+def test_ne_has_its_partner(all_pairs: list[Pair]) -> None:
+    for pair in all_pairs:
+        words = lowercased(pair.french)
+        for place, word in enumerate(words):
             if word in ("ne", "n'"):
-                assert {"pas", "jamais", "plus"} & set(said[place + 2 : place + 6]), pair.french
-        if "pas" in said or "jamais" in said:
-            assert "ne" in said or "n'" in said, pair.french
+                assert {"pas", "jamais", "plus"} & set(words[place + 2 : place + 6]), pair.french
+        if "pas" in words or "jamais" in words:
+            assert "ne" in words or "n'" in words, pair.french
 
 
-def test_nouns_agree_with_their_determiners_and_adjectives(everything: list[Pair]) -> None:
+def test_nouns_agree_with_their_determiners_and_adjectives(all_pairs: list[Pair]) -> None:
     nouns, adjectives = noun_forms(), adjective_forms()
     met: Counter[str] = Counter()
-    for pair in everything:
-        said = lowered(pair.french)
-        for one, two, three in zip(said, said[1:], [*said[2:], ""], strict=False):
+    for pair in all_pairs:
+        words = lowercased(pair.french)
+        for one, two, three in zip(words, words[1:], [*words[2:], ""], strict=False):
             if one not in DETERMINERS:
                 continue
             gender, plural = DETERMINERS[one]
@@ -208,7 +208,7 @@ def test_nouns_agree_with_their_determiners_and_adjectives(everything: list[Pair
     assert met["after"] > 1_000
 
 
-def test_predicates_agree_with_pronouns(everything: list[Pair]) -> None:
+def test_predicates_agree_with_pronouns(all_pairs: list[Pair]) -> None:
     subjects = {"il": ("m", False), "elle": ("f", False), "ils": ("m", True), "elles": ("f", True)}
     adjectives = adjective_forms()
     motion = {"allé", "venu", "arrivé", "parti", "entré", "sorti", "rentré", "tombé", "resté", "revenu", "monté"}
@@ -216,18 +216,20 @@ def test_predicates_agree_with_pronouns(everything: list[Pair]) -> None:
         for ending, place in zip(("", "e", "s", "es"), PLACES, strict=True):
             adjectives.setdefault(participle + ending, set()).add(place)
     met = 0
-    for pair in everything:
-        said = [
-            word for word in lowered(pair.french) if word not in ("ne", "n'", "pas", "plus", "jamais", "moins", "aussi")
+    for pair in all_pairs:
+        words = [
+            word
+            for word in lowercased(pair.french)
+            if word not in ("ne", "n'", "pas", "plus", "jamais", "moins", "aussi")
         ]
-        if said[0] in subjects and said[1] in ("est", "sont", "était", "étaient") and said[2] in adjectives:
-            assert subjects[said[0]] in adjectives[said[2]], pair.french
+        if words[0] in subjects and words[1] in ("est", "sont", "était", "étaient") and words[2] in adjectives:
+            assert subjects[words[0]] in adjectives[words[2]], pair.french
             met += 1
     assert met > 300
 
 
-def test_what_english_never_says(everything: list[Pair]) -> None:
-    for pair in everything:
+def test_ungrammatical_english_never_occurs(all_pairs: list[Pair]) -> None:
+    for pair in all_pairs:
         english = pair.english
         assert not re.search(r"\b[Aa] [aeiouAEIOU]", english), english
         assert not re.search(r"\b[Aa]n [^aeiou]", english), english
@@ -240,8 +242,8 @@ def test_what_english_never_says(everything: list[Pair]) -> None:
         assert not re.search(r"\b(?:eated|goed|buyed|swimed|runned|writed|readed|leaved)\b", english), english
 
 
-def test_spelling(everything: list[Pair]) -> None:
-    for pair in everything:
+def test_capitals_spaces_and_punctuation(all_pairs: list[Pair]) -> None:
+    for pair in all_pairs:
         assert pair.french[0].isupper(), pair
         assert pair.english[0].isupper(), pair
         assert pair.french[-1] == pair.english[-1], pair
@@ -261,7 +263,7 @@ TIMES = (
     r"|tous les (?:jours|matins|soirs)|(?:semaine|année|di|dimanche) (?:derni|prochain)\w*"
     r"|le (?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche))\b"
 )
-ODD = {  # what is no fault of grammar, and yet said by no one, or has two meanings in English
+ODD = {  # sentences that are grammatical but that nobody says, or that are ambiguous in English
     "a clean thing washed": r"\b(?:lav|netto[iy])\w+ (?:\w+ ){1,2}(?!(?:est|sont|étai\w+|pas|plus)\b)\w+ propres?\b",
     "clean before it is washed": r"\b(?:(?:laver|nettoyer) (?:est|sont)|(?:lav|nettoy)ée?s? étai\w+) propres?\b",
     "toujours: always or still": r"\btoujours\b",
@@ -273,50 +275,50 @@ ODD = {  # what is no fault of grammar, and yet said by no one, or has two meani
 }
 
 
-def test_what_no_one_says(everything: list[Pair]) -> None:
+def test_unnatural_sentences_never_occur(all_pairs: list[Pair]) -> None:
     tu, vous = {"tu", "-tu", "te", "t'", "toi", "-toi", "ton", "ta", "tes"}, {"vous", "-vous", "votre", "vos"}
-    for pair in everything:
-        said = lowered(pair.french)
+    for pair in all_pairs:
+        words = lowercased(pair.french)
         for odd, sign in ODD.items():
             assert not re.search(sign, pair.french), (odd, pair)
         assert len(re.findall(TIMES, pair.french, re.I)) <= 1, pair
-        assert not (tu & set(said) and vous & set(said)), pair
-        assert all(said.count(name.lower()) <= 1 for name in NAMES), pair
-        assert not ("jamais" in said and "profession" in pair.tags), pair
+        assert not (tu & set(words) and vous & set(words)), pair
+        assert all(words.count(name.lower()) <= 1 for name in NAMES), pair
+        assert not ("jamais" in words and "profession" in pair.tags), pair
         if re.search(r"\w qui n", pair.french):
             assert not re.search(r"\b(?:who|that) (?:is|are|was|were) not \w+ing\b", pair.english), pair
 
 
-def test_lengths_are_mixed(said: dict[str, list[Pair]]) -> None:
-    lengths = Counter(len(petit.words(pair.french)) - 1 for pair in said["train"])
+def test_sentence_lengths_vary(sample: dict[str, list[Pair]]) -> None:
+    lengths = Counter(len(petit.words(pair.french)) - 1 for pair in sample["train"])
     total = sum(lengths.values())
     assert sum(lengths[n] for n in range(7)) > 0.25 * total
     assert sum(lengths[n] for n in range(10, 21)) > 0.1 * total
 
 
-def test_one_french_has_one_english(everything: list[Pair]) -> None:
-    english = {pair.french: pair.english for pair in everything}
-    assert len(english) == len(everything)  # no French twice, not even in two splits
-    for pair in speak(("train", 20_000, 1), ("train", 20_000, 2))["train"]:
+def test_every_french_sentence_has_one_translation(all_pairs: list[Pair]) -> None:
+    english = {pair.french: pair.english for pair in all_pairs}
+    assert len(english) == len(all_pairs)  # no French sentence twice, not even across splits
+    for pair in generate_pairs(("train", 20_000, 1), ("train", 20_000, 2))["train"]:
         assert english.setdefault(pair.french, pair.english) == pair.english
 
 
-# The gold
+# The gold alignments
 
 
-def test_alignments_are_of_words(everything: list[Pair]) -> None:
-    for pair in everything:
+def test_alignments_refer_to_words(all_pairs: list[Pair]) -> None:
+    for pair in all_pairs:
         french, english = petit.words(pair.french), petit.words(pair.english)
         assert list(pair.alignment) == sorted(set(pair.alignment)), pair
         assert all(0 <= i < len(french) and 0 <= j < len(english) for i, j in pair.alignment), pair
-        assert (len(french) - 1, len(english) - 1) in pair.alignment, pair  # the stops
+        assert (len(french) - 1, len(english) - 1) in pair.alignment, pair  # punctuation
 
 
-def test_names_and_numbers_are_aligned_with_themselves(everything: list[Pair]) -> None:
+def test_names_and_numbers_are_aligned_with_themselves(all_pairs: list[Pair]) -> None:
     numbers = {"deux": "two", "trois": "three", "six": "six", "huit": "eight", "onze": "eleven", "trente": "thirty"}
     content = {"maison": "house", "pomme": "apple", "chien": "dog", "livre": "book", "chats": "cats", "rouge": "red"}
-    for pair in everything:
-        french, english = lowered(pair.french), lowered(pair.english)
+    for pair in all_pairs:
+        french, english = lowercased(pair.french), lowercased(pair.english)
         for i, word in enumerate(french):
             there = [english[j] for k, j in pair.alignment if k == i]
             if word in numbers or (word in content and word not in ("maison",)):
@@ -326,10 +328,10 @@ def test_names_and_numbers_are_aligned_with_themselves(everything: list[Pair]) -
                 assert set(there) <= {"not", "never", "cannot", "no"}, pair
 
 
-def test_most_words_are_aligned(everything: list[Pair]) -> None:
+def test_most_words_are_aligned(all_pairs: list[Pair]) -> None:
     loose: Counter[str] = Counter()
-    for pair in everything:
-        english = lowered(pair.english)
+    for pair in all_pairs:
+        english = lowercased(pair.english)
         loose.update(word for j, word in enumerate(english) if j not in {k for _, k in pair.alignment})
     assert set(loose) <= {"to", "'s"}, loose
 
@@ -347,13 +349,13 @@ def test_most_words_are_aligned(everything: list[Pair]) -> None:
         ("", []),
     ],
 )
-def test_words(sentence: str, expected: list[str]) -> None:
+def test_texts_are_split_into_words(sentence: str, expected: list[str]) -> None:
     assert petit.words(sentence) == expected
     assert [sentence[start:end] for start, end in petit.spans(sentence)] == expected
 
 
-def test_words_lose_nothing(everything: list[Pair]) -> None:
-    for pair in everything[:5_000]:
+def test_splitting_into_words_loses_nothing(all_pairs: list[Pair]) -> None:
+    for pair in all_pairs[:5_000]:
         for text in (pair.french, pair.english):
             assert "".join(petit.words(text)) == text.replace(" ", "")
 
@@ -361,17 +363,17 @@ def test_words_lose_nothing(everything: list[Pair]) -> None:
 # Phenomena and lexicon
 
 
-def test_tags_are_known_and_none_is_rare(said: dict[str, list[Pair]]) -> None:
-    counts = Counter(tag for pair in said["train"] for tag in pair.tags)
+def test_every_tag_is_known_and_frequent(sample: dict[str, list[Pair]]) -> None:
+    counts = Counter(tag for pair in sample["train"] for tag in pair.tags)
     assert set(counts) == set(PHENOMENA)
     assert len(PHENOMENA) >= 22
-    assert all(list(pair.tags) == sorted(set(pair.tags)) for pair in said["train"])
-    rare = {tag: count for tag, count in counts.items() if count < 0.005 * len(said["train"])}
+    assert all(list(pair.tags) == sorted(set(pair.tags)) for pair in sample["train"])
+    rare = {tag: count for tag, count in counts.items() if count < 0.005 * len(sample["train"])}
     assert not rare
 
 
-def test_tags_tell_the_truth(everything: list[Pair]) -> None:
-    """What can be seen in the words themselves is seen in the tags, and the other way round."""
+def test_tags_match_the_words(all_pairs: list[Pair]) -> None:
+    """Tags match what can be seen in the words, in both directions."""
     signs = {
         "elision": r"\b(?:l|d|j|m|t|s|n|c|qu)'",
         "there-is": r"\b(?:il y|il n'y)\b",
@@ -381,17 +383,17 @@ def test_tags_tell_the_truth(everything: list[Pair]) -> None:
         "question": r"\?",
         "imperative": r"!",
         "demonstrative": r"\b(?:cette|ces|cet)\b",
-        "reflexive": r"\bse |\bs'(?!ils?\b)",  # of me, te, nous and vous only the verb would tell
+        "reflexive": r"\bse |\bs'(?!ils?\b)",  # for me, te, nous and vous it depends on the verb
     }
     clitics = {"me", "m'", "te", "t'", "se", "s'", "nous", "vous", "-toi", "-vous"}
-    for pair in everything:
+    for pair in all_pairs:
         for tag, sign in signs.items():
             seen = re.search(sign, pair.french, re.I) is not None
             if tag in ("demonstrative", "reflexive"):
                 assert not seen or tag in pair.tags, pair
             else:
                 assert seen == (tag in pair.tags), (tag, pair)
-        assert "reflexive" not in pair.tags or clitics & set(lowered(pair.french)), pair
+        assert "reflexive" not in pair.tags or clitics & set(lowercased(pair.french)), pair
 
 
 def test_the_lexicon_is_large_enough() -> None:
@@ -422,8 +424,8 @@ DOINGS = {
 }
 
 
-def joined() -> Iterator[list[str]]:
-    """A few of them, drawn from all."""
+def joined_sentences() -> Iterator[list[str]]:
+    """Return a sample of all joined sentences."""
     draw, ends = (
         Random(0),
         {"{} {} et {} {}.": "{} is {} and {} is {}.", "{} {}, mais {} {}.": "{} is {}, but {} is {}."},
@@ -431,67 +433,67 @@ def joined() -> Iterator[list[str]]:
     for french, english in ends.items():
         for _ in range(6):
             (one, other), (does, did) = draw.sample(NAMES, 2), draw.sample(sorted(DOINGS), 2)
-            told = english.format(one, DOINGS[does], other, DOINGS[did])
-            yield [french.format(one, does, other, did), told, "coordination"]
+            translation = english.format(one, DOINGS[does], other, DOINGS[did])
+            yield [french.format(one, does, other, did), translation, "coordination"]
 
 
 NAMES = [name for line in TABLE["names"].values() for name in line.split()]
-JOINED = list(joined())
+JOINED = list(joined_sentences())
 
 
-def test_more_than_a_million_pairs_are_possible(found: dict[str, list[str] | None]) -> None:
-    """ "Paul dort et Marie rêve" alone: two names, two verbs, et or mais, now, before, once or soon."""
+def test_more_than_a_million_pairs_are_possible(found_pairs: dict[str, list[str] | None]) -> None:
+    """Only "Paul dort et Marie rêve": two names, two verbs, et or mais, now, before, once or soon."""
     assert len(NAMES) * (len(NAMES) - 1) * len(DOINGS) * (len(DOINGS) - 1) * 2 * 4 > 1_000_000
-    assert all(found[french] == [english, tags] for french, english, tags in JOINED)
+    assert all(found_pairs[french] == [english, tags] for french, english, tags in JOINED)
 
 
 # Determinism and splits
 
 
-def test_the_same_everywhere() -> None:
+def test_petit_is_the_same_on_every_machine() -> None:
     wanted = [("train", 200, 7), ("dev", 20, 7), ("compositional", 20, 7)]
-    assert speak(*wanted, hash_seed="1") == speak(*wanted, hash_seed="2")
-    assert speak(*wanted)["train"] == list(petit.pairs(200, 7))
+    assert generate_pairs(*wanted, hash_seed="1") == generate_pairs(*wanted, hash_seed="2")
+    assert generate_pairs(*wanted)["train"] == list(petit.pairs(200, 7))
 
 
-def test_fewer_are_a_prefix() -> None:
+def test_a_smaller_corpus_is_a_prefix() -> None:
     assert list(petit.pairs(10, seed=4)) == list(petit.pairs(50, seed=4))[:10]
     assert list(petit.pairs(10, seed=4)) != list(petit.pairs(10, seed=5))
     assert list(petit.pairs(0)) == []
 
 
-def test_exactly_as_many_as_asked(said: dict[str, list[Pair]]) -> None:
+def test_the_requested_number_of_pairs_is_generated(sample: dict[str, list[Pair]]) -> None:
     for split, count in SAMPLE.items():
-        assert len({pair.french for pair in said[split]}) == count
+        assert len({pair.french for pair in sample[split]}) == count
 
 
-def test_splits_share_nothing_whatever_the_seed(said: dict[str, list[Pair]]) -> None:
+def test_splits_are_disjoint_for_every_seed(sample: dict[str, list[Pair]]) -> None:
     for one, other in (("dev", "train"), ("test", "train"), ("compositional", "dev")):
-        there = {pair.french for pair in said[one]}
+        there = {pair.french for pair in sample[one]}
         seeds = ((other, 5_000 if other == "train" else 300, seed) for seed in (11, 12))
-        assert there.isdisjoint(pair.french for pair in speak(*seeds)[other])
+        assert there.isdisjoint(pair.french for pair in generate_pairs(*seeds)[other])
 
 
-def test_an_unknown_split_is_refused() -> None:
+def test_an_unknown_split_is_rejected() -> None:
     with pytest.raises(ValueError, match="no split 'tests': did you mean 'test'"):
         petit.pairs(1, split="tests")
     with pytest.raises(ValueError, match="count=-1 is too small"):
         petit.pairs(-1)
 
 
-def test_compositional_is_made_of_known_words(said: dict[str, list[Pair]]) -> None:
-    known = {word for pair in said["train"] for word in lowered(pair.french)}
-    tags = {tag for pair in said["train"] for tag in pair.tags}
-    for pair in said["compositional"]:
+def test_the_compositional_split_uses_only_known_words(sample: dict[str, list[Pair]]) -> None:
+    known = {word for pair in sample["train"] for word in lowercased(pair.french)}
+    tags = {tag for pair in sample["train"] for tag in pair.tags}
+    for pair in sample["compositional"]:
         assert set(pair.tags) <= tags, pair
-    rare = {word for pair in said["compositional"] for word in lowered(pair.french)} - known
+    rare = {word for pair in sample["compositional"] for word in lowercased(pair.french)} - known
     assert len(rare) < 40
     for word in sorted(rare):
-        assert is_taught(word), word
+        assert occurs_in_training(word), word
 
 
-def is_taught(word: str) -> bool:
-    """Whether a form too rare for our sample is met in training: sought among the sentences of its lemma."""
+def occurs_in_training(word: str) -> bool:
+    """Return whether a form too rare for our sample occurs in training, searching the sentences of its lemma."""
     world = SentenceGenerator(
         Random(word).random,
         load().restricted_to(
@@ -507,8 +509,8 @@ def is_taught(word: str) -> bool:
     return False
 
 
-def test_reserved_combinations_are_never_in_training(said: dict[str, list[Pair]]) -> None:
-    """Adjective and noun side by side: what is reserved is known from the hash, and seen only where it should be."""
+def test_reserved_combinations_are_never_in_training(sample: dict[str, list[Pair]]) -> None:
+    """Adjective and noun side by side: reserved pairs, chosen by the hash, occur only in their split."""
     nouns = {key.partition("/")[0] for entries in TABLE["nouns"].values() for key in entries}
     reserved = {
         (adjective, noun)
@@ -519,21 +521,21 @@ def test_reserved_combinations_are_never_in_training(said: dict[str, list[Pair]]
     assert len(reserved) > 10
     met: Counter[str] = Counter()
     for split in SPLITS:
-        for pair in said[split]:
-            said_words = lowered(pair.french)
+        for pair in sample[split]:
+            said_words = lowercased(pair.french)
             for one, two in pairwise(said_words):
                 met[split] += (one, two) in reserved or (two, one) in reserved
     assert met["compositional"] > 0
     assert met["train"] == met["dev"] == met["test"] == 0
 
 
-# By hand
+# Hand-written pairs
 
 PAIRS = [line.split("\t") for line in (HERE / "petit_pairs.tsv").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, list[str] | None]:
+def found_pairs() -> dict[str, list[str] | None]:
     program = """
 import json, sys
 from regard import petit
@@ -547,22 +549,24 @@ for french in json.loads(sys.argv[1]):
 
 
 @pytest.mark.parametrize(("french", "english", "tags"), PAIRS)
-def test_pairs_written_by_hand(french: str, english: str, tags: str, found: dict[str, list[str] | None]) -> None:
-    assert found[french] == [english, tags]
+def test_hand_written_pairs_are_generated(
+    french: str, english: str, tags: str, found_pairs: dict[str, list[str] | None]
+) -> None:
+    assert found_pairs[french] == [english, tags]
 
 
-def test_the_hand_written_pairs_pin_every_phenomenon() -> None:
+def test_the_hand_written_pairs_cover_every_phenomenon() -> None:
     assert len(PAIRS) >= 150
     assert len({row[0] for row in PAIRS}) == len(PAIRS)
     assert {tag for row in PAIRS for tag in row[2].split()} == set(PHENOMENA)
 
 
-def test_what_petit_cannot_say_is_not_found() -> None:
+def test_impossible_pairs_are_not_found() -> None:
     assert petit.find_pair("Le pain lit le chat.", draws=300) is None
     assert petit.find_pair("Xyz.", draws=10) is None
 
 
-def test_more_pairs_than_there_are_is_refused_at_once(tmp_path: Path) -> None:
+def test_too_many_pairs_are_rejected_immediately(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at most 5,000,000 allowed"):
         write_petit(99_999_999_999, tmp_path / "petit")
     assert not (tmp_path / "petit").exists()

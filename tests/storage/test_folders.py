@@ -1,4 +1,4 @@
-"""Everything that writes a folder: a new or an empty one is fine, any other is left alone unless `force` is given."""
+"""Commands that write a folder accept a new or empty one; any other is left untouched unless `force` is given."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,13 +21,13 @@ from tests.support.text_models import TOKENIZER, random_model
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_held_out_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "HELD_OUT", 3)
 
 
 @cache
 def model() -> Model:
-    """One that may be exported: its targets start with <pad>, whose row is zero."""
+    """Return a model that can be exported: its targets start with <pad>, whose row is zero."""
     made = random_model()
     made.network.float()
     with torch.no_grad():
@@ -55,7 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_an_empty_folder_is_written_to_and_no_other(name: str, tmp_path: Path) -> None:
+def test_only_new_and_empty_folders_are_written(name: str, tmp_path: Path) -> None:
     write, file = WRITERS[name]
     write(tmp_path / "new" / "er", False)
     (tmp_path / "empty").mkdir()
@@ -79,8 +79,8 @@ def test_an_empty_folder_is_written_to_and_no_other(name: str, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "new", "used"], "something was left"
 
 
-def test_by_force_a_model_replaces_all_of_another(tmp_path: Path) -> None:
-    """Files of the model that was there, and are not the new one's, go: a mixture could not be loaded."""
+def test_force_replaces_every_file_of_the_previous_model(tmp_path: Path) -> None:
+    """Files of the previous model that the new one does not have are removed: a mixture could not be loaded."""
     model().save(tmp_path / "model")
     (tmp_path / "model" / "notes.txt").write_text("precious")
     bare = random_model(layers=1)
@@ -94,7 +94,7 @@ def test_by_force_a_model_replaces_all_of_another(tmp_path: Path) -> None:
     assert not (tmp_path / "model" / "manifest.json").exists()
 
 
-def test_a_folder_in_the_way_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+def test_an_obstructing_folder_is_reported_and_nothing_changes(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").mkdir()
     (tmp_path / "config.json").write_text("old")
     with pytest.raises(ValueError, match=r"model.safetensors is in the way"):
@@ -102,7 +102,7 @@ def test_a_folder_in_the_way_is_named_and_nothing_is_changed(tmp_path: Path) -> 
     assert contents(tmp_path) == {"config.json": b"old"}
 
 
-def test_what_goes_wrong_leaves_the_old_files(tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     with suppress(RuntimeError), new_folder(tmp_path, force=True) as temporary:
         (temporary / "a").write_text("new")
@@ -110,7 +110,7 @@ def test_what_goes_wrong_leaves_the_old_files(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"a": b"old"}
 
 
-def test_training_takes_an_empty_folder(tmp_path: Path) -> None:
+def test_training_accepts_an_empty_folder(tmp_path: Path) -> None:
     check_run_folder(small_recipe(), tmp_path, resume=False)
     with lock_run_folder(tmp_path):
         check_run_folder(small_recipe(), tmp_path, resume=False)
@@ -119,7 +119,7 @@ def test_training_takes_an_empty_folder(tmp_path: Path) -> None:
         check_run_folder(small_recipe(), tmp_path, resume=False)
 
 
-def test_a_starter_is_replaced_by_force_alone(tmp_path: Path) -> None:
+def test_course_starter_code_is_replaced_only_by_force(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("my work")
     start = ["course", "start", "self-attention", "--out", str(path)]

@@ -1,4 +1,4 @@
-"""A full disk, read-only folders, pipes and devices: nothing half-written stays, and the message names the file."""
+"""Full disks, read-only folders, pipes and devices: nothing half-written is left, and the message names the file."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ FULL_DISK = r"No space left on device; free some space, or choose another locati
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk of 64 kB that is full, with a file of ours on it."""
+    """Return a real file system of 64 kB that is full, with a file of ours on it."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
@@ -47,12 +47,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def left(folder: Path) -> set[str]:
+def files_left(folder: Path) -> set[str]:
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """The command in this process; its exit status."""
+def run_command(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """Run the command in this process and return its exit status."""
     monkeypatch.setattr(sys, "argv", ["regard", *map(str, words)])
     with pytest.raises(SystemExit) as caught:
         cli.main()
@@ -77,7 +77,7 @@ COMMANDS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("name", ["new", "mine"])
 @pytest.mark.parametrize("command", list(COMMANDS))
-def test_a_full_disk_leaves_nothing_and_is_named(
+def test_a_full_disk_is_reported_and_leaves_no_files(
     disk: Path,
     tmp_path: Path,
     command: str,
@@ -92,43 +92,43 @@ def test_a_full_disk_leaves_nothing_and_is_named(
     for file, lines in {"a.fr": "Oui.\nNon.\n", "a.en": "Yes.\nNo.\n", "b.en": "Yes!\nNo!\n"}.items():
         (tmp_path / file).write_text(lines)
     words = [word.format(disk=disk, name=name, text=tmp_path) for word in COMMANDS[command]]
-    assert call(monkeypatch, *words) == 2
+    assert run_command(monkeypatch, *words) == 2
     error = capsys.readouterr().err
     assert re.search(rf"regard: {disk}/{name}.* cannot be written: {FULL_DISK}", error), error
-    assert left(disk) == {"mine", "filling"}
+    assert files_left(disk) == {"mine", "filling"}
     assert (disk / "mine").read_text() == "mine"
 
 
-def test_translations_that_do_not_fit(
+def test_translations_that_do_not_fit_are_reported(
     disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are written as they come, so that an interruption loses none: here there is nowhere to write them."""
-    assert call(monkeypatch, "translate", "Le chat dort.", "--output", disk / "new") == 2
+    """Translations are written as they are finished, so an interruption loses none; here there is no room for them."""
+    assert run_command(monkeypatch, "translate", "Le chat dort.", "--output", disk / "new") == 2
     assert re.search(rf"{disk}/new cannot be written: {FULL_DISK}", capsys.readouterr().err)
 
 
-def test_training_onto_a_full_disk_and_again_when_there_is_room(
+def test_training_resumes_once_a_full_disk_has_room(
     disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other tests fill a disk while a run goes on (tests/training/test_survival.py); here it is full from the start."""
+    """Other tests fill the disk during a run (tests/training/test_survival.py); here it is full from the start."""
     monkeypatch.setattr(petit_files, "HELD_OUT", 8)
     monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
     monkeypatch.setattr(validate, "SAMPLE_COUNT", 0)
     monkeypatch.setenv("REGARD_CACHE", str(disk / "cache"))
-    assert call(monkeypatch, "data", "petit", "--pairs", 60, "--out", tmp_path / "text") == 0
+    assert run_command(monkeypatch, "data", "petit", "--pairs", 60, "--out", tmp_path / "text") == 0
     (tmp_path / "a.toml").write_text(RECIPES_TOML["translation"] + COMMON_TOML)
     words = ("train", tmp_path / "a.toml", "--set", f"data.folder={tmp_path / 'text'}", "--set", "train.steps=2")
-    for out in (disk / "run", tmp_path / "run"):  # first the run's own files do not fit, then what is prepared
-        assert call(monkeypatch, *words, "--out", out) == 2
+    for out in (disk / "run", tmp_path / "run"):  # first the run's own files do not fit, then the prepared data
+        assert run_command(monkeypatch, *words, "--out", out) == 2
         error = capsys.readouterr().err
         assert re.search(rf"regard: {disk}/\S+ cannot be written: {FULL_DISK}", error), error
-        assert left(disk) <= {"mine", "filling", "run/.lock"}
+        assert files_left(disk) <= {"mine", "filling", "run/.lock"}
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    assert call(monkeypatch, *words, "--out", tmp_path / "run", "--resume") == 0
+    assert run_command(monkeypatch, *words, "--out", tmp_path / "run", "--resume") == 0
 
 
 @pytest.mark.parametrize("content", ["text", b"bytes"])
-def test_a_file_is_replaced_or_stays(tmp_path: Path, content: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path, content: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("before")
     path.chmod(0o600)
@@ -137,7 +137,7 @@ def test_a_file_is_replaced_or_stays(tmp_path: Path, content: str | bytes, monke
     assert path.stat().st_mode & 0o777 == 0o600
     for name in ("fsync", "replace", "rename"):
         with monkeypatch.context() as patch:
-            patch.setattr(os, name, full)
+            patch.setattr(os, name, raise_disk_full)
             if name != "rename":
                 with pytest.raises(WriteError, match=rf"{path} cannot be written: {FULL_DISK}") as caught:
                     write_file(path, "after")
@@ -146,11 +146,11 @@ def test_a_file_is_replaced_or_stays(tmp_path: Path, content: str | bytes, monke
         assert list(tmp_path.iterdir()) == [path]
 
 
-def full(*_: object, **__: object) -> None:
+def raise_disk_full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
+def test_links_and_devices_are_written_through(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("before")
     (tmp_path / "link").symlink_to("file")
     write_file(tmp_path / "link", "after")
@@ -192,9 +192,7 @@ print("after")
         ("sleep 20 >> log.txt & {write} /proc/$!/fd/1; kill $!", "before\nafter\n", "old\nwritten\n"),
     ],
 )
-def test_output_that_is_already_open_is_written_to(
-    tmp_path: Path, command: str, standard_output: str, log: str
-) -> None:
+def test_output_to_an_open_file_descriptor(tmp_path: Path, command: str, standard_output: str, log: str) -> None:
     if not shutil.which("bash") or not Path("/proc/self/fd").exists():
         pytest.skip("this needs bash and /proc")
     (tmp_path / "log.txt").write_text("old\n")
@@ -217,7 +215,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     os.umask(before)
 
 
-def test_new_files_have_the_permissions_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
+def test_new_files_follow_the_umask(tmp_path: Path, umask: int) -> None:
     def mode(path: Path) -> int:
         return path.stat().st_mode & 0o777
 
@@ -226,7 +224,7 @@ def test_new_files_have_the_permissions_that_the_umask_leaves(tmp_path: Path, um
     assert [mode(tmp_path / name) for name in ("file", "new")] == [0o666 & ~umask] * 2
 
 
-def test_a_new_file_never_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creating_a_file_never_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_file(path, "first", new=True)
     (tmp_path / "link").symlink_to("nowhere")
@@ -249,25 +247,25 @@ def test_a_new_file_never_replaces_another(tmp_path: Path, monkeypatch: pytest.M
     assert {each.name for each in tmp_path.iterdir()} == {"file", "link", "folder", "pipe", "other"}
 
 
-def test_a_file_with_a_long_name_in_any_script(tmp_path: Path) -> None:
+def test_long_file_names_in_any_script(tmp_path: Path) -> None:
     path = tmp_path / ("\N{GRINNING FACE}" * 63)  # 252 bytes
     write_file(path, "content")
     assert path.read_text() == "content"
 
 
-def test_a_library_in_rust_meets_a_full_disk_too(tmp_path: Path) -> None:
+def test_a_full_disk_in_a_rust_library_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match=FULL_DISK), new_folder(tmp_path / "folder"):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_the_system_is_described_without_its_number() -> None:
+def test_system_errors_are_described_without_their_number() -> None:
     error = PermissionError(errno.EACCES, "Permission denied", "a\x1bb")
     assert describe_os_error(error) == "a\x1bb: Permission denied: check the permissions, or choose another location"
     assert describe_os_error(OSError("odd")) == "odd"
 
 
-# Text that is no file
+# Inputs that are not regular files
 
 
 def odd_files(folder: Path) -> dict[str, str]:
@@ -283,18 +281,18 @@ def odd_files(folder: Path) -> dict[str, str]:
     }
 
 
-def test_text_to_learn_from_must_be_in_files(
+def test_training_text_must_be_in_regular_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path, message in odd_files(tmp_path).items():
         with pytest.raises(CorpusError, match=re.escape(path) + ".* ?" + message):
             require_files([path])
         (tmp_path / "a.toml").write_text(f"[data]\ntrain = [{{ files = [{path!r}, {path!r}] }}]\nheld_out = 0.1")
-        assert call(monkeypatch, "train", tmp_path / "a.toml", "--out", tmp_path / "run") == 2
+        assert run_command(monkeypatch, "train", tmp_path / "a.toml", "--out", tmp_path / "run") == 2
         assert re.search(re.escape(path) + ".* ?" + message, capsys.readouterr().err)
 
 
-def test_text_that_is_read_once_must_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_inputs_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpora, "PIPE_TIMEOUT_SECONDS", 0.2)
     for path, message in odd_files(tmp_path).items():
         with pytest.raises(CorpusError, match=re.escape(path) + ".* ?" + message):
@@ -302,7 +300,7 @@ def test_text_that_is_read_once_must_end(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(read_lines(os.devnull)) == []
 
 
-def test_a_pipe_is_read_when_somebody_writes(tmp_path: Path) -> None:
+def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("un\ndeux\n"))
     writer.start()
@@ -310,8 +308,8 @@ def test_a_pipe_is_read_when_somebody_writes(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_shells_pipe_can_be_translated() -> None:
-    """As bash passes <(command): the name of a pipe that is open already."""
+def test_process_substitution_can_be_translated() -> None:
+    """As bash passes <(command): the name of a pipe that is already open."""
     ours, theirs = os.pipe()
     with os.fdopen(theirs, "w") as file:
         file.write("Le chat dort.\n")
@@ -321,11 +319,11 @@ def test_a_shells_pipe_can_be_translated() -> None:
     assert (done.returncode, done.stdout) == (0, "The cat is sleeping.\n"), done.stderr
 
 
-# What strangers' files print
+# Output from untrusted files
 
 
-def test_a_terminal_is_left_alone_by_what_a_model_writes() -> None:
-    """Made visible on a terminal, as it is elsewhere."""
+def test_model_output_cannot_control_the_terminal() -> None:
+    """Control characters are made visible on a terminal; other outputs are unchanged."""
     from regard.cli.text_io import for_output
 
     ours, theirs = pty.openpty()
@@ -352,19 +350,21 @@ def test_the_console_shows_control_characters(capsys: pytest.CaptureFixture[str]
     assert "cell␛[2" in out
 
 
-def test_an_error_shows_control_characters(
+def test_errors_show_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, "train", f"{tmp_path}/a\x1b[31m\u202e.toml") == 2
+    assert run_command(monkeypatch, "train", f"{tmp_path}/a\x1b[31m\u202e.toml") == 2
     error = capsys.readouterr().err
     assert "a␛[31m\\u202e.toml" in error
     assert error.replace("\n", "").isprintable()
 
 
-def test_out_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_running_out_of_memory_prints_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def too_much() -> None:
         raise MemoryError
 
     monkeypatch.setattr(cli, "app", too_much)
-    assert call(monkeypatch) == 2
+    assert run_command(monkeypatch) == 2
     assert capsys.readouterr().err == "regard: not enough memory\n"

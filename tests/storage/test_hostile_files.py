@@ -1,7 +1,7 @@
-"""Folders made to do harm: each is refused with a message that says what is wrong, no code runs, memory stays bounded.
+"""Hostile model folders: each is rejected with a message that says what is wrong, no code runs, and memory is bounded.
 
-Each case changes a copy of one small valid folder. All are tried a second time in a process of its own, without the
-checks of shapes, where the peak of memory is measured case by case.
+Each case modifies a copy of one small valid folder. All cases are tried a second time in a separate process without
+run-time type checks, where the peak memory is measured case by case.
 """
 
 import base64
@@ -59,7 +59,7 @@ CASES: dict[str, Case] = {}
 
 
 def case(base: str, message: str, name: str = "", by_api: str = "") -> Callable[[Craft], Craft]:
-    """Enter a function that damages a folder of the kind `base`."""
+    """Register a function that damages a folder of the kind `base`."""
 
     def enter(craft: Craft) -> Craft:
         label = name or craft.__name__.strip("_").replace("_", " ")
@@ -70,7 +70,7 @@ def case(base: str, message: str, name: str = "", by_api: str = "") -> Callable[
     return enter
 
 
-# --- tools
+# --- helpers
 
 
 def config(folder: Path, **changes: Any) -> None:
@@ -79,7 +79,7 @@ def config(folder: Path, **changes: Any) -> None:
 
 
 def tensors(path: Path) -> tuple[dict[str, Any], bytes]:
-    """The header and the bytes of a safetensors file."""
+    """Return the header and the data of a safetensors file."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     return json.loads(content[8 : 8 + length]), content[8 + length :]
@@ -91,15 +91,15 @@ def craft_tensors(path: Path, header: object, data: bytes = b"", length: int | N
 
 
 def weights(folder: Path, change: Callable[[dict[str, Any]], object], more: bytes = b"") -> None:
-    """Change the header of a folder's only safetensors file in place."""
+    """Edit the header of a folder's only safetensors file in place."""
     path = folder / "model.safetensors"
     header, data = tensors(path)
     change(header)
     craft_tensors(path, header, data + more)
 
 
-def seal(folder: Path) -> None:
-    """A manifest that fits what is there now: the attacker can write one, too."""
+def write_manifest(folder: Path) -> None:
+    """Write a manifest that matches the current files: an attacker can write one, too."""
     (folder / store.MANIFEST_FILE).unlink()
     store.write_manifest(folder)
 
@@ -109,7 +109,7 @@ def marker(folder: Path) -> Path:
 
 
 class Evil:
-    """Unpickled, it leaves a file behind."""
+    """An object that creates a marker file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class Evil:
         return exec, (f"open({str(self.path)!r}, 'w').close()",)
 
 
-# --- pickles, whatever their name
+# --- pickles under any file name
 
 PICKLE = r"is a pickle, which can run arbitrary code .* Regard never reads pickles"
 CONVERT = PICKLE + r"\. To convert its tensors to safetensors:\npython -c .*model\.safetensors"
@@ -172,7 +172,7 @@ PICKLES: dict[str, Craft] = {
 }
 
 
-def enter_pickles() -> None:
+def register_pickles() -> None:
     for label, write in PICKLES.items():
 
         def as_safetensors(folder: Path, write: Craft = write) -> None:
@@ -200,7 +200,7 @@ def enter_pickles() -> None:
         case("marian", re.escape(name) + " " + PICKLE, f"a pickle as {name}")(in_marian)
 
 
-enter_pickles()
+register_pickles()
 
 
 @case("gpt2", r"pytorch_model-00001-of-00002\.bin " + CONVERT + r".*-00001-of-.*-00002-of-")
@@ -219,7 +219,7 @@ def a_pickle_in_the_index(folder: Path) -> None:
 @case("regard", CONVERT)
 def a_pickle_in_our_own_folder(folder: Path) -> None:
     torch_zip(folder / "model.safetensors")
-    seal(folder)
+    write_manifest(folder)
 
 
 @case("gpt2", r"model\.safetensors is not a safetensors file, or truncated|not valid JSON")
@@ -256,7 +256,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
 }
 
 
-def enter_texts() -> None:
+def register_invalid_json() -> None:
     for label, (text, message) in TEXTS.items():
 
         def in_header(folder: Path, text: bytes = text) -> None:
@@ -277,7 +277,7 @@ def enter_texts() -> None:
         case("gpt2", r"tokenizer_config\.json .*(" + message + ")", f"{label} as tokenizer_config")(in_tokenizer)
 
 
-enter_texts()
+register_invalid_json()
 
 
 @case("gpt2", r"config\.json has 50,0\d\d,\d\d\d bytes: at most 16,000,000 are read")
@@ -290,8 +290,8 @@ def a_header_beyond_the_limit(folder: Path) -> None:
     craft_tensors(folder / "model.safetensors", b'{"a": 1}' + b" " * (17_000_000 - 8))
 
 
-def first(change: Callable[[dict[str, Any]], object]) -> Craft:
-    """Change the first tensor's line in the header."""
+def edit_first_tensor(change: Callable[[dict[str, Any]], object]) -> Craft:
+    """Edit the first tensor's entry in the header."""
     return lambda folder: weights(folder, lambda header: change(header[next(n for n in header if n != "__metadata__")]))
 
 
@@ -323,12 +323,12 @@ LINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "integers": (lambda t: t.update(dtype="I32"), "has type I32; supported types: BF16, F16, F32, F64"),
 }
 for label, (change, message) in LINES.items():
-    case("gpt2", message, label)(first(change))
+    case("gpt2", message, label)(edit_first_tensor(change))
 
 
 @case("gpt2", "has type BOOL; supported types")
 def booleans(folder: Path) -> None:
-    first(lambda t: t.update(dtype="BOOL", shape=[*t["shape"], 4]))(folder)
+    edit_first_tensor(lambda t: t.update(dtype="BOOL", shape=[*t["shape"], 4]))(folder)
 
 
 @case("gpt2", "must have exactly a dtype")
@@ -346,8 +346,8 @@ def metadata_in_metadata(folder: Path) -> None:
     weights(folder, lambda header: header.update(__metadata__={"format": {"pt": 1}}))
 
 
-def two(change: Callable[[list[int], list[int]], tuple[list[int], list[int]]]) -> Craft:
-    """Change the places of two tensors of the same size."""
+def edit_two_tensors(change: Callable[[list[int], list[int]], tuple[list[int], list[int]]]) -> Craft:
+    """Edit the offsets of two tensors of the same size."""
 
     def craft(folder: Path) -> None:
         def turn(header: dict[str, Any]) -> None:
@@ -359,9 +359,11 @@ def two(change: Callable[[list[int], list[int]], tuple[list[int], list[int]]]) -
     return craft
 
 
-case("gpt2", "tensors overlap or leave a gap", "two tensors in one place")(two(lambda a, _: (a, a)))
-case("gpt2", "tensors overlap or leave a gap", "tensors that overlap")(two(lambda a, b: (a, [b[0] - 4, b[1] - 4])))
-case("gpt2", "tensors overlap or leave a gap", "a hole")(two(lambda a, b: ([a[0] + 4, a[1] + 4], b)))
+case("gpt2", "tensors overlap or leave a gap", "two tensors in one place")(edit_two_tensors(lambda a, _: (a, a)))
+case("gpt2", "tensors overlap or leave a gap", "tensors that overlap")(
+    edit_two_tensors(lambda a, b: (a, [b[0] - 4, b[1] - 4]))
+)
+case("gpt2", "tensors overlap or leave a gap", "a hole")(edit_two_tensors(lambda a, b: ([a[0] + 4, a[1] + 4], b)))
 
 
 @case("gpt2", "is truncated or has extra bytes")
@@ -384,7 +386,7 @@ for cut in (0, 4, 8, 9, 100, 2_000, -1):
 
 
 def rewritten(change: Callable[[dict[str, torch.Tensor]], object]) -> Craft:
-    """Other tensors in a file that is valid by itself."""
+    """Write other tensors into an otherwise valid file."""
 
     def craft(folder: Path) -> None:
         from safetensors.torch import load_file, save_file
@@ -488,7 +490,7 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def enter_numbers() -> None:
+def register_config_numbers() -> None:
     for label, (changes, message) in NUMBERS.items():
 
         def craft(folder: Path, changes: dict[str, Any] = changes) -> None:
@@ -498,7 +500,7 @@ def enter_numbers() -> None:
         case("gpt2", message, f"config: {label}")(craft)
 
 
-enter_numbers()
+register_config_numbers()
 
 
 @case("gpt2", "config.json has no n_head: is it the config of a gpt2 model?")
@@ -533,7 +535,7 @@ def an_end_in_generation_config(folder: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 999999]}')
 
 
-# --- the index
+# --- the weights index
 
 
 def index(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -563,7 +565,7 @@ NAMES: dict[str, object] = {
 }
 
 
-def enter_names() -> None:
+def register_index_names() -> None:
     for label, name in NAMES.items():
 
         def craft(folder: Path, name: object = name) -> None:
@@ -573,7 +575,7 @@ def enter_names() -> None:
         case("sharded", "index.json lists the file .* only files within the folder", f"index: {label}")(craft)
 
 
-enter_names()
+register_index_names()
 
 
 @case("sharded", "lists the file 'xxx.*only files within")
@@ -608,7 +610,7 @@ def a_million_entries(folder: Path) -> None:
     )
 
 
-# --- what is no file
+# --- paths that are not regular files
 
 ODD: dict[str, Craft] = {
     "a folder": lambda path: path.mkdir(),
@@ -619,7 +621,7 @@ ODD: dict[str, Craft] = {
 }
 
 
-def enter_odd() -> None:
+def register_special_files() -> None:
     for label, make in ODD.items():
         for name in ("config.json", "model.safetensors", "generation_config.json", "tokenizer.json"):
 
@@ -642,7 +644,7 @@ def enter_odd() -> None:
         case("marian", r"target\.spm is not a regular file", f"{label} as target.spm")(in_marian)
 
 
-enter_odd()
+register_special_files()
 
 
 @case("gpt2", "config.json is not valid JSON|config.json has")
@@ -654,18 +656,18 @@ def a_file_of_the_system(folder: Path) -> None:
 # --- tokenizers
 
 
-def engine(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def edit_tokenizer(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = folder / "tokenizer.json"
-    told = json.loads(path.read_text())
-    change(told)
-    path.write_text(json.dumps(told))
+    settings = json.loads(path.read_text())
+    change(settings)
+    path.write_text(json.dumps(settings))
 
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
 
 
 def charsmap(replacement: bytes) -> str:
-    """A table of normalisation as SentencePiece has it: a trie, and what its entries are replaced by."""
+    """Return a SentencePiece normalisation table: a trie, and the replacements of its entries."""
     trie = bytes(1_024)
     return base64.b64encode(len(trie).to_bytes(4, "little") + trie + replacement + b"\0").decode()
 
@@ -791,11 +793,11 @@ ENGINES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
-def enter_engines() -> None:
+def register_tokenizers() -> None:
     for label, (change, message) in ENGINES.items():
 
         def craft(folder: Path, change: Callable[[dict[str, Any]], object] = change) -> None:
-            engine(folder, change)
+            edit_tokenizer(folder, change)
 
         case("gpt2", message, f"tokenizer: {label}")(craft)
     for label, text, message in (
@@ -811,7 +813,7 @@ def enter_engines() -> None:
         case("gpt2", message, f"tokenizer: {label}")(replace)
 
 
-enter_engines()
+register_tokenizers()
 
 
 @case("gpt2", "tokenizer_config.json: eos_token must be a string")
@@ -862,7 +864,7 @@ VOCABULARIES: dict[str, tuple[bytes, str]] = {
 }
 
 
-def enter_vocabularies() -> None:
+def register_vocabularies() -> None:
     for label, (text, message) in VOCABULARIES.items():
 
         def craft(folder: Path, text: bytes = text) -> None:
@@ -878,7 +880,7 @@ def enter_vocabularies() -> None:
             case("marian", "is not a SentencePiece model", f"{name}: {label}")(garbage)
 
 
-enter_vocabularies()
+register_vocabularies()
 
 
 @case("marian", "a piece of 900,000 characters")
@@ -888,7 +890,7 @@ def a_long_piece_in_vocab(folder: Path) -> None:
 
 @case("marian", "its normalization replaces a character by 500,000 bytes")
 def a_long_replacement_in_a_sentencepiece_model(folder: Path) -> None:
-    """A second normalizer_spec behind the first: protobuf merges them."""
+    """Append a second normalizer_spec: protobuf merges them."""
     table = base64.b64decode(charsmap(b"x" * 500_000))
     inner = b"\x12" + varint(len(table)) + table
     with (folder / "source.spm").open("ab") as file:
@@ -896,7 +898,7 @@ def a_long_replacement_in_a_sentencepiece_model(folder: Path) -> None:
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Encode a number as a protobuf varint."""
     return bytes([number]) if number < 128 else bytes([number % 128 + 128]) + varint(number // 128)
 
 
@@ -905,7 +907,7 @@ def half_a_tokenizer(folder: Path) -> None:
     (folder / "target.spm").unlink()
 
 
-# --- our own folders
+# --- Regard's own folders
 
 
 def manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -962,7 +964,7 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def enter_ours() -> None:
+def register_own_folders() -> None:
     for label, (change, message) in MANIFESTS.items():
 
         def craft(folder: Path, change: Callable[[dict[str, Any]], object] = change) -> None:
@@ -973,43 +975,43 @@ def enter_ours() -> None:
 
         def other(folder: Path, changes: dict[str, Any] = changes) -> None:
             config(folder, model=json.loads((folder / "config.json").read_text())["model"] | changes)
-            seal(folder)
+            write_manifest(folder)
 
         case("regard", message, f"our config: {label}")(other)
 
 
-enter_ours()
+register_own_folders()
 
 
 @case("regard", "config.json must have the keys model and about")
 def our_config_without_a_model(folder: Path) -> None:
     config(folder, model=5)
-    seal(folder)
+    write_manifest(folder)
 
 
 @case("regard", "config.json has format 'x'.*: upgrade Regard")
 def our_config_of_tomorrow(folder: Path) -> None:
     config(folder, format="x")
-    seal(folder)
+    write_manifest(folder)
 
 
 @case("regard", "must have the keys|ModelConfig.__new__|missing")
 def our_config_without_a_vocabulary(folder: Path) -> None:
     config(folder, model={"d_model": 8})
-    seal(folder)
+    write_manifest(folder)
 
 
 @case("regard", "special ids: .*outside the vocabulary")
 def our_ids_outside(folder: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": 31, "decoder_start_token_id": 99999}')
-    seal(folder)
+    write_manifest(folder)
 
 
 # --- the valid folders, and the tests
 
 
 def make_tokenizer_files(folder: Path) -> int:
-    """SentencePiece models and the vocabulary of both; the number of ids."""
+    """Write SentencePiece models and their shared vocabulary; return the number of ids."""
     import sentencepiece
 
     pieces: dict[str, None] = {}
@@ -1027,7 +1029,7 @@ def make_tokenizer_files(folder: Path) -> int:
 
 
 def make_valid(root: Path) -> None:
-    """One valid folder of each kind."""
+    """Write one valid folder of each kind."""
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -1073,15 +1075,15 @@ def make_valid(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The valid folders, by kind."""
+    """Return the valid folders by kind."""
     root = tmp_path_factory.mktemp("valid")
     make_valid(root)
     return root
 
 
 @pytest.fixture(scope="module")
-def hostile(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every crafted folder, by the case's number."""
+def hostile_folders(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return every hostile folder by the number of its case."""
     root = tmp_path_factory.mktemp("hostile")
     shutil.copy(folders / "outside.safetensors", root)
     for number, each in enumerate(CASES.values()):
@@ -1094,8 +1096,8 @@ def load_directly(folder: Path, base: str) -> Model:
     return Model.from_folder(folder) if base == "regard" else load_huggingface(folder)
 
 
-def refused(folder: Path, each: Case) -> None:
-    """Both ways in refuse the folder with a message of a length that one can read, soon, and run nothing."""
+def check_rejected(folder: Path, each: Case) -> None:
+    """Check that both entry points reject the folder quickly with a short message and run no code."""
     ways: list[tuple[Callable[[], object], str]] = [
         (lambda: load_directly(folder, each.base), each.message),
         (lambda: regard.load(folder), each.by_api or each.message),
@@ -1113,12 +1115,12 @@ def refused(folder: Path, each: Case) -> None:
         assert not marker(folder).exists(), "a pickle ran"
 
 
-def test_there_are_enough() -> None:
+def test_there_are_more_than_fifty_cases() -> None:
     assert len(CASES) > 50
 
 
 @pytest.mark.parametrize("base", ["gpt2", "sharded", "marian", "bert", "regard"])
-def test_what_is_valid_is_loaded(folders: Path, base: str) -> None:
+def test_valid_folders_are_loaded(folders: Path, base: str) -> None:
     loaded = load_directly(folders / base, base)
     assert (loaded.tokenizer is None) == (base == "bert")
     assert sum(parameter.numel() for parameter in regard.load(folders / base).network.parameters()) > 1_000
@@ -1126,8 +1128,8 @@ def test_what_is_valid_is_loaded(folders: Path, base: str) -> None:
 
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
-def test_what_is_hostile_is_refused(hostile: Path, number: int) -> None:
-    refused(hostile / str(number), list(CASES.values())[number])
+def test_hostile_folders_are_rejected(hostile_folders: Path, number: int) -> None:
+    check_rejected(hostile_folders / str(number), list(CASES.values())[number])
 
 
 FILES: dict[str, tuple[Craft, str]] = {label: (write, CONVERT) for label, write in PICKLES.items()} | {
@@ -1146,7 +1148,7 @@ FILES: dict[str, tuple[Craft, str]] = {label: (write, CONVERT) for label, write 
 
 @pytest.mark.parametrize("name", ["model.gguf", "model.safetensors"])
 @pytest.mark.parametrize("label", list(FILES))
-def test_a_hostile_file_by_itself_is_refused(tmp_path: Path, label: str, name: str) -> None:
+def test_a_single_hostile_file_is_rejected(tmp_path: Path, label: str, name: str) -> None:
     write, message = FILES[label]
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / name)
@@ -1156,8 +1158,8 @@ def test_a_hostile_file_by_itself_is_refused(tmp_path: Path, label: str, name: s
     assert not marker(tmp_path / "deep").exists()
 
 
-def test_the_pickles_would_run(tmp_path: Path) -> None:
-    """So that the marker's absence means something."""
+def test_the_pickles_run_code_when_unpickled(tmp_path: Path) -> None:
+    """The absence of the marker is only meaningful if the pickles work."""
     (tmp_path / "deep").mkdir()
     bare(4)(tmp_path / "deep" / "evil")
     pickle.loads((tmp_path / "deep" / "evil").read_bytes())
@@ -1180,14 +1182,14 @@ def test_code_in_a_folder_is_not_run(folders: Path, tmp_path: Path) -> None:
 
 
 def test_links_to_files_are_followed(folders: Path, tmp_path: Path) -> None:
-    """Hugging Face's cache consists of them."""
+    """Hugging Face's cache consists of links."""
     (tmp_path / "snapshot").mkdir()
     for file in (folders / "gpt2").iterdir():
         (tmp_path / "snapshot" / file.name).symlink_to(file)
     assert load_huggingface(tmp_path / "snapshot").config.d_model == 8
 
 
-def test_an_id_takes_no_memory(folders: Path, tmp_path: Path) -> None:
+def test_a_large_id_allocates_no_memory(folders: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(folders / "marian", folder)
     told = json.loads((folder / "vocab.json").read_text())
@@ -1198,48 +1200,48 @@ def test_an_id_takes_no_memory(folders: Path, tmp_path: Path) -> None:
     assert tokenizer.token(2**31 - 1) == "far"
 
 
-def peak() -> int:
-    """The most memory this process has had since `forget_peak`. (getrusage's is inherited from the parent.)"""
+def peak_memory() -> int:
+    """Return the peak memory of this process since `reset_peak_memory`. (getrusage inherits it from the parent.)"""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) * 1024
 
 
-def forget_peak() -> None:
+def reset_peak_memory() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def measure(valid: Path, hostile: Path) -> None:
-    """In a process of its own: load the valid, then try every hostile folder and print by how much the peak grew."""
+def measure(valid: Path, hostile_folders: Path) -> None:
+    """In a separate process: load the valid folders, try every hostile one, and print how much the peak grew."""
     for base in ("gpt2", "sharded", "marian", "bert", "regard"):
         load_directly(valid / base, base)
-    forget_peak()
-    before = peak()
+    reset_peak_memory()
+    before = peak_memory()
     for number, (name, each) in enumerate(CASES.items()):
-        refused(hostile / str(number), each)
-        print(json.dumps([name, peak() - before]))
-        forget_peak()
+        check_rejected(hostile_folders / str(number), each)
+        print(json.dumps([name, peak_memory() - before]))
+        reset_peak_memory()
     ballast = b"x" * (MOST_MEMORY + 10_000_000)
-    print(json.dumps(["ballast", peak() - before]))
+    print(json.dumps(["ballast", peak_memory() - before]))
     del ballast
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are measured on Linux")
-def test_memory_stays_bounded(folders: Path, hostile: Path) -> None:
-    command = [sys.executable, "-m", "tests.storage.test_hostile_files", str(folders), str(hostile)]
-    quiet = os.environ | {"RUST_BACKTRACE": "0"}  # to print where a library of Rust panicked takes it 40 MB
+def test_memory_stays_bounded(folders: Path, hostile_folders: Path) -> None:
+    command = [sys.executable, "-m", "tests.storage.test_hostile_files", str(folders), str(hostile_folders)]
+    quiet = os.environ | {"RUST_BACKTRACE": "0"}  # printing the backtrace of a Rust panic takes 40 MB
     done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
     grown = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert grown.pop("ballast") > MOST_MEMORY  # it would be seen
+    assert grown.pop("ballast") > MOST_MEMORY  # larger growth would be visible
     assert set(grown) == set(CASES)
     assert {name: by for name, by in grown.items() if by > MOST_MEMORY} == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", ["gpt2", "marian", "bert", "sharded"])
-def test_the_command_in_the_refusal_converts(folders: Path, tmp_path: Path, base: str) -> None:
+def test_the_suggested_conversion_command_works(folders: Path, tmp_path: Path, base: str) -> None:
     from safetensors.torch import load_file
 
     folder = tmp_path / "it's a $(model) `of` mine"
@@ -1264,7 +1266,7 @@ def test_the_command_in_the_refusal_converts(folders: Path, tmp_path: Path, base
 
 
 @pytest.mark.slow
-def test_the_command_in_the_refusal_runs_no_code(tmp_path: Path) -> None:
+def test_the_suggested_conversion_command_runs_no_code(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     torch_zip(tmp_path / "model" / "pytorch_model.bin")
     line = pickle_refusal(tmp_path / "model" / "pytorch_model.bin").split("safetensors:\n", 1)[1]

@@ -1,4 +1,4 @@
-"""A model's folder: what is saved comes back, every damage is noticed and named, a failure leaves nothing behind."""
+"""Model folders: saving and loading round-trip, any damage is detected and named, and a failure leaves no files."""
 
 import errno
 import hashlib
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "encoder-decoder"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_is_saved_comes_back(tmp_path: Path, kind: str, tied: bool) -> None:
+def test_a_saved_model_loads_unchanged(tmp_path: Path, kind: str, tied: bool) -> None:
     stored = model(kind=kind, tied=tied, norm="pre", output_bias=True)
     stored.save(tmp_path / "deep" / "model")
     assert {file.name for file in (tmp_path / "deep" / "model").iterdir()} == NAMES
@@ -72,20 +72,20 @@ def test_what_is_saved_comes_back(tmp_path: Path, kind: str, tied: bool) -> None
     assert all(parameter.requires_grad for parameter in loaded.network.parameters())
 
 
-def test_what_is_loaded_is_saved_the_same(folder: Path, tmp_path: Path) -> None:
+def test_saving_a_loaded_model_gives_the_same_files(folder: Path, tmp_path: Path) -> None:
     Model.from_folder(folder).save(tmp_path / "again")
     assert all((folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in NAMES)
 
 
-def test_without_a_tokenizer_or_ids(tmp_path: Path) -> None:
+def test_a_model_without_tokenizer_or_special_ids(tmp_path: Path) -> None:
     Model(build(small(kind="decoder"))).save(tmp_path / "model")
     loaded = Model.from_folder(tmp_path / "model")
     assert loaded.tokenizer is None
     assert (loaded.special, loaded.about) == (SpecialIds(), {})
 
 
-def noticed(folder: Path, name: str) -> None:
-    """It is not loaded, and the message names the file, or the manifest where it is that which is damaged."""
+def check_detected(folder: Path, name: str) -> None:
+    """Check that loading fails with a message that names the damaged file, or the manifest."""
     with pytest.raises(ValueError, match=r".") as caught:
         Model.from_folder(folder)
     said = str(caught.value)
@@ -96,7 +96,7 @@ def noticed(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_every_flipped_bit_is_noticed(folder: Path, name: str) -> None:
+def test_every_flipped_bit_is_detected(folder: Path, name: str) -> None:
     whole = (folder / name).read_bytes()
     pick = random.Random(name)
     places = (
@@ -108,41 +108,41 @@ def test_every_flipped_bit_is_noticed(folder: Path, name: str) -> None:
         flipped = bytearray(whole)
         flipped[place] ^= 1 << pick.randrange(8)
         (folder / name).write_bytes(flipped)
-        noticed(folder, name)
+        check_detected(folder, name)
     (folder / name).write_bytes(whole)
     Model.from_folder(folder)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_every_truncation_is_noticed(folder: Path, name: str) -> None:
+def test_every_truncation_is_detected(folder: Path, name: str) -> None:
     whole = (folder / name).read_bytes()
-    lengths = {0, 1, 7, 8, 9, len(whole) // 2, len(whole) - 2}  # without its last line feed JSON is whole
+    lengths = {0, 1, 7, 8, 9, len(whole) // 2, len(whole) - 2}  # JSON is still complete without its last line feed
     lengths |= set() if name == store.MANIFEST_FILE else {len(whole) - 1}
     for length in sorted(lengths | set(random.Random(name).choices(range(len(whole) - 1), k=30))):
         (folder / name).write_bytes(whole[:length])
-        noticed(folder, name)
+        check_detected(folder, name)
     (folder / name).write_bytes(whole + b" ")
     if name != store.MANIFEST_FILE:
-        noticed(folder, name)
+        check_detected(folder, name)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_missing_file_is_noticed(folder: Path, name: str) -> None:
+def test_a_missing_file_is_detected(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ValueError, match="is missing") as caught:
         Model.from_folder(folder)
     assert str(folder / name) in str(caught.value)
 
 
-def test_two_files_that_change_places_are_noticed(folder: Path) -> None:
+def test_swapped_files_are_detected(folder: Path) -> None:
     a, b = folder / "generation_config.json", folder / "tokenizer_config.json"
     contents = a.read_bytes(), b.read_bytes()
     b.write_bytes(contents[0])
     a.write_bytes(contents[1])
-    noticed(folder, "generation_config.json")
+    check_detected(folder, "generation_config.json")
 
 
-def test_a_tokenizer_that_the_manifest_does_not_know_is_not_read(tmp_path: Path, folder: Path) -> None:
+def test_a_tokenizer_missing_from_the_manifest_is_not_read(tmp_path: Path, folder: Path) -> None:
     Model(build(small(kind="decoder"))).save(tmp_path / "bare")
     shutil.copy(folder / "tokenizer.json", tmp_path / "bare")
     with pytest.raises(ValueError, match=r"manifest\.json does not list tokenizer\.json"):
@@ -150,20 +150,20 @@ def test_a_tokenizer_that_the_manifest_does_not_know_is_not_read(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["special_tokens_map.json", "chat_template.jinja"])
-def test_nor_are_settings_of_a_tokenizer_that_it_does_not_know(folder: Path, name: str) -> None:
+def test_tokenizer_settings_missing_from_the_manifest_are_not_read(folder: Path, name: str) -> None:
     (folder / name).write_text("{}")
     with pytest.raises(ValueError, match=rf"manifest\.json does not list {name}"):
         Model.from_folder(folder)
 
 
-def test_files_of_a_run_may_lie_beside_it(folder: Path) -> None:
+def test_files_of_a_run_may_be_in_the_same_folder(folder: Path) -> None:
     (folder / "report.md").write_text("# How it came about")
     (folder / "checkpoints").mkdir()
     assert Model.from_folder(folder).about == ABOUT
 
 
 @pytest.mark.parametrize("name", ["config.json", "manifest.json"])
-def test_a_format_of_tomorrow_says_to_upgrade(folder: Path, name: str) -> None:
+def test_a_newer_format_asks_to_upgrade(folder: Path, name: str) -> None:
     told = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps(told | {"format": 2}))
     if name != store.MANIFEST_FILE:
@@ -173,7 +173,7 @@ def test_a_format_of_tomorrow_says_to_upgrade(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
-def test_the_group_may_read_it(tmp_path: Path, mask: int) -> None:
+def test_saved_folders_are_readable_for_any_umask(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         model().save(tmp_path / "model")
@@ -185,7 +185,7 @@ def test_the_group_may_read_it(tmp_path: Path, mask: int) -> None:
 
 
 @pytest.mark.parametrize("there", ["a model", "a file", "another folder"])
-def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
+def test_existing_folders_are_not_overwritten(tmp_path: Path, there: str) -> None:
     target = tmp_path / "model"
     if there == "a model":
         model().save(target)
@@ -211,8 +211,8 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["its name", "a link", "a dot", "a link to nothing"])
-def test_an_empty_folder_stays_the_folder_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """Whoever stands in it, or mounted something there, finds the files; a link stays a link."""
+def test_an_empty_folder_is_filled_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """A process whose working directory it is, or a mount point, sees the new files; a link stays a link."""
     place = tmp_path / "model"
     link = tmp_path / "link"
     link.symlink_to(place)
@@ -229,7 +229,7 @@ def test_an_empty_folder_stays_the_folder_it_was(tmp_path: Path, monkeypatch: py
         assert {file.name for file in Path().iterdir()} == NAMES
 
 
-def test_into_an_empty_folder_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_is_written_last_into_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename, moved = os.rename, []
 
     def note(source: Any, target: Any) -> None:
@@ -265,8 +265,8 @@ def test_an_empty_folder_that_cannot_be_filled_stays_empty(
 
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("keep", [True, False])
-def test_another_folder_that_comes_to_be_is_kept_or_told(tmp_path: Path, there: bool, keep: bool) -> None:
-    """Two runs that prepare the same text may each keep the other's."""
+def test_a_folder_created_meanwhile_is_kept_or_reported(tmp_path: Path, there: bool, keep: bool) -> None:
+    """Two runs that prepare the same text may each keep the other's folder."""
     place = tmp_path / "folder"
     if there:
         place.mkdir()
@@ -278,7 +278,7 @@ def test_another_folder_that_comes_to_be_is_kept_or_told(tmp_path: Path, there: 
     assert contents(tmp_path) == {"folder/theirs": b"theirs"}
 
 
-def test_a_rename_that_fails_is_never_taken_for_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(*_: object) -> None:
         (tmp_path / "folder").mkdir()
         raise OSError(errno.EBUSY, "Device or resource busy")
@@ -302,7 +302,7 @@ def test_special_ids_are_checked_before_anything_is_written(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_are_written_separately(tmp_path: Path) -> None:
     whole = torch.arange(12.0).view(4, 3)
     held = {"whole": whole, "part": whole[:2], "turned": whole.T, "again": whole}
     write_weights(tmp_path / "model.safetensors", held)
@@ -310,7 +310,7 @@ def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], held[name]) for name in held)
 
 
-def test_a_type_that_cannot_hold_the_weights_is_refused(tmp_path: Path) -> None:
+def test_a_type_that_cannot_represent_the_weights_is_rejected(tmp_path: Path) -> None:
     stored = model()
     large = stored.network.get_parameter("encoder.layers.0.feed_forward.up.weight")
     with torch.no_grad():
@@ -327,12 +327,12 @@ def test_a_type_that_cannot_hold_the_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"^{name} contains 3\.4e\+38, but the maximum of bfloat16 is 3\.39e\+38"):
         stored.save(tmp_path / "out", "bfloat16")
     with torch.no_grad():
-        large[0, :2] = torch.tensor([-torch.inf, 65_504.0])  # infinite already: nothing is lost
+        large[0, :2] = torch.tensor([-torch.inf, 65_504.0])  # already infinite: nothing is lost
     stored.save(tmp_path / "half", "float16")
 
 
-def test_weights_are_known_by_their_digest(tmp_path: Path) -> None:
-    """Whatever folder holds them; another number, name or shape gives another."""
+def test_weights_are_identified_by_their_digest(tmp_path: Path) -> None:
+    """The digest does not depend on the folder; another value, name or shape changes it."""
     stored = model()
     stored.save(tmp_path / "brain", "bfloat16")
     once = Model.from_folder(tmp_path / "brain")
@@ -354,7 +354,7 @@ def test_weights_are_known_by_their_digest(tmp_path: Path) -> None:
     assert wanted not in {weights_digest({"a": state["a"]} | other) for other in others}
 
 
-def test_a_folder_that_comes_to_be_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_created_while_saving_is_left_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def while_another_saves(folder: Path) -> None:
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "precious").write_text("precious")
@@ -381,7 +381,7 @@ FAILURES: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("where", list(FAILURES))
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_full_disk_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr(*FAILURES[where], full_disk)
     with pytest.raises(OSError, match="No space left"):
         model().save(tmp_path / "model")
@@ -389,7 +389,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
-def test_an_interruption_leaves_nothing(
+def test_an_interruption_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
 ) -> None:
     def interrupted(folder: Path) -> None:
@@ -401,7 +401,7 @@ def test_an_interruption_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_is_on_disk_before_the_rename_and_the_name_after_it(
+def test_files_are_synced_before_the_rename_and_the_folder_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[tuple[str, str]] = []
@@ -449,7 +449,7 @@ with torch.inference_mode():
 
 
 def outputs(path: Path, file: Path) -> dict[str, str]:
-    """What a process of its own computes with a model whose file changes after it was loaded."""
+    """Return what a separate process computes with a model whose file changes after it was loaded."""
     command = [sys.executable, "-c", CHANGED_LATER, str(path), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr[-2_000:])  # -7: SIGBUS
@@ -457,8 +457,8 @@ def outputs(path: Path, file: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["regard", "huggingface", "gguf"])
-def test_a_file_that_changes_after_loading_changes_nothing(tmp_path: Path, kind: str) -> None:
-    """It was mapped into memory: cut, it ended the process, and overwritten it changed the weights."""
+def test_changing_a_file_after_loading_does_not_affect_the_model(tmp_path: Path, kind: str) -> None:
+    """When the file was memory-mapped, truncating it killed the process and overwriting it changed the weights."""
     torch.manual_seed(0)
     path = tmp_path / "model"
     file = path / "model.safetensors"
@@ -479,8 +479,8 @@ def test_a_file_that_changes_after_loading_changes_nothing(tmp_path: Path, kind:
     assert found["cut"] == found["overwritten"] == found["unchanged"]
 
 
-def test_what_is_verified_is_what_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that changes behind the first look at it is noticed."""
+def test_the_verified_bytes_are_the_ones_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changes after it was verified is detected."""
     path, whole = folder / "model.safetensors", store.check_manifest
 
     def then_changed(*arguments: Any) -> Any:
@@ -495,7 +495,7 @@ def test_what_is_verified_is_what_is_used(folder: Path, monkeypatch: pytest.Monk
         Model.from_folder(folder)
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_an_error(folder: Path) -> None:
+def test_a_file_truncated_while_it_is_read_is_an_error(folder: Path) -> None:
     weights = open_weights(folder)
     os.truncate(folder / "model.safetensors", 2_000)
     last = max(weights.entries, key=lambda name: weights.entries[name].offset)

@@ -39,7 +39,7 @@ def test_models_compute_the_same(task: str) -> None:
 
 @pytest.mark.parametrize("task", EXPECTED)
 def test_interrupted_runs_are_resumed(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log of the first steps stays byte for byte, and the last steps are those of a run never interrupted."""
+    """The log of the first steps is kept byte for byte, and the last steps equal those of an uninterrupted run."""
     shutil.copytree(WRITTEN, tmp_path / "text")
     monkeypatch.chdir(tmp_path / "text")
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
@@ -47,7 +47,7 @@ def test_interrupted_runs_are_resumed(task: str, tmp_path: Path, monkeypatch: py
     result = CliRunner().invoke(app, ["train", f"{task}.toml", "--out", task, "--resume"])
     assert result.exit_code == 0, result.output
     log = Path(task, "metrics.jsonl").read_bytes().splitlines()
-    assert log[: len(before) - 1] == before[:-1]  # the last line said that the run was interrupted
+    assert log[: len(before) - 1] == before[:-1]  # the last line recorded the interruption
     events = map(json.loads, log)
     losses = {f"{each['event']} {each['step']}": each["loss"] for each in events if "loss" in each}
     assert losses == pytest.approx(EXPECTED[task]["losses"], abs=1e-3)
