@@ -1,4 +1,4 @@
-"""Text found in a folder by its names: one's own, and as mtdata leaves it."""
+"""Finding corpus files in a folder by their names: a user's own, and the layouts that mtdata writes."""
 
 import gzip
 import random
@@ -26,8 +26,8 @@ from regard.training.recipe_files import as_toml, read_recipe
 from regard.training.training_setup import prepare_training
 from tests.support.commands import regard
 
-# What mtdata 0.5.1 wrote from text that was put into its cache: `get -l fra-eng`, with and without --merge, --compress,
-# one or more sets to validate on; `get-recipe` writes what `get --merge` does. An arrow is a link.
+# What mtdata 0.5.1 wrote from text placed in its cache: `get -l fra-eng`, with and without --merge, --compress,
+# one or more validation sets; `get-recipe` writes the same as `get --merge`. An arrow is a symbolic link.
 MERGED = """
     dev.eng -> tests/Statmt-newstest-2013-eng-fra.eng
     dev.fra -> tests/Statmt-newstest-2013-eng-fra.fra
@@ -75,8 +75,8 @@ BRAZILIAN = """
 PART = f"{TRAIN_PARTS_FOLDER}/Statmt-europarl-10-fra-eng", f"{TRAIN_PARTS_FOLDER}/Statmt-news_commentary-18.1-eng-fra"
 
 
-def lay(folder: Path, names: str) -> Path:
-    """A folder with these files, each of which says its name."""
+def make_folder(folder: Path, names: str) -> Path:
+    """Create a folder with these files; each contains its own name."""
     for line in names.split("\n"):
         name, _, target = line.strip().partition(" -> ")
         path = folder / name
@@ -109,26 +109,26 @@ COMPRESSED_TRAIN = (pair("train", "fra.gz", "eng.gz"),)
         ("train.fr\ntrain.en\ntrain.de\ntest.fr", "fr en", CorpusFolder((pair("train", "fr", "en"),), None, ())),
     ],
 )  # fmt: skip
-def test_what_is_found(names: str, languages: str, found: CorpusFolder, tmp_path: Path) -> None:
-    assert find_corpus_files(lay(tmp_path, names), languages.split()) == found
+def test_files_are_found_by_their_names(names: str, languages: str, found: CorpusFolder, tmp_path: Path) -> None:
+    assert find_corpus_files(make_folder(tmp_path, names), languages.split()) == found
 
 
-def test_parts_of_one_language_and_its_regions(tmp_path: Path) -> None:
+def test_parts_with_regional_language_codes_are_combined(tmp_path: Path) -> None:
     apart = "\n".join(line for line in BRAZILIAN.splitlines() if not re.match(r" +train\.", line))
-    found = find_corpus_files(lay(tmp_path, apart), ["por_BR", "eng"])
+    found = find_corpus_files(make_folder(tmp_path, apart), ["por_BR", "eng"])
     assert [corpus.files[0] for corpus in found.train] == [
         f"{TRAIN_PARTS_FOLDER}/OPUS-gnome-v1-eng-por_BR.por_BR",
         f"{TRAIN_PARTS_FOLDER}/OPUS-tatoeba-v20230412-eng-por.por",
     ]
 
 
-def test_tests_that_are_not_whole_are_passed_over(tmp_path: Path) -> None:
-    lay(tmp_path, "train.fr\ntrain.en\ntest.fr\ntest1.fr\ntest1.en\ntest2.fr\ntest2.en\ntest2.en.gz")
+def test_incomplete_test_sets_are_skipped(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train.fr\ntrain.en\ntest.fr\ntest1.fr\ntest1.en\ntest2.fr\ntest2.en\ntest2.en.gz")
     assert find_corpus_files(tmp_path, ["fr", "en"]).tests == (pair("test1", "fr", "en"),)
 
 
-def test_the_named_region_goes_before_another(tmp_path: Path) -> None:
-    lay(tmp_path, "train.en\ntrain.pt\ntrain.pt_BR\ndev.en\ndev.pt_PT")
+def test_the_requested_region_is_preferred(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train.en\ntrain.pt\ntrain.pt_BR\ndev.en\ndev.pt_PT")
     assert find_corpus_files(tmp_path, ["pt", "en"]).train == (pair("train", "pt", "en"),)
     assert find_corpus_files(tmp_path, ["pt_BR", "en"]).train == (pair("train", "pt_BR", "en"),)
     with pytest.raises(ValueError, match=r"has both train\.pt and train\.pt_BR: keep one"):
@@ -146,7 +146,7 @@ NOISE = st.from_regex(r"(notes|trains|device|train\.meta|\.hidden)\.[a-z]{2,5}",
     st.lists(NOISE, max_size=4),
     st.randoms(use_true_random=False),
 )
-def test_two_languages_out_of_several_whatever_else_there_is(
+def test_two_languages_are_selected_among_several(
     codes: list[str], validation: str | None, suffix: str, noise: list[str], order: random.Random
 ) -> None:
     stems = ["train", *([validation] if validation else [])]
@@ -175,33 +175,33 @@ def test_two_languages_out_of_several_whatever_else_there_is(
         ("train.fr\ntrain.en\ndev.fr\ndev.en\nval.fr\nval.en", r"dev\.fr \+ dev\.en, val\.fr \+ val\.en: keep"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant(names: str, message: str, tmp_path: Path) -> None:
+def test_ambiguous_folders_are_rejected(names: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        find_corpus_files(lay(tmp_path, names), ["fr", "en"])
+        find_corpus_files(make_folder(tmp_path, names), ["fr", "en"])
     assert str(tmp_path) in str(caught.value)
 
 
-def test_folders_are_no_files(tmp_path: Path) -> None:
-    lay(tmp_path, "train.fr/x\ntrain.en/x\ntrain-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr/x")
+def test_subfolders_are_not_corpus_files(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train.fr/x\ntrain.en/x\ntrain-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr/x")
     assert find_corpus_files(tmp_path, ["fr", "en"]).train == (pair(f"{TRAIN_PARTS_FOLDER}/a", "fr", "en"),)
 
 
-def test_one_file_is_not_both_sides(tmp_path: Path) -> None:
-    lay(tmp_path, "train.en")
+def test_one_file_cannot_be_both_sides(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train.en")
     with pytest.raises(ValueError, match=r"train\.en would be both sides, en_GB and en_US"):
         find_corpus_files(tmp_path, ["en_GB", "en_US"])
     with pytest.raises(ValueError, match="languages en and en"):
         find_corpus_files(tmp_path, ["en", "en"])
 
 
-def test_a_long_list_is_cut(tmp_path: Path) -> None:
-    lay(tmp_path, "\n".join(f"{i:02}.txt" for i in range(MAX_LISTED_NAMES + 5)))
+def test_a_long_file_list_is_truncated(tmp_path: Path) -> None:
+    make_folder(tmp_path, "\n".join(f"{i:02}.txt" for i in range(MAX_LISTED_NAMES + 5)))
     with pytest.raises(ValueError, match=r"the folder contains 00\.txt, .*11\.txt, and 5 more$"):
         find_corpus_files(tmp_path, ["fr", "en"])
 
 
-def test_no_folder(tmp_path: Path) -> None:
-    lay(tmp_path, "train.fr")
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train.fr")
     with pytest.raises(ValueError, match=r"nowhere: there is no such folder; set it with --set data\.folder=FOLDER"):
         find_corpus_files(tmp_path / "nowhere", ["fr", "en"])
     with pytest.raises(ValueError, match=r"train\.fr: this is a file: give its folder"):
@@ -211,8 +211,8 @@ def test_no_folder(tmp_path: Path) -> None:
 # In a recipe
 
 
-def test_a_recipe_without_files_has_them_spelled_out(tmp_path: Path) -> None:
-    data = DataSection(folder=str(lay(tmp_path, MERGED)), languages=("fra", "eng"), held_out=0.1)
+def test_a_recipe_with_a_folder_is_expanded_to_files(tmp_path: Path) -> None:
+    data = DataSection(folder=str(make_folder(tmp_path, MERGED)), languages=("fra", "eng"), held_out=0.1)
     named = with_named_files(data)
     assert named == replace(data, train=(FRENCH,), validation=pair("dev", "fra", "eng"), held_out=0.0)
     assert with_named_files(named) == named
@@ -226,19 +226,19 @@ def test_a_recipe_without_files_has_them_spelled_out(tmp_path: Path) -> None:
     assert read_recipe(str(tmp_path / "mine.toml")) == recipe
 
 
-def test_what_is_named_is_not_sought(tmp_path: Path) -> None:
-    lay(tmp_path, "train.fr\ntrain.en\ndev.fr\ndev.en\nother.fr\nother.en")
+def test_named_files_are_not_searched_for(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train.fr\ntrain.en\ndev.fr\ndev.en\nother.fr\nother.en")
     data = DataSection(folder=str(tmp_path), languages=("fr", "en"), validation=pair("other", "fr", "en"))
     assert with_named_files(data).validation == pair("other", "fr", "en")
-    lay(tmp_path, "val.fr\nval.en")  # which would be one too many
+    make_folder(tmp_path, "val.fr\nval.en")  # which would otherwise be one too many
     assert with_named_files(data).validation == pair("other", "fr", "en")
     named = DataSection(folder=str(tmp_path), languages=("fr", "en"), train=(pair("other", "fr", "en"),))
     assert with_named_files(named) == named
     assert with_named_files(DataSection(petit=5)) == DataSection(petit=5)
 
 
-def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None:
-    data = DataSection(folder=str(lay(tmp_path, COMPRESSED)), languages=("fra", "eng"))
+def test_without_validation_text_a_share_is_held_out(tmp_path: Path) -> None:
+    data = DataSection(folder=str(make_folder(tmp_path, COMPRESSED)), languages=("fra", "eng"))
     with pytest.raises(ValueError, match=r"no validation text .dev, .*data\.held_out=0\.02"):
         with_named_files(data)
     named = with_named_files(replace(data, held_out=0.1))
@@ -257,27 +257,27 @@ def test_without_text_to_validate_on_a_share_is_held_out(tmp_path: Path) -> None
      ("train.fr/a\ntrain.en/a", r"has no training text.*the folder contains train\.en/, train\.fr/"),
      ("train.tsv\ntrain.fr/a\ntrain-parts/a.fr\ntrain-parts/a.en", "in en and fr. Add")],
 )  # fmt: skip
-def test_the_direction_must_be_said(names: str, asked: str, tmp_path: Path) -> None:
+def test_the_direction_is_required(names: str, asked: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=asked):
-        with_named_files(DataSection(folder=str(lay(tmp_path, names)), held_out=0.1))
+        with_named_files(DataSection(folder=str(make_folder(tmp_path, names)), held_out=0.1))
 
 
-def test_other_tasks_name_their_files(tmp_path: Path) -> None:
+def test_other_tasks_must_name_their_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="for the task language, name the files"):
         DataSection(folder=str(tmp_path), task="language")
     with pytest.raises(ValueError, match=r"there is no training text: .*a folder with train\.fr and train\.en"):
         DataSection()
 
 
-def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
-    lay(tmp_path, MERGED)
+def test_a_broken_link_is_reported(tmp_path: Path) -> None:
+    make_folder(tmp_path, MERGED)
     (tmp_path / "tests/Statmt-newstest-2013-eng-fra.eng").unlink()
     with pytest.raises(ValueError, match=r"dev\.eng: no such file"):
         with_file_paths(DataSection(folder=str(tmp_path), languages=("fra", "eng")))
 
 
 @pytest.mark.parametrize("name", ["small-corpus", "medium-corpus", "large-corpus"])
-def test_a_recipe_for_ones_own_text_takes_a_folder(name: str, tmp_path: Path) -> None:
+def test_recipes_for_own_text_accept_a_folder(name: str, tmp_path: Path) -> None:
     changes = [f"data.folder={lay(tmp_path, MERGED)}", 'data.languages=["fra", "eng"]']
     recipe = read_recipe(name, changes)
     assert recipe.data.sought
@@ -285,19 +285,19 @@ def test_a_recipe_for_ones_own_text_takes_a_folder(name: str, tmp_path: Path) ->
     assert recipe.data.held_out > 0
 
 
-def test_a_task_is_made_of_what_is_found(tmp_path: Path) -> None:
-    lay(tmp_path / "mine", PARTED)
+def test_training_is_prepared_from_the_files_found(tmp_path: Path) -> None:
+    make_folder(tmp_path / "mine", PARTED)
     changes = [f"data.folder={tmp_path / 'mine'}", 'data.languages=["eng", "fra"]', "model.d_model=8", "model.layers=1"]
     task = prepare_training(read_recipe("small-corpus", changes), tmp_path / "cache", packed=False)
     assert task.example_count == 2
     assert len(task.examples) == 1
 
 
-# As a person looks at it
+# The command
 
 
-def test_check_takes_a_folder(tmp_path: Path) -> None:
-    lay(tmp_path, "train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr.gz\ntrain-parts/b.en")
+def test_check_accepts_a_folder(tmp_path: Path) -> None:
+    make_folder(tmp_path, "train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr.gz\ntrain-parts/b.en")
     leak = "A sentence that is long enough to be a leak.\n"
     for name in ("dev.fr", "dev.en", "train-parts/a.en"):
         (tmp_path / name).write_text(leak)
@@ -313,8 +313,8 @@ def test_check_takes_a_folder(tmp_path: Path) -> None:
     assert re.findall(r"leaked test sentences +(\d)", done.stdout) == ["0", "0"]
 
 
-def test_check_says_what_it_cannot_look_at(tmp_path: Path) -> None:
-    done = regard("data", "check", str(lay(tmp_path, "train.fr\ntrain.en\ntrain.de")))
+def test_check_reports_unsupported_folders(tmp_path: Path) -> None:
+    done = regard("data", "check", str(make_folder(tmp_path, "train.fr\ntrain.en\ntrain.de")))
     assert done.returncode == 2
     assert "has files in de, en, fr: choose two languages, --languages fr,en" in done.stderr
     done = regard("data", "check", str(tmp_path), "--columns", "1,2")

@@ -1,4 +1,4 @@
-"""What training costs, against PyTorch's own counter on the real networks."""
+"""The cost of training, compared with PyTorch's own counter on the real networks."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def counted(network: torch.nn.Module, *inputs: Tensor, **options: Tensor) -> int:
-    """By PyTorch, forward and backward; the readable kernel, since the fused ones of CPUs are not counted."""
+def count_with_pytorch(network: torch.nn.Module, *inputs: Tensor, **options: Tensor) -> int:
+    """Count with PyTorch, forward and backward, on the readable kernel: fused CPU kernels are not counted."""
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         network(*inputs, **options).sum().backward()
     return counter.get_total_flops()
@@ -42,35 +42,35 @@ def ids(rows: int, length: int) -> Tensor:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_encoder_decoder(shape: str) -> None:
     config = ModelConfig(**SMALL | SHAPES[shape])
-    expected = counted(build(config), ids(ROWS, S), ids(ROWS, T))
+    expected = count_with_pytorch(build(config), ids(ROWS, S), ids(ROWS, T))
     assert training_flops(config, ROWS * S, ROWS * T, S, T) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "decoder layers"])
 def test_decoder(shape: str) -> None:
     config = ModelConfig(kind="decoder", **SMALL | SHAPES[shape])
-    expected = counted(build(config), ids(ROWS, T))
+    expected = count_with_pytorch(build(config), ids(ROWS, T))
     assert training_flops(config, 0, ROWS * T, 0, T) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("changes", [{}, {"classes": 5}, {"output_transform": True, "output_bias": True}])
 def test_encoder(changes: dict[str, Any]) -> None:
     config = ModelConfig(kind="encoder", **SMALL | changes)
-    expected = counted(build(config), ids(ROWS, S))
+    expected = count_with_pytorch(build(config), ids(ROWS, S))
     outputs = ROWS if config.classes else ROWS * S
     assert training_flops(config, ROWS * S, outputs, S, 1) == pytest.approx(expected, rel=1e-9)
 
 
 def test_decoder_with_classes() -> None:
     config = ModelConfig(kind="decoder", classes=5, **SMALL)
-    expected = counted(build(config), ids(ROWS, S))
+    expected = count_with_pytorch(build(config), ids(ROWS, S))
     assert training_flops(config, ROWS * S, ROWS, S, 1) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_step_of_training_costs_what_its_batch_says() -> None:
+def test_the_cost_of_a_step_depends_on_its_batch() -> None:
     config = ModelConfig(kind="decoder", prefix=True, **SMALL)
     labels = ids(ROWS, T + S)
-    labels[:, :S] = IGNORED_TARGET  # of the source nothing is foretold
+    labels[:, :S] = IGNORED_TARGET  # source tokens are not predicted
     batch = Batch(ids(ROWS, S + T), labels, prefix=torch.full((ROWS,), S))
     network = build(config)
     assert isinstance(network, Decoder)
@@ -80,10 +80,10 @@ def test_a_step_of_training_costs_what_its_batch_says() -> None:
     assert training_flops(config, ROWS * S, ROWS * T, S, T) == pytest.approx(counter.get_total_flops(), rel=1e-9)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         Objective(network)(batch).backward()
-    assert batch_flops(config, batch) == pytest.approx(counter.get_total_flops(), rel=0.03)  # it knows no `addmm_`
+    assert batch_flops(config, batch) == pytest.approx(counter.get_total_flops(), rel=0.03)  # it lacks `addmm_`
 
 
-def test_padding_is_no_work_and_packing_changes_nothing() -> None:
+def test_padding_costs_nothing_and_packing_changes_nothing() -> None:
     config = ModelConfig(**SMALL)
     lengths = [(5, 3), (11, 7), (2, 9)]
     alone = sum(training_flops(config, s, t, s, t) for s, t in lengths)
@@ -95,13 +95,13 @@ def test_padding_is_no_work_and_packing_changes_nothing() -> None:
     assert batch_flops(config, packed) == pytest.approx(alone, rel=1e-9)
 
 
-def test_the_papers_base_model_costs_about_six_operations_for_each_parameter_and_token() -> None:
+def test_the_base_model_costs_about_six_operations_per_parameter_and_token() -> None:
     config = preset("paper-base")
     each = training_flops(config, 1, 1, 30, 30)
     assert each == pytest.approx(6 * 63e6, rel=0.1)
 
 
-def test_the_papers_table_2() -> None:
+def test_the_training_costs_of_table_2() -> None:
     assert f"{paper_flops(12 * 3600, 8, PAPER_SUSTAINED['P100']):.1e}" == "3.3e+18"
     assert f"{paper_flops(3.5 * 24 * 3600, 8, PAPER_SUSTAINED['P100']):.1e}" == "2.3e+19"
 

@@ -1,6 +1,6 @@
-"""Golden losses: a few steps of training on a fixed task, pinned, so that a change of behaviour cannot go unnoticed.
+"""Golden losses: a few training steps on a fixed task, recorded, so that a change of behaviour is always noticed.
 
-A change that is meant to move them says so, and why, in the commit that writes the new figures here.
+A change that is meant to alter them says so, and why, in the commit that updates the figures here.
 """
 
 from pathlib import Path
@@ -25,12 +25,12 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_losses_are_the_ones_known(name: str) -> None:
+def test_step_losses_match_the_recorded_ones(name: str) -> None:
     model = build(SHAPES[name])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     losses = []
     for step in range(41):
-        text = torch.randint(0, 30, (8, 6))  # reverse it: five look-ups, each at another place
+        text = torch.randint(0, 30, (8, 6))  # reverse it: five look-ups, each at a different position
         source, target = text, torch.cat([torch.full((8, 1), 30), text.flip(1)], 1)
         if name == "paper":
             logits = model(source, target[:, :-1])
@@ -150,7 +150,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_runs_have_the_losses_known(name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_losses_match_the_recorded_ones(
+    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "HELD_OUT", 10)
     monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
     monkeypatch.setenv("REGARD_CACHE", str(cache))

@@ -1,4 +1,4 @@
-"""Recipes made to do harm: each ends as a recipe or as a short message, in little memory and time."""
+"""Hostile recipes: each results in a recipe or a short message, within little memory and time."""
 
 import resource
 import subprocess
@@ -27,8 +27,8 @@ from tests.support.oracles import small
 
 
 @pytest.fixture(scope="module", autouse=True)
-def without_checks_of_types() -> Iterator[None]:
-    """What a mistake in a recipe meets is our own error."""
+def without_type_checks() -> Iterator[None]:
+    """Disable run-time type checks: invalid recipes must raise Regard's own errors."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -82,18 +82,18 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
 }
 
 
-def written(folder: Path, content: str | bytes) -> Path:
+def write_recipe(folder: Path, content: str | bytes) -> Path:
     path = folder / "hostile.toml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
-def test_a_hostile_recipe_is_refused_by_a_short_message(
+def test_hostile_recipes_are_rejected_with_a_short_message(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content, message = HOSTILE[name]
-    path = written(tmp_path, content)
+    path = write_recipe(tmp_path, content)
     with pytest.raises(ValueError, match=message) as caught:
         read_recipe(str(path))
     assert caught.type is RegardError
@@ -111,8 +111,8 @@ def test_a_hostile_recipe_is_refused_by_a_short_message(
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
-def test_a_hostile_recipe_takes_linear_time(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, HOSTILE[name][0])
+def test_hostile_recipes_are_read_in_linear_time(tmp_path: Path, name: str) -> None:
+    path = write_recipe(tmp_path, HOSTILE[name][0])
     started = time.process_time()
     with pytest.raises(ValueError, match="hostile"):
         read_recipe(str(path))
@@ -133,12 +133,12 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is measured on Linux")
-def test_hostile_recipes_take_little_memory(tmp_path: Path) -> None:
-    """In a process that may take 300 MB more than it has: an allocation beyond that would be a MemoryError."""
+def test_hostile_recipes_need_little_memory(tmp_path: Path) -> None:
+    """In a process limited to 300 MB of additional memory: a larger allocation would be a MemoryError."""
     paths = []
     for number, (content, _) in enumerate(HOSTILE.values()):
         (tmp_path / str(number)).mkdir()
-        paths.append(str(written(tmp_path / str(number), content)))
+        paths.append(str(write_recipe(tmp_path / str(number), content)))
     done = subprocess.run([sys.executable, "-c", PROGRAM, *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert done.stdout.split() == ["refused"] * len(HOSTILE)
@@ -155,8 +155,8 @@ def test_hostile_recipes_take_little_memory(tmp_path: Path) -> None:
         ("tokenizer.vocab_size=2000000000", "vocab_size=2000000000 is too large: it must be at most 1,000,000"),
     ],
 )
-def test_a_hostile_change_is_refused(tmp_path: Path, change: str, message: str) -> None:
-    path = written(tmp_path, DATA)
+def test_hostile_overrides_are_rejected(tmp_path: Path, change: str, message: str) -> None:
+    path = write_recipe(tmp_path, DATA)
     with pytest.raises(ValueError, match=message) as caught:
         read_recipe(str(path), [change])
     assert len(str(caught.value)) <= 1_000
@@ -172,8 +172,8 @@ def test_a_hostile_change_is_refused(tmp_path: Path, change: str, message: str) 
         "a = [1]\n" * 1 + "".join(f"b{i} = [[1, [2]], {{ c = 3 }}]\n" for i in range(100)),
     ],
 )
-def test_brackets_and_dots_in_texts_are_no_structure(tmp_path: Path, text: str) -> None:
-    path = written(tmp_path, text)
+def test_brackets_and_dots_in_strings_are_not_structure(tmp_path: Path, text: str) -> None:
+    path = write_recipe(tmp_path, text)
     with pytest.raises(ValueError, match=r"unknown section|a is a section|the section \[data\]"):
         read_recipe(str(path))
 
@@ -194,7 +194,7 @@ KEYS = {
 }
 
 
-def toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -222,8 +222,8 @@ SOUP = st.lists(
 
 
 def outcome(folder: Path, text: str, changes: list[str]) -> None:
-    """A recipe, or a ValueError of a few lines."""
-    path = written(folder, text.encode(errors="replace"))
+    """Return a recipe, or a ValueError of a few lines."""
+    path = write_recipe(folder, text.encode(errors="replace"))
     message = ""
     try:
         assert isinstance(read_recipe(str(path), changes), Recipe)
@@ -272,7 +272,7 @@ NUMERIC = [
 ]
 
 
-def test_there_are_numbers() -> None:
+def test_recipes_have_numeric_keys() -> None:
     assert len(NUMERIC) > 60
     assert all(each.default is not MISSING or each.name == "vocab_size" for each in fields(ModelConfig))
 
@@ -286,7 +286,7 @@ def test_every_number_has_a_maximum_and_the_message_names_it(kind: type[StrictCo
     assert len(str(caught.value)) < 400
 
 
-def test_the_min_parameters_are_near_the_number_of_parameters() -> None:
+def test_the_lower_bound_is_close_to_the_parameter_count() -> None:
     from regard.model.transformer import build
 
     for config in (preset("tiny"), preset("paper-base"), preset("gpt2-small"), preset("bert-small"), small()):
@@ -297,14 +297,14 @@ def test_the_min_parameters_are_near_the_number_of_parameters() -> None:
         assert 0.8 * count < config.min_parameters <= count
 
 
-def test_a_model_beyond_the_memory_is_refused_before_it_is_built(
+def test_a_model_too_large_for_memory_is_rejected_before_it_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task, "available_memory", lambda: 10_000_000)
     with pytest.raises(ValueError, match=r"parameters needs .* GB of memory to train, and 0.0 GB are available"):
         check_memory(preset("paper-base"), TrainSection(device="cpu"))
     check_memory(preset("tiny"), TrainSection(device="cpu"))
-    recipe = read_recipe(str(written(tmp_path, DATA + '[model]\npreset = "paper-big"\n[train]\ndevice = "cpu"')))
+    recipe = read_recipe(str(write_recipe(tmp_path, DATA + '[model]\npreset = "paper-big"\n[train]\ndevice = "cpu"')))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match="GB of memory to train"):
         task.prepare_training(recipe, tmp_path / "cache", packed=False)

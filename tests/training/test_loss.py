@@ -1,4 +1,4 @@
-"""The loss without all logits: held equal to `F.cross_entropy` in value and gradients, and to what it promises."""
+"""The loss without materialised logits: equal to `F.cross_entropy` in value and gradients, within its memory limits."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +22,8 @@ from tests.support.batches import CLASSES, DATA, END, PAD, SEP, TEXT
 from tests.support.oracles import gradient, small
 
 
-def plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
-    """What it must be: all logits at once, PyTorch's own loss."""
+def reference_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
+    """The reference: all logits at once and PyTorch's own loss."""
     logits = F.linear(hidden, weight, bias)
     return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED_TARGET, label_smoothing=smoothing)
 
@@ -43,8 +43,8 @@ def value_and_gradients(
     return [total.detach(), *torch.autograd.grad(total * towards, wanted)]
 
 
-def in_type(arguments: tuple[Tensor | None, ...], dtype: torch.dtype) -> tuple[Tensor | None, ...]:
-    """The same numbers, those that are real in another type."""
+def convert(arguments: tuple[Tensor | None, ...], dtype: torch.dtype) -> tuple[Tensor | None, ...]:
+    """Return the same tensors, with floating-point ones converted to `dtype`."""
     real = [x is not None and x.is_floating_point() for x in arguments]
     return tuple(
         x.detach().to(dtype).requires_grad_() if x is not None and wanted else x
@@ -52,8 +52,8 @@ def in_type(arguments: tuple[Tensor | None, ...], dtype: torch.dtype) -> tuple[T
     )
 
 
-def pieces_of(patch: pytest.MonkeyPatch, rows: int, v: int) -> None:
-    """From now on so many rows of logits are there at one time."""
+def limit_rows(patch: pytest.MonkeyPatch, rows: int, v: int) -> None:
+    """Limit the number of rows of logits that exist at once."""
     patch.setattr(module, "MAX_CPU_LOGITS", rows * v)
 
 
@@ -68,22 +68,22 @@ def pieces_of(patch: pytest.MonkeyPatch, rows: int, v: int) -> None:
     towards=st.sampled_from([1.0, -0.25, 3e3]),
     seed=st.integers(0, 99),
 )
-def test_it_is_the_cross_entropy(
+def test_it_equals_the_cross_entropy(
     n: int, c: int, v: int, bias: bool, smoothing: float, ignored: float, rows: int, towards: float, seed: int
 ) -> None:
     torch.manual_seed(seed)
     arguments = inputs(n, c, v, bias, ignored)
-    theirs = value_and_gradients(plain, arguments, smoothing, towards)
+    theirs = value_and_gradients(reference_loss, arguments, smoothing, towards)
     with pytest.MonkeyPatch.context() as patch:
-        pieces_of(patch, rows, v)
+        limit_rows(patch, rows, v)
         ours = value_and_gradients(loss_sum, arguments, smoothing, towards)
     for found, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5 * max(1.0, abs(towards)))
 
 
 @pytest.mark.parametrize("rows", [2, 1_000])
-def test_what_is_ignored_gets_no_gradient(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces_of(monkeypatch, rows, 11)
+def test_ignored_targets_get_no_gradient(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_rows(monkeypatch, rows, 11)
     hidden, weight, bias, labels = inputs(9, 4, 11, bias=True, ignored=0.0)
     labels[[0, 4, 8]] = IGNORED_TARGET
     _, d_hidden, _, _ = value_and_gradients(loss_sum, (hidden, weight, bias, labels), 0.1)
@@ -94,8 +94,8 @@ def test_what_is_ignored_gets_no_gradient(rows: int, monkeypatch: pytest.MonkeyP
     assert [x.shape for x in found[1:]] == [x.shape for x in (hidden, weight, bias) if x is not None]
 
 
-def test_the_piece_as_gpus_see_it_leaves_ignored_rows_alone() -> None:
-    """There nobody takes them out before: the losses and gradients of a piece must be 0 by themselves."""
+def test_a_piece_on_a_gpu_skips_ignored_rows() -> None:
+    """On a GPU ignored rows are not removed first: their losses and gradients must be 0 within a piece."""
     logits, labels = torch.randn(6, 10), torch.tensor([3, IGNORED_TARGET, 0, 9, IGNORED_TARGET, 9])
     given_logits = logits.clone().requires_grad_()
     right = F.cross_entropy(given_logits, labels, reduction="none", ignore_index=IGNORED_TARGET, label_smoothing=0.2)
@@ -107,9 +107,9 @@ def test_the_piece_as_gpus_see_it_leaves_ignored_rows_alone() -> None:
 
 
 def test_gradients_of_many_pieces_are_summed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two hundred pieces, each less than bfloat16 can add to the sum: the whole would stop growing on the way."""
+    """Two hundred pieces, each too small to change the sum in bfloat16: without float32 the sum would stop growing."""
     n, c, v = 2_000, 4, 3
-    pieces_of(monkeypatch, 10, v)
+    limit_rows(monkeypatch, 10, v)
     hidden = torch.ones(n, c, dtype=torch.bfloat16, requires_grad=True)
     weight = torch.zeros(v, c, dtype=torch.bfloat16, requires_grad=True)
     bias = torch.zeros(v, dtype=torch.bfloat16, requires_grad=True)
@@ -124,20 +124,20 @@ def test_gradients_of_many_pieces_are_summed_in_float32(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("rows", [16, 1_000])
-def test_in_bfloat16_it_is_close(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces_of(monkeypatch, rows, 40)
+def test_the_bfloat16_loss_is_close(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_rows(monkeypatch, rows, 40)
     arguments = inputs(64, 16, 40, bias=True)
-    rounded = in_type(arguments, torch.bfloat16)
-    exact = in_type(rounded, torch.float64)
-    theirs = value_and_gradients(plain, exact, 0.1)
+    rounded = convert(arguments, torch.bfloat16)
+    exact = convert(rounded, torch.float64)
+    theirs = value_and_gradients(reference_loss, exact, 0.1)
     ours = value_and_gradients(loss_sum, rounded, 0.1)
     for found, right in zip(ours, theirs, strict=True):
         assert (found.double() - right).abs().max() <= 0.02 * right.abs().max()
 
 
-def test_without_gradients_there_is_none_to_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gradients_none_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = inputs(20, 5, 30, bias=True)
-    right = plain(*arguments, 0.1).detach()
+    right = reference_loss(*arguments, 0.1).detach()
     products: list[object] = []
     monkeypatch.setattr(torch, "mm", lambda *a, **k: products.append(a))  # noqa: ARG005
     with torch.inference_mode():
@@ -149,20 +149,20 @@ def test_without_gradients_there_is_none_to_compute(monkeypatch: pytest.MonkeyPa
     assert not loss_sum(hidden.detach(), weight.detach(), None, labels, 0.1).requires_grad
 
 
-def test_only_the_weights_can_want_gradients() -> None:
+def test_hidden_states_without_gradients_are_supported() -> None:
     hidden, weight, _, labels = inputs(8, 3, 6, bias=False)
-    theirs = value_and_gradients(plain, (hidden.detach(), weight, None, labels), 0.0)
+    theirs = value_and_gradients(reference_loss, (hidden.detach(), weight, None, labels), 0.0)
     ours = value_and_gradients(loss_sum, (hidden.detach(), weight, None, labels), 0.0)
     for found, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
 
 
-def test_of_a_weight_without_its_last_row_that_row_has_no_gradient() -> None:
-    """The output layer of our own tokenizers' models: all ids but <pad>."""
+def test_an_excluded_last_row_gets_no_gradient() -> None:
+    """The output layer of models with Regard's own tokenizers: all ids except <pad>."""
     hidden, weight, _, labels = inputs(12, 4, 9, bias=False)
     labels = labels.where(labels < 8, 0)
     found = []
-    for function in (plain, loss_sum):
+    for function in (reference_loss, loss_sum):
         weight.grad = None
         function(hidden, weight[:-1], None, labels, 0.1).backward()
         found.append(gradient(weight))
@@ -173,7 +173,7 @@ def test_of_a_weight_without_its_last_row_that_row_has_no_gradient() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """Remembers the most numbers that one tensor held."""
+    """Records the largest number of elements in one tensor."""
 
     most = 0
 
@@ -185,20 +185,20 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_all_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_logits_are_never_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     n, c, v, rows = 256, 8, 128, 16
-    pieces_of(monkeypatch, rows, v)
+    limit_rows(monkeypatch, rows, v)
     arguments = inputs(n, c, v, bias=True, ignored=0.0)
     with Largest() as naive:
-        plain(*arguments, 0.1).backward()
-    assert naive.most >= n * v  # the yardstick measures
+        reference_loss(*arguments, 0.1).backward()
+    assert naive.most >= n * v  # the measurement itself works
     with Largest() as ours:
         loss_sum(*arguments, 0.1).backward()
     assert ours.most <= max(rows * v, n * c)
 
 
 @given(v=st.integers(1, 2**26), n=st.integers(0, 5))
-def test_there_is_always_a_row_at_a_time(v: int, n: int) -> None:
+def test_at_least_one_row_is_computed_at_a_time(v: int, n: int) -> None:
     weight = torch.empty(v, 0)
     rows = rows_at_once(torch.empty(n, 0), weight)
     assert rows >= 1
@@ -238,7 +238,7 @@ def network_and_batch(name: str) -> tuple[Network, Batch]:
 
 
 def logits_of(network: Network, batch: Batch) -> Tensor:
-    """The network called as users call it: [N, V]."""
+    """Call the network as users do: [N, V]."""
     if batch.source is not None:
         logits = network(batch.source, batch.tokens, batch.source_lengths, batch.lengths)
     elif batch.prefix is not None:
@@ -248,7 +248,7 @@ def logits_of(network: Network, batch: Batch) -> Tensor:
     return logits.reshape(-1, logits.size(-1))
 
 
-def through_logits(network: Network, batch: Batch, smoothing: float) -> Tensor:
+def loss_from_logits(network: Network, batch: Batch, smoothing: float) -> Tensor:
     return F.cross_entropy(
         logits_of(network, batch),
         batch.labels.flatten(),
@@ -260,14 +260,14 @@ def through_logits(network: Network, batch: Batch, smoothing: float) -> Tensor:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_objective_is_the_networks_cross_entropy(name: str, smoothing: float) -> None:
+def test_the_objective_equals_the_cross_entropy_of_the_network(name: str, smoothing: float) -> None:
     network, batch = network_and_batch(name)
     if name == "classification":  # as a rank's share of a batch with fewer rows than ranks
         labels = batch.labels.clone()
         labels[0] = IGNORED_TARGET
         batch = replace(batch, labels=labels)
     found = []
-    for total in (through_logits(network, batch, smoothing), Objective(network, smoothing)(batch)):
+    for total in (loss_from_logits(network, batch, smoothing), Objective(network, smoothing)(batch)):
         network.zero_grad()
         total.backward()
         found.append([total.detach(), *(gradient(each).clone() for each in network.parameters())])
@@ -275,8 +275,8 @@ def test_the_objective_is_the_networks_cross_entropy(name: str, smoothing: float
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-4)
 
 
-def test_packed_pairs_have_the_gradients_of_padded_ones() -> None:
-    """The whole epoch: whatever lies beside a sentence, it counts the same."""
+def test_packed_and_padded_pairs_have_the_same_gradients() -> None:
+    """Over a complete epoch: a sentence counts the same, whatever is packed next to it."""
     network, _ = network_and_batch("padded")
     found = []
     for name in ("padded", "packed"):
@@ -292,8 +292,8 @@ def test_packed_pairs_have_the_gradients_of_padded_ones() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "classification"])
-def test_two_answers_to_one_batch_must_agree(name: str) -> None:
-    """R-Drop's loss with PyTorch's own divergence, both ways; without dropout nothing is apart."""
+def test_r_drop_penalises_disagreement_between_two_passes(name: str) -> None:
+    """R-Drop's loss with PyTorch's own divergence in both directions; without dropout it is zero."""
     network, batch = network_and_batch(name)
     torch.testing.assert_close(Objective(network, 0.1, consistency=5.0)(batch), Objective(network, 0.1)(batch))
     network = build(replace(network.config, dropout=0.3)).train()
@@ -311,7 +311,7 @@ def test_two_answers_to_one_batch_must_agree(name: str) -> None:
     torch.testing.assert_close(found, sum(losses) / 2 + 5 / 2 * sum(apart) / 2)
 
 
-def test_a_batch_that_counts_nothing_moves_nothing() -> None:
+def test_a_batch_without_targets_changes_nothing() -> None:
     for name in NETWORKS:
         network, batch = network_and_batch(name)
         total = Objective(network, 0.1)(replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET)))
@@ -320,8 +320,8 @@ def test_a_batch_that_counts_nothing_moves_nothing() -> None:
         assert all(each.grad is None or (each.grad == 0).all() for each in network.parameters())
 
 
-def test_the_gradient_of_a_float16_weight_does_not_overflow_on_the_way() -> None:
-    """A sum over thousands of tokens, which only the mean brings back to size."""
+def test_float16_gradients_do_not_overflow_while_summing() -> None:
+    """A sum over thousands of tokens, which only the division by their number brings back into range."""
     tokens = 4_096
     hidden = torch.full((tokens, 4), 20.0, dtype=torch.float16, requires_grad=True)
     weight = torch.zeros(8, 4, dtype=torch.float16, requires_grad=True)

@@ -1,4 +1,4 @@
-"""A run's log: what is written is read back, and reads as one run however often it was interrupted."""
+"""The log of a run: events are read back as written, and read as one run however often it was interrupted."""
 
 import builtins
 import json
@@ -32,23 +32,23 @@ def write(folder: Path, events: list[Event], step: int = 0) -> None:
             log(event)
 
 
-def strict(text: str) -> Any:
+def parse_strictly(text: str) -> Any:
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def test_each_event_is_a_line_and_is_read_back(tmp_path: Path) -> None:
+def test_each_event_is_one_line_and_is_read_back(tmp_path: Path) -> None:
     write(tmp_path, ALL)
     lines = (tmp_path / "metrics.jsonl").read_bytes().decode().removesuffix("\n").split("\n")
-    assert [strict(line)["event"] for line in lines] == [type(event).__name__ for event in ALL]
-    assert strict(lines[1])["loss"] == 3.25
+    assert [parse_strictly(line)["event"] for line in lines] == [type(event).__name__ for event in ALL]
+    assert parse_strictly(lines[1])["loss"] == 3.25
     assert read_metrics(tmp_path) == ALL
     assert read_metrics(tmp_path / "nowhere") == []
 
 
-def test_an_event_is_on_disk_before_the_next(tmp_path: Path) -> None:
+def test_an_event_is_flushed_before_the_next(tmp_path: Path) -> None:
     with MetricsLog(tmp_path, 0) as log:
         for i, event in enumerate(ALL):
             log(event)
@@ -56,25 +56,25 @@ def test_an_event_is_on_disk_before_the_next(tmp_path: Path) -> None:
 
 
 @given(st.floats(), st.floats() | st.none(), st.text())
-def test_any_number_and_text_is_read_back(
+def test_any_number_and_text_round_trips(
     tmp_path_factory: pytest.TempPathFactory, loss: float, score: float | None, text: str
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
     event = replace(VALIDATED, loss=loss, score=score, samples=(Sample(text, text),))
     write(folder, [event])
-    strict((folder / "metrics.jsonl").read_text())
+    parse_strictly((folder / "metrics.jsonl").read_text())
     (found,) = read_metrics(folder)
     assert isinstance(found, Validated)
     assert repr(found) == repr(event)  # NaN is not equal to itself
 
 
-def test_a_name_that_is_no_unicode_is_read_back(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_unicode_round_trips(tmp_path: Path) -> None:
     event = replace(STARTED, out="runs/caf\udce9")
     write(tmp_path, [event])
     assert read_metrics(tmp_path) == [event]
 
 
-def test_a_run_that_goes_on_reads_as_one(tmp_path: Path) -> None:
+def test_a_resumed_run_reads_as_one_run(tmp_path: Path) -> None:
     first: list[Event] = [STARTED, *(replace(STEPPED, step=step) for step in (50, 100))]
     first += [VALIDATED, SAVED, NOTED, replace(STEPPED, step=150), replace(VALIDATED, step=200, samples=SAMPLES[1:])]
     write(tmp_path, [*first, replace(ENDED, step=230, reason="interrupted")])
@@ -87,9 +87,9 @@ def test_a_run_that_goes_on_reads_as_one(tmp_path: Path) -> None:
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
-def test_no_step_is_told_twice(tmp_path: Path) -> None:
+def test_no_step_is_logged_twice(tmp_path: Path) -> None:
     write(tmp_path, [STARTED, STEPPED, VALIDATED, SAVED])
-    for _ in range(2):  # gone on with twice from one checkpoint, where it is validated and saved again
+    for _ in range(2):  # resumed twice from one checkpoint, where it is validated and saved again
         write(tmp_path, [replace(STARTED, step=100), VALIDATED, SAVED, replace(NOTED, step=100)], step=100)
     found = read_metrics(tmp_path)
     assert [type(event) for event in found].count(Validated) == 1
@@ -97,20 +97,20 @@ def test_no_step_is_told_twice(tmp_path: Path) -> None:
     assert [event.step for event in found if isinstance(event, Started)] == [0, 100]
 
 
-def test_the_end_is_told_once(tmp_path: Path) -> None:
-    write(tmp_path, [STARTED, STEPPED, replace(ENDED, step=50, reason="interrupted")])  # it saved, and ended in peace
+def test_the_end_is_logged_once(tmp_path: Path) -> None:
+    write(tmp_path, [STARTED, STEPPED, replace(ENDED, step=50, reason="interrupted")])  # it saved and ended normally
     write(tmp_path, [replace(STARTED, step=50), ENDED], step=50)
     assert read_metrics(tmp_path) == [STARTED, STEPPED, replace(STARTED, step=50), ENDED]
 
 
-def test_at_step_0_it_begins_anew(tmp_path: Path) -> None:
+def test_a_run_from_step_0_starts_a_new_log(tmp_path: Path) -> None:
     write(tmp_path, ALL)
     write(tmp_path, [STARTED])
     assert read_metrics(tmp_path) == [STARTED]
     assert (tmp_path / "samples.txt").read_text() == ""
 
 
-def test_samples_are_readable_and_harmless(tmp_path: Path) -> None:
+def test_samples_are_readable_and_escaped(tmp_path: Path) -> None:
     write(tmp_path, [VALIDATED])
     assert (tmp_path / "samples.txt").read_text() == (
         "step 100: loss 2.500, BLEU 12.2\n\n"
@@ -123,20 +123,20 @@ def test_samples_are_readable_and_harmless(tmp_path: Path) -> None:
 
 
 @given(st.text())
-def test_what_is_visible_does_nothing_to_a_terminal(text: str) -> None:
+def test_visible_text_cannot_control_a_terminal(text: str) -> None:
     shown = visible(text)
     assert all(letter.isprintable() or letter in "\u200c\u200d" for letter in shown)
     assert visible(shown) == shown
 
 
-def test_visible_keeps_what_people_write() -> None:
+def test_visible_keeps_ordinary_text() -> None:
     assert visible("Où ? 猫が 寝る 👩‍👩‍👧 می‌خواهم") == "Où ? 猫が 寝る 👩‍👩‍👧 می‌خواهم"
     assert visible("« Oui\u202f! »\xa0!") == "« Oui ! » !"
     assert visible("\x9b31m\x7f") == "\\u009b31m␡"
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
     write(tmp_path, [STARTED, STEPPED])
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
@@ -153,7 +153,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_line_that_is_wrong_is_named(tmp_path: Path, kind: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, kind: str) -> None:
     line, message = BAD[kind]
     write(tmp_path, [STARTED])
     path = tmp_path / "metrics.jsonl"
@@ -176,8 +176,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_other_versions_wrote_is_kept(tmp_path: Path, kind: str) -> None:
-    """Unknown events and fields are ignored by those who read the log, and stay byte for byte when a run is resumed."""
+def test_fields_of_other_versions_are_kept(tmp_path: Path, kind: str) -> None:
+    """Unknown events and fields are ignored by readers and kept byte for byte when a run is resumed."""
     write(tmp_path, [STARTED, STEPPED])
     path = tmp_path / "metrics.jsonl"
     path.write_text(path.read_text() + OTHERS[kind] + "\n")
@@ -188,7 +188,7 @@ def test_what_other_versions_wrote_is_kept(tmp_path: Path, kind: str) -> None:
         assert path.read_bytes() == before
 
 
-def test_unknown_events_and_fields_are_no_mistake(tmp_path: Path) -> None:
+def test_unknown_events_and_fields_are_accepted(tmp_path: Path) -> None:
     write(tmp_path, ALL)
     path = tmp_path / "metrics.jsonl"
     more = [json.dumps(json.loads(line) | {"more": 1}) for line in path.read_bytes().splitlines()]
@@ -205,7 +205,7 @@ def test_a_sample_may_have_more_fields_or_fewer(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == [replace(VALIDATED, samples=(Sample("a", "b"),))]
 
 
-def test_later_steps_are_dropped_whoever_wrote_them(tmp_path: Path) -> None:
+def test_later_steps_are_dropped_whatever_version_wrote_them(tmp_path: Path) -> None:
     write(tmp_path, [STARTED, STEPPED])
     path = tmp_path / "metrics.jsonl"
     before = path.read_bytes()
@@ -215,7 +215,7 @@ def test_later_steps_are_dropped_whoever_wrote_them(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_lines_that_are_damaged_are_moved_and_not_deleted(tmp_path: Path) -> None:
+def test_damaged_lines_are_moved_not_deleted(tmp_path: Path) -> None:
     write(tmp_path, [STARTED, STEPPED])
     path = tmp_path / "metrics.jsonl"
     before = path.read_bytes()
@@ -226,7 +226,7 @@ def test_lines_that_are_damaged_are_moved_and_not_deleted(tmp_path: Path) -> Non
     assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == b"\0\0\0{\n[1]\n"
 
 
-def test_samples_stay_of_validations_that_cannot_be_read(tmp_path: Path) -> None:
+def test_samples_of_unreadable_validations_are_kept(tmp_path: Path) -> None:
     write(tmp_path, [VALIDATED, replace(VALIDATED, step=1200)])
     path, samples = tmp_path / "metrics.jsonl", tmp_path / "samples.txt"
     before = samples.read_bytes()
@@ -251,7 +251,7 @@ def test_samples_stay_of_validations_that_cannot_be_read(tmp_path: Path) -> None
         (NOTED, {"step": "NaN"}),
     ],
 )
-def test_a_value_that_is_wrong_is_refused(tmp_path: Path, event: Event, change: dict[str, Any]) -> None:
+def test_invalid_values_are_rejected(tmp_path: Path, event: Event, change: dict[str, Any]) -> None:
     write(tmp_path, [event])
     path = tmp_path / "metrics.jsonl"
     path.write_text(json.dumps(json.loads(path.read_text()) | change) + "\n")
@@ -259,7 +259,7 @@ def test_a_value_that_is_wrong_is_refused(tmp_path: Path, event: Event, change: 
         read_metrics(tmp_path)
 
 
-def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_file(path, "before")
 
@@ -273,7 +273,7 @@ def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_tensorboard_has_the_curves_of_one_run(tmp_path: Path) -> None:
+def test_tensorboard_shows_one_run(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     write(tmp_path, [replace(STEPPED, step=step, loss=float(step)) for step in (50, 100, 150)])
     write(tmp_path, [replace(STEPPED, step=150, loss=math.nan), VALIDATED, replace(VALIDATED, step=200)], step=100)
@@ -286,7 +286,7 @@ def test_tensorboard_has_the_curves_of_one_run(tmp_path: Path) -> None:
     assert "A cat␊sleeps." in board.Tensors("sample 0/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
-def test_without_tensorboard_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Adam on float32 weights: PyTorch's own beside it, step by step, and what must not happen to weights."""
+"""Adam on float32 weights: compared step by step with PyTorch's own, and safe against non-finite updates."""
 
 import copy
 from typing import Any
@@ -14,48 +14,48 @@ from regard.training.recipe import TrainSection
 from tests.support.oracles import gradient
 
 
-def a_network(dtype: torch.dtype = torch.float32) -> nn.Module:
+def small_network(dtype: torch.dtype = torch.float32) -> nn.Module:
     torch.manual_seed(3)
     network = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Tanh(), nn.Linear(7, 2))
     return network.to(dtype)
 
 
-def a_batch(step: int, rows: int = 6) -> tuple[Tensor, Tensor]:
+def random_batch(step: int, rows: int = 6) -> tuple[Tensor, Tensor]:
     chance = torch.Generator().manual_seed(step)
     return torch.randn(rows, 5, generator=chance), torch.randn(rows, 2, generator=chance)
 
 
-def loss_of(network: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(network: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     dtype = next(network.parameters()).dtype
     return F.mse_loss(network(batch[0].to(dtype)).float(), batch[1])
 
 
-def a_step(optimizer: Optimizer, network: nn.Module, number: int, lr: float = 1e-2) -> tuple[Tensor, Tensor]:
-    """As training makes one."""
+def take_step(optimizer: Optimizer, network: nn.Module, number: int, lr: float = 1e-2) -> tuple[Tensor, Tensor]:
+    """Take one step as training does."""
     optimizer.set_learning_rate(lr)
-    loss = loss_of(network, a_batch(number))
+    loss = compute_loss(network, random_batch(number))
     (loss * optimizer.loss_scale).backward()
     optimizer.collect_gradients()
     return optimizer.update(loss.detach())
 
 
-def everything(optimizer: Optimizer) -> dict[str, Tensor]:
-    """A copy of all that an update may change."""
+def full_state(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return a copy of everything that an update may change."""
     found = {f"weight.{name}": x for name, x in optimizer.named_weights().items()}
     found |= {f"parameter.{i}": x for i, x in enumerate(optimizer.parameters)} | optimizer.state()
     return {name: x.detach().clone() for name, x in found.items()}
 
 
 def poison(network: nn.Module, value: float) -> None:
-    """One gradient that is not finite."""
+    """Make one gradient non-finite."""
     gradient(next(network.parameters()))[0, 0] = value
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05, 1e6])
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_it_is_pytorchs_own_used_plainly(kind: Any, clip: float) -> None:
+def test_updates_equal_pytorchs_own(kind: Any, clip: float) -> None:
     train = TrainSection(optimizer=kind, clip=clip, weight_decay=0.3, beta1=0.8, beta2=0.95, eps=1e-7)
-    network = a_network()
+    network = small_network()
     other = copy.deepcopy(network)
     matrices = [each for each in other.parameters() if each.dim() == 2]
     vectors = [each for each in other.parameters() if each.dim() == 1]
@@ -69,11 +69,11 @@ def test_it_is_pytorchs_own_used_plainly(kind: Any, clip: float) -> None:
     clipped = 0
     for number in range(1, 21):
         lr = 0.02 / number
-        norm, bad = a_step(ours, network, number, lr)
+        norm, bad = take_step(ours, network, number, lr)
         for group in theirs.param_groups:
             group["lr"] = lr
         theirs.zero_grad()
-        loss_of(other, a_batch(number)).backward()
+        compute_loss(other, random_batch(number)).backward()
         their_norm = nn.utils.clip_grad_norm_(other.parameters(), clip or float("inf"))
         clipped += bool(clip and their_norm > clip)
         theirs.step()
@@ -84,10 +84,10 @@ def test_it_is_pytorchs_own_used_plainly(kind: Any, clip: float) -> None:
     assert clipped == (20 if clip == 0.05 else 0)
 
 
-def test_weight_decay_is_adamws_and_for_matrices_alone() -> None:
-    """A gradient of zero: what changes then is decay."""
+def test_weight_decay_is_adamws_and_only_for_matrices() -> None:
+    """With zero gradients only weight decay changes the weights."""
     for kind, shrinks in (("adam", False), ("adamw", True)):
-        network = a_network()
+        network = small_network()
         before = [each.detach().clone() for each in network.parameters()]
         optimizer = Optimizer(network, TrainSection(optimizer=kind, weight_decay=0.5))  # type: ignore[arg-type]
         optimizer.set_learning_rate(0.1)
@@ -101,7 +101,7 @@ def test_weight_decay_is_adamws_and_for_matrices_alone() -> None:
 
 
 def test_small_updates_do_not_vanish_in_bfloat16() -> None:
-    """Weights of 1 and steps of 1e-4: bfloat16 has nothing between 1 and 0.996, float32 has."""
+    """Weights of 1 and steps of 1e-4: bfloat16 has no value between 1 and 0.996, float32 has."""
 
     def network_of_ones() -> nn.Linear:
         network = nn.Linear(4, 4, bias=False).bfloat16()
@@ -120,7 +120,7 @@ def test_small_updates_do_not_vanish_in_bfloat16() -> None:
         optimizer.update(torch.zeros(()))
         adam.step()
         adam.zero_grad()
-    assert (plain.weight == 1).all()  # the yardstick: here they vanish
+    assert (plain.weight == 1).all()  # the control: here they vanish
     (weight,) = optimizer.named_weights().values()
     assert weight.dtype == torch.float32
     torch.testing.assert_close(weight, torch.full((4, 4), 0.99), rtol=0, atol=1e-5)
@@ -129,16 +129,16 @@ def test_small_updates_do_not_vanish_in_bfloat16() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_batches_in_parts_are_one_batch(dtype: torch.dtype) -> None:
-    x, y = a_batch(0, rows=12)
+def test_accumulated_parts_equal_one_batch(dtype: torch.dtype) -> None:
+    x, y = random_batch(0, rows=12)
     weights = []
     for parts in (1, 4):
-        network = a_network(dtype)
+        network = small_network(dtype)
         optimizer = Optimizer(network, TrainSection())
         for _ in range(3):
             optimizer.set_learning_rate(0.01)
             for rows in torch.arange(12).chunk(parts):
-                (loss_of(network, (x[rows], y[rows])) / parts).backward()
+                (compute_loss(network, (x[rows], y[rows])) / parts).backward()
                 optimizer.collect_gradients()
             optimizer.update(torch.zeros(()))
         weights.append(list(optimizer.weights))
@@ -148,7 +148,7 @@ def test_batches_in_parts_are_one_batch(dtype: torch.dtype) -> None:
 
 
 def test_parts_are_summed_in_float32() -> None:
-    """256 and then ones: in bfloat16 the sum would stay where it is."""
+    """256 and then ones: in bfloat16 the sum would not change."""
     network = nn.Linear(1, 1, bias=False).bfloat16()
     optimizer = Optimizer(network, TrainSection())
     for value in (256.0, *[1.0] * 100):
@@ -163,17 +163,17 @@ def test_parts_are_summed_in_float32() -> None:
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_not_finite_changes_nothing(dtype: torch.dtype, value: float | None, clip: float) -> None:
-    """Neither weights nor moments nor the count of steps; the next update is as if nothing had been."""
+def test_non_finite_updates_change_nothing(dtype: torch.dtype, value: float | None, clip: float) -> None:
+    """Weights, moments and step count are unchanged; the next update is unaffected."""
     runs = []
     for spoilt in (False, True):
-        network = a_network(dtype)
+        network = small_network(dtype)
         optimizer = Optimizer(network, TrainSection(clip=clip, optimizer="adamw", weight_decay=0.1))
         for number in range(3):
-            assert a_step(optimizer, network, number)[1] == 0
+            assert take_step(optimizer, network, number)[1] == 0
         if spoilt:
-            before = everything(optimizer)
-            loss = loss_of(network, a_batch(9))
+            before = full_state(optimizer)
+            loss = compute_loss(network, random_batch(9))
             loss.backward()
             if value is not None:
                 poison(network, value)
@@ -181,22 +181,22 @@ def test_what_is_not_finite_changes_nothing(dtype: torch.dtype, value: float | N
             norm, bad = optimizer.update(loss.detach() if value is not None else torch.tensor(float("nan")))
             assert bad == 1.0
             assert bool(norm.isfinite()) == (value is None)
-            after = everything(optimizer)
+            after = full_state(optimizer)
             assert before.keys() == after.keys()
             assert all(torch.equal(before[name], after[name]) for name in before)
             assert all(each.grad is None for each in (*optimizer.parameters, *optimizer.weights))
-        assert a_step(optimizer, network, 4)[1] == 0
-        runs.append(everything(optimizer))
+        assert take_step(optimizer, network, 4)[1] == 0
+        runs.append(full_state(optimizer))
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
     assert runs[1]["step.0.weight"] == 4
 
 
-def test_a_bad_first_update_leaves_a_fresh_optimizer() -> None:
-    network = a_network()
+def test_a_skipped_first_update_leaves_a_fresh_optimizer() -> None:
+    network = small_network()
     optimizer = Optimizer(network, TrainSection())
     before = [each.detach().clone() for each in network.parameters()]
     optimizer.set_learning_rate(0.1)
-    loss_of(network, a_batch(0)).backward()
+    compute_loss(network, random_batch(0)).backward()
     poison(network, float("nan"))
     optimizer.collect_gradients()
     assert optimizer.update(torch.zeros(()))[1] == 1.0
@@ -204,26 +204,26 @@ def test_a_bad_first_update_leaves_a_fresh_optimizer() -> None:
     assert {float(x) for name, x in optimizer.state().items() if name.startswith("step.")} <= {0.0}
 
 
-def test_float16_scales_the_loss_and_takes_it_back() -> None:
-    """The norm and the update are those of the gradient itself, whatever the scale."""
+def test_float16_scales_the_loss_and_unscales_the_gradients() -> None:
+    """The norm and the update are those of the unscaled gradient."""
     found = []
     for scale in (1.0, 1024.0):
-        network = a_network(torch.float16)
+        network = small_network(torch.float16)
         optimizer = Optimizer(network, TrainSection())
         assert optimizer.loss_scale == 2**16
         optimizer.loss_scale.fill_(scale)
-        norms = [a_step(optimizer, network, number)[0] for number in range(5)]
+        norms = [take_step(optimizer, network, number)[0] for number in range(5)]
         found.append((torch.stack(norms), torch.cat([each.flatten() for each in optimizer.weights])))
     torch.testing.assert_close(found[1][0], found[0][0], rtol=5e-3, atol=0)
     torch.testing.assert_close(found[1][1], found[0][1], rtol=0, atol=2e-3)
-    full = a_network()
+    full = small_network()
     exact = Optimizer(full, TrainSection())
-    right = torch.stack([a_step(exact, full, number)[0] for number in range(5)])
+    right = torch.stack([take_step(exact, full, number)[0] for number in range(5)])
     torch.testing.assert_close(found[1][0], right, rtol=2e-2, atol=0)
 
 
-def test_float16_gradients_are_clipped_as_they_are_without_scale() -> None:
-    """Clipped to a hundredth of itself, by the gradient's own norm and not by that of the scaled one."""
+def test_float16_gradients_are_clipped_after_unscaling() -> None:
+    """Clipped to a hundredth, by the norm of the unscaled gradient."""
     network = nn.Linear(1, 2, bias=False).half()
     optimizer = Optimizer(network, TrainSection(clip=0.05, eps=0.05, beta1=0.0, beta2=0.0))
     before = optimizer.weights[0].clone()
@@ -237,16 +237,16 @@ def test_float16_gradients_are_clipped_as_they_are_without_scale() -> None:
     torch.testing.assert_close(before - optimizer.weights[0], clipped / (clipped + 0.05), rtol=1e-4, atol=1e-5)
 
 
-def test_the_scale_halves_where_it_overflows_and_grows_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_halves_on_overflow_and_grows_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GROWTH_INTERVAL", 3)
-    network = a_network(torch.float16)
+    network = small_network(torch.float16)
     optimizer = Optimizer(network, TrainSection())
     optimizer.loss_scale.fill_(256.0)
     scales = []
     for number, spoilt in enumerate([False, True, True, False, False, True, False, False, False, False]):
         before = [each.clone() for each in optimizer.weights]
         optimizer.set_learning_rate(1e-3)
-        loss = loss_of(network, a_batch(number))
+        loss = compute_loss(network, random_batch(number))
         (loss * optimizer.loss_scale).backward()
         if spoilt:
             poison(network, float("inf"))
@@ -258,14 +258,14 @@ def test_the_scale_halves_where_it_overflows_and_grows_again(monkeypatch: pytest
     assert scales == [256, 128, 64, 64, 64, 32, 32, 32, 64, 64]
 
 
-def test_an_overflow_of_float16_is_found_and_got_over() -> None:
-    """Nobody puts an infinity there: 2^16 times the loss has gradients beyond 65,504."""
-    network = a_network(torch.float16)
+def test_training_recovers_from_a_float16_overflow() -> None:
+    """A real overflow: 2^16 times the loss has gradients beyond 65,504."""
+    network = small_network(torch.float16)
     optimizer = Optimizer(network, TrainSection())
     found = []
     for number in range(12):
         optimizer.set_learning_rate(1e-3)
-        loss = 30 * loss_of(network, a_batch(number))
+        loss = 30 * compute_loss(network, random_batch(number))
         (loss * optimizer.loss_scale).backward()
         optimizer.collect_gradients()
         found.append(bool(optimizer.update(loss.detach())[1]))
@@ -276,33 +276,33 @@ def test_an_overflow_of_float16_is_found_and_got_over() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_what_it_gives_and_takes_again_is_everything(dtype: torch.dtype) -> None:
+def test_the_state_round_trips_completely(dtype: torch.dtype) -> None:
     train = TrainSection(optimizer="adamw", weight_decay=0.1, clip=0.5)
-    network = a_network(dtype)
+    network = small_network(dtype)
     optimizer = Optimizer(network, train)
     if dtype == torch.float16:
         optimizer.loss_scale.fill_(64.0)
     for number in range(4):
-        a_step(optimizer, network, number)
+        take_step(optimizer, network, number)
     weights = {name: x.detach().clone() for name, x in optimizer.named_weights().items()}
     state = {name: x.clone() for name, x in optimizer.state().items()}
     assert {name.split(".")[0] for name in state} - {"growth"} == {"scale", "step", "exp_avg", "exp_avg_sq"}
     for number in range(4, 8):
-        a_step(optimizer, network, number)
-    other = a_network(dtype)
+        take_step(optimizer, network, number)
+    other = small_network(dtype)
     for each in other.parameters():
         nn.init.zeros_(each)
     again = Optimizer(other, train)
     again.load(weights, state)
     for number in range(4, 8):
-        a_step(again, other, number)
-    one, two = everything(optimizer), everything(again)
+        take_step(again, other, number)
+    one, two = full_state(optimizer), full_state(again)
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_weights_without_gradients_stay() -> None:
-    network = a_network()
+def test_weights_without_gradients_are_unchanged() -> None:
+    network = small_network()
     optimizer = Optimizer(network, TrainSection())
     optimizer.set_learning_rate(0.1)
     before = [each.detach().clone() for each in network.parameters()]
@@ -316,7 +316,7 @@ def test_weights_without_gradients_stay() -> None:
     assert changed == [True, *[False] * (len(before) - 1)]
 
 
-def test_a_scale_is_not_taken_over_from_another_type() -> None:
+def test_the_scale_of_another_type_is_not_loaded() -> None:
     single = Optimizer(torch.nn.Linear(3, 2), TrainSection())
     half = Optimizer(torch.nn.Linear(3, 2).half(), TrainSection())
     assert half.loss_scale == 2.0**16
@@ -326,7 +326,7 @@ def test_a_scale_is_not_taken_over_from_another_type() -> None:
     assert single.loss_scale == 1
 
 
-def test_moments_that_were_only_begun_are_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partially_created_moments_are_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
     network = torch.nn.Linear(3, 2)
     optimizer = Optimizer(network, TrainSection())
     optimizer.set_learning_rate(0.1)

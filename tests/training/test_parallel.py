@@ -1,7 +1,7 @@
-"""More than one process: whatever shares the work out, the same losses, the same weights, one voice.
+"""Training with several processes: the same losses and weights as with one, and messages printed once.
 
-Most runs share a few processes, since each takes seconds to begin: this file is also the script that torchrun starts
-there. The command itself is started where signals, prints and restarts matter.
+Most runs share a few processes, since each takes seconds to start: this file is also the script that torchrun starts
+there. The command itself is started where signals, output and restarts matter.
 """
 
 import hashlib
@@ -82,7 +82,7 @@ STEPS = 20
 
 @dataclass(frozen=True)
 class Job:
-    """A run in a process that makes many."""
+    """One of several runs in a process."""
 
     out: str
     changes: list[str]
@@ -93,11 +93,11 @@ class Job:
 
 
 def work(recipe: str, jobs: list[Job], here: Ranks) -> None:
-    """Make the runs; leave beside each what this rank has come to."""
+    """Execute the runs; write next to each the results of this rank."""
     for job in jobs:
         if job.goes_on and here.first:
             shutil.copytree(job.goes_on, job.out)
-        with here.first_rank_first():  # the copy is there
+        with here.first_rank_first():  # the copy exists
             chosen = read_recipe(recipe, job.changes)
         run = prepare_run(chosen, Path(job.out), job.goes_on is not None, here)
         if job.poison is not None and here.rank == here.count - 1:
@@ -117,7 +117,7 @@ def _poison(run: TrainingRun, step: int) -> None:
 
 
 def errors(folder: Path, here: Ranks) -> None:
-    """What each rank meets when one of them, or all, cannot go on."""
+    """Return the errors that each rank raises when one of them, or all, cannot continue."""
     found = []
     for failing in ([], [0], [1], [0, 1]):
         for context in (here.sharing_errors, here.first_rank_first):
@@ -132,7 +132,7 @@ def errors(folder: Path, here: Ranks) -> None:
 
 
 def main(folder: Path) -> None:
-    """What a process of torchrun's does, or one alone."""
+    """The entry point of a process, started by torchrun or alone."""
     train_module.score_best_model = lambda *_: []  # type: ignore[attr-defined]  # takes longer than the runs
     with join_ranks("cpu") as here:
         name = "jobs.json" if here.count > 1 else "jobs-alone.json"
@@ -146,7 +146,7 @@ if __name__ == "__main__":
     main(Path(sys.argv[1]))
 
 
-# What starts them
+# Starting processes
 
 
 def torchrun(*arguments: str) -> list[str]:
@@ -160,18 +160,18 @@ def command(folder: Path, out: str, *changes: str, resume: bool = False, restart
     return torchrun("--max-restarts", str(restarts), *run)
 
 
-def begin(arguments: list[str]) -> subprocess.Popen[str]:
+def start_process(arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
 def started(arguments: list[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    process = begin(arguments)
+    process = start_process(arguments)
     try:
         return subprocess.CompletedProcess(arguments, process.wait(timeout), *process.communicate(timeout=5))
     except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun then ends those that it has started
+        process.terminate()  # torchrun then ends the processes that it started
         pytest.fail(f"it does not end: {process.communicate(timeout=40)}")
 
 
@@ -192,13 +192,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def no_final_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take longer than the runs."""
+    """Final scores take longer than the runs."""
     monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> Path:
-    """The folder with all runs that need no command of their own: `NAME-one`, `NAME-ddp`, `NAME-fsdp`."""
+    """Return the folder with all runs that need no command of their own: `NAME-one`, `NAME-ddp`, `NAME-fsdp`."""
 
     def job(name: str, mode: str, *changes: str, **more: Any) -> dict[str, Any]:
         parallel = f"train.parallel={'ddp' if mode == 'one' else mode}"
@@ -240,32 +240,32 @@ def weights(run: Path) -> dict[str, Tensor]:
     return load_file(run / "model.safetensors")
 
 
-def last_words(run: Path) -> list[dict[str, Any]]:
-    """What each of two ranks has left."""
+def rank_results(run: Path) -> list[dict[str, Any]]:
+    """Return what each of two ranks has written."""
     return [json.loads(Path(f"{run}.{rank}").read_text()) for rank in (0, 1)]
 
 
-# The same, whatever shares it out
+# Equal results for every way of splitting the work
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SAME)
-def test_two_processes_learn_what_one_does(runs: Path, name: str, mode: str) -> None:
+def test_two_processes_learn_the_same_as_one(runs: Path, name: str, mode: str) -> None:
     alone, shared = runs / f"{name}-one", runs / f"{name}-{mode}"
     assert len(losses(alone)) == (30 if name == "ragged" else 10)
     assert losses(shared) == pytest.approx(losses(alone), abs=1e-5)
-    assert validations(shared) == pytest.approx(validations(alone), abs=1e-5)  # on all of the text, not on a share
+    assert validations(shared) == pytest.approx(validations(alone), abs=1e-5)  # on all of the text
     ended = [next(event for event in read_metrics(run) if isinstance(event, Ended)) for run in (alone, shared)]
     assert ended[0].tokens == ended[1].tokens
-    if name != "few":  # a rank without a row of its own computes another's, for nothing
+    if name != "few":  # a rank without rows computes another rank's rows and discards the result
         assert ended[1].flops == pytest.approx(ended[0].flops)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SAME)
-def test_the_model_is_one_plain_file(runs: Path, name: str, mode: str) -> None:
+def test_the_model_is_saved_as_one_file(runs: Path, name: str, mode: str) -> None:
     alone, shared = weights(runs / f"{name}-one"), weights(runs / f"{name}-{mode}")
     assert alone.keys() == shared.keys()
     for key, weight in alone.items():
@@ -276,8 +276,8 @@ def test_the_model_is_one_plain_file(runs: Path, name: str, mode: str) -> None:
 
 
 @pytest.mark.slow
-def test_clipping_was_at_work_and_rows_were_few(runs: Path) -> None:
-    """What the tests above compare would else prove less than they say."""
+def test_the_runs_clip_gradients_and_have_few_rows(runs: Path) -> None:
+    """Otherwise the comparisons above would prove less than they claim."""
     norms = [event.gradient for event in read_metrics(runs / "accumulated-one") if isinstance(event, Stepped)]
     assert max(norms) > 0.3
     assert losses(runs / "ragged-one")[-1] < losses(runs / "ragged-one")[0] - 1
@@ -287,16 +287,16 @@ def test_clipping_was_at_work_and_rows_were_few(runs: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_ranks_hold_the_same_weights(runs: Path, mode: str) -> None:
+def test_all_ranks_have_the_same_weights(runs: Path, mode: str) -> None:
     for name in (*SAME, "poisoned", *["bfloat16"] * (mode == "ddp")):
-        first, second = last_words(runs / f"{name}-{mode}")
+        first, second = rank_results(runs / f"{name}-{mode}")
         assert first["weights"] == second["weights"], name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", ["one", *MODES])
 @pytest.mark.parametrize("before", ["one", *MODES])
-def test_a_run_goes_on_in_another_way(runs: Path, before: str, after: str) -> None:
+def test_a_run_resumes_under_another_strategy(runs: Path, before: str, after: str) -> None:
     if before == after:
         pytest.skip("that is the same way")
     out = runs / f"{before}-then-{after}"
@@ -308,13 +308,13 @@ def test_a_run_goes_on_in_another_way(runs: Path, before: str, after: str) -> No
     assert losses(out) == pytest.approx(losses(runs / "ragged-one"), abs=1e-5)
 
 
-# What they agree on
+# Decisions that all ranks share
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_patience_ends_all_of_them(runs: Path, mode: str) -> None:
-    first, second = last_words(runs / f"patient-{mode}")
+def test_patience_stops_all_ranks(runs: Path, mode: str) -> None:
+    first, second = rank_results(runs / f"patient-{mode}")
     alone = json.loads((runs / "patient-one.0").read_text())
     assert first["ended"]["reason"] == second["ended"]["reason"] == alone["ended"]["reason"] == "patience"
     assert first["ended"]["step"] == second["ended"]["step"] == alone["ended"]["step"] < 50
@@ -323,8 +323,8 @@ def test_patience_ends_all_of_them(runs: Path, mode: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_a_loss_that_is_not_finite_on_one_is_left_out_by_all(runs: Path, mode: str) -> None:
-    first, second = last_words(runs / f"poisoned-{mode}")
+def test_a_non_finite_loss_on_one_rank_is_skipped_by_all(runs: Path, mode: str) -> None:
+    first, second = rank_results(runs / f"poisoned-{mode}")
     assert first["ended"]["skipped"] == second["ended"]["skipped"] == 1
     assert first["weights"] == second["weights"]
     found = losses(runs / f"poisoned-{mode}")
@@ -336,7 +336,7 @@ def test_a_loss_that_is_not_finite_on_one_is_left_out_by_all(runs: Path, mode: s
 
 
 @pytest.mark.slow
-def test_an_error_of_one_ends_all_and_is_told_once(runs: Path) -> None:
+def test_an_error_on_one_rank_ends_all_and_is_reported_once(runs: Path) -> None:
     first, second = (json.loads((runs / f"errors.{rank}").read_text()) for rank in (0, 1))
     told, silent = "ValueError('of rank {}')", "SystemExit(2)"
     assert first == ["nothing"] * 2 + [told.format(0)] * 2 + [silent] * 2 + [told.format(0)] * 2
@@ -358,12 +358,12 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
 
 
 def children(parent: int) -> list[int]:
-    """Processes that a process has started; each of torchrun's leads a group of its own."""
+    """Return the child processes of a process; each of torchrun's leads its own process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             pid, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has ended in the meantime
             continue
         if int(rest[1]) == parent:
             found.append(pid)
@@ -382,7 +382,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 
 
 @pytest.mark.slow
-def test_the_command_speaks_with_one_voice(runs: Path) -> None:
+def test_the_command_prints_every_message_once(runs: Path) -> None:
     done = started(command(runs, "command"))
     assert done.returncode == 0
     assert done.stderr == ""
@@ -393,7 +393,7 @@ def test_the_command_speaks_with_one_voice(runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mistakes_are_told_once_and_end_all_soon(runs: Path) -> None:
+def test_user_errors_are_reported_once_and_end_all_ranks(runs: Path) -> None:
     for changes, message in (
         ([], "already holds a run: continue it with --resume"),
         (["data.petit=0", 'data.train=[{ files = ["no.fr", "no.en"] }]'], "no such file"),
@@ -402,18 +402,18 @@ def test_mistakes_are_told_once_and_end_all_soon(runs: Path) -> None:
         failed = started(command(runs, "ragged-one" if not changes else "nowhere", *changes))
         assert failed.returncode != 0
         assert failed.stderr.count(message) == 1, failed.stderr
-        assert time.monotonic() - begun < 29  # torchrun waits for 30 s before it kills those that wait
+        assert time.monotonic() - begun < 29  # torchrun waits for 30 s before it kills waiting processes
         assert not (runs / "nowhere").exists()
 
 
 @needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_leaves_no_process(runs: Path, number: signal.Signals) -> None:
+def test_a_signal_saves_and_ends_every_process(runs: Path, number: signal.Signals) -> None:
     mode = "fsdp" if number == signal.SIGTERM else "ddp"
     out = runs / f"interrupted-{number.name}"
     long = ["train.steps=100000", "train.validate_every=100000", f"train.parallel={mode}"]
-    process = begin(command(runs, out.name, *long))
+    process = start_process(command(runs, out.name, *long))
     wait_for_step(out, 5, process)
     workers = children(process.pid)
     assert len(workers) == 2
@@ -432,9 +432,9 @@ def test_a_signal_saves_and_leaves_no_process(runs: Path, number: signal.Signals
 
 @needs_proc
 @pytest.mark.slow
-def test_a_worker_that_is_killed_comes_back(runs: Path) -> None:
+def test_a_killed_worker_is_restarted(runs: Path) -> None:
     out = runs / "killed"
-    process = begin(command(runs, out.name, *LONG, restarts=1))
+    process = start_process(command(runs, out.name, *LONG, restarts=1))
     wait_for_step(out, 30, process)
     os.kill(children(process.pid)[1], signal.SIGKILL)
     _, noise = process.communicate(timeout=90)

@@ -1,4 +1,4 @@
-"""Recipes: read strictly, changed from the command line, written back as they are."""
+"""Recipes: read strictly, overridden from the command line, and written back unchanged."""
 
 import tomllib
 from dataclasses import fields, replace
@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[2]
 SMALL = '[data]\npetit = 10\n[model]\nlayers = 2\n[train]\nsteps = 7\nschedule = "linear"\n'
 
 
-def written(folder: Path, text: str, name: str = "mine") -> str:
+def write_recipe(folder: Path, text: str, name: str = "mine") -> str:
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return str(path)
 
 
-def test_a_file_is_what_it_says(tmp_path: Path) -> None:
-    path = written(
+def test_a_recipe_file_is_read(tmp_path: Path) -> None:
+    path = write_recipe(
         tmp_path,
         """
         [data]
@@ -49,7 +49,7 @@ def test_a_file_is_what_it_says(tmp_path: Path) -> None:
         stop = ["."]
         """,
     )
-    assert read_recipe(path) == Recipe(  # lr = 1 is a number like 1.0
+    assert read_recipe(path) == Recipe(  # lr = 1 is the same number as 1.0
         name="mine",
         data=DataSection(
             languages=("fr", "en"),
@@ -64,8 +64,8 @@ def test_a_file_is_what_it_says(tmp_path: Path) -> None:
     )
 
 
-def test_one_corpus_needs_no_list_and_a_drawing_decoder_no_beam(tmp_path: Path) -> None:
-    path = written(
+def test_one_corpus_needs_no_list_and_sampling_needs_no_beam(tmp_path: Path) -> None:
+    path = write_recipe(
         tmp_path, 'name = "n"\n[data]\ntrain = { files = ["a", "b"] }\n[decode]\ntemperature = 0.5\n', "other"
     )
     recipe = read_recipe(path)
@@ -74,8 +74,8 @@ def test_one_corpus_needs_no_list_and_a_drawing_decoder_no_beam(tmp_path: Path) 
     assert recipe.decode == Decoding(temperature=0.5)
 
 
-def test_changes(tmp_path: Path) -> None:
-    path = written(tmp_path, SMALL)
+def test_overrides_are_applied(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, SMALL)
     found = read_recipe(
         path,
         [
@@ -100,7 +100,7 @@ def test_changes(tmp_path: Path) -> None:
         True,
     )
     assert found.model == {"layers": 2, "d_model": 64}
-    assert found.decode.stop == ("\\n", "END")  # single quotes take a backslash for itself
+    assert found.decode.stop == ("\\n", "END")  # a backslash is literal in single quotes
     assert (found.name, found.data.folder) == ("12", "2024")
     assert found.data.train == (Corpus(("a.tsv",), columns=(2, 1)),)
     assert found.data.validation == Corpus(("x=1.fr", "y"))
@@ -108,8 +108,8 @@ def test_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", ["fr,en", "fr, en", " fr ,en ", '["fr", "en"]'])
-def test_languages_are_told_as_people_write_them(told: str, tmp_path: Path) -> None:
-    assert read_recipe(written(tmp_path, SMALL), [f"data.languages={told}"]).data.languages == ("fr", "en")
+def test_languages_can_be_written_in_several_ways(told: str, tmp_path: Path) -> None:
+    assert read_recipe(write_recipe(tmp_path, SMALL), [f"data.languages={told}"]).data.languages == ("fr", "en")
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_languages_are_told_as_people_write_them(told: str, tmp_path: Path) -> N
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
-def test_changes_that_cannot_be(change: str, message: str, tmp_path: Path) -> None:
+def test_invalid_overrides_are_rejected(change: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        read_recipe(written(tmp_path, SMALL), [change])
+        read_recipe(write_recipe(tmp_path, SMALL), [change])
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_changes_that_cannot_be(change: str, message: str, tmp_path: Path) -> No
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
-def test_files_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_recipe_files_are_rejected(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        read_recipe(written(tmp_path, text))
+        read_recipe(write_recipe(tmp_path, text))
 
 
-def test_a_file_of_other_bytes_and_none_at_all(tmp_path: Path) -> None:
+def test_binary_and_missing_recipe_files_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "latin.toml"
     path.write_bytes("# déjà\n[data]\npetit = 1\n".encode("latin1"))
     with pytest.raises(ValueError, match=r"latin\.toml is not in UTF-8"):
@@ -190,7 +190,7 @@ TWO, ONE = Corpus(("a", "b")), Corpus(("a",))
         ({"train": (ONE,), "task": "language", "languages": ("fr", "en")}, "the task language has one"),
     ],
 )
-def test_data_that_cannot_be(data: dict[str, Any], message: str) -> None:
+def test_invalid_data_sections_are_rejected(data: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataSection(**data)
 
@@ -213,7 +213,7 @@ def test_data_that_cannot_be(data: dict[str, Any], message: str) -> None:
         ("translation", {"start": "x", "dropout": "0"}, "model.dropout='0' has type str"),
     ],
 )
-def test_models_that_cannot_be(task: Any, model: dict[str, Any], message: str) -> None:
+def test_invalid_model_sections_are_rejected(task: Any, model: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Recipe(name="x", data=DataSection(petit=5, task=task), model=model)
 
@@ -227,12 +227,12 @@ def test_models_that_cannot_be(task: Any, model: dict[str, Any], message: str) -
         ("translation", {}, {"best_by": "score", "validation_sentences": 0}, "needs translations to score"),
     ],
 )
-def test_training_that_cannot_be(task: Any, model: Any, train: dict[str, Any], message: str) -> None:
+def test_invalid_train_sections_are_rejected(task: Any, model: Any, train: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Recipe(name="x", data=DataSection(petit=5, task=task), model=model, train=TrainSection(**train))
 
 
-def test_files_lie_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_relative_to_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.fr", "a.en"):
         (tmp_path / name).write_text("x\n")
     outside = tmp_path / "a.en"
@@ -296,7 +296,7 @@ SECTIONS = {
 
 
 @given(NAME, st.fixed_dictionaries(SECTIONS))
-def test_a_written_recipe_reads_back_as_it_was(name: str, told: dict[str, Any]) -> None:
+def test_a_written_recipe_reads_back_unchanged(name: str, told: dict[str, Any]) -> None:
     recipe = Recipe(
         name=name,
         data=DataSection(**{key: corpora(value) for key, value in told["data"].items()}),
@@ -310,15 +310,15 @@ def test_a_written_recipe_reads_back_as_it_was(name: str, told: dict[str, Any]) 
 
 
 def corpora(value: Any) -> Any:
-    """Tables of files as corpora."""
+    """Convert tables of files to corpora."""
     if isinstance(value, tuple):
         return tuple(map(corpora, value))
     return Corpus(**value) if isinstance(value, dict) else value
 
 
-def test_a_written_recipe_goes_through_a_file(tmp_path: Path) -> None:
+def test_any_recipe_round_trips_through_a_file(tmp_path: Path) -> None:
     recipe = replace(read_recipe("europarl-fr-en"), name="Ä\\\"'\x7f\r\n")
-    assert read_recipe(written(tmp_path, as_toml(recipe))) == recipe
+    assert read_recipe(write_recipe(tmp_path, as_toml(recipe))) == recipe
 
 
 NAMES = {
@@ -355,7 +355,7 @@ def test_a_bundled_recipe_reads_and_writes(name: str, tmp_path: Path) -> None:
     assert recipe.name == name
     assert not Path(recipe.data.folder).is_absolute()
     assert bool(recipe.data.petit) == name.startswith("petit")
-    assert read_recipe(written(tmp_path, as_toml(recipe))) == recipe
+    assert read_recipe(write_recipe(tmp_path, as_toml(recipe))) == recipe
     if recipe.start is None:
         config = recipe.config(recipe.tokenizer.vocab_size + 1, 2 * (recipe.data.task == "classification"))
         assert config.outputs == recipe.tokenizer.vocab_size
@@ -365,7 +365,7 @@ def test_a_bundled_recipe_reads_and_writes(name: str, tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_the_papers_recipes_are_the_papers() -> None:
+def test_the_papers_recipes_match_the_paper() -> None:
     """Sections 5 and 6.1 and Table 3 of the paper."""
     base, big = read_recipe("paper-base"), read_recipe("paper-big")
     assert base.config(37_057) == ModelConfig(vocab_size=37_057)
@@ -379,19 +379,19 @@ def test_the_papers_recipes_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", ["paper-base", "paper-big"])
-def test_the_papers_formulas_are_the_line_that_its_recipes_leave_out(name: str, tmp_path: Path) -> None:
+def test_the_papers_formulas_differ_from_its_recipes_in_one_line(name: str, tmp_path: Path) -> None:
     recipe = read_recipe(name)
     assert recipe.config(37_057).projection_bias
     text = (ROOT / "regard" / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     uncommented = text.replace("# attention_bias = false", "attention_bias = false")
     assert uncommented != text
-    formulas = read_recipe(written(tmp_path, uncommented, name))
+    formulas = read_recipe(write_recipe(tmp_path, uncommented, name))
     assert formulas == read_recipe(name, ["model.attention_bias=false"])
     assert formulas.config(37_057) == replace(recipe.config(37_057), attention_bias=False)
-    assert read_recipe(written(tmp_path, as_toml(formulas), name)) == formulas
+    assert read_recipe(write_recipe(tmp_path, as_toml(formulas), name)) == formulas
 
 
-def test_shakespeare_is_nanogpts() -> None:
+def test_the_shakespeare_recipe_matches_nanogpt() -> None:
     recipe = read_recipe("shakespeare-char")
     config, train = recipe.config(385), recipe.train
     assert (config.layers, config.heads, config.d_model, config.d_ff) == (6, 6, 384, 4 * 384)
@@ -405,7 +405,7 @@ def test_shakespeare_is_nanogpts() -> None:
     )
 
 
-def test_the_change_that_gpt2_small_advises() -> None:
+def test_the_override_suggested_in_gpt2_small_is_valid() -> None:
     comment = (ROOT / "regard" / "recipes" / "gpt2-small.toml").read_text().splitlines()[1]
     changes = [part.strip("' ") for part in comment.split("--set ")[1:]]
     assert len(changes) == 2
