@@ -37,12 +37,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedCorpus, Tok
 
 def test_every_variant_decodes_to_the_same_text(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
-    found = add_bpe_variants(data, tokenizer, 0.3, variants=4)
-    assert (len(found), found.examples) == (4 * len(data), len(data))
+    variants = add_bpe_variants(data, tokenizer, 0.3, variants=4)
+    assert (len(variants), variants.examples) == (4 * len(data), len(data))
     other = 0
     for side in (0, 1):
-        for i in range(len(found)):
-            ids, as_it_is = found.sequence(side, i).tolist(), data.sequence(side, i % len(data)).tolist()
+        for i in range(len(variants)):
+            ids, as_it_is = variants.sequence(side, i).tolist(), data.sequence(side, i % len(data)).tolist()
             assert tokenizer.decode(ids) == tokenizer.decode(as_it_is)
             assert i >= len(data) or ids == as_it_is  # the first variant is the text itself
             other += ids != as_it_is
@@ -51,8 +51,8 @@ def test_every_variant_decodes_to_the_same_text(text: tuple[TokenizedCorpus, Tok
 
 def test_without_dropout_the_encoding_is_unchanged(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
-    found = add_bpe_variants(data, tokenizer, 0.0, variants=2)
-    for once, twice in zip(data.tokens, found.tokens, strict=True):
+    variants = add_bpe_variants(data, tokenizer, 0.0, variants=2)
+    for once, twice in zip(data.tokens, variants.tokens, strict=True):
         assert np.array_equal(np.concatenate([once, once]), twice)
 
 
@@ -68,15 +68,15 @@ def test_segmentations_have_the_defined_probabilities(text: tuple[TokenizedCorpu
     merges, random, rate, draws = BpeMerges(tokenizer), Random(0), 0.25, 4_000
 
     def segmentations(pieces: tuple[str, ...]) -> dict[tuple[str, ...], float]:
-        found: dict[tuple[str, ...], float] = defaultdict(float)
+        variants: dict[tuple[str, ...], float] = defaultdict(float)
         pairs = enumerate(pairwise(pieces))
         passed = 1.0
         for _, i in sorted((merges.rank[pair], i) for i, pair in pairs if pair in merges.rank):
             for way, share in segmentations((*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])).items():
-                found[way] += passed * (1 - rate) * share
+                variants[way] += passed * (1 - rate) * share
             passed *= rate
-        found[pieces] += passed
-        return found
+        variants[pieces] += passed
+        return variants
 
     ours = Counter(merges.segment("Ġmaison", rate, random) for _ in range(draws))
     wanted = {
@@ -94,8 +94,8 @@ def test_any_text_survives_dropout(text: tuple[TokenizedCorpus, Tokenizer], said
     _, tokenizer = text
     ids = np.array(tokenizer.encode(said), np.uint16)
     one = TokenizedCorpus((ids,), (np.array([0, len(ids)]),), None, (), {})
-    found = add_bpe_variants(one, tokenizer, rate, variants=2, seed=seed)
-    assert tokenizer.decode(found.sequence(0, 1).tolist()) == tokenizer.decode(ids.tolist())
+    variants = add_bpe_variants(one, tokenizer, rate, variants=2, seed=seed)
+    assert tokenizer.decode(variants.sequence(0, 1).tolist()) == tokenizer.decode(ids.tolist())
 
 
 def test_the_same_seed_gives_the_same_variants(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
@@ -108,8 +108,8 @@ def test_the_same_seed_gives_the_same_variants(text: tuple[TokenizedCorpus, Toke
 @pytest.mark.parametrize("packed", [False, True])
 def test_an_epoch_uses_one_variant_of_each_example(text: tuple[TokenizedCorpus, Tokenizer], packed: bool) -> None:
     data, tokenizer = text
-    found = add_bpe_variants(data, tokenizer, 0.3, variants=5)
-    how = (found, tokenizer.end, tokenizer.pad, 640)
+    variants = add_bpe_variants(data, tokenizer, 0.3, variants=5)
+    how = (variants, tokenizer.end, tokenizer.pad, 640)
     batches = (
         packed_translation_batches(*how, row=64, max_length=40) if packed else translation_batches(*how, max_length=40)
     )
@@ -154,9 +154,9 @@ def test_scripts_without_spaces_are_segmented_quickly(text: tuple[TokenizedCorpu
     said = "chatnoirpetit" * 2_000
     ids = np.array(tokenizer.encode(said), np.uint16)
     one = TokenizedCorpus((ids,), (np.array([0, len(ids)]),), None, (), {})
-    found = add_bpe_variants(one, tokenizer, 0.3, variants=3).sequence(0, 1).tolist()
-    assert found != ids.tolist()
-    assert tokenizer.decode(found) == said
+    variants = add_bpe_variants(one, tokenizer, 0.3, variants=3).sequence(0, 1).tolist()
+    assert variants != ids.tolist()
+    assert tokenizer.decode(variants) == said
 
 
 def test_unsupported_word_formats_are_rejected() -> None:

@@ -1,4 +1,4 @@
-"""A run as it is shown: the panel, the plain lines, the curves, the report."""
+"""Displaying a run: the panel, the plain lines, the curves and the report."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def run(steps: int = 1000) -> list[Event]:
 
 
 class Clock:
-    """Time that goes on by itself, by so much at each look."""
+    """A clock that advances by a fixed amount at each reading."""
 
     def __init__(self, by: float) -> None:
         self.now, self.by = 0.0, by
@@ -75,7 +75,7 @@ class Clock:
         return self.now
 
 
-def shown(events: list[Event], width: int = 80, terminal: bool = False, by: float = 10.0) -> str:
+def display_output(events: list[Event], width: int = 80, terminal: bool = False, by: float = 10.0) -> str:
     file = StringIO()
     console = Console(file=file, width=width, height=24, force_terminal=terminal, highlight=False, legacy_windows=False)
     with TrainingDisplay(console, "recipes/fr.toml", Clock(by)) as display:
@@ -84,7 +84,7 @@ def shown(events: list[Event], width: int = 80, terminal: bool = False, by: floa
     return file.getvalue()
 
 
-def drawn(state: RunProgress, width: int, height: int = 40) -> list[str]:
+def panel_output(state: RunProgress, width: int, height: int = 40) -> list[str]:
     console = Console(file=StringIO(), width=width, height=height, highlight=False, force_terminal=True)
     with console.capture() as capture:
         console.print(training_panel(state, width, height))
@@ -98,8 +98,8 @@ def after(events: list[Event]) -> RunProgress:
     return state
 
 
-def test_plain_lines_tell_all_that_happens() -> None:
-    lines = shown(run()).splitlines()
+def test_plain_lines_report_every_event() -> None:
+    lines = display_output(run()).splitlines()
     assert lines[0].startswith("petit [b]fr[/b]: translation, 12.3 M parameters; 100 examples (2 too long); ")
     assert "step    50/1,000  loss 5.673  lr 5.0e-05  812 tokens/s  41% of the GPU  ETA 1m35s" in lines
     assert "step   150/1,000  note: an update was [skipped]" in lines
@@ -110,10 +110,10 @@ def test_plain_lines_tell_all_that_happens() -> None:
     assert not any("\x1b" in line for line in lines)
 
 
-def test_plain_lines_about_steps_are_some_seconds_apart() -> None:
-    lines = shown(run(), by=0.01).splitlines()
+def test_plain_step_lines_are_seconds_apart() -> None:
+    lines = display_output(run(), by=0.01).splitlines()
     steps = [line for line in lines if "  lr " in line]
-    assert [line[:16] for line in steps] == [  # the first, and those of which more is said
+    assert [line[:16] for line in steps] == [  # the first, and those with validations
         f"step {step:>5,}/1,000" for step in (50, 200, 400, 600, 800, 1000)
     ]
     assert [line[18:].split()[0] for line in lines if line.startswith("step 1,000/")] == ["loss", "validation", "saved"]
@@ -121,7 +121,7 @@ def test_plain_lines_about_steps_are_some_seconds_apart() -> None:
     assert sum("note" in line for line in lines) == 1
 
 
-def test_time_left_counts_what_is_left() -> None:
+def test_the_time_left_covers_the_remaining_steps() -> None:
     events: list[Event] = [STARTED, *(stepped(step) for step in (50, 100, 150, 200))]
     assert after(events).seconds_left == pytest.approx(800 * 0.1)
     assert after([*events, validated(200)]).seconds_left == pytest.approx(800 * (0.1 + 1 / 200))
@@ -133,9 +133,13 @@ def test_time_left_counts_what_is_left() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("reason", ["steps", "patience", "interrupted", "diverged"])
-def test_the_end_says_why_and_how_to_go_on(reason: Any, terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_gives_the_reason_and_the_command_to_resume(
+    reason: Any, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    text = shown([STARTED, stepped(50), validated(800), replace(ENDED, step=700, reason=reason)], terminal=terminal)
+    text = display_output(
+        [STARTED, stepped(50), validated(800), replace(ENDED, step=700, reason=reason)], terminal=terminal
+    )
     said = {"steps": "All steps", "patience": "patience", "interrupted": "Interrupted at step 700", "diverged": "lr"}
     assert said[reason] in text
     assert "step 800, loss 1.250, BLEU 31.5" in text
@@ -143,8 +147,8 @@ def test_the_end_says_why_and_how_to_go_on(reason: Any, terminal: bool, monkeypa
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_the_panel_fits_and_shows_texts_as_they_are(width: int) -> None:
-    lines = drawn(after(run()), width)
+def test_the_panel_fits_and_shows_texts_unchanged(width: int) -> None:
+    lines = panel_output(after(run()), width)
     assert {cell_len(line) for line in lines} == {min(width, 120)}
     text = "\n".join(lines)
     assert "[bold red]Le chat[/] ␛[2J" in text
@@ -160,35 +164,35 @@ def test_the_panel_fits_and_shows_texts_as_they_are(width: int) -> None:
 
 @pytest.mark.parametrize("height", [12, 16, 20, 24, 50])
 @pytest.mark.parametrize("width", [40, 80])
-def test_the_panel_leaves_room_in_low_terminals(width: int, height: int) -> None:
+def test_the_panel_fits_terminals_with_few_lines(width: int, height: int) -> None:
     state = after(run()[:-1])
-    lines = drawn(state, width, height)
+    lines = panel_output(state, width, height)
     assert len(lines) < height or height < 20
     assert ("→" in "".join(lines[4:])) == (height >= 20 if width == 40 else height >= 16)
 
 
-def test_the_panel_before_anything_is_known() -> None:
-    assert drawn(RunProgress(), 80) == ["preparing …"]
-    assert "waiting for the first step …" in "\n".join(drawn(after([STARTED]), 80))
+def test_the_panel_before_the_first_event() -> None:
+    assert panel_output(RunProgress(), 80) == ["preparing …"]
+    assert "waiting for the first step …" in "\n".join(panel_output(after([STARTED]), 80))
 
 
-def test_a_slow_run_shows_life_before_its_first_line() -> None:
-    text = "\n".join(drawn(after([replace(STARTED, steps=100), Ticked(1, 70.0), Ticked(2, 94.0)]), 80))
+def test_a_slow_run_shows_activity_before_its_first_log_line() -> None:
+    text = "\n".join(panel_output(after([replace(STARTED, steps=100), Ticked(1, 70.0), Ticked(2, 94.0)]), 80))
     assert "step 2 of 100, 24s per step" in text
     assert "2/100  2%  1m34s  ETA 39m12s" in text
     resumed = after([replace(STARTED, step=500), Ticked(501, 1002.0)])
     assert (resumed.seconds_per_step, resumed.seconds_left) == (2.0, 499 * 2.0)
-    assert "4ms per step" in "\n".join(drawn(after([STARTED, Ticked(2, 0.008)]), 80))
+    assert "4ms per step" in "\n".join(panel_output(after([STARTED, Ticked(2, 0.008)]), 80))
 
 
-def test_steps_move_the_panel_between_the_lines_of_the_log() -> None:
+def test_steps_update_the_panel_between_log_lines() -> None:
     state = after([STARTED, stepped(50), stepped(100), Ticked(150, 20.0)])
     assert (state.step, state.seconds_per_step) == (150, 0.15)  # 50 steps took 5 seconds, and 50 took 10
     ended = after([STARTED, stepped(50), Ticked(70, 7.0), replace(ENDED, step=77, reason="interrupted", seconds=61.0)])
-    assert "77/1,000  8%  1m01s  interrupted" in "\n".join(drawn(ended, 80))
+    assert "77/1,000  8%  1m01s  interrupted" in "\n".join(panel_output(ended, 80))
 
 
-def test_a_plain_log_says_now_and_then_that_a_slow_run_lives() -> None:
+def test_a_plain_log_shows_activity_of_a_slow_run() -> None:
     clock = Clock(0.0)
     file = StringIO()
     with TrainingDisplay(Console(file=file, width=80), clock=clock) as display:
@@ -199,14 +203,14 @@ def test_a_plain_log_says_now_and_then_that_a_slow_run_lives() -> None:
     assert file.getvalue().splitlines()[1:] == ["step   3/100  (12s per step)", "step   6/100  (12s per step)"]
 
 
-def test_many_ticks_are_not_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ticks_are_not_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    text = shown([STARTED, *(Ticked(step, step / 1000) for step in range(1, 1001)), ENDED], terminal=True)
+    text = display_output([STARTED, *(Ticked(step, step / 1000) for step in range(1, 1001)), ENDED], terminal=True)
     assert text.count("╭") < 20
 
 
-def test_the_cursor_waits_below_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal echoes ^C where the cursor is: behind a panel as wide as the terminal it would begin a line."""
+def test_the_cursor_is_below_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal echoes ^C at the cursor: after a panel as wide as the terminal it would start a new line."""
     monkeypatch.setenv("TERM", "xterm-256color")
     file = StringIO()
     with TrainingDisplay(Console(file=file, force_terminal=True, width=80, height=24)) as display:
@@ -218,11 +222,11 @@ UNTRIED = Validated(200, math.nan, None, None, True, 0, (), 0.1)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_without_text_to_validate_on(terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_without_validation_text(terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     end = replace(ENDED, best_step=400, best_loss=None, best_score=None)
     events: list[Event] = [STARTED, stepped(200), UNTRIED, stepped(400), replace(UNTRIED, step=400), end]
-    text = shown(events, 120, terminal)
+    text = display_output(events, 120, terminal)
     assert "no validation text: the last model is kept" in text
     assert "(set data.validation or data.held_out)" in text
     assert "nan" not in text
@@ -235,25 +239,26 @@ def test_without_text_to_validate_on(terminal: bool, monkeypatch: pytest.MonkeyP
     assert "nan" not in report
 
 
-def test_the_end_says_how_the_model_is_used() -> None:
-    lines = shown([STARTED, stepped(1000), validated(1000), ENDED]).splitlines()
+def test_the_end_says_how_to_use_the_model() -> None:
+    lines = display_output([STARTED, stepped(1000), validated(1000), ENDED]).splitlines()
     assert lines[-1] == """To use the model: regard translate "L'âne dort." --model 'runs/fr en'"""
     assert not any("ended" in line for line in lines)
     language = replace(STARTED, task="language", out="runs/lm")
     said = replace(validated(1000), samples=(Sample("KING:\nO", "x"), Sample("\n", "x")))
     assert (
-        shown([language, said, ENDED]).splitlines()[-1] == 'To use the model: regard generate "KING:" --model runs/lm'
+        display_output([language, said, ENDED]).splitlines()[-1]
+        == 'To use the model: regard generate "KING:" --model runs/lm'
     )
     classes = replace(STARTED, task="classification", out="runs/c")
-    *_, used = shown([classes, ENDED]).splitlines()
+    *_, used = display_output([classes, ENDED]).splitlines()
     assert used == 'To use the model: regard.load("runs/c").classify(["Le chat dort."]) in Python'
-    assert "80,000 texts in" in shown([classes, ENDED])
+    assert "80,000 texts in" in display_output([classes, ENDED])
 
 
-def test_interrupted_before_there_is_a_model(tmp_path: Path) -> None:
+def test_a_run_interrupted_before_its_first_model(tmp_path: Path) -> None:
     events: list[Event] = [STARTED, stepped(50), replace(ENDED, step=70, reason="interrupted", best_step=None)]
-    assert "There is no model to use yet" in shown(events)
-    assert "To use the model" not in shown(events)
+    assert "There is no model to use yet" in display_output(events)
+    assert "To use the model" not in display_output(events)
     write_run(tmp_path, events)
     report = write_report(tmp_path).read_text()
     assert "There is no model to use yet" in report
@@ -261,40 +266,40 @@ def test_interrupted_before_there_is_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("reason", "more"), [("steps", "steps=2000"), ("patience", "patience=0")])
-def test_a_run_that_has_nothing_left_to_do(reason: Any, more: str) -> None:
-    text = shown([replace(STARTED, step=1000), replace(ENDED, reason=reason)])
+def test_a_run_that_is_already_finished(reason: Any, more: str) -> None:
+    text = display_output([replace(STARTED, step=1000), replace(ENDED, reason=reason)])
     assert "Nothing left to do: " in text
     assert f"regard train recipes/fr.toml --out 'runs/fr en' --resume --set train.{more}" in text
-    assert "Nothing left" not in shown([replace(STARTED, step=900), replace(ENDED, reason=reason)])
+    assert "Nothing left" not in display_output([replace(STARTED, step=900), replace(ENDED, reason=reason)])
 
 
-def test_a_sample_stands_under_a_validation() -> None:
-    lines = shown([STARTED, replace(validated(200), samples=SAMPLES[2:])]).splitlines()
+def test_a_sample_is_shown_below_a_validation() -> None:
+    lines = display_output([STARTED, replace(validated(200), samples=SAMPLES[2:])]).splitlines()
     assert "validation" in lines[-2]
     assert lines[-1] == "  L'âne dort. → Yes."
 
 
 def test_a_panel_of_a_run_that_went_wrong() -> None:
     odd = after([STARTED, stepped(50, math.nan, None), stepped(100, math.inf), replace(validated(100), loss=math.nan)])
-    text = "\n".join(drawn(odd, 80))
+    text = "\n".join(panel_output(odd, 80))
     assert "inf" in text
     assert "nan" in text
     assert "××" in text
 
 
-def test_on_a_terminal_it_is_drawn_and_notes_scroll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_the_panel_is_redrawn_and_notes_scroll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    text = shown(run(), terminal=True)
+    text = display_output(run(), terminal=True)
     assert "step 150: note: an update was [skipped]" in text
-    assert "\x1b[1A" in text  # drawn again in its place
+    assert "\x1b[1A" in text  # redrawn in place
     assert "╭" in text
     assert "\x1b[2J" not in text
     assert "\x07" not in text
     assert text.rstrip().endswith("--model 'runs/fr en'")
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is restored
 
 
-def test_what_is_told_while_something_is_shown_waits() -> None:
+def test_events_during_drawing_are_deferred() -> None:
     class Interrupting(StringIO):
         def write(self, text: str) -> int:
             if "note: first" in text and "note: first" not in self.getvalue():
@@ -308,7 +313,7 @@ def test_what_is_told_while_something_is_shown_waits() -> None:
     assert [line.split("note: ")[1] for line in file.getvalue().splitlines()] == ["first", "second"]
 
 
-def test_an_error_within_leaves_the_terminal_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_restores_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=80, height=24)
@@ -323,7 +328,7 @@ def test_an_error_within_leaves_the_terminal_whole(monkeypatch: pytest.MonkeyPat
     assert file.getvalue().count("\x1b[?25h") == 1
 
 
-def test_a_place_without_our_letters_does_not_end_the_run() -> None:
+def test_an_output_encoding_without_our_characters_does_not_end_the_run() -> None:
     raw = BytesIO()
     file = TextIOWrapper(raw, encoding="ascii", write_through=True)
     events: list[Event] = [replace(STARTED, name="français"), Noted(1, "naïve"), ENDED]
@@ -358,7 +363,7 @@ def points(line: Any) -> list[tuple[float, float]]:
     return [tuple(point) for point in np.asarray(line.get_xydata()).tolist()]
 
 
-def test_curves_show_what_there_is() -> None:
+def test_curves_show_the_available_points() -> None:
     steps = [stepped(step) for step in range(50, 1001, 50)]
     tries = [validated(step, best=step != 1000) for step in range(200, 1001, 200)]
     losses, scores, rates = curves_figure(steps, tries, "petit").axes
@@ -373,7 +378,7 @@ def test_curves_show_what_there_is() -> None:
     assert len(curves_figure(steps, [replace(each, score=None) for each in tries], "language").axes) == 2
 
 
-def test_a_picture_of_losses_that_are_not_finite() -> None:
+def test_curves_of_non_finite_losses() -> None:
     steps = [stepped(1, math.inf), stepped(2, math.nan), stepped(3)]
     picture = curves_png(steps, [replace(validated(3), loss=math.nan, score=math.nan)], "odd $x_$ 猫")
     assert Image.open(BytesIO(picture)).size[0] == 1200
@@ -390,7 +395,7 @@ def write_run(folder: Path, events: list[Event]) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "regard", "format": 1, "model": config, "about": {}}))
 
 
-def test_the_report_tells_the_run(tmp_path: Path) -> None:
+def test_the_report_describes_the_run(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     path = write_report(tmp_path)
     assert path == tmp_path / "report.md"
@@ -414,7 +419,7 @@ def test_the_report_tells_the_run(tmp_path: Path) -> None:
         assert picture.size[0] == 1200
 
 
-def test_the_report_is_the_same_each_time(tmp_path: Path) -> None:
+def test_the_report_is_deterministic(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     write_report(tmp_path)
     first = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
@@ -423,7 +428,7 @@ def test_the_report_is_the_same_each_time(tmp_path: Path) -> None:
     assert {"report.md", "curves.png"} <= first.keys()
 
 
-def test_samples_are_shown_at_first_halfway_and_at_last_and_as_they_are(tmp_path: Path) -> None:
+def test_the_first_middle_and_last_samples_are_shown_unchanged(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     text = write_report(tmp_path).read_text()
     section = text.split("## Samples over time")[1].split("##")[0]
@@ -437,21 +442,21 @@ def test_samples_are_shown_at_first_halfway_and_at_last_and_as_they_are(tmp_path
 
 
 @given(st.text())
-def test_what_is_safe_stays_in_its_cell(text: str) -> None:
-    cell = escape_markdown(text).replace("@<!-- -->", "@")  # the one piece of markup that is its own
+def test_escaped_text_stays_in_its_cell(text: str) -> None:
+    cell = escape_markdown(text).replace("@<!-- -->", "@")  # the only markup the cell itself adds
     assert "\n" not in cell
     assert not re.search(r"(?<!\\)(\\\\)*[|`<]", cell)
-    assert not re.search(r"(?<!\\)(\\\\)*\\$", cell)  # nor does it escape what follows
+    assert not re.search(r"(?<!\\)(\\\\)*\\$", cell)  # and does not escape what follows
 
 
-def test_the_report_of_devices_side_by_side(tmp_path: Path) -> None:
+def test_the_report_of_a_run_on_several_devices(tmp_path: Path) -> None:
     write_run(tmp_path, [replace(STARTED, place="NVIDIA H200, bfloat16, 8 devices (ddp)"), stepped(50), ENDED])
     assert "- 6.2 × 10¹⁷ by the method of the paper's Table 2: 1m40s of training × 8 devices ×" in (
         write_report(tmp_path).read_text()
     )
 
 
-def test_the_report_of_a_run_that_has_not_ended_on_a_cpu(tmp_path: Path) -> None:
+def test_the_report_of_an_unfinished_run_on_a_cpu(tmp_path: Path) -> None:
     started = replace(STARTED, place="CPU, 2 threads", task="language", left_out=0, problems={})
     with MetricsLog(tmp_path, 0) as log:
         log(started)
@@ -467,7 +472,7 @@ def test_the_report_of_a_run_that_has_not_ended_on_a_cpu(tmp_path: Path) -> None
     assert "paper's Table 2" not in write_report(tmp_path).read_text()
 
 
-def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
+def test_scores_are_shown_with_their_signatures(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     outputs = ["The cat is sleeping on the mat.", "A dog is eating."]
     scores = translation_scores(outputs, ["The cat sleeps on the mat.", "A dog is eating."], "my_set")
@@ -482,7 +487,7 @@ def test_scores_come_with_their_signatures(tmp_path: Path) -> None:
     assert "| 66.7% |" in text
 
 
-def test_the_report_counts_what_it_is_about(tmp_path: Path) -> None:
+def test_the_report_of_a_classifier_with_one_example(tmp_path: Path) -> None:
     notes = [Noted(200, "the best model, on 1,000 validation examples …"), Noted(200, "stops after this step, and")]
     started = replace(STARTED, task="classification", examples=1, left_out=0)
     write_run(tmp_path, [started, stepped(200), replace(validated(200), measure="accuracy"), *notes, ENDED])
@@ -495,7 +500,7 @@ def test_the_report_counts_what_it_is_about(tmp_path: Path) -> None:
     assert "## Notes" not in text
 
 
-def test_the_report_says_from_what_and_on_how_many(tmp_path: Path) -> None:
+def test_the_report_names_the_starting_model_and_the_validated_sentences(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     with (tmp_path / "recipe.toml").open("a") as file:
         file.write('validation_sentences = 1_200\n[model]\nstart = "models/a_b"\n')
@@ -504,9 +509,11 @@ def test_the_report_says_from_what_and_on_how_many(tmp_path: Path) -> None:
     assert "BLEU is computed from greedy translations of at most the first 1,200 validation sentences." in text
 
 
-def test_a_language_model_is_asked_in_one_line_and_as_the_recipe_says(tmp_path: Path) -> None:
-    said = replace(validated(200, score=None), samples=(Sample("\nAll", "x"), Sample("First Citizen:\nBefore we", "x")))
-    write_run(tmp_path, [replace(STARTED, task="language", out="runs/s"), stepped(200), said, ENDED])
+def test_the_suggested_generate_command_matches_the_recipe(tmp_path: Path) -> None:
+    validation = replace(
+        validated(200, score=None), samples=(Sample("\nAll", "x"), Sample("First Citizen:\nBefore we", "x"))
+    )
+    write_run(tmp_path, [replace(STARTED, task="language", out="runs/s"), stepped(200), validation, ENDED])
     with (tmp_path / "recipe.toml").open("a") as file:
         file.write("[decode]\ntemperature = 0.8\n")
     used = write_report(tmp_path).read_text().split("## Usage")[1]
@@ -515,7 +522,7 @@ def test_a_language_model_is_asked_in_one_line_and_as_the_recipe_says(tmp_path: 
     assert "␊" not in used
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="records no run"):
         write_report(tmp_path)
     write_run(tmp_path, run())

@@ -278,7 +278,7 @@ def test_a_broken_link_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["small-corpus", "medium-corpus", "large-corpus"])
 def test_recipes_for_own_text_accept_a_folder(name: str, tmp_path: Path) -> None:
-    changes = [f"data.folder={lay(tmp_path, MERGED)}", 'data.languages=["fra", "eng"]']
+    changes = [f"data.folder={make_folder(tmp_path, MERGED)}", 'data.languages=["fra", "eng"]']
     recipe = read_recipe(name, changes)
     assert recipe.data.sought
     assert with_named_files(recipe.data).train == (FRENCH,)

@@ -202,7 +202,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {toml(each)}' for key, each in value.items())} }}"
+        return f"{{ {', '.join(f'{key} = {toml_value(each)}' for key, each in value.items())} }}"
     return repr(value)
 
 
@@ -238,12 +238,14 @@ def outcome(folder: Path, text: str, changes: list[str]) -> None:
 def test_any_value_for_any_key(tmp_path_factory: pytest.TempPathFactory, told: list[Any], as_changes: bool) -> None:
     folder = tmp_path_factory.getbasetemp()
     if as_changes:
-        outcome(folder, DATA, [f"{section}.{key}={toml(value)}" for section, key, value in told])
+        outcome(folder, DATA, [f"{section}.{key}={toml_value(value)}" for section, key, value in told])
         return
     sections: dict[str, dict[str, Any]] = {"data": {"petit": 10}}
     for section, key, value in told:
         sections.setdefault(section, {})[key] = value
-    lines = [f"[{name}]\n" + "".join(f"{k} = {toml(v)}\n" for k, v in each.items()) for name, each in sections.items()]
+    lines = [
+        f"[{name}]\n" + "".join(f"{k} = {toml_value(v)}\n" for k, v in each.items()) for name, each in sections.items()
+    ]
     outcome(folder, "\n".join(lines), [])
 
 

@@ -1,4 +1,4 @@
-"""One update, whatever fits; the batches that come to it; what is read of it; why it is not finite."""
+"""One update that fits in memory; background batches; step statistics; the diagnosis of non-finite updates."""
 
 import threading
 import time
@@ -31,19 +31,19 @@ from tests.support.oracles import small
 CPU = torch.device("cpu")
 
 
-def a_network(**changes: Any) -> Network:
+def small_network(**changes: Any) -> Network:
     torch.manual_seed(1)
     return build(small(vocab_size=100, pad=-1, layers=1, norm="pre", **changes))
 
 
-def some_batches() -> list[Batch]:
-    """Of unequal size, padded."""
+def unequal_batches() -> list[Batch]:
+    """Return padded batches of unequal size."""
     found = sorted(lay.translation_batches(DATA, END, PAD, 96).epoch(0), key=lambda batch: len(batch.tokens))
     return [found[-1], found[0], found[len(found) // 2]]
 
 
-class Tight(nn.Module):
-    """An objective for which more than `most` rows are too many, at one of two moments."""
+class LimitedMemory(nn.Module):
+    """An objective that runs out of memory above `most` rows, in the forward or the backward pass."""
 
     def __init__(self, network: Network, most: int, when: str) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class Tight(nn.Module):
         if self.when == "forward":
             raise torch.OutOfMemoryError("too much")
         embedding = self.objective.network.embedding.tokens.weight
-        return total + _NoRoom.apply(embedding.flatten()[:1])[0]
+        return total + _OutOfMemory.apply(embedding.flatten()[:1])[0]
 
 
-class _NoRoom(torch.autograd.Function):
-    """Adds nothing, and does not find its way back."""
+class _OutOfMemory(torch.autograd.Function):
+    """The identity in the forward pass; out of memory in the backward pass."""
 
     @staticmethod
     def forward(_ctx: Any, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class _NoRoom(torch.autograd.Function):
         raise torch.OutOfMemoryError("too much on the way back")
 
 
-def stepper_of(network: Network, objective: nn.Module | None = None, **settings: Any) -> StepRunner:
+def make_stepper(network: Network, objective: nn.Module | None = None, **settings: Any) -> StepRunner:
     return StepRunner(
         update_weights, objective or Objective(network, 0.1), Optimizer(network, TrainSection(**settings)), CPU, Ranks()
     )
@@ -88,12 +88,12 @@ def same_weights(one: nn.Module, other: nn.Module, tolerance: float = 1e-6) -> N
         torch.testing.assert_close(found, right, rtol=0, atol=tolerance)
 
 
-def test_the_gradient_is_that_of_the_mean_over_all_targets() -> None:
-    """Batches of unequal size: each target counts the same, not each batch."""
-    batches = some_batches()
+def test_the_gradient_is_the_mean_over_all_targets() -> None:
+    """With batches of unequal size, each target counts the same, not each batch."""
+    batches = unequal_batches()
     assert len({batch.targets for batch in batches}) == 3
-    network, other = a_network(), a_network()
-    stepper = stepper_of(network, eps=1.0)  # so that Adam's step shows the gradient's size, not its sign alone
+    network, other = small_network(), small_network()
+    stepper = make_stepper(network, eps=1.0)  # so that Adam's step depends on the gradient's size, not only on its sign
     loss, norm, bad = stepper.step(batches, 0.1, targets_of(batches))
     objective = Objective(other, 0.1)
     mean = torch.stack([objective(batch) for batch in batches]).sum() / targets_of(batches)
@@ -110,16 +110,16 @@ def test_the_gradient_is_that_of_the_mean_over_all_targets() -> None:
 @pytest.mark.parametrize("when", ["forward", "backward"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_batch_that_does_not_fit_is_split(when: str, dtype: torch.dtype) -> None:
-    """Also where part of its gradients was there already: they must not count twice."""
-    batches = some_batches()
+    """Also when some of its gradients already exist: they must not count twice."""
+    batches = unequal_batches()
     rows = max(len(batch.tokens) for batch in batches)
     assert rows >= 8
     results = []
     for most in (rows, rows // 4):
-        network = a_network().to(dtype)
-        tight = Tight(network, most, when)
-        stepper = stepper_of(network, tight, eps=1e-3)
-        # The small ones first: their gradients have been gathered when the large one is refused.
+        network = small_network().to(dtype)
+        tight = LimitedMemory(network, most, when)
+        stepper = make_stepper(network, tight, eps=1e-3)
+        # The small ones first: their gradients are already accumulated when the large one fails.
         order = sorted(batches, key=lambda batch: len(batch.tokens))
         results.append((stepper.step(order, 0.1, targets_of(batches)), stepper, tight))
     (whole, before, roomy), (parted, after, tight) = results
@@ -134,26 +134,26 @@ def test_a_batch_that_does_not_fit_is_split(when: str, dtype: torch.dtype) -> No
     assert steps == {1.0}
 
 
-def test_what_was_split_once_stays_so() -> None:
-    batches = some_batches()[:1]
-    network = a_network()
-    tight = Tight(network, len(batches[0].tokens) // 2 + 1, "forward")
-    stepper = stepper_of(network, tight)
+def test_a_split_batch_size_stays_split() -> None:
+    batches = unequal_batches()[:1]
+    network = small_network()
+    tight = LimitedMemory(network, len(batches[0].tokens) // 2 + 1, "forward")
+    stepper = make_stepper(network, tight)
     for _ in range(3):
         stepper.step(batches, 0.1, targets_of(batches))
     assert (stepper.pieces, tight.refused) == (2, 1)
 
 
 @pytest.mark.parametrize("when", ["forward", "backward"])
-def test_row_by_row_it_gives_up(when: str) -> None:
-    batches = some_batches()
-    network = a_network()
+def test_single_rows_that_do_not_fit_are_an_error(when: str) -> None:
+    batches = unequal_batches()
+    network = small_network()
     before = [each.detach().clone() for each in network.parameters()]
     rows, tokens = batches[0].tokens.shape
-    stepper = stepper_of(network, Tight(network, 0, when))
+    stepper = make_stepper(network, LimitedMemory(network, 0, when))
     with pytest.raises(ValueError, match=rf"a batch of {rows} rows × {tokens} tokens .* even row by row: lower train"):
         stepper.step(batches, 0.1, targets_of(batches))
-    assert stepper.pieces >= rows  # it has tried
+    assert stepper.pieces >= rows  # it was attempted
     assert all(map(torch.equal, before, network.parameters()))
 
 
@@ -161,63 +161,63 @@ def test_packed_rows_are_split_too() -> None:
     batch = next(lay.packed_translation_batches(DATA, END, PAD, 128, row=32).epoch(0))
     results = []
     for most in (4, 1):
-        network = a_network()
-        stepper = stepper_of(network, Tight(network, most, "forward"), eps=1e-3)
+        network = small_network()
+        stepper = make_stepper(network, LimitedMemory(network, most, "forward"), eps=1e-3)
         results.append((stepper.step([batch], 0.1, targets_of([batch])), network))
     torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-5, atol=1e-6)
     same_weights(results[1][1], results[0][1])
 
 
-def test_an_update_that_is_not_finite_is_told_and_left_out() -> None:
-    batches = some_batches()
-    network = a_network()
+def test_a_non_finite_update_is_reported_and_skipped() -> None:
+    batches = unequal_batches()
+    network = small_network()
     with torch.no_grad():
         network.get_parameter("decoder.layers.0.feed_forward.up.weight")[0, 0] = float("inf")
     before = [each.detach().clone() for each in network.parameters()]
-    found = stepper_of(network).step(batches, 0.1, targets_of(batches))
+    found = make_stepper(network).step(batches, 0.1, targets_of(batches))
     assert found[2] == 1
     assert all(map(torch.equal, before, network.parameters()))
 
 
-def test_a_batch_without_targets_is_a_step_of_nothing() -> None:
-    batch = some_batches()[0]
+def test_a_batch_without_targets_is_an_empty_step() -> None:
+    batch = unequal_batches()[0]
     empty = replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET))
-    network = a_network()
+    network = small_network()
     before = [each.detach().clone() for each in network.parameters()]
-    assert stepper_of(network).step([empty], 0.1, 0.0).tolist() == [0, 0, 0]
+    assert make_stepper(network).step([empty], 0.1, 0.0).tolist() == [0, 0, 0]
     assert all(map(torch.equal, before, network.parameters()))
 
 
-# Batches in the background
+# Background batches
 
 
-def take(feed: BatchPrefetcher, count: int) -> list[PrefetchedBatch]:
+def take_batches(feed: BatchPrefetcher, count: int) -> list[PrefetchedBatch]:
     batches = iter(feed)
     return [next(batches) for _ in range(count)]
 
 
 @pytest.mark.parametrize("name", ["translation", "packed rows", "blocks"])
-def test_batches_come_in_order_over_epochs(name: str) -> None:
+def test_batches_are_in_order_across_epochs(name: str) -> None:
     batches = TASKS[name]()
     wanted = [
         (batch, epoch, index) for epoch in range(3) for index, batch in enumerate(TASKS[name]().epoch(epoch), start=1)
     ]
     assert len(wanted) > 3 * 3
     with BatchPrefetcher(batches, 0, 0, CPU) as feed:
-        found = take(feed, len(wanted))
+        found = take_batches(feed, len(wanted))
     assert [(fed.epoch, fed.next_batch) for fed in found] == [(epoch, index) for _, epoch, index in wanted]
     assert all(same_batch(fed.batch, batch) for fed, (batch, _, _) in zip(found, wanted, strict=True))
 
 
-def test_from_any_place_on_they_are_the_same() -> None:
-    """Each place that was told is one to go on from: the first, within an epoch, and the end of one."""
+def test_batches_resume_from_any_position() -> None:
+    """Every reported position can be resumed from: the first, within an epoch, and the end of one."""
     with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
-        whole = take(feed, 2 * len(list(TASKS["translation"]().epoch(0))) + 2)
+        whole = take_batches(feed, 2 * len(list(TASKS["translation"]().epoch(0))) + 2)
     length = len(list(TASKS["translation"]().epoch(0)))
     for cut in (1, length // 2, length - 1, length, length + 1):
         place = whole[cut - 1]
         with BatchPrefetcher(TASKS["translation"](), place.epoch, place.next_batch, CPU) as feed:
-            rest = take(feed, len(whole) - cut)
+            rest = take_batches(feed, len(whole) - cut)
         assert [(fed.epoch, fed.next_batch) for fed in rest] == [(fed.epoch, fed.next_batch) for fed in whole[cut:]]
         assert all(same_batch(one.batch, two.batch) for one, two in zip(rest, whole[cut:], strict=True))
 
@@ -229,11 +229,11 @@ def test_a_cpu_run_pins_no_memory_on_a_machine_with_a_gpu(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(Tensor, "pin_memory", refuse)
     with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
-        take(feed, 2)
+        take_batches(feed, 2)
 
 
-def failing(after: int) -> Batches:
-    """Batches of which one cannot be made."""
+def failing_batches(after: int) -> Batches:
+    """Return batches of which one cannot be made."""
     good = TASKS["translation"]()
     made = iter(range(10_000))
 
@@ -249,8 +249,8 @@ def ended(thread: threading.Thread) -> bool:
     return not thread.is_alive()
 
 
-def test_what_goes_wrong_there_is_told_here() -> None:
-    with BatchPrefetcher(failing(after=2), 0, 0, CPU) as feed:
+def test_errors_in_the_thread_are_raised_in_the_caller() -> None:
+    with BatchPrefetcher(failing_batches(after=2), 0, 0, CPU) as feed:
         batches = iter(feed)
         assert [next(batches).next_batch for _ in range(2)] == [1, 2]
         with pytest.raises(OSError, match="the disk has gone"):
@@ -259,9 +259,9 @@ def test_what_goes_wrong_there_is_told_here() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_the_thread_ends_while_batches_wait(taken: int) -> None:
+def test_the_thread_ends_while_batches_are_queued(taken: int) -> None:
     with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
-        take(feed, taken)
+        take_batches(feed, taken)
         until = time.monotonic() + 5
         while not feed.queue.full() and time.monotonic() < until:
             time.sleep(0.01)
@@ -277,15 +277,15 @@ def test_the_thread_ends_when_its_user_fails() -> None:
     assert ended(feed.thread)
 
 
-def test_an_error_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue is full when making a batch fails, and nobody takes from it any more."""
+def test_an_error_does_not_wait_for_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is full when making a batch fails, and nobody reads from it any more."""
     monkeypatch.setattr(feed_module, "QUEUE_LENGTH", 1)
-    with BatchPrefetcher(failing(after=1), 0, 0, CPU) as feed:
+    with BatchPrefetcher(failing_batches(after=1), 0, 0, CPU) as feed:
         time.sleep(0.2)
     assert ended(feed.thread)
 
 
-def test_no_more_batches_wait_than_are_wanted() -> None:
+def test_the_queue_length_is_bounded() -> None:
     made = 0
     good = TASKS["translation"]()
 
@@ -296,17 +296,17 @@ def test_no_more_batches_wait_than_are_wanted() -> None:
 
     with BatchPrefetcher(Batches(good.plan, make), 0, 0, CPU) as feed:
         time.sleep(0.4)
-        assert made == feed_module.QUEUE_LENGTH + 1  # and one in its hands
-        take(feed, 2)
+        assert made == feed_module.QUEUE_LENGTH + 1  # and one in progress
+        take_batches(feed, 2)
         time.sleep(0.4)
         assert made == feed_module.QUEUE_LENGTH + 3
 
 
-# What steps gave
+# Step statistics
 
 
-def a_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time that passes when it is told to."""
+def manual_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time that passes only when requested."""
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
@@ -316,8 +316,8 @@ def a_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return passes
 
 
-def test_the_meter_means_over_targets_and_leaves_bad_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = a_clock(monkeypatch)
+def test_the_meter_averages_over_targets_and_skips_bad_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = manual_clock(monkeypatch)
     meter = StepMeter(CPU)
     passes(2.0)
     meter.add(1, torch.tensor([30.0, 1.0, 0.0]), 10.0, 500.0)
@@ -343,7 +343,7 @@ def test_the_meter_means_over_targets_and_leaves_bad_steps_out(monkeypatch: pyte
     assert meter.seconds == pytest.approx(5)
 
 
-def test_the_meter_of_bad_steps_alone_has_no_loss() -> None:
+def test_the_meter_has_no_loss_after_only_bad_steps() -> None:
     meter = StepMeter(CPU)
     assert not meter.full
     meter.add(1, torch.tensor([float("inf"), float("inf"), 1.0]), 10.0, 1.0)
@@ -351,7 +351,7 @@ def test_the_meter_of_bad_steps_alone_has_no_loss() -> None:
     assert np.isnan(meter.summarize().loss)
 
 
-def test_a_gpu_is_not_looked_at_after_each_step() -> None:
+def test_a_gpu_is_not_synchronised_after_each_step() -> None:
     meter = StepMeter(torch.device("cuda"))
     for step in range(1, 10):
         meter.add(step, torch.tensor([1.0, 1.0, 0.0]), 1.0, 1.0)
@@ -360,24 +360,24 @@ def test_a_gpu_is_not_looked_at_after_each_step() -> None:
     assert meter.full
 
 
-# Why it is not finite
+# Diagnosing non-finite updates
 
 
 WEIGHTY = [
-    name for name, module in a_network().named_modules() if hasattr(module, "weight") and "embedding" not in name
+    name for name, module in small_network().named_modules() if hasattr(module, "weight") and "embedding" not in name
 ]
 
 
 @pytest.mark.parametrize("name", WEIGHTY)
 def test_the_first_module_that_overflows_is_named(name: str) -> None:
-    """Weights are finite there, what they make of their input is not: 1e38 times anything above 3.4."""
-    network = a_network()
+    """The weights are finite but the activations are not: 1e38 times anything above 3.4."""
+    network = small_network()
     with torch.no_grad():
         for each in network.parameters():
             each.mul_(5.0) if each.dim() == 2 else each.add_(0.5)
         network.get_submodule(name).weight.fill_(3e38)  # type: ignore[operator]
-    told = diagnose(network, some_batches()[0], 0.5)
-    if name.endswith((".q", ".k")):  # the products of queries and keys are the attention's own
+    told = diagnose(network, unequal_batches()[0], 0.5)
+    if name.endswith((".q", ".k")):  # the products of queries and keys belong to the attention module
         parent = name.rsplit(".", 1)[0]
         assert f"the output of {parent}" in told
     else:
@@ -387,19 +387,19 @@ def test_the_first_module_that_overflows_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_named(value: float) -> None:
-    network = a_network()
+def test_non_finite_weights_are_named(value: float) -> None:
+    network = small_network()
     name = "decoder.layers.0.feed_forward.up.bias"
     with torch.no_grad():
         network.get_parameter(name)[2] = value
-    assert f"the weights of {name} are not finite" in diagnose(network, some_batches()[0], 0.1)
+    assert f"the weights of {name} are not finite" in diagnose(network, unequal_batches()[0], 0.1)
     hooks = [module._forward_hooks for module in network.modules()]
     assert not any(hooks)
 
 
-def test_the_output_layer_and_a_sound_network_are_told_apart() -> None:
-    network = a_network(tied=False)
-    batch = some_batches()[0]
+def test_an_overflow_of_the_output_layer_and_a_healthy_network() -> None:
+    network = small_network(tied=False)
+    batch = unequal_batches()[0]
     assert "the loss is finite but its gradient is not" in diagnose(network, batch, 0.1)
     with torch.no_grad():
         network.output_weight.mul_(1e38)
@@ -407,10 +407,10 @@ def test_the_output_layer_and_a_sound_network_are_told_apart() -> None:
     assert not any(module._forward_hooks for module in network.modules())
 
 
-# Where it takes place
+# Devices
 
 
-def test_the_place_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_selects_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = choose_device(TrainSection())
     assert (found.device, found.dtype, found.compiled) == (CPU, torch.float32, False)
@@ -425,7 +425,7 @@ def test_the_place_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("well", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
-def test_a_gpu_chooses_its_type(well: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_selects_the_precision(well: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: well)  # noqa: ARG005
     found = choose_device(TrainSection(), local_rank=1)

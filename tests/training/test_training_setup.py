@@ -1,4 +1,4 @@
-"""From a recipe to batches and a network: every example where it belongs, framed as the model will be asked."""
+"""From a recipe to batches and a network: every example is in its split, in the format that the model is used with."""
 
 import os
 from collections import Counter
@@ -44,8 +44,8 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def a_small_petit() -> Iterator[None]:
-    """Few sentences that are held out, since here each call of the grammar has its types checked."""
+def small_petit() -> Iterator[None]:
+    """Hold out few sentences, since every call of the grammar is type-checked here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "HELD_OUT", DEV)
         yield
@@ -61,10 +61,10 @@ def petit_pairs(split: str = "train") -> list[Pair]:
     return list(pairs(PAIRS if split == "train" else DEV, split=split))
 
 
-def a_recipe(
+def petit_recipe(
     data: DataSection | None = None, train: dict[str, Any] | None = None, task: str = "translation", **model: Any
 ) -> Recipe:
-    """Small, and of Petit unless there is other data."""
+    """Return a small recipe, on Petit unless there is other data."""
     fresh: dict[str, Any] = {} if "start" in model else {"preset": "tiny", "layers": 1, "d_model": 32}
     return Recipe(
         name="small",
@@ -76,15 +76,15 @@ def a_recipe(
 
 
 def petit(which: str, **more: Any) -> Recipe:
-    return a_recipe(**MODELS[which], **more)
+    return petit_recipe(**MODELS[which], **more)
 
 
-def an_epoch(batches: Batches) -> list[Batch]:
+def first_epoch(batches: Batches) -> list[Batch]:
     return list(batches.epoch(0))
 
 
 def sentences(batch: Batch) -> list[tuple[list[int], list[int], list[int]]]:
-    """The real tokens of each sentence, what stands at their labels, and its source: padded or packed."""
+    """Return the tokens of each sentence, their labels, and its source, padded or packed."""
     found = []
     lengths = batch.lengths if batch.lengths is not None else torch.full((len(batch.tokens),), batch.tokens.size(1))
     for row, counts in enumerate(lengths.reshape(len(batch.tokens), -1).tolist()):
@@ -124,7 +124,7 @@ def test_a_batch_goes_through_the_network(which: str, packed: bool, cache: Path)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_translator_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
+def test_a_translator_is_trained_in_the_format_it_is_used_with(packed: bool, cache: Path) -> None:
     task = prepare_training(petit("encoder-decoder"), cache, packed)
     tokenizer, special = task.tokenizer, task.special
     wanted: Counter[Any] = Counter()
@@ -133,12 +133,12 @@ def test_a_translator_learns_what_it_is_asked(packed: bool, cache: Path) -> None
         wanted[
             (special.start, *target), (*target, *special.end), tuple(tokenizer.encode_with_template(pair.french))
         ] += 1
-    found = Counter(tuple(map(tuple, each)) for batch in an_epoch(task.batches) for each in sentences(batch))
+    found = Counter(tuple(map(tuple, each)) for batch in first_epoch(task.batches) for each in sentences(batch))
     assert found == wanted
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
+def test_a_decoder_is_trained_in_the_format_it_is_used_with(packed: bool, cache: Path) -> None:
     task = prepare_training(petit("decoder"), cache, packed)
     tokenizer, special = task.tokenizer, task.special
     wanted: Counter[Any] = Counter()
@@ -146,20 +146,20 @@ def test_a_decoder_learns_what_it_is_asked(packed: bool, cache: Path) -> None:
         source, target = tokenizer.encode_with_template(pair.french), tokenizer.encode(pair.english)
         silent = [IGNORED_TARGET] * len(source)
         wanted[(*source, special.separator, *target), (*silent, *target, *special.end), ()] += 1
-    epoch = an_epoch(task.batches)
+    epoch = first_epoch(task.batches)
     assert Counter(tuple(map(tuple, each)) for batch in epoch for each in sentences(batch)) == wanted
     assert all(batch.prefix is not None for batch in epoch)
-    assert all(batch.prefix is None for batch in an_epoch(prepare_training(plain_decoder(), cache, packed).batches))
+    assert all(batch.prefix is None for batch in first_epoch(prepare_training(plain_decoder(), cache, packed).batches))
 
 
 def plain_decoder() -> Recipe:
-    return a_recipe(kind="decoder", prefix=False)
+    return petit_recipe(kind="decoder", prefix=False)
 
 
-def test_a_language_model_learns_french_sentences_apart(cache: Path) -> None:
+def test_a_packed_language_model_keeps_sentences_separate(cache: Path) -> None:
     task = prepare_training(petit("language"), cache, packed=True)
     found = Counter(
-        (tuple(tokens), tuple(labels)) for batch in an_epoch(task.batches) for tokens, labels, _ in sentences(batch)
+        (tuple(tokens), tuple(labels)) for batch in first_epoch(task.batches) for tokens, labels, _ in sentences(batch)
     )
     wanted: Counter[Any] = Counter()
     for pair in petit_pairs():
@@ -171,14 +171,14 @@ def test_a_language_model_learns_french_sentences_apart(cache: Path) -> None:
     assert task.about["languages"] == ["fr"]
 
 
-def test_without_packing_they_are_one_stream(cache: Path) -> None:
+def test_without_packing_sentences_form_one_stream(cache: Path) -> None:
     task = prepare_training(petit("language"), cache, packed=False)
     assert task.validation is not None
-    assert all(batch.lengths is None for batch in an_epoch(task.batches))
-    rows = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
-    said = rows[rows != IGNORED_TARGET].tolist()
+    assert all(batch.lengths is None for batch in first_epoch(task.batches))
+    rows = torch.cat([batch.labels.flatten() for batch in first_epoch(task.validation)])
+    batch_text = rows[rows != IGNORED_TARGET].tolist()
     dev = [[*task.tokenizer.encode(pair.french), 0] for pair in petit_pairs("dev")]
-    assert said == [id_ for text in dev for id_ in text]
+    assert batch_text == [id_ for text in dev for id_ in text]
 
 
 def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
@@ -197,12 +197,12 @@ def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
     names = task.about["classes"]
     found = Counter(
         (tuple(tokens), names[label])
-        for batch in an_epoch(task.batches)
+        for batch in first_epoch(task.batches)
         for (tokens, _, _), label in zip(sentences(batch), batch.labels.tolist(), strict=True)
     )
     assert found == wanted
     assert len(names) > 25
-    assert max(Counter(label for _, label in wanted.elements()).values()) < PAIRS / 5  # always one answer is no good
+    assert max(Counter(label for _, label in wanted.elements()).values()) < PAIRS / 5  # a constant answer scores badly
     assert task.network.config.classes == len(names)
     assert len(task.examples) + task.problems.get("unknown class", 0) == DEV
     assert all(
@@ -213,7 +213,7 @@ def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
     )
 
 
-def test_what_is_known_of_a_run(cache: Path) -> None:
+def test_the_metadata_of_a_run(cache: Path) -> None:
     recipe = petit("encoder-decoder")
     task = prepare_training(recipe, cache, packed=False)
     longest = max(len(task.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs())
@@ -226,7 +226,7 @@ def test_what_is_known_of_a_run(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("which", MODELS)
-def test_the_model_can_be_stored_and_asked(which: str, cache: Path, tmp_path: Path) -> None:
+def test_the_model_can_be_saved_and_used(which: str, cache: Path, tmp_path: Path) -> None:
     task = prepare_training(petit(which), cache, packed=False)
     replace_network(task.model()).save(tmp_path / "model")
     model = regard.load(tmp_path / "model")
@@ -244,7 +244,7 @@ def replace_network(stored: Model) -> Model:
     return stored
 
 
-def test_the_seed_decides_and_nothing_else(cache: Path) -> None:
+def test_only_the_seed_affects_the_initial_state(cache: Path) -> None:
     torch.manual_seed(5)
     one = prepare_training(petit("decoder"), cache, packed=False)
     torch.rand(3)
@@ -256,17 +256,17 @@ def test_the_seed_decides_and_nothing_else(cache: Path) -> None:
     assert one.examples == other.examples
 
 
-def test_ranks_share_every_batch(cache: Path) -> None:
+def test_ranks_split_every_batch(cache: Path) -> None:
     whole = prepare_training(petit("encoder-decoder"), cache, packed=False)
     shares = [prepare_training(petit("encoder-decoder"), cache, False, rank, 2) for rank in range(2)]
     for name in ("batches", "validation"):
-        alone, first, second = (an_epoch(getattr(task, name)) for task in (whole, *shares))
+        alone, first, second = (first_epoch(getattr(task, name)) for task in (whole, *shares))
         assert len(first) == len(second) == len(alone)
         told = Counter(str(each) for batch in alone for each in sentences(batch))
         assert told == Counter(str(each) for batch in (*first, *second) for each in sentences(batch) if batch.targets)
 
 
-# Text that is held out
+# Held-out text
 
 
 def lines(folder: Path, name: str, texts: list[str]) -> str:
@@ -274,8 +274,8 @@ def lines(folder: Path, name: str, texts: list[str]) -> str:
     return str(folder / name)
 
 
-def said(batches: Batches | None, tokenizer: Tokenizer, epochs: int = 3) -> str:
-    """All that is in the batches of some epochs, as text."""
+def batch_text(batches: Batches | None, tokenizer: Tokenizer, epochs: int = 3) -> str:
+    """Return everything in the batches of some epochs as text."""
     assert batches is not None
     ids: list[int] = []
     for epoch in range(epochs):
@@ -292,7 +292,7 @@ HELD = "@"
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("which", MODELS)
-def test_nothing_held_out_is_learned_from(which: str, packed: bool, tmp_path: Path) -> None:
+def test_held_out_examples_are_not_trained_on(which: str, packed: bool, tmp_path: Path) -> None:
     first = [f"text {'ab'[n % 2]} {n}" for n in range(45)]
     last = [f"{HELD} {n}" for n in range(15)]
     sides = [lines(tmp_path, "a", first + last)]
@@ -301,8 +301,10 @@ def test_nothing_held_out_is_learned_from(which: str, packed: bool, tmp_path: Pa
     elif which != "language":
         sides.append(lines(tmp_path, "b", [text.upper() for text in first + last]))
     data = DataSection(train=(Corpus(tuple(sides)),), held_out=0.25, task=MODELS[which]["task"])
-    task = prepare_training(a_recipe(data, **{"train": {"max_length": 40}} | MODELS[which]), tmp_path / "cache", packed)
-    learned, tried = said(task.batches, task.tokenizer), said(task.validation, task.tokenizer)
+    task = prepare_training(
+        petit_recipe(data, **{"train": {"max_length": 40}} | MODELS[which]), tmp_path / "cache", packed
+    )
+    learned, tried = batch_text(task.batches, task.tokenizer), batch_text(task.validation, task.tokenizer)
     assert HELD not in learned
     assert "text" in learned
     assert HELD in tried
@@ -315,53 +317,55 @@ def test_nothing_held_out_is_learned_from(which: str, packed: bool, tmp_path: Pa
         assert [source for source, _ in task.examples] == last
 
 
-def test_one_long_text_is_cut_by_tokens(tmp_path: Path) -> None:
+def test_one_long_text_is_split_by_tokens(tmp_path: Path) -> None:
     text = "".join("abcdefgh"[n % 8] for n in range(899)) + "\n" + HELD * 60 + "\n" + HELD * 38 + "\n"
     file = tmp_path / "book.txt"
     file.write_text(text)
     data = DataSection(train=(Corpus((str(file),)),), held_out=0.1, task="language", documents="file")
     recipe = replace(
-        a_recipe(data, **{"train": {"max_length": 20}} | MODELS["language"]),
+        petit_recipe(data, **{"train": {"max_length": 20}} | MODELS["language"]),
         tokenizer=TokenizerSection(kind="characters", vocab_size=320),
     )
     task = prepare_training(recipe, tmp_path / "cache", packed=True)
     assert task.validation is not None
-    assert HELD not in said(task.batches, task.tokenizer, epochs=60)  # blocks are cut elsewhere each time
-    batches = an_epoch(task.validation)
+    assert HELD not in batch_text(
+        task.batches, task.tokenizer, epochs=60
+    )  # blocks start at a different offset each time
+    batches = first_epoch(task.validation)
     labels = torch.cat([batch.labels.flatten() for batch in batches])
     assert task.tokenizer.decode(labels[labels != IGNORED_TARGET].tolist()) == text[900:]
     assert all(prompt + rest in text[900:] for prompt, rest in task.examples)
 
 
-def test_too_little_to_hold_out(tmp_path: Path) -> None:
+def test_too_little_text_to_hold_out_is_an_error(tmp_path: Path) -> None:
     corpus = Corpus((lines(tmp_path, "a", ["one"]), lines(tmp_path, "b", ["two"])))
     with pytest.raises(ValueError, match=r"held_out=0\.5 of 1 examples leaves one part empty"):
-        prepare_training(a_recipe(DataSection(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
+        prepare_training(petit_recipe(DataSection(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
-def test_validation_has_every_example_once(kind: str, packed: bool, tmp_path: Path) -> None:
-    """Those too long to be learned from too; what is learned from is counted, and so is what is not."""
+def test_validation_contains_every_example_once(kind: str, packed: bool, tmp_path: Path) -> None:
+    """Including those too long to train on; skipped training examples are counted."""
     short, long = [f"n {n}" for n in range(30)], ["very " * 40 + "long", "even " * 60 + "longer"]
     corpus = Corpus((lines(tmp_path, "a", short + long), lines(tmp_path, "b", [*short, "x", "y"])))
     data = DataSection(train=(corpus,), validation=corpus)
-    task = prepare_training(a_recipe(data, {"max_length": 30}, kind=kind), tmp_path / "cache", packed)
+    task = prepare_training(petit_recipe(data, {"max_length": 30}, kind=kind), tmp_path / "cache", packed)
     assert task.validation is not None
     assert (task.example_count, task.left_out, task.validation.left_out) == (30, 2, 0)
     assert task.about["longest"] == max(len(task.tokenizer.encode_with_template(text)) for text in short)
-    assert sum(len(sentences(batch)) for batch in an_epoch(task.validation)) == 32
-    assert sum(len(sentences(batch)) for batch in an_epoch(task.batches)) == 30
+    assert sum(len(sentences(batch)) for batch in first_epoch(task.validation)) == 32
+    assert sum(len(sentences(batch)) for batch in first_epoch(task.batches)) == 30
     assert len(task.examples) == 32
 
 
 @pytest.mark.parametrize("task_name", ["translation", "classification", "language"])
-def test_learned_positions_bound_what_is_read(task_name: Any, tmp_path: Path) -> None:
+def test_learned_positions_limit_the_length(task_name: Any, tmp_path: Path) -> None:
     short, long = [f"n {n}" for n in range(30)], ["very " * 40 + "long"]
     files = [lines(tmp_path, "a", short + long), lines(tmp_path, "b", ["x", *["y"] * 30])]
     corpus = Corpus(tuple(files[: 1 if task_name == "language" else 2]))
     data = DataSection(train=(corpus,), validation=corpus, task=task_name)
-    recipe = a_recipe(data, {"max_length": 1_000}, kind="decoder", positions="learned", max_length=30)
+    recipe = petit_recipe(data, {"max_length": 1_000}, kind="decoder", positions="learned", max_length=30)
     if task_name == "language":
         with pytest.raises(ValueError, match=r"train\.max_length=1000 is more than the model.s 30 positions"):
             prepare_training(recipe, tmp_path / "cache", packed=False)
@@ -375,23 +379,23 @@ def test_learned_positions_bound_what_is_read(task_name: Any, tmp_path: Path) ->
     assert len(task.examples) == (30 if task_name == "classification" else 31)
 
 
-def test_bad_lines_are_counted_or_named(tmp_path: Path) -> None:
+def test_bad_lines_are_counted_or_reported(tmp_path: Path) -> None:
     corpus = Corpus((lines(tmp_path, "a", ["one", "two", "three"]), lines(tmp_path, "b", ["un", "", "trois"])))
     data = DataSection(train=(corpus,), validation=corpus)
     with pytest.raises(ValueError, match=r"b:2: empty side"):
-        prepare_training(a_recipe(data), tmp_path / "cache", packed=False)
-    task = prepare_training(a_recipe(replace(data, skip_bad=True)), tmp_path / "cache", packed=False)
-    assert (task.example_count, task.problems) == (2, {"empty side": 2})  # once on each side of the fence
+        prepare_training(petit_recipe(data), tmp_path / "cache", packed=False)
+    task = prepare_training(petit_recipe(replace(data, skip_bad=True)), tmp_path / "cache", packed=False)
+    assert (task.example_count, task.problems) == (2, {"empty side": 2})  # once on each side of the split
     assert task.examples == [("one", "un"), ("three", "trois")]
     moved = DataSection(train=(Corpus(("a", "b")),), folder="elsewhere")
     with pytest.raises(ValueError, match=r"elsewhere/.*--set data.folder=FOLDER"):
-        prepare_training(a_recipe(moved), tmp_path / "cache", packed=False)
+        prepare_training(petit_recipe(moved), tmp_path / "cache", packed=False)
 
 
-# What is kept
+# The cache
 
 
-def test_a_second_run_finds_what_the_first_has_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_uses_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare_training(petit("encoder-decoder"), cache, packed=False)
 
     def forbidden(*_: Any) -> Any:
@@ -408,11 +412,11 @@ def test_a_second_run_finds_what_the_first_has_made(cache: Path, monkeypatch: py
         )
 
 
-def test_a_tokenizer_is_of_its_own_text(tmp_path: Path) -> None:
+def test_a_tokenizer_depends_on_its_training_text(tmp_path: Path) -> None:
     def digest(texts: list[str]) -> str:
         corpus = Corpus((lines(tmp_path, "a", texts), lines(tmp_path, "b", texts)))
         return prepare_training(
-            a_recipe(DataSection(train=(corpus,))), tmp_path / "cache", packed=False
+            petit_recipe(DataSection(train=(corpus,))), tmp_path / "cache", packed=False
         ).tokenizer.digest
 
     one = digest(["banana banana"] * 9)
@@ -420,9 +424,9 @@ def test_a_tokenizer_is_of_its_own_text(tmp_path: Path) -> None:
     assert digest(["banana banana"] * 9) == one
 
 
-def test_several_ranks_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_ranks_prepare_concurrently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "HELD_OUT", 10)
-    recipe = a_recipe(DataSection(petit=30))
+    recipe = petit_recipe(DataSection(petit=30))
 
     def run(rank: int) -> TrainingSetup:
         return prepare_training(recipe, tmp_path, False, rank, 3)
@@ -430,10 +434,10 @@ def test_several_ranks_prepare_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     with ThreadPoolExecutor(3) as pool:
         tasks = list(pool.map(run, range(3)))
     assert len({task.tokenizer.digest for task in tasks}) == 1
-    assert not list(tmp_path.rglob(".*"))  # nothing half done is left
+    assert not list(tmp_path.rglob(".*"))  # no partial files are left
 
 
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_location_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", "/some/where")
     assert cache_folder() == Path("/some/where")
     monkeypatch.delenv("REGARD_CACHE")
@@ -444,11 +448,11 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/home/someone/.cache/regard")
 
 
-# Going on from a model
+# Starting from a model
 
 
-def kept(which: str, cache: Path, folder: Path) -> TrainingSetup:
-    """A model of Petit, saved."""
+def save_model(which: str, cache: Path, folder: Path) -> TrainingSetup:
+    """Save an untrained model for Petit and return its setup."""
     task = prepare_training(petit(which, train={"seed": 3}), cache, packed=False)
     task.model().save(folder)
     return task
@@ -459,9 +463,9 @@ def weights_of(task: TrainingSetup) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("which", MODELS)
-def test_a_model_goes_on_with_its_weights_and_ids(which: str, cache: Path, tmp_path: Path) -> None:
-    base = kept(which, cache, tmp_path / "base")
-    recipe = a_recipe(task=MODELS[which]["task"], start=str(tmp_path / "base"), dropout=0.35)
+def test_further_training_keeps_weights_and_special_ids(which: str, cache: Path, tmp_path: Path) -> None:
+    base = save_model(which, cache, tmp_path / "base")
+    recipe = petit_recipe(task=MODELS[which]["task"], start=str(tmp_path / "base"), dropout=0.35)
     task = prepare_training(recipe, cache, packed=False)
     assert task.network.config == replace(base.network.config, dropout=0.35)
     assert weights_of(task).keys() == weights_of(base).keys()
@@ -475,11 +479,11 @@ def test_a_model_goes_on_with_its_weights_and_ids(which: str, cache: Path, tmp_p
     assert 0.35 in dropouts
 
 
-def test_other_classes_have_a_fresh_head(cache: Path, tmp_path: Path) -> None:
+def test_other_classes_get_a_new_head(cache: Path, tmp_path: Path) -> None:
     def of_two(*names: str, **model: Any) -> TrainingSetup:
         corpus = Corpus((lines(tmp_path, "a", ["Il dort.", "Il part."]), lines(tmp_path, "b", list(names))))
         return prepare_training(
-            a_recipe(DataSection(train=(corpus,), task="classification"), {"seed": 3}, **model), cache, False
+            petit_recipe(DataSection(train=(corpus,), task="classification"), {"seed": 3}, **model), cache, False
         )
 
     base = of_two("yes", "no", kind="encoder")
@@ -489,15 +493,17 @@ def test_other_classes_have_a_fresh_head(cache: Path, tmp_path: Path) -> None:
     assert (same.about["classes"], other.about["classes"]) == (["no", "yes"], ["x", "y"])
     for name, weight in weights_of(base).items():
         assert torch.equal(weight, weights_of(same)[name])
-        fresh = name == "classifier.classes.weight"  # the rest of the head is as fresh, by the same seed
+        fresh = (
+            name == "classifier.classes.weight"
+        )  # the other rows of the head are freshly initialised from the same seed
         assert torch.equal(weight, weights_of(other)[name]) != fresh, name
     assert base.validation is None
     assert base.examples == []
 
 
 def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_path: Path) -> None:
-    base = kept("language", cache, tmp_path / "base")
-    translator = prepare_training(a_recipe(start=str(tmp_path / "base")), cache, packed=True)
+    base = save_model("language", cache, tmp_path / "base")
+    translator = prepare_training(petit_recipe(start=str(tmp_path / "base")), cache, packed=True)
     assert translator.special.separator == base.tokenizer.separator
     batch = next(translator.batches.epoch(0))
     french = {tuple(translator.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
@@ -506,7 +512,9 @@ def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_p
         assert tuple(tokens[:cut]) in french  # </s> stays before every text
         assert labels[:cut] == [IGNORED_TARGET] * cut
     assert translator.about["longest"] == max(map(len, french))
-    classifier = prepare_training(a_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False)
+    classifier = prepare_training(
+        petit_recipe(start=str(tmp_path / "base"), task="classification"), cache, packed=False
+    )
     framed = {tuple(classifier.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
     assert {tuple(tokens) for tokens, _, _ in sentences(next(classifier.batches.epoch(0)))} <= framed
     assert all(ids[0] == ids[-1] == base.special.end[0] for ids in framed)
@@ -514,19 +522,19 @@ def test_a_language_model_learns_to_translate_and_to_classify(cache: Path, tmp_p
         assert torch.isfinite(Objective(task.network)(next(task.batches.epoch(0))))
 
 
-def test_a_model_that_cannot_do_the_task(cache: Path, tmp_path: Path) -> None:
-    kept("classification", cache, tmp_path / "classifier")
-    kept("encoder-decoder", cache, tmp_path / "translator")
+def test_a_model_unsuited_to_the_task_is_rejected(cache: Path, tmp_path: Path) -> None:
+    save_model("classification", cache, tmp_path / "classifier")
+    save_model("encoder-decoder", cache, tmp_path / "translator")
     with pytest.raises(ValueError, match="the task translation needs a model of kind"):
-        prepare_training(a_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
+        prepare_training(petit_recipe(start=str(tmp_path / "classifier")), cache, packed=False)
     with pytest.raises(ValueError, match="the task language needs a model of kind 'decoder'"):
-        prepare_training(a_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
+        prepare_training(petit_recipe(start=str(tmp_path / "translator"), task="language"), cache, packed=False)
     with pytest.raises(ValueError, match="no model at"):
-        prepare_training(a_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
+        prepare_training(petit_recipe(start=str(tmp_path / "nothing")), cache, packed=False)
 
 
 def without_separator() -> Tokenizer:
-    """Byte-level BPE that has <s> and </s> alone."""
+    """Byte-level BPE with only <s> and </s>."""
     engine = Engine(models.BPE())
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -536,33 +544,33 @@ def without_separator() -> Tokenizer:
 
 
 def foreign(folder: Path, tokenizer: Tokenizer, special: SpecialIds, **changes: Any) -> str:
-    """A model with another's ids."""
+    """Return a model with another model's special ids."""
     config = regard.preset("tiny", vocab_size=tokenizer.size, layers=1, **changes)
     Model(regard.build(config), tokenizer, special, {"head": "none", "notes": ["old"]}).save(folder)
     return str(folder)
 
 
-def test_what_stands_around_a_text_stays_as_berts_does(cache: Path, tmp_path: Path) -> None:
+def test_special_tokens_around_a_text_are_kept(cache: Path, tmp_path: Path) -> None:
     trained = train_tokenizer(["Il dort. Elle part."], 300)
-    tokenizer = trained.with_template(before=[1], after=[0])  # as [CLS] and [SEP]
+    tokenizer = trained.with_template(before=[1], after=[0])  # like [CLS] and [SEP]
     start = foreign(tmp_path / "bert", tokenizer, SpecialIds(), kind="encoder", output_bias=True, pad=5)
-    task = prepare_training(a_recipe(start=start, task="classification"), cache, packed=False)
+    task = prepare_training(petit_recipe(start=start, task="classification"), cache, packed=False)
     assert "head" not in task.about
     assert task.network.config.output_bias is False
     wanted = Counter((1, *trained.encode(pair.french), 0) for pair in petit_pairs())
-    assert Counter(tuple(ids) for batch in an_epoch(task.batches) for ids, _, _ in sentences(batch)) == wanted
+    assert Counter(tuple(ids) for batch in first_epoch(task.batches) for ids, _, _ in sentences(batch)) == wanted
     assert task.tokenizer.encode_with_template("Il") == [1, *trained.encode("Il"), 0]
 
 
-def test_what_starts_a_text_stays_as_llamas_does(cache: Path, tmp_path: Path) -> None:
+def test_the_start_token_of_a_text_is_kept(cache: Path, tmp_path: Path) -> None:
     trained = without_separator()
     start = foreign(
         tmp_path / "llama", trained.with_template(before=[1]), SpecialIds(end=(0,)), kind="decoder", pad=None
     )
-    task = prepare_training(a_recipe(start=start, task="language"), cache, packed=True)
-    assert task.special.end == (0, 1)  # a text is over where the next one starts
+    task = prepare_training(petit_recipe(start=start, task="language"), cache, packed=True)
+    assert task.special.end == (0, 1)  # a text ends where the next one starts
     assert all(tokens[0] == 1 for tokens, _, _ in sentences(next(task.batches.epoch(0))))
-    translator = prepare_training(a_recipe(start=start), cache, packed=False)
+    translator = prepare_training(petit_recipe(start=start), cache, packed=False)
     assert translator.special.separator == trained.encode("\n")[0]
     assert {tokens[0] for tokens, _, _ in sentences(next(translator.batches.epoch(0)))} == {1}
 
@@ -572,17 +580,17 @@ def test_a_model_without_a_separator_or_an_end(cache: Path, tmp_path: Path, monk
     start = foreign(tmp_path / "one", trained, SpecialIds(end=(0,)), kind="decoder")
     monkeypatch.setattr(HuggingFaceTokenizer, "encode", lambda *_: [1, 2])
     with pytest.raises(ValueError, match="no separator, no sep_token, and a line feed is 2 ids"):
-        prepare_training(a_recipe(start=start), cache, packed=False)
+        prepare_training(petit_recipe(start=start), cache, packed=False)
     with pytest.raises(ValueError, match="no id that ends a text"):
         prepare_training(
-            a_recipe(start=foreign(tmp_path / "two", trained, SpecialIds(), kind="decoder")), cache, packed=False
+            petit_recipe(start=foreign(tmp_path / "two", trained, SpecialIds(), kind="decoder")), cache, packed=False
         )
 
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")
 @pytest.mark.parametrize("task_name", ["language", "classification"])
-def test_a_real_llama_goes_on(task_name: Any, cache: Path) -> None:
-    task = prepare_training(a_recipe(start=str(STORIES), task=task_name), cache, packed=True)
+def test_a_real_llama_can_be_trained_further(task_name: Any, cache: Path) -> None:
+    task = prepare_training(petit_recipe(start=str(STORIES), task=task_name), cache, packed=True)
     before = regard.load(STORIES)
     old = before.network.state_dict()
     assert all(torch.equal(old[name], w) for name, w in weights_of(task).items() if not name.startswith("classifier."))
@@ -607,7 +615,7 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
     task = prepare_training(real("shakespeare-char"), tmp_path, packed=False)
     assert task.validation is not None
     text = (REAL / "data/text/tinyshakespeare.txt").read_text()
-    labels = torch.cat([batch.labels.flatten() for batch in an_epoch(task.validation)])
+    labels = torch.cat([batch.labels.flatten() for batch in first_epoch(task.validation)])
     tried = text[int(len(text) * 0.9) :]
     assert task.tokenizer.decode(labels[labels != IGNORED_TARGET].tolist()) == tried
     assert len(tried) == 111_540
@@ -633,6 +641,6 @@ def test_real_pairs(name: str, train: int, validation: int, changes: tuple[str, 
     assert task.example_count + task.left_out == train
     assert task.left_out < 10
     assert task.problems == {}
-    assert sum(len(batch.tokens) for batch in an_epoch(task.validation)) == validation == len(task.examples)
+    assert sum(len(batch.tokens) for batch in first_epoch(task.validation)) == validation == len(task.examples)
     french = sum("é" in source or "à" in source for source, _ in task.examples)
     assert french > 3 * sum("é" in target or "à" in target for _, target in task.examples)
