@@ -200,7 +200,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, str):
         return '"' + "".join(f"\\U{ord(c):08x}" if not 0xD800 <= ord(c) < 0xE000 else "?" for c in value) + '"'
     if isinstance(value, list):
-        return f"[{', '.join(map(toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {toml_value(each)}' for key, each in value.items())} }}"
     return repr(value)
