@@ -1,7 +1,7 @@
 """Regard: the Transformer of "Attention Is All You Need", readable, trainable, fast and visible.
 
-These are the public names; whatever else the package holds may change. They are imported when first asked for, so that
-`import regard` and `regard --help` do not wait for torch.
+The names listed here are the public API; everything else may change. Each is imported on first use, so `import regard`
+and `regard --help` do not load torch.
 """
 
 from importlib import import_module

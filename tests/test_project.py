@@ -1,4 +1,4 @@
-"""The house itself: which way imports go, which names are public, what the README draws, how soon --help answers."""
+"""Rules for the whole project: import order, public names, the README's examples, and the start-up time of --help."""
 
 import ast
 import doctest

@@ -37,11 +37,11 @@ def describe_selection(attention_map: AttentionMap, layer: int | None, head: int
 
     >>> import torch
     >>> describe_selection(AttentionMap(torch.zeros(3, 4, 1, 1), ("a",), ("b",)), None, None)
-    'layer 2 of 0–2, mean of heads 0–3'
+    'layer 2 (of 0–2), mean of heads 0–3'
     """
     layers, heads = attention_map.weights.shape[:2]
-    heads_shown = f"head {head} of 0–{heads - 1}" if head is not None else f"mean of heads 0–{heads - 1}"
-    return f"layer {layers - 1 if layer is None else layer} of 0–{layers - 1}, {heads_shown}"
+    heads_shown = f"head {head} (of 0–{heads - 1})" if head is not None else f"mean of heads 0–{heads - 1}"
+    return f"layer {layers - 1 if layer is None else layer} (of 0–{layers - 1}), {heads_shown}"
 
 
 def _row_labels(attention_map: AttentionMap) -> list[str]:

@@ -321,7 +321,7 @@ def test_the_terminal_shows_each_kind_and_the_numbers() -> None:
     text = printed(looked, layer=1, head=2)
     weights = looked.weights["cross"][1, 2]
     assert "Cross-attention: each step of the target attends to the source, in per cent" in text
-    assert "layer 1 of 0–1, head 2 of 0–2" in text
+    assert "layer 1 (of 0–1), head 2 (of 0–2)" in text
     row = re.findall(r"chat → dort +(\d+) +(\d+) +(\d+)", text)[-1]
     assert [int(number) for number in row] == [round(100 * float(weight)) for weight in weights[1]]
     assert text.count("chat → dort") == 2

@@ -140,7 +140,7 @@ def test_random_numbers_depend_only_on_seed_and_prompt() -> None:
         ({"min_tokens": 9, "max_tokens": 5}, "min_tokens=9 is more than max_tokens=5"),
         ({"max_tokens": 0}, "max_tokens=0 is too small"),
         ({"stop": ("",)}, "stop contains an empty string"),
-        ({"stop": "\n"}, "must be a list of str"),
+        ({"stop": "\n"}, "expected a list of str"),
         ({"temprature": 1.0}, "did you mean 'temperature'"),
     ],
 )

@@ -24,8 +24,8 @@ def list_shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]
     night = {"viewport": {"width": 1920, "height": 1080}, "color_scheme": "dark"}
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "device_scale_factor": 2}
     shots: list[tuple[str, dict[str, Any], str, str]] = [
-        ("page-look", desk, f"#/look?{urlencode(attention | {'step': 5})}", ".beam"),
-        ("page-look-dark", night, f"#/look?{urlencode(attention | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
+        ("page-attention", desk, f"#/look?{urlencode(attention | {'step': 5})}", ".beam"),
+        ("page-attention-dark", night, f"#/look?{urlencode(attention | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
         ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
     if writer:
