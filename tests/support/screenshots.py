@@ -21,11 +21,12 @@ def list_shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]
     """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
     attention = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
+    fr_en = attention | {"model": "fr-en", "source": SENTENCE}
     night = {"viewport": {"width": 1920, "height": 1080}, "color_scheme": "dark"}
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "device_scale_factor": 2}
     shots: list[tuple[str, dict[str, Any], str, str]] = [
         ("page-attention", desk, f"#/look?{urlencode(attention | {'step': 5})}", ".beam"),
-        ("page-attention-dark", night, f"#/look?{urlencode(attention | {'model': 'fr-en', 'source': SENTENCE})}", ".beam"),
+        ("page-attention-dark", night, f"#/look?{urlencode(fr_en)}", ".beam"),
         ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
     if writer:
