@@ -1,4 +1,4 @@
-"""Shapes are executed here: every annotation in regard/ is checked on every call, where beartype is installed."""
+"""Check every shape annotation in regard/ on every call, where beartype is installed."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def signals_as_in_a_terminal() -> Iterator[None]:
-    """Whatever the caller ignores, as `nohup` and background jobs of a shell do: tests and what they start do not."""
+    """Restore signals that the caller ignores, as `nohup` and background jobs do, for tests and their processes."""
     with default_signals():
         yield
 
@@ -39,8 +39,8 @@ def same_seed() -> None:
 
 
 @pytest.fixture
-def as_users_run_it() -> Iterator[None]:
-    """Without the checks of shapes: what a user's mistake meets is our own error."""
+def without_type_checks() -> Iterator[None]:
+    """Disable run-time type checks, so that invalid input reaches Regard's own errors."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,4 +1,4 @@
-"""Configs: strict, checked, documented where they are declared."""
+"""Model configs: strict, validated, and documented where they are declared."""
 
 import json
 from dataclasses import fields, replace
@@ -12,7 +12,7 @@ from regard.config import PRESETS, ModelConfig, check_type, preset
 from tests.support.oracles import documented_fields, small
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -44,12 +44,12 @@ from tests.support.oracles import documented_fields, small
         ({"pad": -32}, "pad=-32 is outside the vocabulary of 31 ids"),
     ],
 )
-def test_what_cannot_be(changes: dict[str, object], message: str) -> None:
+def test_invalid_configs_are_rejected(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small(**changes)
 
 
-def test_an_unknown_key_is_refused_by_every_way_in() -> None:
+def test_unknown_keys_are_rejected_everywhere() -> None:
     with pytest.raises(ValueError, match="did you mean 'heads'"):
         replace(small(), haeds=4)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="did you mean 'heads'"):
@@ -60,7 +60,7 @@ def test_an_unknown_key_is_refused_by_every_way_in() -> None:
         preset("paper")
 
 
-def test_names_and_values() -> None:
+def test_check_type_accepts_names_and_values() -> None:
     check_type("x", {"a": 1, "b": "two"}, dict[str, object])
     check_type("x", None, dict[str, object] | None)
     with pytest.raises(ValueError, match=r"x=\[1\] has type list: expected names and values or none"):
@@ -69,7 +69,7 @@ def test_names_and_values() -> None:
         check_type("x", {1: 2}, dict[str, object])
 
 
-def test_the_last_id_is_pad_unless_said_otherwise() -> None:
+def test_the_last_id_is_pad_by_default() -> None:
     assert small().pad_id == 30
     assert small().outputs == 30
     assert replace(small(), vocab_size=100).outputs == 99
@@ -77,20 +77,20 @@ def test_the_last_id_is_pad_unless_said_otherwise() -> None:
     assert small(pad=0).outputs == 31
 
 
-def test_attention_has_the_biases_of_the_model_unless_said_otherwise() -> None:
+def test_attention_has_biases_like_the_model_by_default() -> None:
     assert [small(bias=bias).projection_bias for bias in (True, False)] == [True, False]
     assert small(attention_bias=False).projection_bias is False
     assert small(bias=False, attention_bias=True).projection_bias is True
 
 
-def test_configs_that_were_saved_before_attention_bias_load_as_they_were() -> None:
+def test_configs_saved_before_attention_bias_load_unchanged() -> None:
     for path in (Path(regard.__file__).parent / "models").glob("*/config.json"):
         saved = json.loads(path.read_text())["model"]
         saved.pop("attention_bias", None)
         assert ModelConfig(**saved).projection_bias is saved["bias"]
 
 
-def test_configs_are_values() -> None:
+def test_configs_are_hashable_and_comparable() -> None:
     assert preset("tiny") == preset("tiny")
     assert hash(preset("tiny")) == hash(preset("tiny"))
     assert preset("tiny") != preset("tiny", layers=3)

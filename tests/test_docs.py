@@ -119,7 +119,7 @@ def test_the_examples_run() -> None:
 
 
 def test_two_tokens_by_hand() -> None:
-    """Each figure of the table follows from the queries, keys and values above it, by schoolbook arithmetic."""
+    """Each figure of the table follows from the queries, keys and values above it."""
     section = page("questions.md").partition("worked through by hand")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", section, re.M)
     told = {
@@ -153,18 +153,18 @@ def test_two_tokens_by_hand() -> None:
 
 
 def parameters(config: ModelConfig) -> int:
-    """How many a model has, counted without memory for them."""
+    """Count a model's parameters without allocating them."""
     with torch.device("meta"):
         return sum(each.numel() for each in build(config).parameters())
 
 
 def flat(text: str) -> str:
-    """The text as one line."""
+    """Return the text on one line."""
     return " ".join(text.split())
 
 
-def test_the_sizes_of_the_papers_models() -> None:
-    """As the presets have them, and by the paper's formulas, without biases in attention."""
+def test_the_sizes_of_the_papers_models_are_correct() -> None:
+    """The sizes of the presets, and of the paper's formulas without biases in attention."""
     text = flat(page("paper.md"))
     names = ("paper-base", "paper-big")
     base, big = (f"{parameters(preset(name)) / 1e6:.1f}" for name in names)
@@ -190,7 +190,7 @@ def test_the_sizes_of_the_presets_in_the_readme() -> None:
 
 
 def test_the_shapes_of_queries_keys_and_values() -> None:
-    """Each row of the table, with widths of keys and values that differ."""
+    """Each row of the table, with different widths for keys and values."""
     sizes = {"B": 2, "T": 3, "S": 5, "C": 24, "H": 4, "D_k": 6, "D_v": 7}
     section = page("questions.md").partition("what shapes do they have")[2].partition("\n## ")[0]
     told = [
@@ -209,7 +209,7 @@ def test_the_shapes_of_queries_keys_and_values() -> None:
 
 
 def test_the_share_of_the_feed_forward_network_in_a_layer() -> None:
-    """With d_ff = 4·C: two thirds of an encoder's layer, half of a decoder's."""
+    """With d_ff = 4·C: two thirds of an encoder layer, half of a decoder layer."""
     config = preset("paper-base", bias=False)
     for cross, share in ((False, 2 / 3), (True, 1 / 2)):
         with torch.device("meta"):
@@ -224,7 +224,7 @@ def ablation_rows() -> dict[str, list[str]]:
     return {name: cells for name, *cells in read_record(GALLERY / "ablation-full.json").tables[0].rows}
 
 
-def test_which_choices_matter_is_what_the_ablation_found() -> None:
+def test_the_important_choices_match_the_ablation() -> None:
     bleu = {name: float(cells[2].split(" ± ")[0]) for name, cells in ablation_rows().items()}
     cost = {name: f"{bleu['base'] - each:.1f}" for name, each in bleu.items()}
     text = flat(page("questions.md"))
@@ -233,7 +233,7 @@ def test_which_choices_matter_is_what_the_ablation_found() -> None:
     assert f"A dropout of 0.1, which the paper needs, costs {cost['(D) dropout 0.1']}" in text
 
 
-def test_the_models_of_the_ablation_have_as_many_parameters_as_it_says() -> None:
+def test_the_parameter_counts_of_the_ablation_are_correct() -> None:
     chosen = load_lab("ablation")
     sizes = chosen.with_sizes(chosen.full_sizes.split()).sizes
     base = [f"model.d_model={sizes.width}", f"model.d_ff={4 * sizes.width}", f"model.layers={sizes.layers}"]
@@ -246,7 +246,7 @@ def test_the_models_of_the_ablation_have_as_many_parameters_as_it_says() -> None
     }
 
 
-def test_the_share_of_two_heads_is_that_of_the_lab() -> None:
+def test_the_share_of_two_heads_matches_the_lab() -> None:
     text, record = flat(page("questions.md")), read_record(GALLERY / "two-heads.json")
     claims = "\n".join(claim.text for claim in record.claims)
     near, one, missed = re.findall(r"([\d.]+) % of the samples then come .+? manages ([\d.]+) %; in ([\d.]+) %", text)[
@@ -257,7 +257,7 @@ def test_the_share_of_two_heads_is_that_of_the_lab() -> None:
 
 
 def test_the_readme_compares_training_with_every_peer() -> None:
-    """Each ratio is that of the rates next to it, with one for each peer."""
+    """Each ratio equals that of the rates next to it, one for each peer."""
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     table = text.partition("| | peers | Regard | ÷ |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 # A package imports only from packages in earlier sets; packages in one set do not import each other.
 ORDER: list[set[str]] = [
-    {"regard"},  # the lazy public names: imports nothing of ours
+    {"regard"},  # the lazy public names: imports no other part of the package
     {"regard.errors", "regard.rounding", "regard.system_memory", "regard.threads"},
     {"regard.formatting", "regard.page"},
     {"regard.atomic_files", "regard.untrusted_files"},
@@ -44,8 +44,8 @@ def modules() -> list[str]:
     return ["regard", *(module.name for module in found)]
 
 
-def place(module: str) -> tuple[int, str]:
-    """How far right a module stands, and the part it belongs to: the longest name in ORDER that it begins with."""
+def layer_of(module: str) -> tuple[int, str]:
+    """Return the position of a module in ORDER, and the part it belongs to: the longest prefix of its name in ORDER."""
     known = [(name, level) for level, names in enumerate(ORDER) for name in names]
     fitting = [(name, level) for name, level in known if module == name or module.startswith(f"{name}.")]
     name, level = max(fitting, key=lambda each: len(each[0]))
@@ -54,7 +54,7 @@ def place(module: str) -> tuple[int, str]:
 
 
 def imported_by(module: str) -> set[str]:
-    """What of ours a module imports, wherever the import stands; what is for type checkers alone does not count."""
+    """Return the modules of the package that a module imports anywhere, except for type checking only."""
     path = ROOT.joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(source.read_text())
@@ -74,16 +74,16 @@ def imported_by(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", modules())
-def test_imports_go_one_way(module: str) -> None:
-    level, part = place(module)
+def test_imports_follow_the_layer_order(module: str) -> None:
+    level, part = layer_of(module)
     for other in imported_by(module):
-        other_level, other_part = place(other)
+        other_level, other_part = layer_of(other)
         assert other_level < level or other_part == part, f"{module} imports {other}"
 
 
-def test_the_walk_finds_what_it_forbids() -> None:
+def test_the_import_check_detects_violations() -> None:
     assert "regard.model.masks" in imported_by("regard.model.attention")
-    assert place("regard.plots.heat_map") < place("regard.server.app")
+    assert layer_of("regard.plots.heat_map") < layer_of("regard.server.app")
 
 
 def test_public_names() -> None:
@@ -123,7 +123,7 @@ def test_public_names() -> None:
         regard.attension  # noqa: B018
 
 
-def test_names_for_type_checkers_are_the_names_at_run_time() -> None:
+def test_type_checkers_see_the_same_public_names() -> None:
     tree = ast.parse((ROOT / "regard/__init__.py").read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     told = {
@@ -132,12 +132,12 @@ def test_names_for_type_checkers_are_the_names_at_run_time() -> None:
     assert told == regard._HOME
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_matches_the_package() -> None:
     assert f'version = "{regard.__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", readme, re.S)
@@ -157,14 +157,14 @@ def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
         assert f"regard.errors.RegardError: {caught.value}" == message
 
 
-def test_help_does_not_wait_for_torch() -> None:
+def test_help_does_not_import_torch() -> None:
     program = "import sys, regard.cli; print(*(n for n in ('torch', 'numpy', 'jaxtyping') if n in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
 KERNELS = {"regard.model.tile_attention", "regard.training.loss_kernel"}
-"""written in Triton, which comes with PyTorch for CUDA alone"""
+"""Modules written in Triton, which is only bundled with PyTorch for CUDA."""
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if name != "regard.__main__"])
@@ -174,8 +174,8 @@ def test_examples_in_docstrings(module: str) -> None:
     assert not doctest.testmod(importlib.import_module(module)).failed
 
 
-def test_every_package_in_use_is_pinned() -> None:
-    """The constraints name each requirement of pyproject.toml, and torch exactly as it should be."""
+def test_every_requirement_is_pinned() -> None:
+    """The constraints list each requirement of pyproject.toml, and pin torch exactly."""
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
     known = {name.lower().replace("_", "-") for name in pins}
     wanted = set(re.findall(r'"([\w-]+)>=[\d.]+"', (ROOT / "pyproject.toml").read_text()))

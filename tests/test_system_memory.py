@@ -1,4 +1,4 @@
-"""How much memory is available: what the limit of a container leaves, without its page cache."""
+"""Available memory: the limit of a container minus what is in use, without its page cache."""
 
 from pathlib import Path
 
@@ -30,5 +30,5 @@ def test_the_page_cache_of_a_container_is_available(
     assert _from_cgroup(tmp_path) == available
 
 
-def test_this_machine_has_memory() -> None:
+def test_the_available_memory_is_plausible() -> None:
     assert (available_memory() or 0) > 1_000_000

@@ -1,4 +1,4 @@
-"""The `regard` command, run in a process of its own."""
+"""The `regard` command, run in a separate process."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from regard.training.recipe_files import as_toml, read_recipe
 from tests.support.commands import regard
 
 
-def test_help_names_the_commands() -> None:
+def test_help_lists_the_commands() -> None:
     done = regard("--help")
     assert done.returncode == 0
     assert "demo" in done.stdout
@@ -28,7 +28,7 @@ def test_every_command_has_an_example(command: str) -> None:
     assert f"regard {command}" in regard(command, "--help").stdout
 
 
-def test_an_unknown_command_says_so() -> None:
+def test_an_unknown_command_is_reported() -> None:
     done = regard("dmeo")
     assert done.returncode == 2
     assert "demo" in done.stderr
@@ -103,7 +103,7 @@ def test_resuming_a_bundled_recipe_keeps_its_overrides(tmp_path: Path, monkeypat
     assert begun == [read_recipe("petit-fr-en", changes), read_recipe("petit-fr-en", ["train.steps=9"])]
 
 
-def test_swapped_source_and_reference_are_noticed(tmp_path: Path) -> None:
+def test_swapped_source_and_reference_are_reported(tmp_path: Path) -> None:
     for name in ("test.fr", "test.en"):
         (tmp_path / name).write_text("Le chat dort.\n")
     asked = ["evaluate", "petit-fr-en", str(tmp_path / "test.en"), str(tmp_path / "test.fr")]

@@ -1,4 +1,4 @@
-"""`regard translate`, `generate`, `verify` as people run them: arguments, files, pipes, terminals and mistakes."""
+"""`regard translate`, `generate` and `verify` as users run them: arguments, files, pipes, terminals and errors."""
 
 import json
 import os
@@ -23,12 +23,12 @@ from regard.evaluation import verify as module
 from tests.support.commands import command, refused
 from tests.support.text_models import ANSWERS, TEXTS, random_model
 
-pytestmark = pytest.mark.usefixtures("as_users_run_it")
+pytestmark = pytest.mark.usefixtures("without_type_checks")
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A translator that says something else for each text."""
+    """A translator with a different output for each text."""
     model = random_model()
     model.network.float()
     folder = tmp_path_factory.mktemp("models") / "pair"
@@ -48,7 +48,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @contextmanager
 def process(*arguments: str, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own, which does not outlive the test."""
+    """Start a separate process that is killed after the test."""
     command = [sys.executable, "-m", "regard", *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
@@ -73,8 +73,8 @@ def test_texts_as_arguments(pair: str) -> None:
     assert greedy.stdout.split("\n") == [*expected(pair, TEXTS, beam=1), ""]
 
 
-def test_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
-    """BOM and CRLF are dropped, U+2028 is no end of a line, blank lines stay."""
+def test_translating_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
+    """BOM and CRLF are removed, U+2028 is not a line end, and blank lines are kept."""
     source, target = tmp_path / "in.fr", tmp_path / "out.en"
     odd = f"{TEXTS[2]}\u2028{TEXTS[3]}"
     source.write_bytes(b"\xef\xbb\xbf" + f"{TEXTS[0]}\r\n\n{odd}\n{TEXTS[1]}".encode())
@@ -84,13 +84,13 @@ def test_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
     assert target.read_bytes().decode().split("\n") == [*wanted, ""]
 
 
-def test_stdin_in_order(pair: str) -> None:
+def test_stdin_is_translated_in_order(pair: str) -> None:
     lines = [TEXTS[i % len(TEXTS)] if i % 7 else "" for i in range(45)]
     done = command("translate", "--model", pair, *QUICK, stdin="\n".join(lines))
     assert done.stdout.split("\n") == [*expected(pair, lines), ""]
 
 
-def test_n_best_and_scores_in_columns(pair: str) -> None:
+def test_n_best_and_scores_are_printed_in_columns(pair: str) -> None:
     done = command("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
     rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
@@ -101,7 +101,7 @@ def test_n_best_and_scores_in_columns(pair: str) -> None:
     assert len(only) == 2
 
 
-def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
+def test_lines_before_an_invalid_line_are_translated(pair: str, tmp_path: Path) -> None:
     content = f"{TEXTS[0]}\n{TEXTS[1]}\n".encode() + b"caf\xe9\n" + TEXTS[2].encode()
     done = command("translate", "--model", pair, *QUICK, stdin=content)
     assert str(done.exception) == ("stdin:3: invalid UTF-8 (at byte 3): convert the input: iconv -f latin1 -t utf-8")
@@ -111,7 +111,7 @@ def test_lines_before_a_mistake_are_done(pair: str, tmp_path: Path) -> None:
     assert "stdin:1: too long: split it into shorter lines" in refused("translate", "-m", pair, stdin="a" * 100_001)
 
 
-def test_mistakes_are_reported(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_errors_are_reported(pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").write_text("a\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "nowhere")
@@ -171,7 +171,7 @@ def test_generate_passes_its_options_on(language: str) -> None:
     assert other.stdout != done.stdout
 
 
-def test_verify_says_what_holds(pair: str) -> None:
+def test_verify_lists_the_checks(pair: str) -> None:
     done = command("verify", pair, "--cases", "1", "--no-compile")
     assert done.exit_code == 0, done.output
     assert "✓ cached = uncached" in done.stdout
@@ -199,10 +199,10 @@ def test_help_has_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["evaluate", "compare"])
-def test_results_are_written_before_they_are_shown(
+def test_results_are_written_before_they_are_displayed(
     name: str, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that leaves, as head does, takes nothing away."""
+    """A reader that stops early, as head does, loses no output."""
 
     def gone(*_: object) -> None:
         raise BrokenPipeError
@@ -223,7 +223,7 @@ def test_results_are_written_before_they_are_shown(
 
 
 @pytest.mark.slow
-def test_a_process_reads_stdin_and_names_its_mistakes(pair: str) -> None:
+def test_a_process_reads_stdin_and_reports_errors(pair: str) -> None:
     with process("translate", "--model", pair, *QUICK) as running:
         out, err = running.communicate(f"{TEXTS[0]}\n".encode() + b"\xff\n")
     assert out.decode() == expected(pair, TEXTS[:1])[0] + "\n"
@@ -232,7 +232,7 @@ def test_a_process_reads_stdin_and_names_its_mistakes(pair: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_ends_it_quietly(pair: str) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(pair: str) -> None:
     with process("translate", "--model", pair, *QUICK) as running:
         assert running.stdin is not None
         assert running.stdout is not None
@@ -247,7 +247,7 @@ def test_a_reader_that_leaves_ends_it_quietly(pair: str) -> None:
 
 
 @pytest.mark.slow
-def test_after_an_interrupt_what_is_done_is_written(pair: str, tmp_path: Path) -> None:
+def test_finished_translations_are_written_after_an_interrupt(pair: str, tmp_path: Path) -> None:
     target = tmp_path / "out.en"
     with process("translate", "--model", pair, *QUICK, "--output", str(target)) as running:
         assert running.stdin is not None
@@ -264,7 +264,7 @@ def test_after_an_interrupt_what_is_done_is_written(pair: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_person_who_types_is_answered_line_by_line(pair: str) -> None:
+def test_typed_lines_are_translated_one_by_one(pair: str) -> None:
     master, slave = pty.openpty()
     with process("translate", "--model", pair, *QUICK, stdin=slave, stdout=slave, stderr=slave) as running:
         os.close(slave)
@@ -279,7 +279,7 @@ def test_a_person_who_types_is_answered_line_by_line(pair: str) -> None:
 
 
 def _read(terminal: int, until: str) -> str:
-    """What a terminal shows, until it shows this."""
+    """Read a terminal's output until it contains this text."""
     shown, deadline = b"", time.monotonic() + 60
     while until not in shown.decode(errors="replace") and time.monotonic() < deadline:
         if select.select([terminal], [], [], 1.0)[0]:

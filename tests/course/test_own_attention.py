@@ -192,7 +192,7 @@ def test_a_long_table_of_losses_is_shortened_and_keeps_the_last_row() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
     Path("my_attention.py").write_text(REFERENCE.read_text())
     changes = {f"train.{name}": each for name, each in QUICK.items()} | {
@@ -221,7 +221,7 @@ def test_a_solution_of_another_assignment_is_refused(small: Path) -> None:
     assert message.endswith("good.py defines MultiHeadSelfAttention")
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_the_command_refuses_a_mistake_before_anything_is_written(small: Path) -> None:
     Path("my_attention.py").write_text(REFERENCE.read_text().replace("mask == 0", "mask != 0"))
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "my_attention.py"])

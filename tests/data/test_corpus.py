@@ -170,7 +170,7 @@ def test_memory_depends_on_the_line_length_not_the_file_size(tmp_path: Path) -> 
         (lambda: rows(Corpus(("tests",))), "tests is a folder"),
     ],
 )
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_invalid_corpus_definitions_are_rejected(make: object, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         make()  # type: ignore[operator]

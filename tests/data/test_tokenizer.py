@@ -96,7 +96,7 @@ def test_a_saved_tokenizer_is_the_same_when_loaded_and_in_transformers(kind: Tok
         assert theirs.decode(tokenizer.encode(text)) == text
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_invalid_requests_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs at least 258 ids, for bytes and special tokens: 64 given"):
         train_tokenizer(TEXTS, 64)

@@ -470,7 +470,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_the_command_shows_or_writes(folder: str, tmp_path: Path) -> None:
     shown = command("le chat", "--model", folder, "--target", "the cat", "--kind", "cross", "--layer", "0")
     assert shown.exit_code == 0, shown.exception
@@ -488,7 +488,7 @@ def test_the_command_shows_or_writes(folder: str, tmp_path: Path) -> None:
     assert '"open":{"layer":0,"head":3}' in files["html"].read_text()
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -505,7 +505,7 @@ def test_the_command_says_what_is_wrong(folder: str, arguments: tuple[str, ...],
     assert message in str(done.exception)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_the_help_has_an_example() -> None:
     assert "regard attend" in command("--help").stdout
 

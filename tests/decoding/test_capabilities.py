@@ -59,7 +59,7 @@ MODELS: list[tuple[str, bool, bool]] = [
 ]
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("kind", "separator", "quick"), MODELS)
 def test_suggested_calls_work(kind: str, separator: bool, quick: bool) -> None:
     model = made(kind, separator, quick=quick)
@@ -78,7 +78,7 @@ def test_suggested_calls_work(kind: str, separator: bool, quick: bool) -> None:
         CALLS[name](model)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_tokenizer_no_call_is_suggested(kind: str) -> None:
     model = made(kind, tokenizer=False)

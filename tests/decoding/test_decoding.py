@@ -243,7 +243,7 @@ def test_maximum_lengths() -> None:
     assert search_translations(pair, SPECIAL, [], Decoding()) == []
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_inputs_that_cannot_be_decoded() -> None:
     network = build(small(kind="decoder", positions="learned"))
     assert isinstance(network, Decoder)

@@ -127,7 +127,7 @@ def test_joined_layers_may_have_biases_or_not() -> None:
     torch.testing.assert_close(JoinedLinear(layers, torch.float32)(x), wanted)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_networks_without_a_fast_copy_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
         make_fast_copy(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]

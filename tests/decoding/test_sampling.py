@@ -116,7 +116,7 @@ def test_random_numbers_depend_only_on_seed_and_prompt() -> None:
     assert abs(many.mean() - 0.5) < 0.02
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -296,7 +296,7 @@ def test_classes() -> None:
         assert [name for name, _ in model.classify(TEXTS)] == [["fr", "en", "de"][int(name)] for name, _ in found]
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_mistakes_are_reported() -> None:
     pair, language = random_model(), random_model(kind="decoder")
     mistakes = [
@@ -397,7 +397,7 @@ def test_a_path_is_never_a_bundled_name(tmp_path: Path, monkeypatch: pytest.Monk
             regard.load(name)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("wrong", [3, None, b"abc", {"abc": 1}, ["abc", None], "a\ud800b"], ids=repr)
 def test_inputs_that_are_not_texts_are_refused(wrong: Any) -> None:
     model = random_model()

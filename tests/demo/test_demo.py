@@ -1,4 +1,4 @@
-"""The demo's story, with a model that learns nothing: what is told, what is kept, and what is never touched."""
+"""The demo with a model that learns nothing: what it prints, what it writes, and what it leaves untouched."""
 
 import json
 import os
@@ -42,8 +42,8 @@ README = Path(__file__).parents[2] / "README.md"
 HELD_OUT = 50
 
 
-def told(out: Path, changes: Sequence[str] = TINY, **options: bool) -> tuple[str, int | None]:
-    """What the demo prints, and what it gives."""
+def run_demo(out: Path, changes: Sequence[str] = TINY, **options: bool) -> tuple[str, int | None]:
+    """Return what the demo prints and its result."""
     text = StringIO()
     ended = demo(Console(file=text, width=100), out, changes=changes, commands=("translate", "export"), **options)
     return text.getvalue(), ended
@@ -51,7 +51,7 @@ def told(out: Path, changes: Sequence[str] = TINY, **options: bool) -> tuple[str
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Petit lies, with few sentences to be tried on."""
+    """Return a cache with a Petit that has few held-out sentences."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regard.petit.corpus_files, "HELD_OUT", HELD_OUT)
@@ -60,42 +60,42 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def on_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No user's cache, no GPU, and no bundled model unless a test brings one."""
+def isolated(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use no user cache, no GPU, and no bundled model unless a test provides one."""
     monkeypatch.setenv("REGARD_CACHE", str(cache))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(regard.models, "MODELS_FOLDER", cache / "models")
 
 
 @pytest.fixture(scope="module")
-def finished(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A demo's folder, and what was told."""
+def finished_demo(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the folder of a finished demo and its output."""
     out = tmp_path_factory.mktemp("demo") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(cache))
         patch.setattr(regard.models, "MODELS_FOLDER", cache / "models")
         patch.setattr(torch.cuda, "is_available", lambda: False)
-        text, ended = told(out)
+        text, ended = run_demo(out)
     assert ended is None
     return out, text
 
 
-def test_the_chapters_are_told_in_plain_lines(finished: tuple[Path, str]) -> None:
-    out, text = finished
+def test_the_chapters_are_printed_in_plain_lines(finished_demo: tuple[Path, str]) -> None:
+    out, text = finished_demo
     titles = [line[3:] for line in text.splitlines() if line[:1].isdigit()]
     assert titles == [
         *("The data", "Training", "Progress", "Scores", "What is hard", "What it attends to", "Your turn"),
     ]
     assert "\x1b" not in text
     assert "step 6/6  validation loss" in text  # the display's own lines
-    assert "To use the model:" not in text  # which the story says at its end
+    assert "To use the model:" not in text  # printed at the end of the demo
     assert "cross-attention" in text.lower()
     assert f"--model {out}" in text
     assert f"regard export {out}" in text
 
 
-def test_the_folder_holds_model_report_scores_and_page(finished: tuple[Path, str]) -> None:
-    out, text = finished
+def test_the_folder_contains_model_report_scores_and_page(finished_demo: tuple[Path, str]) -> None:
+    out, text = finished_demo
     assert load(out).config.d_model == 16
     scores = json.loads((out / "scores.json").read_text())
     assert scores.keys() == {"test", "compositional"}
@@ -110,13 +110,13 @@ def test_the_folder_holds_model_report_scores_and_page(finished: tuple[Path, str
     assert (out / "report.md").is_file()
 
 
-def test_a_finished_demo_is_shown_again_without_training(
-    finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+def test_a_finished_demo_is_replayed_without_training(
+    finished_demo: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, first = finished
+    out, first = finished_demo
     before = {name: (out / name).read_bytes() for name in ("metrics.jsonl", "model.safetensors", "recipe.toml")}
     monkeypatch.setattr(regard.demo.demo_run, "train_recipe", None)  # calling it would be an error
-    text, ended = told(out)
+    text, ended = run_demo(out)
     assert ended is None
     assert "which is replayed" in " ".join(text.split())
     assert (
@@ -126,7 +126,7 @@ def test_a_finished_demo_is_shown_again_without_training(
     assert before == {name: (out / name).read_bytes() for name in before}
 
 
-def test_an_interrupted_demo_says_how_to_go_on_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_demo_says_how_to_resume_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     show = TrainingDisplay._show
 
     def interrupt(display: TrainingDisplay, event: object) -> None:
@@ -137,36 +137,36 @@ def test_an_interrupted_demo_says_how_to_go_on_and_goes_on(tmp_path: Path, monke
     out = tmp_path / "my run"
     with monkeypatch.context() as patch:
         patch.setattr(TrainingDisplay, "_show", interrupt)
-        text, ended = told(out)
+        text, ended = run_demo(out)
     assert ended == signal.SIGINT
     assert f"regard demo --out {shlex.quote(str(out))}" in text
     assert "4  Scores" not in text
     assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "begun"
-    text, ended = told(out)
+    text, ended = run_demo(out)
     assert ended is None
     assert "interrupted demo, which is resumed" in " ".join(text.split())
     assert "resumes after step" in text
     assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "done"
 
 
-def test_other_folders_are_refused_and_stay_as_they_are(finished: tuple[Path, str], tmp_path: Path) -> None:
+def test_other_folders_are_rejected_and_left_untouched(finished_demo: tuple[Path, str], tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
     with pytest.raises(ValueError, match=r"mine already exists and does not hold a run: choose another"):
-        told(mine)
+        run_demo(mine)
     assert [file.name for file in mine.iterdir()] == ["thesis.txt"]
     other = tmp_path / "other"
-    shutil.copytree(finished[0], other)
+    shutil.copytree(finished_demo[0], other)
     with pytest.raises(ValueError, match=r"other holds another run, 'demo': choose another folder with --out"):
-        told(other, decoder_only=True)
+        run_demo(other, decoder_only=True)
     with pytest.raises(ValueError, match=r"other holds a demo with other settings: .*model.d_ff=16, but now it is 32"):
-        told(other, (*TINY, "model.d_ff=32"))
-    assert sorted(file.name for file in other.iterdir()) == sorted(file.name for file in finished[0].iterdir())
+        run_demo(other, (*TINY, "model.d_ff=32"))
+    assert sorted(file.name for file in other.iterdir()) == sorted(file.name for file in finished_demo[0].iterdir())
 
 
-def test_a_decoder_alone_tells_the_same_story(tmp_path: Path) -> None:
-    text, ended = told(tmp_path / "run", decoder_only=True)
+def test_a_decoder_only_demo_has_the_same_chapters(tmp_path: Path) -> None:
+    text, ended = run_demo(tmp_path / "run", decoder_only=True)
     assert ended is None
     assert "has no cross-attention" in text
     tables = (tmp_path / "run/scores.txt").read_text()
@@ -176,11 +176,11 @@ def test_a_decoder_alone_tells_the_same_story(tmp_path: Path) -> None:
     assert (
         json.loads((tmp_path / "run/scores.json").read_text())["test"]["alignment"]["writing"]["sentences"] == HELD_OUT
     )
-    assert "regard export" not in text  # no other engine has its mask
-    assert "<sep> →" in text  # the first row that looks at the source
+    assert "regard export" not in text  # no other engine supports its mask
+    assert "<sep> →" in text  # the first row that attends to the source
 
 
-def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None:
+def test_the_alignment_of_a_decoder_uses_its_target_rows(tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [change for change in TINY if "steps" not in change]
     regard.demo.demo_run.train_with_display(
@@ -210,8 +210,8 @@ def test_a_decoders_alignment_is_that_of_its_target_rows(tmp_path: Path) -> None
     assert found.heads[1][0].error_rate == pytest.approx(alignment_score(links, gold[0]).error_rate)
 
 
-def test_real_french_is_there_if_the_model_is(
-    finished: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_real_french_is_shown_if_the_bundled_model_exists(
+    finished_demo: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def chapter() -> str:
         text = StringIO()
@@ -221,12 +221,12 @@ def test_real_french_is_there_if_the_model_is(
     assert "is missing from this copy" in chapter()
     assert "Real French" not in chapter()
     monkeypatch.setattr(regard.models, "MODELS_FOLDER", tmp_path)
-    load(finished[0]).save(tmp_path / "fr-en")
+    load(finished_demo[0]).save(tmp_path / "fr-en")
     assert "Real French" in chapter()
     assert "Il fait froid" in chapter()
 
 
-def test_every_command_that_is_told_can_be_typed() -> None:
+def test_every_printed_command_is_valid() -> None:
     known = typer.main.get_group(app).commands
     lines = [line for lines in next_commands(Path("runs/my demo"), "C'est l'été !").values() for line in lines]
     for line in lines:
@@ -236,26 +236,26 @@ def test_every_command_that_is_told_can_be_typed() -> None:
         command = known[name]
         if name == "data":
             command, rest = typer.main.get_group(app).commands["data"].commands[rest[0]], rest[1:]  # type: ignore[attr-defined]
-        assert command.make_context(name, list(rest)).params  # it takes its arguments for itself
+        assert command.make_context(name, list(rest)).params  # it handles its arguments itself
         assert name != "train" or rest[0] in bundled_recipes()
 
 
 def test_help_and_readme_agree_on_the_time() -> None:
-    told = next(line for line in README.read_text().splitlines() if line.startswith("`regard demo` needs"))
-    (minutes,) = re.findall(r"(\w+) minutes", told)
+    sentence = next(line for line in README.read_text().splitlines() if line.startswith("`regard demo` needs"))
+    (minutes,) = re.findall(r"(\w+) minutes", sentence)
     assert f"about {minutes} minutes" in (typer.main.get_group(app).commands["demo"].help or "")
 
 
-def test_only_commands_that_exist_are_told() -> None:
+def test_only_existing_commands_are_printed() -> None:
     text = StringIO()
     _commands_chapter(Narrator(Console(file=text, width=100)), Path("runs/demo"), "Le chat dort.", ("serve", "export"))
     assert "regard serve" in text.getvalue()
     assert "regard export runs/demo" in text.getvalue()
     assert "regard translate" not in text.getvalue()
-    assert "scores" not in text.getvalue()  # nothing is announced of which no command is left
+    assert "scores" not in text.getvalue()  # nothing is announced without a command for it
 
 
-def test_moments_are_the_first_the_last_and_changes_between() -> None:
+def test_moments_are_the_first_the_last_and_changes_in_between() -> None:
     def at(step: int, output: str) -> Validated:
         return Validated(step, 1.0, 1.0, "BLEU", True, 0, (Sample("a", output, "f"),), 0.0)
 

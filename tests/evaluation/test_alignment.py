@@ -185,7 +185,7 @@ def test_petits_links_are_read(tmp_path: Path) -> None:
     assert len(spans(PAIRS[0].french)) > max(i for i, _ in PAIRS[0].alignment)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_what_cannot_be_aligned() -> None:
     weights = np.ones((1, 1, 2, 3))
     with pytest.raises(ValueError, match="there are no sentences to align"):

@@ -554,7 +554,7 @@ def trained(recipe: str, out: Path, seed: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
     runs = [trained("petit-fr-en", tmp_path / f"pair-{seed}", seed) for seed in (0, 1)]
     runs += [trained("petit-fr-en-decoder", tmp_path / f"decoder-{seed}", seed) for seed in (0, 1)]
@@ -591,7 +591,7 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
     assert labelled["systems"][1]["training"] is None
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a.en", ENGLISH), write(tmp_path, "b.en", worse(0.2, 0))
     sides = ("--source", write(tmp_path, "a.fr", FRENCH), "--reference", a)

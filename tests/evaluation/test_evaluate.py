@@ -511,7 +511,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
     out, outputs = tmp_path / "scores.json", tmp_path / "out.en"
     arguments = ("evaluate", f"{place}/pair", f"{place}/test.fr", f"{place}/test.en", "--beam", "2", "--limit", "8")
@@ -542,7 +542,7 @@ def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
     assert (same["alignment"], same["system"]["speed"]) == (None, None)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("name", "attention", "heading"),
     [
@@ -565,7 +565,7 @@ def test_the_alignment_is_told_by_where_a_translator_looks(
     assert told["alignment"]["writing"]["sentences"] == 3
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
     hypotheses = write(tmp_path, "out", [*ENGLISH[:20], *FRENCH[20:]])
     rows = list(zip(ENGLISH, FRENCH, strict=True))
@@ -590,7 +590,7 @@ def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.json").read_text())["scores"]["bleu"]["score"] == pytest.approx(100)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_evaluate_a_language_model(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "scores.json"
     done = command("evaluate", f"{place}/language", f"{place}/test.en", "--documents", "line", "--out", str(out))
@@ -602,7 +602,7 @@ def test_evaluate_a_language_model(place: Path, tmp_path: Path) -> None:
     assert f"{wanted.loss:.4f}" in done.stdout
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_evaluate_a_classifier(place: Path, tmp_path: Path) -> None:
     answers = [name for name, _ in regard.load(place / "classes").classify(FRENCH)]
     labels = write(tmp_path, "labels", answers)
@@ -615,7 +615,7 @@ def test_evaluate_a_classifier(place: Path, tmp_path: Path) -> None:
         assert (told["kind"], told["scores"]["accuracy"]["value"]) == ("classes", 1.0)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_compare_models_and_files(place: Path, tmp_path: Path) -> None:
     theirs, out = write(tmp_path, "theirs.en", ENGLISH), tmp_path / "out.json"
     arguments = ("--source", f"{place}/test.fr", "--reference", f"{place}/test.en", "--beam", "1", "--limit", "6")
@@ -631,7 +631,7 @@ def test_compare_models_and_files(place: Path, tmp_path: Path) -> None:
     assert "Largest differences" in done.stdout
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_mistakes_are_reported(place: Path, tmp_path: Path) -> None:
     pair, language, french, english = (f"{place}/{name}" for name in ("pair", "language", "test.fr", "test.en"))
     two, empty = write(tmp_path, "two", ["a", "b"]), write(tmp_path, "empty", [])

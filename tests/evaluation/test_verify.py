@@ -86,13 +86,13 @@ def hold(models: int, cases: int, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_hundreds_of_random_cases_hold() -> None:
     hold(models=25, cases=8, seed=0)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_ten_thousand_random_cases_hold() -> None:
     hold(models=1_000, cases=10, seed=1)
 
@@ -146,7 +146,7 @@ def unpadded(forward: Callable[..., object]) -> Callable[..., object]:
     return mask
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
 def test_a_broken_cache_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AttentionCache, "put", shifted)
@@ -155,7 +155,7 @@ def test_a_broken_cache_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert "fast = readable" not in wrong
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("kind", ["encoder-decoder", "encoder"])
 def test_a_leak_of_padding_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transformer, "mask", unpadded(Transformer.mask))
@@ -164,7 +164,7 @@ def test_a_leak_of_padding_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) 
     assert "saved = loaded" not in wrong
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_classifier_that_reads_the_padding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.model.transformer import SequenceHead
 
@@ -173,21 +173,21 @@ def test_a_classifier_that_reads_the_padding_is_found(monkeypatch: pytest.Monkey
     assert "padding is ignored" in differing(random_model(small(kind="decoder", classes=3)))
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_fast_path_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = attention.fast_attention
     monkeypatch.setattr(attention, "fast_attention", lambda q, k, v, *more: fast(q * 1.01, k, v, *more))
     assert differing(random_model(small())) == {"fast = readable", "fast copy = original"}
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_weights_that_are_rounded_when_saved_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     write = write_weights
     monkeypatch.setattr(store, "write_weights", lambda path, held: write(path, {n: x.half() for n, x in held.items()}))
     assert differing(random_model(small())) == {"saved = loaded"}
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     say = search_translations
 
@@ -201,7 +201,7 @@ def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatc
     assert differing(random_model(small())) == {"beam 1 = greedy"}
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_scores_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     say = search_translations
 

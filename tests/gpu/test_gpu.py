@@ -1,4 +1,4 @@
-"""On a CUDA device: its kernels held equal to the readable path in float64, packed batches to the dense mask.
+"""Tests on a CUDA device: its kernels equal the readable path in float64, and packed batches equal the dense mask.
 
 CI has no such device; run these where there is one: `pytest -m gpu`.
 """
@@ -49,7 +49,7 @@ from tests.support.oracles import gradient, small
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.filterwarnings("default"),  # torch's compiler warns of torch's own parts
+    pytest.mark.filterwarnings("default"),  # torch's compiler warns about torch's own code
 ]
 
 SIZES = [(2, 4, 4, 33, 47, 32, 32), (1, 6, 2, 130, 130, 64, 64), (3, 4, 1, 7, 9, 16, 48), (2, 2, 2, 256, 64, 128, 128)]
@@ -101,7 +101,7 @@ def test_a_row_that_sees_nothing(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_models_are_the_same_as_on_the_cpu(name: str) -> None:
+def test_models_give_the_same_results_as_on_the_cpu(name: str) -> None:
     """Padded and packed, forward and backward, float32 without TF32."""
     torch.backends.cuda.matmul.allow_tf32 = False
     sizes = {"d_model": 64, "heads": 4, "d_ff": 128} | ({"d_k": 16, "d_v": 32} if name == "uneven" else {})
@@ -125,7 +125,7 @@ def test_models_are_the_same_as_on_the_cpu(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_compiles_into_one_graph(name: str) -> None:
-    """With generated kernels, at its own size; layers are alike, so that two of them tell."""
+    """With generated kernels, at full width; all layers are alike, so two of them suffice."""
     torch.compiler.reset()
     config = preset(name, layers=2, dropout=0.0)
     model = build(config).cuda()
@@ -148,7 +148,7 @@ def test_every_preset_compiles_into_one_graph(name: str) -> None:
 
 
 def test_packed_batches_of_many_sizes_stay_on_the_fused_kernel() -> None:
-    """Eager models too: FlexAttention's unfused path warns, and here its warning is an error."""
+    """For eager models, too: FlexAttention's unfused path warns, and here its warning is an error."""
     torch.compiler.reset()
     config = preset("tiny", dropout=0.0)
     model = build(config).cuda()
@@ -165,8 +165,8 @@ def test_packed_batches_of_many_sizes_stay_on_the_fused_kernel() -> None:
 # Tiles
 
 
-def close(found: Tensor, right: Tensor, yardstick: Tensor, units: int) -> None:
-    """As near to the truth in float64 as the readable path in the same type, within some units of its last place."""
+def assert_close(found: Tensor, right: Tensor, yardstick: Tensor, units: int) -> None:
+    """As close to the float64 result as the readable path in the same type, within some units in the last place."""
     unit, error = torch.finfo(found.dtype).eps, (found.double().cpu() - right).abs().max()
     allowed = 2 * (yardstick.double().cpu() - right).abs().max() + units * unit * right.abs().max().clamp(min=1)
     assert error <= allowed, f"{error:.2e} > {allowed:.2e}"
@@ -179,7 +179,7 @@ LENGTHS = {
     "cross": ([[40, 1, 20], [77, 0, 0], [3, 5, 60]], [[10, 30, 60], [1, 0, 0], [100, 0, 28]]),
     "empty": ([[0, 0, 0], [3, 0, 0], [17, 0, 2]], None),
 }
-"""of queries and, where they differ, of keys; a sentence of queries without keys sees nothing"""
+"""Lengths of queries and, where they differ, of keys; queries without keys see nothing."""
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
@@ -206,14 +206,14 @@ def test_tiles_are_the_readable_attention(width: int, dtype: torch.dtype, kind: 
     # Heads too wide for a tile go through PyTorch's own kernel, whose float32 gradients are up to 26 units off.
     units = 8 if can_use_tiles(inputs[0].cuda(), inputs[2].cuda()) else 64
     for right, slow, quick in zip(exact, readable, tiles, strict=True):
-        close(quick, right, slow, units)
+        assert_close(quick, right, slow, units)
     blind = ~exact_mask.any(-1).expand(3, 2, t)
     assert blind.any()
     assert (tiles[0].cpu()[blind] == 0).all()
 
 
 def test_tiles_read_heads_as_they_were_split() -> None:
-    """Heads lie side by side in each token's vector, and values may be wider than keys."""
+    """Heads are adjacent in each token's vector, and values may be wider than keys."""
     lengths = torch.tensor([[30, 20], [50, 0]])
     q, k = (torch.randn(2, 60, 3, 16).transpose(1, 2) for _ in range(2))
     v = torch.randn(2, 60, 3, 48).transpose(1, 2)
@@ -232,7 +232,7 @@ def test_tiles_read_heads_as_they_were_split() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("outputs", [3, 8_191, 8_192, 8_193, 50_257])
-def test_the_loss_kernel_is_the_cross_entropy(outputs: int, dtype: torch.dtype, smoothing: float) -> None:
+def test_the_loss_kernel_equals_the_cross_entropy(outputs: int, dtype: torch.dtype, smoothing: float) -> None:
     logits = (3 * torch.randn(33, outputs, device="cuda")).to(dtype)
     labels = torch.randint(outputs, (33,), device="cuda")
     labels[[0, 7, 32]] = IGNORED_TARGET
@@ -240,7 +240,7 @@ def test_the_loss_kernel_is_the_cross_entropy(outputs: int, dtype: torch.dtype, 
     exact = logits.double().requires_grad_()
     right = F.cross_entropy(exact, labels, reduction="none", ignore_index=IGNORED_TARGET, label_smoothing=smoothing)
     (right_gradient,) = torch.autograd.grad(right.sum(), exact)
-    losses = losses_and_gradients(logits, labels, smoothing)  # in the logits' place: their gradient
+    losses = losses_and_gradients(logits, labels, smoothing)  # overwrites the logits with their gradient
     assert losses.dtype == torch.float32
     torch.testing.assert_close(losses.double(), right.detach(), rtol=1e-5, atol=1e-5)
     unit = torch.finfo(dtype).eps
@@ -249,7 +249,7 @@ def test_the_loss_kernel_is_the_cross_entropy(outputs: int, dtype: torch.dtype, 
 
 
 @pytest.mark.parametrize("rows", [7, 1_000])
-def test_the_loss_on_a_gpu_is_the_one_on_a_cpu(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_on_a_gpu_equals_the_loss_on_a_cpu(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     monkeypatch.setattr(loss_module, "rows_at_once", lambda *_: rows)
     hidden, weight, bias = torch.randn(50, 24), torch.randn(301, 24), torch.randn(301)
@@ -274,13 +274,13 @@ LAID: dict[str, Callable[[], Batches]] = {
 }
 
 
-def a_network(dropout: float = 0.0, kind: str = "encoder-decoder") -> Network:
+def small_network(dropout: float = 0.0, kind: str = "encoder-decoder") -> Network:
     torch.manual_seed(1)
     config = CONFIG.__class__(**{**CONFIG.__dict__, "dropout": dropout, "kind": kind})
     return build(config).cuda()
 
 
-def a_stepper(network: Network, recorded: bool = True) -> StepRunner:
+def make_stepper(network: Network, recorded: bool = True) -> StepRunner:
     stepper = StepRunner(
         update_weights,
         Objective(network, 0.1),
@@ -292,8 +292,8 @@ def a_stepper(network: Network, recorded: bool = True) -> StepRunner:
     return stepper
 
 
-def of_one_shape(name: str, count: int) -> list[Batch]:
-    """So many batches of one shape, over as many epochs as it takes."""
+def batches_of_one_shape(name: str, count: int) -> list[Batch]:
+    """Return this many batches of one shape, over as many epochs as needed."""
     batches = LAID[name]()
 
     def forever() -> Iterator[Batch]:
@@ -308,11 +308,11 @@ def of_one_shape(name: str, count: int) -> list[Batch]:
 @pytest.mark.parametrize("name", ["tiles", "flex"])
 def test_recorded_steps_equal_single_steps(name: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
-    batches = of_one_shape(name, 8)
+    batches = batches_of_one_shape(name, 8)
     results = []
     for recorded in (False, True):
-        network = a_network()
-        stepper = a_stepper(network, recorded)
+        network = small_network()
+        stepper = make_stepper(network, recorded)
         found = [
             stepper.step([batch], 1e-2 / number, float(batch.targets)).cpu()
             for number, batch in enumerate(batches, start=1)
@@ -324,7 +324,7 @@ def test_recorded_steps_equal_single_steps(name: str) -> None:
         state = {key: x.cpu() for key, x in stepper.optimizer.state().items()}
         results.append((torch.stack(found), [x.detach().cpu() for x in network.parameters()], state))
     (eager, weights, state), (replayed, others, other_state) = results
-    assert len({round(float(loss), 2) for loss in eager[:, 0]}) == 8  # or a replay of old batches would go unseen
+    assert len({round(float(loss), 2) for loss in eager[:, 0]}) == 8  # else replayed batches would go unnoticed
     torch.testing.assert_close(replayed, eager, rtol=1e-4, atol=1e-5)
     for ours, theirs in zip(others, weights, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
@@ -333,9 +333,9 @@ def test_recorded_steps_equal_single_steps(name: str) -> None:
 
 
 def test_recorded_steps_draw_new_masks_each_time() -> None:
-    """One batch, a rate of zero: only dropout can make two losses differ, and the seed alone decides it."""
-    (batch,) = of_one_shape("tiles", 1)
-    stepper = a_stepper(a_network(dropout=0.3))
+    """One batch, a learning rate of zero: only dropout can make two losses differ, and only the seed determines it."""
+    (batch,) = batches_of_one_shape("tiles", 1)
+    stepper = make_stepper(small_network(dropout=0.3))
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
@@ -350,9 +350,9 @@ def test_recorded_steps_draw_new_masks_each_time() -> None:
 
 
 def test_a_recorded_step_skips_non_finite_gradients() -> None:
-    batches = of_one_shape("tiles", 8)
-    network = a_network()
-    stepper = a_stepper(network)
+    batches = batches_of_one_shape("tiles", 8)
+    network = small_network()
+    stepper = make_stepper(network)
     for batch in batches[:6]:
         assert stepper.step([batch], 1e-3, float(batch.targets))[2] == 0
     with torch.no_grad():
@@ -368,9 +368,9 @@ def test_a_recorded_step_skips_non_finite_gradients() -> None:
 
 
 @pytest.mark.parametrize("name", ["tiles", "flex"])
-def test_packed_rows_have_the_gradients_of_padded_ones(name: str) -> None:
+def test_packed_and_padded_rows_have_the_same_gradients(name: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
-    network = a_network()
+    network = small_network()
     found = []
     for each in ("padded", name):
         network.zero_grad()
@@ -385,7 +385,7 @@ def test_packed_rows_have_the_gradients_of_padded_ones(name: str) -> None:
         assert (packed - padded).abs().max() <= 1e-4 * scale
 
 
-def test_packed_prefixes_have_the_gradients_of_padded_ones() -> None:
+def test_packed_and_padded_prefixes_have_the_same_gradients() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.manual_seed(1)
     network = build(CONFIG.__class__(**{**CONFIG.__dict__, "kind": "decoder", "prefix": True})).cuda()
@@ -410,8 +410,8 @@ def test_packed_prefixes_have_the_gradients_of_padded_ones() -> None:
 
 
 @pytest.fixture
-def little_memory() -> Iterator[Callable[[int], None]]:
-    """Says how many bytes more may be taken than are held now."""
+def limit_memory() -> Iterator[Callable[[int], None]]:
+    """Limit the memory that may be allocated beyond what is in use now."""
 
     def only(more: int) -> None:
         torch.cuda.synchronize()
@@ -424,31 +424,31 @@ def little_memory() -> Iterator[Callable[[int], None]]:
     torch.cuda.empty_cache()
 
 
-def a_large_batch() -> Batch:
-    """65,536 tokens: hundreds of megabytes on the way through a small model."""
+def large_batch() -> Batch:
+    """65,536 tokens: hundreds of megabytes of activations in a small model."""
     tokens = torch.randint(2, 90, (512, 128))
     return Batch(tokens, tokens.roll(-1, 1))
 
 
-def bytes_of_a_step(stepper: StepRunner, batch: Batch, lr: float) -> tuple[int, Tensor]:
-    """The most memory that a step takes beyond what is held before it, and what the step gives."""
+def step_memory(stepper: StepRunner, batch: Batch, lr: float) -> tuple[int, Tensor]:
+    """Return the peak memory of a step beyond what is in use before it, and the step's result."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     found = stepper.step([batch], lr, float(batch.targets)).cpu()
     return torch.cuda.max_memory_allocated() - before, found
 
 
-def test_a_batch_that_does_not_fit_is_split(little_memory: Callable[[int], None]) -> None:
+def test_a_batch_that_does_not_fit_is_split(limit_memory: Callable[[int], None]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
-    batch = a_large_batch()
+    batch = large_batch()
     results = []
     needed = 0
     for tight in (False, True):
-        network = a_network(kind="decoder")
-        stepper = a_stepper(network)
+        network = small_network(kind="decoder")
+        stepper = make_stepper(network)
         if tight:
-            little_memory(needed // 2)
-        needed, found = bytes_of_a_step(stepper, batch, 0.1)
+            limit_memory(needed // 2)
+        needed, found = step_memory(stepper, batch, 0.1)
         results.append((stepper.pieces, found, [x.detach().cpu() for x in network.parameters()]))
         del stepper, network
     (whole, right, weights), (pieces, found, others) = results
@@ -459,14 +459,14 @@ def test_a_batch_that_does_not_fit_is_split(little_memory: Callable[[int], None]
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
 
 
-def test_running_out_of_memory_while_a_step_is_recorded(little_memory: Callable[[int], None]) -> None:
-    """The first three fit; the recording finds no room, and the batch is split all the same."""
-    batch = a_large_batch()
-    network = a_network(kind="decoder")
-    stepper = a_stepper(network)
-    needed = max(bytes_of_a_step(stepper, batch, 1e-3)[0] for _ in range(WARMUP_STEPS))
+def test_running_out_of_memory_while_a_step_is_recorded(limit_memory: Callable[[int], None]) -> None:
+    """The first three fit; recording runs out of memory, and the batch is split as usual."""
+    batch = large_batch()
+    network = small_network(kind="decoder")
+    stepper = make_stepper(network)
+    needed = max(step_memory(stepper, batch, 1e-3)[0] for _ in range(WARMUP_STEPS))
     assert stepper.pieces == 1
-    little_memory(needed // 2)
+    limit_memory(needed // 2)
     found = [stepper.step([batch], 1e-3, float(batch.targets)).cpu() for _ in range(2)]
     assert stepper.pieces > 1
     assert stepper.recorder is None
@@ -481,7 +481,7 @@ TEXTS = [f"Le {animal} dort sur {place}." for animal in ("chat", "chien", "cheva
 
 
 def translations(model: regard.Model, seed: int, calls: int) -> list[list[str]]:
-    """Translations of batches whose shapes keep changing, so that many graphs are captured."""
+    """Translate batches whose shapes keep changing, so that many graphs are captured."""
     random = Random(seed)
     found = []
     for _ in range(calls):

@@ -290,7 +290,7 @@ def smollm() -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_smollm2_is_what_transformers_makes_of_it() -> None:
     path = smollm()
     stored = load_gguf(path)

@@ -180,7 +180,7 @@ class TestPaths:
 
 class TestRnn:
     @pytest.mark.slow
-    @pytest.mark.usefixtures("as_users_run_it")  # checked shapes would take half of the time
+    @pytest.mark.usefixtures("without_type_checks")  # checked shapes would take half of the time
     def test_its_claims_hold(self) -> None:
         result = run_lab_with("rnn", "distances=2,48", "steps=150", "lengths=16,32,64", "seed=1")
         assert result.holds, [result.claims[i].text for i in failing(result)]
@@ -242,7 +242,7 @@ class TestKvCache:
 
 class TestSchedule:
     @pytest.mark.slow
-    @pytest.mark.usefixtures("as_users_run_it")
+    @pytest.mark.usefixtures("without_type_checks")
     def test_its_claims_hold(self) -> None:
         result = run_lab_with("schedule", "seed=3")
         assert result.holds, [result.claims[i].text for i in failing(result)]

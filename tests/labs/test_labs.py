@@ -35,7 +35,7 @@ from regard.labs.lab_record import described_sizes, read_record
 from regard.labs.lab_terminal import show
 from tests.support.oracles import documented_fields
 
-pytestmark = pytest.mark.usefixtures("as_users_run_it")
+pytestmark = pytest.mark.usefixtures("without_type_checks")
 
 HOSTILE = "<script>alert(1)</script> | `a` **b** [x](http://x) &amp; {{picture}} \x1b[2J\n\u202e"
 LISTED_NAMES = ("scaling", "one-head", "ablation")

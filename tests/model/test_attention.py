@@ -138,7 +138,7 @@ def test_readable_and_fast_paths_agree(
 
 
 @pytest.mark.parametrize("path", [attention, fast_attention])
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_heads_that_cannot_be_shared(path: object) -> None:
     with pytest.raises(ValueError, match="8 heads cannot share 3"):
         path(torch.randn(2, 8, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4))  # type: ignore[operator]
@@ -157,7 +157,7 @@ def test_heads_that_cannot_be_shared(path: object) -> None:
         ("casual", "the only named mask is 'causal'"),
     ],
 )
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_mask_that_does_not_fit(path: object, mask: object, message: str) -> None:
     q, k, v = (torch.randn(2, 3, n, 8) for n in (5, 7, 7))
     with pytest.raises(ValueError, match=message):

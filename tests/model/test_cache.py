@@ -105,7 +105,7 @@ def test_cross_attention_projects_the_source_once() -> None:
     assert len(calls) == len(model.decoder.layers)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_positions_that_do_not_fit() -> None:
     model = build(small(kind="decoder"))
     assert isinstance(model, Decoder)

@@ -102,7 +102,7 @@ def test_the_cheapest_mask_is_chosen() -> None:
     assert torch.equal(padding, padding_mask(lengths, 3))
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
@@ -118,7 +118,7 @@ def test_invalid_lengths(lengths: torch.Tensor, message: str) -> None:
         padding_mask(lengths, 5)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_invalid_packed_lengths() -> None:
     packed = torch.tensor([[2, 3], [4, 2]])
     with pytest.raises(ValueError, match="lengths 6 is outside 0 … 5: no row is longer"):

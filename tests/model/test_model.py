@@ -228,7 +228,7 @@ def test_half_precision_stays_half_and_close(name: str, dtype: torch.dtype) -> N
     assert (logits.double() - exact).abs().max() < 60 * torch.finfo(dtype).eps * exact.abs().max()
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -250,7 +250,7 @@ def test_invalid_tokens(arguments: tuple[Tensor, ...], message: str) -> None:
         model(*arguments)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_lengths_are_checked_where_no_mask_needs_them() -> None:
     """Under a causal mask lengths change nothing, and a mistake in them is a mistake all the same."""
     decoder, pair, tokens = build(small(kind="decoder")), build(small()), ids(2, 5)
@@ -264,7 +264,7 @@ def test_lengths_are_checked_where_no_mask_needs_them() -> None:
         build(small(kind="decoder", prefix=True))(tokens, None, torch.tensor([[2], [3]]))
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_prefix_must_be_given_exactly_if_the_config_has_one() -> None:
     tokens, prefix = ids(1, 4), torch.tensor([2])
     with pytest.raises(ValueError, match=r"config\.prefix is False, but prefix lengths are given"):
@@ -273,7 +273,7 @@ def test_a_prefix_must_be_given_exactly_if_the_config_has_one() -> None:
         build(small(kind="decoder", prefix=True))(tokens)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_combinations_that_packed_rows_do_not_support() -> None:
     tokens, packed = ids(1, 4), torch.tensor([[2, 2]])
     with pytest.raises(ValueError, match=r"attention_dropout=0.1 is not possible with packed batches"):
@@ -386,7 +386,7 @@ def test_models_can_be_pickled_and_copied(name: str) -> None:
         assert torch.equal(other(*arguments), model(*arguments))
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_inputs_that_would_leak_or_make_no_sense() -> None:
     prefixed, classifier = build(small(kind="decoder", prefix=True)), build(small(kind="decoder", classes=3))
     with pytest.raises(ValueError, match="a prefix is longer than its sentence"):

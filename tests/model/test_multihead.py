@@ -151,7 +151,7 @@ def test_nested_watches(batch: int) -> None:
     assert inner[""][0].shape == (batch, 4, 5, 5)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -170,7 +170,7 @@ def test_bad_options(options: dict[str, float], message: str) -> None:
         MultiHeadAttention(12, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_an_ambiguous_mask_is_refused() -> None:
     mha, x, mask = MultiHeadAttention(12, 4), torch.randn(4, 5, 12), torch.rand(4, 5, 5) > 0.3
     with pytest.raises(ValueError, match=r"mask \[4, 5, 5\] is ambiguous"):
@@ -178,7 +178,7 @@ def test_an_ambiguous_mask_is_refused() -> None:
     assert not torch.equal(mha(x, x, x, mask[:, None]), mha(x, x, x, mask[None]))
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_no_keys_and_no_cache() -> None:
     with pytest.raises(ValueError, match="only with a filled cache"):
         MultiHeadAttention(12, 4)(torch.randn(2, 5, 12), None, None)

@@ -1,6 +1,6 @@
-"""The models that come with Regard: whole, small, documented, and able to do what they are for.
+"""The bundled models: complete, small, documented, and good at their task.
 
-First the machinery that writes and finds them, on a model of random weights; then each model that ships.
+First the code that writes and finds them, with a model of random weights; then each bundled model.
 """
 
 import json
@@ -66,7 +66,7 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run as `regard train` leaves it, as far as exports look, beside Petit's test set and scores on it."""
+    """Write the files of a finished run that an export reads, with Petit's test set and scores on it."""
     home = tmp_path_factory.mktemp("home")
     model, recipe = float_model(), read_recipe("petit-fr-en", ["train.steps=7"])
     corpora = {"train": {"files": [["a.fr", "a.en"], ["b.tsv"], ["b.tsv"]], "examples": 30}}
@@ -90,8 +90,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shipped(folder: Path) -> Path:
-    """That run as a model that ships."""
+def bundled(folder: Path) -> Path:
+    """Export that run as a bundled model."""
     told = ("--scores", str(folder / "scores.json"), "--card", str(folder / "about.md"))
     small = ("--to", "regard", "--dtype", "bfloat16")
     run("export", str(folder / "run"), str(folder / "models/fr-en"), *small, *told, "--name", "fr-en")
@@ -100,7 +100,7 @@ def shipped(folder: Path) -> Path:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "encoder"])
-def test_weights_come_back_as_they_were_rounded(tmp_path: Path, dtype: str, kind: str) -> None:
+def test_rounded_weights_round_trip(tmp_path: Path, dtype: str, kind: str) -> None:
     model = float_model(kind=kind)
     export(model, tmp_path / "exported", "regard", dtype)
     model.save(tmp_path / "saved", dtype)
@@ -117,14 +117,14 @@ def test_weights_come_back_as_they_were_rounded(tmp_path: Path, dtype: str, kind
     )
 
 
-def test_what_is_exported_again_is_the_same(shipped: Path, tmp_path: Path) -> None:
-    run("export", str(shipped), str(tmp_path / "again"), "--to", "regard", "--dtype", "bfloat16")
-    assert {file.name: file.read_bytes() for file in shipped.iterdir()} == {
+def test_exporting_again_gives_the_same_files(bundled: Path, tmp_path: Path) -> None:
+    run("export", str(bundled), str(tmp_path / "again"), "--to", "regard", "--dtype", "bfloat16")
+    assert {file.name: file.read_bytes() for file in bundled.iterdir()} == {
         file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()
     }
 
 
-def test_a_type_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_an_unsupported_type_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown dtype 'bf16': did you mean 'bfloat16'"):
         export(float_model(), tmp_path / "a", "regard", "bf16")
     with pytest.raises(ValueError, match=r"int8' requires CTranslate2 .*; regard supports float32, float16, bfloat16"):
@@ -134,27 +134,27 @@ def test_a_type_that_cannot_be_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_folder_is_whole(shipped: Path) -> None:
-    assert {file.name for file in shipped.iterdir()} == FILES
-    check_manifest(shipped)
-    (shipped / "README.md").write_text((shipped / "README.md").read_text().replace("fr-en", "fr-ne", 1))
+def test_the_folder_is_complete(bundled: Path) -> None:
+    assert {file.name for file in bundled.iterdir()} == FILES
+    check_manifest(bundled)
+    (bundled / "README.md").write_text((bundled / "README.md").read_text().replace("fr-en", "fr-ne", 1))
     with pytest.raises(ValueError, match=r"README\.md is damaged"):
-        regard.load(shipped)
-    (shipped / "README.md").write_text((shipped / "README.md").read_text().replace("fr-ne", "fr-en", 1))
-    regard.load(shipped)
+        regard.load(bundled)
+    (bundled / "README.md").write_text((bundled / "README.md").read_text().replace("fr-ne", "fr-en", 1))
+    regard.load(bundled)
 
 
-def test_the_tokenizer_is_compact_and_readable_elsewhere(shipped: Path) -> None:
+def test_the_tokenizer_is_compact_and_readable_by_transformers(bundled: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    written = (shipped / "tokenizer.json").read_text(encoding="utf-8")
+    written = (bundled / "tokenizer.json").read_text(encoding="utf-8")
     assert "\n" not in written
-    ids = regard.load(shipped).tokenizer.encode_with_template(TEXTS[0])  # type: ignore[union-attr]
-    assert Engine.from_file(str(shipped / "tokenizer.json")).encode(TEXTS[0]).ids == ids
-    assert transformers.PreTrainedTokenizerFast.from_pretrained(shipped)(TEXTS[0]).input_ids == ids
+    ids = regard.load(bundled).tokenizer.encode_with_template(TEXTS[0])  # type: ignore[union-attr]
+    assert Engine.from_file(str(bundled / "tokenizer.json")).encode(TEXTS[0]).ids == ids
+    assert transformers.PreTrainedTokenizerFast.from_pretrained(bundled)(TEXTS[0]).input_ids == ids
 
 
-def test_the_card_says_what_is_known(shipped: Path, folder: Path) -> None:
-    card = (shipped / "README.md").read_text()
+def test_the_card_contains_the_metadata(bundled: Path, folder: Path) -> None:
+    card = (bundled / "README.md").read_text()
     bleu = json.loads((folder / "scores.json").read_text())["scores"]["bleu"]
     signature = bleu["signature"].replace("|", "\\|")
     for part in (
@@ -178,17 +178,17 @@ def test_the_card_says_what_is_known(shipped: Path, folder: Path) -> None:
         assert part in card
 
 
-def test_scores_go_along_to_other_engines_with_their_origin(shipped: Path, tmp_path: Path) -> None:
+def test_exports_to_other_engines_keep_the_scores_and_their_origin(bundled: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    run("export", str(shipped), str(tmp_path / "out"), "--to", "ctranslate2")
+    run("export", str(bundled), str(tmp_path / "out"), "--to", "ctranslate2")
     card = (tmp_path / "out/README.md").read_text()
     assert "## Scores\n\nThese scores were measured in Regard, before the export.\n\n**petit/test.en" in card
-    assert (tmp_path / "out/recipe.toml").read_bytes() == (shipped / "recipe.toml").read_bytes()
-    assert "before the export" not in (shipped / "README.md").read_text()
+    assert (tmp_path / "out/recipe.toml").read_bytes() == (bundled / "recipe.toml").read_bytes()
+    assert "before the export" not in (bundled / "README.md").read_text()
 
 
-def test_scores_say_whether_weights_were_rounded_since(folder: Path, shipped: Path, tmp_path: Path) -> None:
-    """Measured on what is written, they are its own; and what was once rounded stays so in folders made from it."""
+def test_scores_state_whether_weights_were_rounded_afterwards(folder: Path, bundled: Path, tmp_path: Path) -> None:
+    """Scores measured on the exported weights are its own; rounded weights stay marked in folders made from it."""
     scores, measured = ("--scores", str(folder / "scores.json")), "Measured before the weights were converted to "
     told = {}
     for dtype in ("float32", "float16"):
@@ -202,9 +202,9 @@ def test_scores_say_whether_weights_were_rounded_since(folder: Path, shipped: Pa
     run("export", str(tmp_path / "saved"), str(tmp_path / "again"), "--to", "regard")
     assert f"{measured}bfloat16." in (tmp_path / "again/README.md").read_text()
     test = [str(folder / f"petit/test.{language}") for language in ("fr", "en")]
-    run("evaluate", str(shipped), *test, "--beam", "1", "--out", str(tmp_path / "own.json"))
+    run("evaluate", str(bundled), *test, "--beam", "1", "--out", str(tmp_path / "own.json"))
     own = ("--to", "regard", "--dtype", "bfloat16", "--scores", str(tmp_path / "own.json"))
-    run("export", str(shipped), str(tmp_path / "own"), *own)
+    run("export", str(bundled), str(tmp_path / "own"), *own)
     card = (tmp_path / "own/README.md").read_text()
     assert measured not in card
     assert "**petit/test.en, 20 lines** (beam 1," in card
@@ -221,7 +221,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("what", CALLS)
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_the_program_of_a_card_runs(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,11 +234,11 @@ def test_the_program_of_a_card_runs(
     (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.DOTALL)
     assert CALLS[what] in program
     monkeypatch.chdir(tmp_path / "out")
-    exec(program, {})  # it is ours
+    exec(program, {})  # it is our own code
     assert capsys.readouterr().out.strip()
 
 
-def test_scores_of_another_model_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_scores_of_another_model_are_rejected(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     float_model(layers=1).save(other)
     scores = str(folder / "scores.json")
@@ -273,12 +273,12 @@ def test_results_of_every_kind_are_read(tmp_path: Path) -> None:
         assert found.scored.set == f"{tmp_path.name}/{Path(files[-1]).name}"
 
 
-def without(told: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-    return changed(told, place, None, drop=True)
+def without_key(told: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    return with_value(told, place, None, drop=True)
 
 
-def changed(told: dict[str, Any], place: tuple[str, ...], value: object, drop: bool = False) -> dict[str, Any]:
-    """A copy with another value at a place, or none."""
+def with_value(told: dict[str, Any], place: tuple[str, ...], value: object, drop: bool = False) -> dict[str, Any]:
+    """Return a copy with another value at a key, or without the key."""
     copy: dict[str, Any] = json.loads(json.dumps(told))
     inner = copy
     for key in place[:-1]:
@@ -307,12 +307,12 @@ ODD: dict[tuple[str, ...], tuple[object, ...]] = {
 }
 
 
-def test_odd_score_files_are_refused(folder: Path, tmp_path: Path) -> None:
-    """Each with a message that names the option and the file, before the model is looked at."""
+def test_invalid_score_files_are_rejected(folder: Path, tmp_path: Path) -> None:
+    """Each error names the option and the file, before the model is read."""
     right = json.loads((folder / "scores.json").read_text())
     read_result(folder / "scores.json")
-    odd = [(place, changed(right, place, value)) for place, values in ODD.items() for value in values]
-    odd += [((name,), without(right, (name,))) for name in ("system", "scores", "files", "kind")]
+    odd = [(place, with_value(right, place, value)) for place, values in ODD.items() for value in values]
+    odd += [((name,), without_key(right, (name,))) for name in ("system", "scores", "files", "kind")]
     for place, told in odd:
         (tmp_path / "odd.json").write_text(json.dumps(told))
         with pytest.raises(ValueError, match=r"--scores: .*odd\.json was not written by regard evaluate --out"):
@@ -320,17 +320,17 @@ def test_odd_score_files_are_refused(folder: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists(), place
 
 
-def test_scores_that_name_no_weights_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_scores_without_a_weights_digest_are_rejected(folder: Path, tmp_path: Path) -> None:
     right = json.loads((folder / "scores.json").read_text())
-    (tmp_path / "old.json").write_text(json.dumps(without(right, ("system", "weights"))))
+    (tmp_path / "old.json").write_text(json.dumps(without_key(right, ("system", "weights"))))
     with pytest.raises(ValueError, match=r"--scores: .*old\.json was written by an older version"):
         run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "old.json"))
-    (tmp_path / "made.json").write_text(json.dumps(changed(right, ("system", "parameters"), None)))
+    (tmp_path / "made.json").write_text(json.dumps(with_value(right, ("system", "parameters"), None)))
     with pytest.raises(ValueError, match=r"--scores: .*made\.json contains the scores of outputs from another system"):
         run("export", str(folder / "run"), str(tmp_path / "out"), "--scores", str(tmp_path / "made.json"))
 
 
-def test_a_card_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
+def test_an_unreadable_card_is_reported(folder: Path, tmp_path: Path) -> None:
     """The card is read before the model, which does not exist here."""
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
     (tmp_path / "huge.md").write_bytes(b"a" * 1_000_001)
@@ -359,7 +359,7 @@ STRANGE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("to", ["regard", "huggingface"])
 @pytest.mark.parametrize("number", range(len(STRANGE)))
-def test_what_a_strangers_folder_tells_is_no_hindrance(number: int, to: Any, tmp_path: Path) -> None:
+def test_untrusted_metadata_does_not_prevent_an_export(number: int, to: Any, tmp_path: Path) -> None:
     model = float_model()
     model.about = STRANGE[number]
     model.save(tmp_path / "model")
@@ -369,7 +369,7 @@ def test_what_a_strangers_folder_tells_is_no_hindrance(number: int, to: Any, tmp
     assert "- trained" not in card
 
 
-def test_what_a_strangers_folder_tells_is_no_markup(tmp_path: Path) -> None:
+def test_untrusted_metadata_is_escaped(tmp_path: Path) -> None:
     model, evil = float_model(), "a|b <script> [x](y)\n# big `c` _d_"
     figure = {"name": evil, "value": 3.0, "signature": evil}
     model.about = {"name": evil, "languages": ["en", "en", "no", "a\n---\nb"], "notes": [evil], "origin": evil}
@@ -381,18 +381,18 @@ def test_what_a_strangers_folder_tells_is_no_markup(tmp_path: Path) -> None:
     shown = escape_markdown(evil)
     assert shown.startswith(r"a\|b \<script\> \[x\](y)␊\# big")
     assert card.count(shown) == 8
-    assert card.count("<script>") == 1  # a signature is code
+    assert card.count("<script>") == 1  # a signature is shown as code
     assert len(re.findall("^#", card, re.M)) == 5
 
 
-def test_languages_are_not_counted(tmp_path: Path) -> None:
+def test_repeated_languages_are_listed_once(tmp_path: Path) -> None:
     model = float_model()
     model.about = {"languages": ["en", "en"]}
     export(model, tmp_path / "out", "regard")
     assert "language:\n- en\npipeline_tag" in (tmp_path / "out/README.md").read_text()
 
 
-def test_a_damaged_log_does_not_hinder(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_log_does_not_prevent_an_export(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     log = tmp_path / "run/metrics.jsonl"
     log.write_text("damaged\n" + log.read_text() + '{"event": "Ende')
@@ -404,7 +404,7 @@ def test_a_damaged_log_does_not_hinder(folder: Path, tmp_path: Path) -> None:
     assert training_summary(tmp_path / "run", {}) == TrainingCost(place, 4_000.0, 12_345, 1e9)
 
 
-def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> None:
+def test_the_training_cost_of_a_bundled_model_is_compared(small_model_bundled: Path, folder: Path) -> None:
     test = ("--source", str(folder / "petit/test.fr"), "--reference", str(folder / "petit/test.en"))
     run(
         "compare",
@@ -423,16 +423,16 @@ def test_what_a_bundled_model_cost_is_compared(at_home: Path, folder: Path) -> N
 
 
 @pytest.fixture
-def at_home(shipped: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where the small model is the bundled fr-en."""
-    monkeypatch.setattr(models, "MODELS_FOLDER", shipped.parent)
+def small_model_bundled(bundled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Use the small model as the bundled fr-en."""
+    monkeypatch.setattr(models, "MODELS_FOLDER", bundled.parent)
     monkeypatch.chdir(tmp_path)
-    return shipped
+    return bundled
 
 
-@pytest.mark.usefixtures("as_users_run_it")
-def test_it_is_used_where_none_is_named(at_home: Path) -> None:
-    said = regard.load(at_home).translate(TEXTS[:1], max_tokens=6)[0]
+@pytest.mark.usefixtures("without_type_checks")
+def test_the_bundled_model_is_the_default(small_model_bundled: Path) -> None:
+    said = regard.load(small_model_bundled).translate(TEXTS[:1], max_tokens=6)[0]
     quick = ("--max-tokens", "6", "--precision", "float32")
     assert run("translate", TEXTS[0], *quick).split() == said.split()
     assert run("translate", TEXTS[0], *quick, "--model", "fr-en").split() == said.split()
@@ -440,17 +440,17 @@ def test_it_is_used_where_none_is_named(at_home: Path) -> None:
     assert json.loads(Path("look.json").read_text())["model"] == "fr-en"
 
 
-def test_models_are_listed(at_home: Path) -> None:
+def test_models_are_listed(small_model_bundled: Path) -> None:
     with pytest.raises(ValueError, match=r"the bundled model petit-fr-en is missing from"):
         run("models")
     shown = CliRunner().invoke(app, ["models"]).output
-    count = sum(tensor.numel() for tensor in load_file(at_home / "model.safetensors").values())
-    size = sum(file.stat().st_size for file in at_home.iterdir()) / 1e6
+    count = sum(tensor.numel() for tensor in load_file(small_model_bundled / "model.safetensors").values())
+    size = sum(file.stat().st_size for file in small_model_bundled.iterdir()) / 1e6
     assert re.search(rf"^fr-en +fr → en +{count:,} +{size:.1f} +BLEU \d+\.\d: petit/test\.en, 20 lines", shown, re.M)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
-def test_a_missing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_missing_bundled_model_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     missing = r"the bundled model fr-en is missing from .*models/fr-en: this copy of Regard is incomplete"
@@ -459,33 +459,33 @@ def test_a_missing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             run(*arguments)
     with pytest.raises(ValueError, match=missing):
         regard.load("fr-en")
-    float_model().save(tmp_path / "fr-en")  # a folder of one's own comes first, as ever
+    float_model().save(tmp_path / "fr-en")  # the user's own folder still comes first
     assert regard.load("fr-en").config == float_model().config
 
 
-def test_help_names_them() -> None:
+def test_help_lists_the_bundled_models() -> None:
     for command in ("translate", "attend"):
         told = " ".join(re.sub(r"[│\s]+", " ", run(command, "--help")).split())
         assert all(name in told for name in models.BUNDLED_MODELS), told
 
 
-def test_loading_leaves_the_compiler_alone(tmp_path: Path) -> None:
-    """torch's compiler takes a second to import, and filling weights that have no memory would import it."""
+def test_loading_does_not_import_the_compiler(tmp_path: Path) -> None:
+    """Importing torch's compiler takes a second, and initialising weights without memory would import it."""
     float_model().save(tmp_path / "model")
     program = "import regard, sys; m = regard.load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "model"], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 
 
-# From here on: the models that ship.
+# From here on: the bundled models themselves.
 
-MOST_BYTES = {"fr-en": 12_000_000, "petit-fr-en": 3_000_000}
-"""of all files of a model's folder"""
-LEAST_BLEU_FR_EN = 44.0
-"""on the slice of Petit, which it never saw"""
-LEAST_BLEU_PETIT_FR_EN = 98.0
-"""on the slice of Petit: a perfect model has 100"""
-LEAST_BLEU = {"fr-en": LEAST_BLEU_FR_EN, "petit-fr-en": LEAST_BLEU_PETIT_FR_EN}
+MAX_MODEL_BYTES = {"fr-en": 12_000_000, "petit-fr-en": 3_000_000}
+"""Maximum size of all files in a model's folder."""
+MIN_BLEU_FR_EN = 44.0
+"""Minimum BLEU on the slice of Petit, which the model has never seen."""
+MIN_BLEU_PETIT_FR_EN = 98.0
+"""Minimum BLEU on the slice of Petit; a perfect model scores 100."""
+MIN_BLEU = {"fr-en": MIN_BLEU_FR_EN, "petit-fr-en": MIN_BLEU_PETIT_FR_EN}
 
 EVERYDAY: dict[str, dict[str, set[str]]] = {
     "fr-en": {
@@ -524,7 +524,7 @@ EVERYDAY: dict[str, dict[str, set[str]]] = {
             "My brother is living in Paris.",
         },
     },
-    "petit-fr-en": {  # in Petit each sentence has one English alone
+    "petit-fr-en": {  # in Petit each sentence has only one translation
         "Le chat dort.": {"The cat is sleeping."},
         "Elle a faim.": {"She is hungry."},
         "Il ne mange jamais de pommes.": {"He never eats apples."},
@@ -541,7 +541,7 @@ DATA = {
     "fr-en": ("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament"),
     "petit-fr-en": ("Petit",),
 }
-"""what a card must say of the text that a model was trained on"""
+"""What a card must say about the training text of a model."""
 
 
 @pytest.fixture(scope="module", params=models.BUNDLED_MODELS)
@@ -554,24 +554,24 @@ def model(name: str) -> regard.Model:
     return regard.load(models.bundled_folder(name))
 
 
-def test_each_is_there_and_no_other() -> None:
+def test_exactly_the_listed_models_are_bundled() -> None:
     assert set(models.bundled_models()) == set(models.BUNDLED_MODELS)
 
 
-def test_its_files_are_whole_and_small(name: str) -> None:
+def test_the_files_of_a_bundled_model_are_intact_and_small(name: str) -> None:
     home = models.bundled_folder(name)
     check_manifest(home)
     assert {file.name for file in home.iterdir()} == FILES
     assert set(json.loads((home / "manifest.json").read_text())["files"]) == FILES - {"manifest.json"}
     assert {entry.dtype for entry in read_header(home / "model.safetensors").values()} == {"BF16"}
-    assert models.bundled_size(name) <= MOST_BYTES[name]
+    assert models.bundled_size(name) <= MAX_MODEL_BYTES[name]
 
 
-def test_its_recipe_is_the_one_it_was_trained_by(name: str, model: regard.Model) -> None:
+def test_the_recipe_of_a_bundled_model_is_its_training_recipe(name: str, model: regard.Model) -> None:
     recipe = read_recipe(str(models.bundled_folder(name) / "recipe.toml"))
     read, told = json.loads(json.dumps(asdict(recipe))), model.about["recipe"]
     assert read.keys() == told.keys()
-    for section in read.keys() - {"name"}:  # a key that recipes have learned since has its default
+    for section in read.keys() - {"name"}:  # a key added to recipes since then has its default
         assert {key: read[section][key] for key in told[section]} == told[section]
     if name == "petit-fr-en":
         assert recipe.data.petit
@@ -582,13 +582,13 @@ def test_its_recipe_is_the_one_it_was_trained_by(name: str, model: regard.Model)
         assert {"tatoeba", "europarl"} & set(file.parts), f"{file} is neither of Tatoeba nor of Europarl"
 
 
-def test_nothing_tells_where_it_was_made(name: str) -> None:
+def test_a_bundled_model_contains_no_local_paths(name: str) -> None:
     for file in models.bundled_folder(name).iterdir():
         if file.suffix in (".md", ".json", ".toml") and file.name != "tokenizer.json":
             assert not re.search(r"(?<![\w.])(/\w+){2}|\.\./", file.read_text()), file
 
 
-def test_its_card_has_its_parts(name: str, model: regard.Model) -> None:
+def test_the_card_of_a_bundled_model_is_complete(name: str, model: regard.Model) -> None:
     card = (models.bundled_folder(name) / "README.md").read_text()
     for part in ("## Scores", "## Training\n", "- trained: ", "## Training data", "## Limits", *DATA[name]):
         assert part in card, f"the card of {name} lacks {part}"
@@ -599,14 +599,14 @@ def test_its_card_has_its_parts(name: str, model: regard.Model) -> None:
     assert name == "fr-en" or "alignment error rate" in card
 
 
-def test_everyday_sentences(name: str, model: regard.Model) -> None:
+def test_everyday_sentences_are_translated(name: str, model: regard.Model) -> None:
     accepted = EVERYDAY[name]
     assert len(accepted) == 10
     said = dict(zip(accepted, model.translate(list(accepted)), strict=True))
     assert {source: text for source, text in said.items() if text not in accepted[source]} == {}
 
 
-def test_petits_sentences_are_petits() -> None:
+def test_petit_sentences_are_translated_exactly() -> None:
     for french, accepted in EVERYDAY["petit-fr-en"].items():
         pair = find_pair(french)
         assert pair is not None
@@ -615,7 +615,7 @@ def test_petits_sentences_are_petits() -> None:
 
 @pytest.fixture(scope="module")
 def petit() -> list[Pair]:
-    """Sentences of Petit that are for tests alone."""
+    """Return sentences of Petit that are only used for tests."""
     return list(pairs(200, seed=1, split="test"))
 
 
@@ -623,4 +623,4 @@ def petit() -> list[Pair]:
 def test_bleu_on_petit(name: str, model: regard.Model, petit: list[Pair]) -> None:
     said = model.quick().translate([pair.french for pair in petit])
     bleu = sacrebleu.corpus_bleu(said, [[pair.english for pair in petit]])
-    assert bleu.score >= LEAST_BLEU[name], f"{name}: {bleu}"
+    assert bleu.score >= MIN_BLEU[name], f"{name}: {bleu}"

@@ -21,7 +21,7 @@ GOLDEN = {
     "paper": [3.9320, 3.3235, 3.2222, 3.0570, 2.9510],
     "llama": [3.4923, 3.3316, 3.3541, 3.2661, 3.2550],
 }
-"""loss after 0, 10, 20, 30 and 40 steps of Adam at 0.003"""
+"""Loss after 0, 10, 20, 30 and 40 steps of Adam at 0.003."""
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -141,7 +141,7 @@ GOLDEN_RUNS: dict[str, list[float]] = {
         2.83604,
     ],
 }
-"""loss of each of the first 20 steps of a run: text, tokenizer, batches, schedule, smoothing, clipping and decay"""
+"""Loss of each of the first 20 steps of a run: text, tokenizer, batches, schedule, smoothing, clipping and decay."""
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.support.oracles import small
 
 
 @pytest.fixture(scope="module", autouse=True)
-def without_type_checks() -> Iterator[None]:
+def no_type_checks() -> Iterator[None]:
     """Disable run-time type checks: invalid recipes must raise Regard's own errors."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield

@@ -59,7 +59,7 @@ beam = 1
 """
 
 SHORT = "train.steps=10"
-SAME: dict[str, list[str]] = {
+SAME_RUNS: dict[str, list[str]] = {
     "ragged": [],
     "accumulated": ["train.accumulate=2", "train.clip=0.3", SHORT],
     "few": ["train.batch_tokens=14", SHORT],  # most batches have one row
@@ -73,11 +73,11 @@ SAME: dict[str, list[str]] = {
     ],
     "classes": ["data.task=classification", "model.kind=encoder", "model.norm=pre", SHORT],
 }
-"""what must be the same on one process and two"""
+"""Runs that must give the same results on one process and on two."""
 MODES = ("ddp", "fsdp")
 LONG = ["train.steps=200", "train.checkpoint_every=20", "train.validate_every=100"]
 STEPS = 20
-"""before a run is gone on with in another way"""
+"""Steps before a run is resumed under another strategy."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,11 @@ def runs(folder: Path) -> Path:
         return asdict(Job(str(folder / f"{name}-{mode}"), [*changes, parallel], **more))
 
     begun = [f"train.steps={STEPS}"]
-    worse = [*SAME["classes"], "train.lr=3.0", "train.warmup=0", "train.validate_every=2", "train.patience=2"]
+    worse = [*SAME_RUNS["classes"], "train.lr=3.0", "train.warmup=0", "train.validate_every=2", "train.patience=2"]
     worse[worse.index(SHORT)] = "train.steps=50"
-    alone = [job(name, "one", *changes) for name, changes in SAME.items()]
+    alone = [job(name, "one", *changes) for name, changes in SAME_RUNS.items()]
     alone += [job("begun", "one", *begun), job("patient", "one", *worse)]
-    both = [job(name, mode, *changes) for mode in MODES for name, changes in SAME.items()]
+    both = [job(name, mode, *changes) for mode in MODES for name, changes in SAME_RUNS.items()]
     for mode in MODES:
         both += [job("begun", mode, *begun), job("patient", mode, *worse), job("poisoned", mode, SHORT, poison=7)]
     both += [job("bfloat16", "ddp", "train.precision=bfloat16", "train.accumulate=2", "train.steps=5")]
@@ -250,7 +250,7 @@ def rank_results(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", SAME_RUNS)
 def test_two_processes_learn_the_same_as_one(runs: Path, name: str, mode: str) -> None:
     alone, shared = runs / f"{name}-one", runs / f"{name}-{mode}"
     assert len(losses(alone)) == (30 if name == "ragged" else 10)
@@ -264,7 +264,7 @@ def test_two_processes_learn_the_same_as_one(runs: Path, name: str, mode: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", SAME_RUNS)
 def test_the_model_is_saved_as_one_file(runs: Path, name: str, mode: str) -> None:
     alone, shared = weights(runs / f"{name}-one"), weights(runs / f"{name}-{mode}")
     assert alone.keys() == shared.keys()
@@ -288,7 +288,7 @@ def test_the_runs_clip_gradients_and_have_few_rows(runs: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_all_ranks_have_the_same_weights(runs: Path, mode: str) -> None:
-    for name in (*SAME, "poisoned", *["bfloat16"] * (mode == "ddp")):
+    for name in (*SAME_RUNS, "poisoned", *["bfloat16"] * (mode == "ddp")):
         first, second = rank_results(runs / f"{name}-{mode}")
         assert first["weights"] == second["weights"], name
 

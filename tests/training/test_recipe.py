@@ -127,7 +127,7 @@ def test_languages_can_be_written_in_several_ways(told: str, tmp_path: Path) -> 
         ("train.steps=1\nseed = 4", "train.steps=.*has type str"),
     ],
 )
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_invalid_overrides_are_rejected(change: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         read_recipe(write_recipe(tmp_path, SMALL), [change])
@@ -151,7 +151,7 @@ def test_invalid_overrides_are_rejected(change: str, message: str, tmp_path: Pat
         ("[data]\npetit = true", "data.petit=True has type bool"),
     ],
 )
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_invalid_recipe_files_are_rejected(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         read_recipe(write_recipe(tmp_path, text))

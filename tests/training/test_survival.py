@@ -371,7 +371,7 @@ def check_resumes(runs_folder: Path, run: Path, finished_run: Path) -> None:
     assert state(run) == state(finished_run)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_run_survives_a_full_disk(
     runs_folder: Path,
     finished_run: Path,
@@ -390,7 +390,7 @@ def test_a_run_survives_a_full_disk(
     check_resumes(runs_folder, run, finished_run)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_a_run_survives_a_file_size_limit(
     runs_folder: Path,
     finished_run: Path,
@@ -425,7 +425,7 @@ def small_disk(folder: Path, size: int) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)  # TensorBoard may have a file open
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("left", [0, 40_000, 170_000, 300_000])
 def test_a_run_survives_a_real_full_disk(
     runs_folder: Path,
@@ -448,7 +448,7 @@ def test_a_run_survives_a_real_full_disk(
         check_resumes(runs_folder, out, finished_run)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_type_checks")
 def test_unwritable_folders_are_reported(
     runs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

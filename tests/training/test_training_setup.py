@@ -287,7 +287,7 @@ def batch_text(batches: Batches | None, tokenizer: Tokenizer, epochs: int = 3) -
 
 
 HELD = "@"
-"""a mark that stands in all that is held out, and nowhere else"""
+"""A mark in every held-out text and nowhere else."""
 
 
 @pytest.mark.parametrize("packed", [False, True])
