@@ -168,7 +168,7 @@ def _check_options(task: str, **options: object) -> None:
     for name, value in options.items():
         if value and name not in accepted:
             intended = "translators" if name in translator_options else "language models"
-            raise RegardError(f"--{name} is for {intended}, and this model is {model_kind}")
+            raise RegardError(f"--{name} is for {intended}, but this model is {model_kind}")
 
 
 def _check_can_align(align: Path | None, system: str, model: Any) -> None:

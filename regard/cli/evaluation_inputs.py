@@ -74,7 +74,7 @@ def check_output_paths(**paths: Path | None) -> None:
     """Raise a `RegardError` for a file that cannot be written, before any work is done."""
     for name, path in paths.items():
         if path is not None and path.is_dir():
-            raise RegardError(f"--{name} {path} is a folder: name a file")
+            raise RegardError(f"--{name} {path} is a folder: pass a file")
         if path is not None and not path.absolute().parent.is_dir():
             raise RegardError(f"--{name} {path}: the folder {path.parent} does not exist")
 

@@ -117,7 +117,7 @@ def check_not_copy(network: Network, action: str) -> None:
 
 def _dtype(device: torch.device, precision: Precision) -> torch.dtype:
     if precision == "int8" and device.type != "cpu":
-        raise RegardError(f"precision='int8' runs on a CPU only, and this network is on {device}")
+        raise RegardError(f"precision='int8' runs only on a CPU, but this network is on {device}")
     if precision != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}[precision]
     if device.type == "cuda":

@@ -132,7 +132,7 @@ class Model:
         """
         if not isinstance(self.network, Decoder | EncoderDecoder) or self.config.classes:
             raise RegardError(
-                f"quick() copies models that generate text, and this {self.config.kind} does not: use it as it is"
+                f"quick() copies models that generate text, but this {self.config.kind} does not: use it as it is"
             )
         return replace(self, network=make_fast_copy(self.network, precision, compiled))
 

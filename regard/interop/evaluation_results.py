@@ -60,7 +60,7 @@ def check_results(results: Sequence[EvaluationResult], model: Model) -> None:
         if result.weights != weights:
             scored = "other weights with" if result.parameters == count else "a model with"
             raise RegardError(
-                f"{result.path} contains the scores of {scored} {result.parameters:,} parameters, and this model has "
+                f"{result.path} contains the scores of {scored} {result.parameters:,} parameters, but this model has "
                 f"{count:,}: score this model with regard evaluate --out"
             )
 

@@ -275,7 +275,7 @@ def check_memory(config: ModelConfig, train: TrainSection) -> None:
     needed, available = config.min_parameters * (4 if on_gpu else 16), available_memory()
     if available is not None and needed > available:
         raise RegardError(
-            f"a model of {config.min_parameters:,} parameters needs {needed / 1e9:,.1f} GB of memory to train, and "
+            f"a model of {config.min_parameters:,} parameters needs {needed / 1e9:,.1f} GB of memory to train, but "
             f"{available / 1e9:,.1f} GB are available: choose a smaller d_model, d_ff, layers or vocab_size"
         )
 

@@ -657,7 +657,7 @@ def test_mistakes_are_reported(place: Path, tmp_path: Path) -> None:
     assert "documents=lin is not a valid choice" in refused("evaluate", language, french, "--documents", "lin")
     assert "beam=0 is too small" in refused("evaluate", pair, french, english, "--beam", "0")
     assert "does not exist" in refused("evaluate", pair, french, english, "--out", f"{tmp_path}/none/x.json")
-    assert "is a folder: name a file" in refused("evaluate", pair, french, english, "--outputs", str(tmp_path))
+    assert "is a folder: pass a file" in refused("evaluate", pair, french, english, "--outputs", str(tmp_path))
     assert "is already a file of outputs" in refused("evaluate", english, french, english, "--outputs", f"{tmp_path}/x")
     assert "name the folder that holds it" in refused("evaluate", f"{pair}/model.safetensors", french, english)
     assert "name at least two" in refused("compare", pair, "--source", french, "--reference", english)

@@ -303,7 +303,7 @@ def test_a_model_too_large_for_memory_is_rejected_before_it_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task, "available_memory", lambda: 10_000_000)
-    with pytest.raises(ValueError, match=r"parameters needs .* GB of memory to train, and 0.0 GB are available"):
+    with pytest.raises(ValueError, match=r"parameters needs .* GB of memory to train, but 0.0 GB are available"):
         check_memory(preset("paper-base"), TrainSection(device="cpu"))
     check_memory(preset("tiny"), TrainSection(device="cpu"))
     recipe = read_recipe(str(write_recipe(tmp_path, DATA + '[model]\npreset = "paper-big"\n[train]\ndevice = "cpu"')))
