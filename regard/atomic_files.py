@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.errors import DISK_FULL_ERRNOS, RegardError, WriteError, error_number, write_error
+from regard.errors import UNWRITABLE_ERRNOS, RegardError, WriteError, error_number, write_error
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def new_folder(
             )
         flush_to_disk(path.parent)
     except Exception as error:
-        if error_number(error) in DISK_FULL_ERRNOS and not isinstance(error, WriteError):
+        if error_number(error) in UNWRITABLE_ERRNOS and not isinstance(error, WriteError):
             raise write_error(error, given) from error
         raise
     finally:

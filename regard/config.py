@@ -5,7 +5,7 @@ The docstring of each field is its documentation, here and in everything generat
 
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
@@ -62,6 +62,13 @@ def check_probability(name: str, probability: float) -> None:
         raise RegardError(f"{name}={quoted(probability)} is not a probability: it must be at least 0 and below 1")
 
 
+def check_keys(where: str, keys: Iterable[str], known: Collection[str]) -> None:
+    """Raise a RegardError that suggests the nearest known key if a key is misspelt."""
+    for key in keys:
+        if key not in known:
+            raise RegardError(f"{where} has no key {quoted(key)}: {did_you_mean(key, known)}")
+
+
 class StrictConfig:
     """Base class of configurations that reject unknown keys, values of the wrong type and numbers that are too large.
 
@@ -80,9 +87,7 @@ class StrictConfig:
     def __new__(cls, *_args: Any, **options: Any) -> Any:
         """Reject an unknown key before the dataclass sees it, so that every caller gets the same error."""
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # each subclass is a dataclass
-        for key in options:
-            if key not in known:
-                raise RegardError(f"{cls._label} has no key {quoted(key)}: {did_you_mean(key, known)}")
+        check_keys(cls._label, options, known)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -285,7 +290,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
         if self.kind == "encoder-decoder":
             layers, attentions = layers + self.decoder_depth, attentions + 2 * self.decoder_depth
         rows = self.vocab_size + (0 if self.tied or self.classes else self.outputs) + self.classes
-        rows += self.max_length if self.positions == "learned" else 0
+        rows += self.max_positions or 0
         return attentions * attention + layers * feed_forward + rows * self.d_model
 
     @property

@@ -20,7 +20,7 @@ class ModelError(RegardError):
         super().__init__(message)
 
 
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Error numbers that mean that nothing more can be written to this location."""
 ERRNO_ADVICE = {
     errno.ENOSPC: "free some space, or choose another location",

@@ -43,7 +43,7 @@ def argument_lines(texts: list[str]) -> Iterator[str]:
 def open_output(path: Path | None) -> Iterator[TextIO]:
     """A file to write to, or stdout. What was written before Ctrl-C is kept."""
     from regard.atomic_files import raising_write_errors
-    from regard.errors import DISK_FULL_ERRNOS, write_error
+    from regard.errors import UNWRITABLE_ERRNOS, write_error
 
     target = path or Path("standard output")
     with raising_write_errors(target):
@@ -54,7 +54,7 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
         typer.echo("\nregard: interrupted; the output so far has been written", err=True)
         raise typer.Exit(130) from None
     except OSError as error:
-        raise (write_error(error, target) if error.errno in DISK_FULL_ERRNOS else error) from None
+        raise (write_error(error, target) if error.errno in UNWRITABLE_ERRNOS else error) from None
     finally:
         with raising_write_errors(target):
             if path is None:

@@ -1,1 +1,1 @@
-"""Files to tokens to batches: corpora, tokenizers, the bundled bilingual world."""
+"""Files to tokens to batches: corpora, tokenizers, batching."""

@@ -132,7 +132,7 @@ class Observation:
     """Logits at the position of each written id; None for a model that writes nothing."""
 
 
-def observe(
+def observe_attention(
     network: Network,
     tokenizer: Tokenizer,
     special: SpecialIds,

@@ -77,7 +77,7 @@ class BeamState:
         return replace(self, **per_input)
 
 
-def is_finished(state: BeamState, alpha: float, n_best: Int[Tensor, ""] | None = None) -> Bool[Tensor, " N"]:
+def search_has_stopped(state: BeamState, alpha: float, n_best: Int[Tensor, ""] | None = None) -> Bool[Tensor, " N"]:
     """The stopping rule: no live hypothesis can still enter the best `n_best` (by default, all that are kept).
 
     A log-probability can only fall from here, and the penalty that divides it is largest at the maximum length. The
@@ -109,7 +109,7 @@ def beam_search(
         while len(beams.inputs):
             raise_if_cancelled()
             beams, parents = advance(beams, logits, rules, stops)
-            finished = is_finished(beams, rules.options.length_penalty).tolist()  # the only wait
+            finished = search_has_stopped(beams, rules.options.length_penalty).tolist()  # the only wait
             remaining = None
             if any(finished):
                 leaving, remaining = (_indices(finished, value, parents) for value in (True, False))

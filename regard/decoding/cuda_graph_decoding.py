@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decoding.beam import BeamState, advance, finished_hypotheses, is_finished
+from regard.decoding.beam import BeamState, advance, finished_hypotheses, search_has_stopped
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.cuda_graph_capture import warmed_up_capture
 from regard.decoding.decoding_state import SearchInputs, token_positions
@@ -134,7 +134,7 @@ class RecordedSearch:
             return self.network.start(rows, length)
         encoded = self.network.start(self.tokens, 1, self.lengths)
         mask = padding_mask(self.lengths, self.tokens.size(1)).clone()
-        return Cache(self.network.allocate(rows, length), encoded.cross_attention, mask)
+        return Cache(self.network.allocate_cache(rows, length), encoded.cross_attention, mask)
 
     def _initial_beams(self, inputs: SearchInputs) -> BeamState:
         options, capacity = inputs.rules.options, round_length(max(inputs.max_tokens))
@@ -206,7 +206,7 @@ class RecordedSearch:
                     buffer.copy_(buffer[parents.flatten()])
         self.next_tokens.copy_(beams.live_tokens[..., -1].flatten())
         self.positions.add_(1)
-        self.finished.copy_(is_finished(beams, self.rules.options.length_penalty, self.n_best))
+        self.finished.copy_(search_has_stopped(beams, self.rules.options.length_penalty, self.n_best))
         _copy_beams(self.beams, beams)
 
 

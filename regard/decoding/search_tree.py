@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.beam import BeamState, advance, finished_hypotheses, is_finished, top_continuations
+from regard.decoding.beam import BeamState, advance, finished_hypotheses, search_has_stopped, top_continuations
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.decoding_state import SearchInputs, decode_one_token, select_rows
 from regard.decoding.generate import prefill, translation_inputs
@@ -116,7 +116,7 @@ def _search(inputs: SearchInputs) -> tuple[Hypothesis, dict[Ids, Candidate]]:
             beams, parents = advance(before, logits, rules)
             live = {tuple(_without_padding(ids)) for ids in beams.live_tokens[0].tolist()}
             candidates |= _step_candidates(before, logits, inputs, live)
-            if bool(is_finished(beams, rules.options.length_penalty)):
+            if bool(search_has_stopped(beams, rules.options.length_penalty)):
                 break
             state = select_rows(state, parents.flatten(), None)
             logits = step(beams.live_tokens[..., -1].flatten(), state)  # [W, V]

@@ -12,7 +12,7 @@ import torch
 
 from regard.config import ModelConfig, SpecialIds, check_token_count
 from regard.data.tokenizer import Tokenizer, check_text
-from regard.decoding.attention_maps import Attention, Observation, observe
+from regard.decoding.attention_maps import Attention, Observation, observe_attention
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.capabilities import TextTask, require_task, tasks_of
@@ -29,7 +29,7 @@ from regard.decoding.options import (
 from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
 from regard.decoding.search import Hypothesis
 from regard.decoding.search_tree import SearchNode, search_tree
-from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, cut, stream_text
+from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, stream_text, text_before_stop
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
 from regard.errors import RegardError
 from regard.formatting import quoted
@@ -233,7 +233,7 @@ class Model:
         network, ids, chosen = self._generation(prompt, decoding, options)
         decode = self.continuation_decoder(ids)
         ((hypothesis,),) = generate(network, self.special, [ids], chosen, decode)
-        return prompt + cut(decode(hypothesis.ids), chosen.stop)
+        return prompt + text_before_stop(decode(hypothesis.ids), chosen.stop)
 
     def stream(
         self, prompt: str, *, decoding: Decoding | None = None, **options: Unpack[DecodingOptions]
@@ -330,9 +330,9 @@ class Model:
         return self.observe(source, target).attention
 
     def observe(self, source: str, target: str | None = None, written: Sequence[int] | None = None) -> Observation:
-        """As `attend`, with the logits of the same pass: see `regard.decoding.attention_maps.observe`."""
+        """As `attend`, with the logits of the same pass: see `regard.decoding.attention_maps`."""
         tokenizer = self.require_tokenizer()
-        return observe(self.network, tokenizer, self.special, source, target, written, self.name)
+        return observe_attention(self.network, tokenizer, self.special, source, target, written, self.name)
 
     def search_tree(
         self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None

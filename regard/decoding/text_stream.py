@@ -13,10 +13,10 @@ MAX_CHARACTER_TOKENS = 4
 """Maximum number of tokens of one character: a character has at most 4 bytes in UTF-8."""
 
 
-def cut(text: str, stops: Sequence[str]) -> str:
+def text_before_stop(text: str, stops: Sequence[str]) -> str:
     """The text before the first of the stop strings.
 
-    >>> cut("To be.\\n\\nJULIET:", ["\\n\\n", "ROMEO"])
+    >>> text_before_stop("To be.\\n\\nJULIET:", ["\\n\\n", "ROMEO"])
     'To be.'
     """
     positions = [text.find(stop) for stop in stops if stop in text]
@@ -81,7 +81,7 @@ class TextStreamer:
         self.held += piece
         if piece and any(stop in self.held for stop in self.stops):
             self.stopped = True
-            text, self.held = cut(self.held, self.stops), ""
+            text, self.held = text_before_stop(self.held, self.stops), ""
             return text
         certain = len(self.held) - _possible_stop_length(self.held, self.stops)
         text, self.held = self.held[:certain], self.held[certain:]

@@ -23,7 +23,7 @@ from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
-from regard.decoding.text_stream import cut
+from regard.decoding.text_stream import text_before_stop
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
@@ -124,7 +124,7 @@ class Translator:
         return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in searched]
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
-        text = cut(self.tokenizer.decode(hypothesis.ids), self.options.stop)
+        text = text_before_stop(self.tokenizer.decode(hypothesis.ids), self.options.stop)
         return Translation(text, hypothesis.score, hypothesis.penalised, hypothesis.reason != "length")
 
     def _pieces(self, text: str, longest: int) -> list[SourcePiece]:
@@ -237,7 +237,7 @@ def halves(text: str) -> list[str]:
     for boundary in (_COMMA, _SPACE):
         cuts = [match.end() for match in boundary.finditer(text) if abs(match.end() - middle) <= quarter]
         if cuts:
-            index = min(cuts, key=lambda cut: abs(cut - middle))
+            index = min(cuts, key=lambda text_before_stop: abs(text_before_stop - middle))
             return [text[:index], text[index:]]
     index = _character_boundary(text, len(text) // 2)
     return [text[:index], text[index:]] if index else [text]

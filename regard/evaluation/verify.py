@@ -128,7 +128,7 @@ def verify(
 def draw_case(network: Network, chance: random.Random) -> VerificationCase:
     """A few rows of random ids that the model can predict, never <pad>; short enough for learned positions."""
     config = network.config
-    positions = config.max_length if config.positions == "learned" else 4 * MAX_INPUT_TOKENS
+    positions = config.max_positions or 4 * MAX_INPUT_TOKENS
     has_target = config.kind == "encoder-decoder"  # its targets have positions of their own, one of them for the start
     longest_input = min(MAX_INPUT_TOKENS, positions if config.kind != "decoder" else max(1, positions // 2))
     taken = 1 if has_target else longest_input
@@ -374,10 +374,11 @@ def greedy(network: Network, special: SpecialIds, ids: list[int]) -> Hypothesis:
 
 def max_new_tokens(network: Network, ids: list[int]) -> int:
     """Maximum number of tokens that are decoded after an input."""
-    if network.config.positions != "learned":
+    positions = network.config.max_positions
+    if positions is None:
         return MAX_NEW_TOKENS
     taken = 0 if network.config.kind == "encoder-decoder" else len(ids) - 1
-    return min(MAX_NEW_TOKENS, network.config.max_length - taken)
+    return min(MAX_NEW_TOKENS, positions - taken)
 
 
 def full_score(network: Network, special: SpecialIds, ids: list[int], hypothesis: Hypothesis) -> float:
@@ -426,8 +427,8 @@ def _padded(
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
     """The rows padded on the right, as far as learned positions allow, and their lengths."""
     longest = max(map(len, rows)) + (1 if padding else 0)
-    if network.config.positions == "learned":
-        longest = min(longest, network.config.max_length)
+    if network.config.max_positions is not None:
+        longest = min(longest, network.config.max_positions)
     filled = [
         [*ids, *(padding[(i + j) % len(padding)] for j in range(longest - len(ids)))] for i, ids in enumerate(rows)
     ]

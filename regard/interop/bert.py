@@ -120,7 +120,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         | {
             "its norms are not LayerNorm after each sub-layer": config.norm != "post" or config.norm_kind != "layer",
             "its embeddings are not normalised, as BERT's are (embedding_norm)": not config.embedding_norm,
-            "its positions are rotary, but BERT's are learned": config.positions == "rotary",
+            f"its positions are {config.positions}, but BERT's are learned": config.positions != "learned",
         },
     )
     head = "sequence" if config.classes else "words" if config.output_transform else "none" if config.tied else "token"

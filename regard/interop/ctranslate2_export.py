@@ -57,9 +57,16 @@ def export_ctranslate2(model: Model, folder: Path, dtype: str = "float32") -> No
         model.tokenizer.save(folder)
 
 
+SUPPORTED_POSITIONS = ("sinusoidal", "learned", "rotary", "none")
+SUPPORTED_NORMS = ("layer", "rms")
+"""Kinds that are converted. A kind added to `ModelConfig` is refused until it is listed here."""
+
+
 def check_supported(model: Model) -> None:
     """Raise RegardError if CTranslate2 cannot compute exactly what the model computes."""
     config = model.config
+    if config.positions not in SUPPORTED_POSITIONS or config.norm_kind not in SUPPORTED_NORMS:
+        raise RegardError(f"positions={config.positions}, norm_kind={config.norm_kind}: CTranslate2 has no such layer")
     if config.classes:
         raise RegardError(f"classes={config.classes}: CTranslate2 has no classification heads")
     if config.kind == "encoder":

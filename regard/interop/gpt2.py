@@ -60,8 +60,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         | {
             "its norms are not LayerNorm before each sub-layer": config.norm != "pre" or config.norm_kind != "layer",
             "it normalises its embeddings": config.embedding_norm,
-            'it has rotary positions, which only decoders exported as Llama have (norm_kind = "rms")': config.positions
-            == "rotary",
+            f"its positions are {config.positions}, but GPT-2's are learned (for rotary positions, Llama with "
+            'norm_kind = "rms" is exported)': config.positions != "learned",
         },
     )
     return {

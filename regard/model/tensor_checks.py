@@ -11,8 +11,8 @@ from regard.errors import RegardError
 
 
 class _Trust(threading.local):
-    """Whether the current thread is inside `trusted()`. Each thread has its own value: threads that enter and leave at
-    different times do not affect each other."""
+    """Whether the current thread is inside `skipping_value_checks()`. Each thread has its own value: threads that
+    enter and leave at different times do not affect each other."""
 
     inside = False
 
@@ -21,7 +21,7 @@ _trust = _Trust()
 
 
 @contextmanager
-def trusted() -> Iterator[None]:
+def skipping_value_checks() -> Iterator[None]:
     """Skip checks of values in this thread and block: for ids and positions that Regard itself computed."""
     before, _trust.inside = _trust.inside, True
     try:
@@ -31,7 +31,8 @@ def trusted() -> Iterator[None]:
 
 
 def values_can_be_read() -> bool:
-    """Whether a check may read a tensor's values: not while a graph is traced or captured, nor inside `trusted`."""
+    """Whether a check may read a tensor's values: not while a graph is traced or captured, nor inside
+    `skipping_value_checks`."""
     if torch.compiler.is_compiling() or _trust.inside:  # in this order: the compiler cannot trace thread-locals
         return False
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

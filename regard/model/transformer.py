@@ -79,7 +79,7 @@ class Transformer(nn.Module):
             )
         return choose_mask(t, s, queries, keys, causal, prefix)
 
-    def allocate(self, batch: int, length: int) -> list[KeyValueBuffer]:
+    def allocate_cache(self, batch: int, length: int) -> list[KeyValueBuffer]:
         """Memory for the keys [B, G, L, Dk] and values [B, G, L, Dv] of `length` tokens, for each decoder layer."""
         c, like = self.config, self.embedding.tokens.weight
         d_k, d_v, groups = c.widths
@@ -132,7 +132,7 @@ class Decoder(Transformer):
         """An empty cache for `batch` rows of up to `length` tokens."""
         if self.config.classes:
             raise RegardError(f"a classifier (classes={self.config.classes}) does not predict a next token")
-        return Cache(self.allocate(batch, length), [])
+        return Cache(self.allocate_cache(batch, length), [])
 
     @torch.no_grad()
     def step(
@@ -217,7 +217,7 @@ class EncoderDecoder(Transformer):
         cross = [AttentionCache(*attention.keys_and_values(memory, memory)) for attention in attentions]
         full = lengths is None or (lengths.device.type == "cpu" and bool((lengths == source.size(1)).all()))
         mask = None if lengths is None or full else padding_mask(lengths, source.size(1))
-        return Cache(self.allocate(source.size(0), length), cross, mask)
+        return Cache(self.allocate_cache(source.size(0), length), cross, mask)
 
     @torch.no_grad()
     def step(self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B T V"]:

@@ -16,7 +16,7 @@ from zlib import crc32
 from regard.config import did_you_mean, require_at_least
 from regard.errors import RegardError
 from regard.petit.english import spell as spell_english
-from regard.petit.french import meet
+from regard.petit.french import elide_and_contract
 from regard.petit.french import spell as spell_french
 from regard.petit.lexicon import load
 from regard.petit.sentence_generator import Sentence, SentenceGenerator
@@ -133,7 +133,7 @@ def _distinct(count: int, seed: int, split: str) -> Iterator[Pair]:
         sentence = generator.generate()
         if sentence.reserved != (split == "compositional"):
             continue
-        spoken, places = meet(sentence.phrase.french)
+        spoken, places = elide_and_contract(sentence.phrase.french)
         if len(spoken) > MAX_FRENCH_WORDS:
             continue
         text = spell_french(spoken)
@@ -177,7 +177,7 @@ def find_pair(french: str, draws: int = 400_000) -> Pair | None:
         sentence = generator.try_generate()
         if not sentence:
             continue
-        spoken, places = meet(sentence.phrase.french)
+        spoken, places = elide_and_contract(sentence.phrase.french)
         text = spell_french(spoken)
         if text == french:
             return _pair(sentence, text, spoken, places)

@@ -11,9 +11,9 @@ from regard.petit.grammar import (
     Nominal,
     NothingFits,
     Phrase,
+    build_phrase,
     english_group,
     french_group,
-    weave,
 )
 from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
 
@@ -154,7 +154,7 @@ class ActionGenerator(ClauseGenerator):
         person = self.name() if self.chance(0.5) else self.someone(clause, self.pick(self.people + self.kin))
         if person.noun == clause.subject.noun:
             raise NothingFits
-        return weave([("à*", "p"), person], [(word, "p"), person] if word else [person])
+        return build_phrase([("à*", "p"), person], [(word, "p"), person] if word else [person])
 
     def putting(self, subject: Nominal | None = None, tense: str = "") -> Clause:
         """Someone puts something somewhere."""
@@ -190,9 +190,9 @@ class ActionGenerator(ClauseGenerator):
         noun = self.pick(nouns)
         if noun.kind == "instrument":
             thing = self.noun_phrase(noun, "definite")
-            return weave([("de~",), thing], [thing])
+            return build_phrase([("de~",), thing], [thing])
         article = "les*" if noun.gender[1:] else "le*"
-        return weave([("à*",), (article,), (noun.lemma, "n")], [(noun.english[0][0], "n")])
+        return build_phrase([("à*",), (article,), (noun.lemma, "n")], [(noun.english[0][0], "n")])
 
     def feeling(self, subject: Nominal | None = None, tense: str = "") -> Clause:
         """Someone is hungry."""
@@ -248,7 +248,7 @@ class ActionGenerator(ClauseGenerator):
         end: list[Item] = [clause.time] if clause.time else []
         source = [*front, clause.subject, *before, (finite, label), *after, *clause.french_after, *end]
         target = [*front, clause.subject, *first, *rest, *clause.english_after, *end]
-        return weave(source, target)
+        return build_phrase(source, target)
 
     def question(self, clause: Clause, asked: tuple[list[Item], list[Item]], inverted: bool = False) -> Phrase:
         """Return a clause as a question: with est-ce que, or with the subject (or its pronoun) after the verb."""
@@ -270,7 +270,7 @@ class ActionGenerator(ClauseGenerator):
             first = [_asked(first[0]), *first[1:]]
         source += [*after, *clause.french_after, *end]
         who: Item = (subject.english[0], "s") if inverted and subject.pronoun else subject
-        return weave(source, [*asked[1], *first, who, *rest, *clause.english_after, *end])
+        return build_phrase(source, [*asked[1], *first, who, *rest, *clause.english_after, *end])
 
     def note(self, clause: Clause) -> None:
         """Tag the phenomena of a clause's verb; a sentence may have only one time."""
@@ -299,7 +299,7 @@ class ActionGenerator(ClauseGenerator):
     def stop(self, phrase: Phrase, mark: str) -> Phrase:
         """Add the final punctuation."""
         end: Item = (mark, "stop")
-        return weave([phrase, end], [phrase, end])
+        return build_phrase([phrase, end], [phrase, end])
 
     def sentence(self, clause: Clause) -> Phrase:
         """Return a clause as a complete sentence."""

@@ -24,10 +24,10 @@ from regard.petit.grammar import (
     NothingFits,
     Phrase,
     PhraseGenerator,
+    build_phrase,
     fixed,
     is_progressive,
     literal,
-    weave,
 )
 from regard.petit.lexicon import Lexicon, Noun, Verb, load
 
@@ -216,13 +216,13 @@ class ClauseGenerator(PhraseGenerator):
         owner = self.name()
         self.tags.append("genitive")
         thing = self.noun_phrase(noun, "generic")
-        phrase = weave([thing, ("de~", "s"), owner], [owner, ("'s", "s"), thing])
+        phrase = build_phrase([thing, ("de~", "s"), owner], [owner, ("'s", "s"), thing])
         return Nominal(phrase, noun.gender, 2, thing.kind, noun.lemma)
 
     def both(self, one: Nominal, other: Nominal) -> Nominal:
         """Join two nominals with "et"."""
         self.tags.append("coordination")
-        phrase = weave([one, ("et", "and"), other], [one, ("and", "and"), other])
+        phrase = build_phrase([one, ("et", "and"), other], [one, ("and", "and"), other])
         gender = "f" if one.gender == other.gender == "f" else "m"
         return Nominal(phrase, gender, 5, one.kind, one.noun)
 
@@ -345,9 +345,9 @@ class ClauseGenerator(PhraseGenerator):
         if name in ("past", "future", "habit") and self.chance(0.25):
             day, word = self.pick(self.lexicon.days)
             if name == "habit":
-                return weave([("le*", "on"), (day, "day")], [("on", "on"), (word + "s", "day")])
+                return build_phrase([("le*", "on"), (day, "day")], [("on", "on"), (word + "s", "day")])
             last = ("dernier", "last") if name == "past" else ("prochain", "next")
-            return weave([(day, "day"), (last[0], "l")], [(last[1], "l"), (word, "day")])
+            return build_phrase([(day, "day"), (last[0], "l")], [(last[1], "l"), (word, "day")])
         source, target = self.pick(self.times[name])
         if source.startswith("la* ") and not lasting:
             raise NothingFits
@@ -356,7 +356,7 @@ class ClauseGenerator(PhraseGenerator):
             return literal(source, target)
         if source.startswith("la* "):  # la semaine dernière: last week
             _, noun, adjective = source.split()
-            return weave([("la*",), (noun, "n"), (adjective, "a")], [(words[0], "a"), (words[1], "n")])
+            return build_phrase([("la*",), (noun, "n"), (adjective, "a")], [(words[0], "a"), (words[1], "n")])
         return fixed(source, target)
 
     # Where
@@ -369,7 +369,7 @@ class ClauseGenerator(PhraseGenerator):
         described = self.attribute(noun, 0.12) if adjective and not bare else None
         place = self.noun_phrase(noun, "generic" if bare else "definite", adjective=described)
         word = "à*" if source == "à" else source
-        return weave([(word, "p"), place], [(to if towards else at, "p"), place])
+        return build_phrase([(word, "p"), place], [(to if towards else at, "p"), place])
 
     def town(self, towards: bool = False) -> Phrase:
         """À Paris."""
@@ -384,7 +384,7 @@ class ClauseGenerator(PhraseGenerator):
         word = "to" if towards else "in"
         if gender == "f":
             return literal(f"en {source}", f"{word} {target}")
-        return weave([("à*", "p"), ("le*",), (source, "n")], [(word, "p"), (target, "n")])
+        return build_phrase([("à*", "p"), ("le*",), (source, "n")], [(word, "p"), (target, "n")])
 
     def home_of(self, subject: Nominal, towards: bool = False) -> Phrase:
         """Chez Paul: at Paul's house."""
@@ -393,7 +393,7 @@ class ClauseGenerator(PhraseGenerator):
         if owner.plural or "'s" in owner.english:
             raise NothingFits  # the neighbours' house would end in an apostrophe, and one 's is enough
         word = "to" if towards else "at"
-        return weave([("chez", "p"), owner], [(word, "p"), owner, ("'s", "p"), ("house", "p")])
+        return build_phrase([("chez", "p"), owner], [(word, "p"), owner, ("'s", "p"), ("house", "p")])
 
     def place_for(self, verb: Verb, subject: Nominal, awaited: str = "") -> Phrase:
         """Return a place that suits the verb; a train that is `awaited` is at a station, not at an airport."""
@@ -439,7 +439,7 @@ class ClauseGenerator(PhraseGenerator):
         self.tags.append("place")
         place = self.noun_phrase(noun, "definite", adjective=self.attribute(noun, 0.12))
         source: list[Item] = [("à" if word == "à" else word, "p") for word in preposition.split()]
-        return weave([*source, place], [*((word, "p") for word in PREPOSITIONS[preposition].split()), place])
+        return build_phrase([*source, place], [*((word, "p") for word in PREPOSITIONS[preposition].split()), place])
 
     # What
 

@@ -1,6 +1,6 @@
 """French forms for Petit: conjugation, agreement, elision and contraction.
 
-Inside the grammar, a word that changes with the following word has a mark, which `meet` resolves:
+Inside the grammar, a word that changes with the following word has a mark, which `elide_and_contract` resolves:
 
     le* la* les*    articles: elided before a vowel, contracted with a preceding de~ or à*
     de~ que~ ne~    and other small words: only elided before a vowel
@@ -95,10 +95,10 @@ def agree(participle: str, gender: str, plural: bool) -> str:
     return form + "s" if plural and not form.endswith("s") else form
 
 
-def meet(tokens: list[str]) -> tuple[list[str], list[int]]:
+def elide_and_contract(tokens: list[str]) -> tuple[list[str], list[int]]:
     """Resolve the marked words; return the words, and for each token the index of the word that it became.
 
-    >>> meet(["je~", "parle", "de~", "le*", "chat", "à*", "la*", "amie"])
+    >>> elide_and_contract(["je~", "parle", "de~", "le*", "chat", "à*", "la*", "amie"])
     (['je', 'parle', 'du', 'chat', 'à', "l'", 'amie'], [0, 1, 2, 2, 3, 4, 5, 6])
     """
     out: list[str] = []

@@ -68,10 +68,10 @@ class Nominal(Phrase):
 Item = Phrase | tuple[str, ...]
 
 
-def weave(french_items: Sequence[Item], english_items: Sequence[Item]) -> Phrase:
+def build_phrase(french_items: Sequence[Item], english_items: Sequence[Item]) -> Phrase:
     """Build a phrase from its parts in French order and in English order.
 
-    >>> phrase = weave([("la*", "the"), ("nuit", "n")], [("the", "the"), ("night", "n")])
+    >>> phrase = build_phrase([("la*", "the"), ("nuit", "n")], [("the", "the"), ("night", "n")])
     >>> phrase.french, phrase.english, phrase.links
     (['la*', 'nuit'], ['the', 'night'], [(0, 0), (1, 1)])
     """
@@ -304,7 +304,7 @@ class PhraseGenerator:
         if len(articles) == 1 and articles[0] == "des" and adjective and adjective.position[0] == "b":
             articles = ["de~"]  # de belles maisons
         items: list[Item] = [(word, "det") for word in articles]
-        phrase = weave([*items, *source], [*((word, "det") for word in the), *target])
+        phrase = build_phrase([*items, *source], [*((word, "det") for word in the), *target])
         kind = "person" if noun.kind in ("person", "job", "kin") else "thing"
         return Nominal(phrase, noun.gender[0], 5 if plural else 2, kind, noun.lemma)
 
@@ -372,7 +372,7 @@ class PhraseGenerator:
         things = self.noun_phrase(noun, "generic", True, adjective=adjective)
         bare = Phrase(things.french[1:], things.english, [(i - 1, j) for i, j in things.links])
         count: list[Item] = [(numeral, "n")]
-        phrase = weave([*count, bare], [*((word, "n") for word in words), bare])
+        phrase = build_phrase([*count, bare], [*((word, "n") for word in words), bare])
         return Nominal(phrase, noun.gender[0], 5, things.kind, noun.lemma)
 
     def attribute(self, noun: Noun, probability: float = 0.3, but: Sequence[str] = ()) -> Adjective | None:

@@ -9,10 +9,10 @@ from regard.petit.grammar import (
     Nominal,
     NothingFits,
     Phrase,
+    build_phrase,
     english_group,
     french_group,
     is_progressive,
-    weave,
 )
 from regard.petit.lexicon import Lexicon, Noun
 from regard.petit.simple_sentences import SAME_PERSONS, SimpleSentenceGenerator
@@ -160,7 +160,9 @@ class SentenceGenerator(SimpleSentenceGenerator):
             raise NothingFits  # qui ne fume pas: who does not smoke, or is not smoking?
         clause.front = clause.time = None
         relative = self.statement(clause)
-        return Nominal(weave([head, relative], [head, relative]), head.gender, head.person, head.kind, noun.lemma)
+        return Nominal(
+            build_phrase([head, relative], [head, relative]), head.gender, head.person, head.kind, noun.lemma
+        )
 
     def with_qui(self) -> Phrase:
         """La femme qui chante est contente; je connais la femme qui chante."""
@@ -196,7 +198,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
         statement = self.statement(clause)
         source: list[Item] = [head, ("que~", "that"), statement]
         thing = Nominal(
-            weave(source, [head, ("that", "that"), statement]), noun.gender, head.person, head.kind, noun.lemma
+            build_phrase(source, [head, ("that", "that"), statement]), noun.gender, head.person, head.kind, noun.lemma
         )
         if self.chance(0.6):
             later = self.pick(("present", "imperfect") if tense == "past" else ("present",))
@@ -235,9 +237,9 @@ class SentenceGenerator(SimpleSentenceGenerator):
         self.tags.append("coordination")
         one, other = self.statement(first), self.statement(second)
         if again or self.chance(0.6):
-            return self.stop(weave([one, ("et", "and"), other], [one, ("and", "and"), other]), ".")
+            return self.stop(build_phrase([one, ("et", "and"), other], [one, ("and", "and"), other]), ".")
         comma: Item = (",", "comma")
-        return self.stop(weave([one, comma, ("mais", "but"), other], [one, comma, ("but", "but"), other]), ".")
+        return self.stop(build_phrase([one, comma, ("mais", "but"), other], [one, comma, ("but", "but"), other]), ".")
 
     def bought_and_ate(self) -> Phrase:
         """J'ai acheté une pomme et je l'ai mangée."""
@@ -262,7 +264,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
             first.front, second.front = second.front, None
         self.tags += ["coordination", "object-pronoun"]
         statement, then = self.statement(first), self.statement(second)
-        return self.stop(weave([statement, ("et", "and"), then], [statement, ("and", "and"), then]), ".")
+        return self.stop(build_phrase([statement, ("et", "and"), then], [statement, ("and", "and"), then]), ".")
 
     def to_him_or_her(self) -> Phrase:
         """Je connais la voisine et je lui parle souvent: the noun decides that lui means her."""
@@ -278,7 +280,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
         self.tags += ["indirect-pronoun", "coordination"]
         self.spoken_to(second, "lui", "her" if whom.gender == "f" else "him")
         one, other = self.statement(first), self.statement(second)
-        return self.stop(weave([one, ("et", "and"), other], [one, ("and", "and"), other]), ".")
+        return self.stop(build_phrase([one, ("et", "and"), other], [one, ("and", "and"), other]), ".")
 
     def because(self) -> Phrase:
         """Marie dort parce qu'elle est fatiguée."""
@@ -296,7 +298,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
         self.tags.append("subordinate")
         statement, cause = self.statement(first), self.statement(why)
         parce: list[Item] = [("parce", "b"), ("que~", "b")]
-        return self.stop(weave([statement, *parce, cause], [statement, ("because", "b"), cause]), ".")
+        return self.stop(build_phrase([statement, *parce, cause], [statement, ("because", "b"), cause]), ".")
 
     def reason(self, clause: Clause, nouns: tuple[Noun, ...], tense: str) -> Clause:
         """Return the reason for an action: one sleeps because one is tired."""
@@ -324,7 +326,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
         second = Clause(self.other_subject(first.subject), verb, "past")
         self.tags.append("subordinate")
         statement, then = self.statement(first), self.statement(second)
-        return self.stop(weave([statement, ("quand", "w"), then], [statement, ("when", "w"), then]), ".")
+        return self.stop(build_phrase([statement, ("quand", "w"), then], [statement, ("when", "w"), then]), ".")
 
     def opinion(self) -> Phrase:
         """Je pense que Paul dort."""
@@ -352,7 +354,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
             raise NothingFits
         self.tags.append("subordinate")
         statement, what = self.statement(first), self.statement(second)
-        return self.stop(weave([statement, ("que~", "t"), what], [statement, ("that", "t"), what]), ".")
+        return self.stop(build_phrase([statement, ("que~", "t"), what], [statement, ("that", "t"), what]), ".")
 
     # Questions
 
@@ -387,7 +389,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
             clause = Clause(thing, self.be(), "imperfect" if past else "present")
             _, finite, label, _ = french_group(clause, True)
             first, _ = english_group(clause, True)
-            return self.stop(weave([*word[0], (finite, label), thing], [*word[1], *first, thing]), "?")
+            return self.stop(build_phrase([*word[0], (finite, label), thing], [*word[1], *first, thing]), "?")
         verbs = [v for v in self.lexicon.verbs.values() if v.key in ("acheter", "trouver", "perdre", "cacher")]
         if self.chance(0.4) and verbs:
             verb = self.pick(verbs)

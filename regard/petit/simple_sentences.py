@@ -6,7 +6,7 @@ from dataclasses import replace
 from regard.petit import english, french
 from regard.petit.actions import ActionGenerator
 from regard.petit.clauses import DATIVES, USUALLY_PLURAL
-from regard.petit.grammar import OBJECTS, Clause, Item, Nominal, NothingFits, Phrase, fixed, weave
+from regard.petit.grammar import OBJECTS, Clause, Item, Nominal, NothingFits, Phrase, build_phrase, fixed
 from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
 
 TONIC_PRONOUNS = (("moi", "me"), ("toi", "you"), ("lui", "him"), ("nous", "us"), ("vous", "you"), ("eux", "them"))
@@ -248,7 +248,7 @@ class SimpleSentenceGenerator(ActionGenerator):
         source += [("pas", "no"), ("de~", "no")] if no else []
         target: list[Item] = [("there", "there"), (be, "is"), *([("no", "no")] if no else [])]
         place = self.near(noun) if noun.counted else self.next_to(self.pick(self.boxes[:3]), ("dans",))
-        return self.stop(weave([*source, thing, place], [*target, thing, place]), ".")
+        return self.stop(build_phrase([*source, thing, place], [*target, thing, place]), ".")
 
     def present_thing(self) -> Noun:
         """Return something that can be found somewhere."""
@@ -262,7 +262,7 @@ class SimpleSentenceGenerator(ActionGenerator):
         adjective = None if noun.kind in ("person", "job", "kin") else self.attribute(noun)
         thing = self.noun_phrase(noun, "own", plural, adjective=adjective, owner=self.pick((0, 1, 4, 5, 6)))
         is_or_are = "are" if plural else "is"
-        return self.stop(weave([("voici", "v"), thing], [("here", "v"), (is_or_are, "v"), thing]), ".")
+        return self.stop(build_phrase([("voici", "v"), thing], [("here", "v"), (is_or_are, "v"), thing]), ".")
 
     def it_is(self) -> Phrase:
         """C'est un bon livre, ce sont mes clés."""
@@ -356,10 +356,10 @@ class SimpleSentenceGenerator(ActionGenerator):
         form = verb.present[4 if polite else 1]
         form = form[:-1] if not polite and form.endswith("es") else form
         if not no:
-            return weave([(form, "verb"), *after], [*_order(verb), *english_after])
+            return build_phrase([(form, "verb"), *after], [*_order(verb), *english_after])
         self.tags.append("negation")
         source: list[Item] = [("ne~", "neg"), (form, "verb"), ("pas", "neg"), *after]
-        return weave(source, [("do", "verb"), ("not", "neg"), *_order(verb), *english_after])
+        return build_phrase(source, [("do", "verb"), ("not", "neg"), *_order(verb), *english_after])
 
     def command(self) -> Phrase:
         """Ferme la porte, ferme-la, dépêchez-vous."""
@@ -429,7 +429,9 @@ class SimpleSentenceGenerator(ActionGenerator):
         thing = self.noun_phrase(noun, "definite") if opening else self.particular(Clause(you, verb), noun)
         order = self.ordered(verb, [thing], [thing], polite)
         comma: Item = (",", "comma")
-        return self.stop(weave([("si~", "if"), condition, comma, order], [("if", "if"), condition, comma, order]), "!")
+        return self.stop(
+            build_phrase([("si~", "if"), condition, comma, order], [("if", "if"), condition, comma, order]), "!"
+        )
 
 
 def _order(verb: Verb) -> list[Item]:

@@ -1,1 +1,1 @@
-"""Attention to pictures: terminal, figures, the page."""
+"""Tables, figures and reports: terminal, Markdown, PNG."""

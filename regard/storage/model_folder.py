@@ -177,7 +177,7 @@ def build_empty(config: ModelConfig, weights: Weights) -> Network:
             f"a layer has at least {MIN_LAYER_TENSORS} tensors, and at most {MAX_LAYERS:,} layers are read"
         )
     d_k, d_v, _ = config.widths
-    positions = config.max_length if config.positions == "learned" else 0
+    positions = config.max_positions or 0
     rows = max(config.vocab_size, config.classes, config.d_ff, positions, config.heads * d_k, config.heads * d_v)
     largest = max(math.prod(entry.shape) for entry in weights.entries.values())
     if rows * config.d_model > largest:

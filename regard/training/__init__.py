@@ -1,1 +1,1 @@
-"""Batches to weights: the loop, optimisers, schedules, checkpoints, ranks."""
+"""Batches to weights: the loop, the optimizer, schedules, checkpoints, ranks."""

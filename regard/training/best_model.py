@@ -4,7 +4,7 @@ import math
 import time
 
 from regard.decoding.text_model import Model
-from regard.training.checkpoints import best_model_folder, publish_model, write_best_model
+from regard.training.checkpoint_files import best_model_folder, publish_model, write_best_model
 from regard.training.device import attention_kernels
 from regard.training.events import SCORING_NOTE, Validated
 from regard.training.final_scores import FinalScores, final_scores

@@ -10,8 +10,8 @@ from regard.data.batches import Batch
 from regard.errors import RegardError
 from regard.model.transformer import Network
 from regard.training.objective import Objective
-from regard.training.reporting import ended_event
 from regard.training.run import TrainingRun
+from regard.training.run_events import ended_event
 
 MAX_CONSECUTIVE_SKIPS = 10
 """Number of skipped updates in a row that end a run."""

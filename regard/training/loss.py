@@ -32,7 +32,7 @@ def loss_sum(
     labels: Int[Tensor, " N"],
     smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """The sum of -log p of the labels, without those that are IGNORE; divide by their number for the mean.
+    """The sum of -log p of the labels, without those that are IGNORED_TARGET; divide by their number for the mean.
 
     With `smoothing` ε a label has the probability 1 - ε, and ε is spread evenly over all V outputs including the label,
     as in `F.cross_entropy`.
@@ -104,7 +104,7 @@ def rows_at_once(hidden: Float[Tensor, "N C"], weight: Float[Tensor, "V C"]) -> 
 def losses_and_gradients(
     logits: Float[Tensor, "n V"], labels: Int[Tensor, " n"], smoothing: float
 ) -> Float[Tensor, " n"]:
-    """Each token's loss, 0 where the label is IGNORE. The logits are overwritten with the gradient."""
+    """Each token's loss, 0 where the label is IGNORED_TARGET. The logits are overwritten with the gradient."""
     if logits.is_cuda and HAS_TRITON:
         from regard.training.loss_kernel import losses_and_gradients as in_one_pass
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from regard.config import (
     ModelConfig,
     StrictConfig,
+    check_keys,
     check_probability,
     check_type,
-    did_you_mean,
     preset,
     require_at_least,
 )
@@ -307,8 +307,7 @@ class Recipe(StrictConfig):
         for key in self.model:
             if key in DERIVED_MODEL_KEYS:
                 raise RegardError(f"model.{key} follows from the text and is filled in: remove it")
-            if key not in (*known, "preset", "start"):
-                raise RegardError(f"[model] has no key {quoted(key)}: {did_you_mean(key, [*known, 'preset', 'start'])}")
+        check_keys("[model]", self.model, (*known, "preset", "start"))
         for key in ("preset", "start"):
             check_type(f"model.{key}", self.model.get(key), str | None)
         if self.start is None:

@@ -1,4 +1,4 @@
-"""Reads and writes recipes as TOML files, applies overrides, and reports mistakes by file and line."""
+"""Reads and writes recipes as TOML files, applies overrides, and reports mistakes with the name of the file."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from regard.config import ModelConfig, StrictConfig, check_type, did_you_mean
+from regard.config import ModelConfig, StrictConfig, check_keys, check_type, did_you_mean
 from regard.data.corpus import Corpus
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
@@ -81,7 +81,7 @@ def _recipe_from(table: dict[str, Any], name: str, source: str, overrides: Overr
                 _override_by_text(table, change)
             else:
                 _override(table, pair[0], partial(_constant, pair[1]), change)
-        return _made(table, name)
+        return _recipe_from_table(table, name)
     except ValueError as error:
         changed = f" with {visible(', '.join(changes))}" if changes else ""
         raise RegardError(shorten(f"{source}{shorten(changed)}: {error}", MAX_MESSAGE)) from None
@@ -96,24 +96,24 @@ def bundled_recipes() -> list[str]:
 
 def as_toml(recipe: Recipe) -> str:
     """The recipe as TOML with every setting written out. `read_recipe` reads it back unchanged."""
-    lines = [f"name = {_written(recipe.name)}"]
+    lines = [f"name = {_toml_value(recipe.name)}"]
     for section, settings in asdict(recipe).items():
         if isinstance(settings, dict):
-            written = [f"{key} = {_written(value)}" for key, value in settings.items() if value is not None]
+            written = [f"{key} = {_toml_value(value)}" for key, value in settings.items() if value is not None]
             lines += ["", f"[{section}]", *written]
     return "\n".join(lines) + "\n"
 
 
-def _written(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     """A value in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML forbids a plain DEL
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_toml_value, value))}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_written(item)}' for key, item in value.items() if item)} }}"
+        return f"{{ {', '.join(f'{key} = {_toml_value(item)}' for key, item in value.items() if item)} }}"
     return repr(value)
 
 
@@ -232,11 +232,11 @@ def _value(text: str, keys: list[str]) -> Any:
     return parsed["value"] if is_one_value and (wanted is not str or isinstance(parsed["value"], str)) else text
 
 
-def _made(table: Mapping[str, Any], name: str) -> Recipe:
+def _recipe_from_table(table: Mapping[str, Any], name: str) -> Recipe:
     """The recipe of a parsed TOML file, with the file's name if it has none of its own."""
     for key, value in table.items():
         if key not in (*SECTIONS, "name"):
-            raise RegardError(f"unknown section [{shorten(key, 100)}]: {did_you_mean(key, SECTIONS)}")
+            raise RegardError(f"unknown section [{shorten(key, 100)}]: {did_you_mean(key, (*SECTIONS, 'name'))}")
         if key != "name" and not isinstance(value, dict):
             raise RegardError(f"{key} is a section: write [{key}] and its settings below it")
     if "data" not in table:
@@ -251,19 +251,17 @@ def _made(table: Mapping[str, Any], name: str) -> Recipe:
     if "beam" not in decode and not decode.get("temperature"):
         decode["beam"] = DEFAULT_BEAM
     made = {key: _section(key, settings) for key, settings in sections.items() if key != "model"}
-    model = _typed("model", sections["model"])
+    model = _with_python_types("model", sections["model"])
     return Recipe(**{"name": name} | dict(table) | made | {"model": model})
 
 
 def _section(name: str, settings: dict[str, Any]) -> Any:
     known = [field.name for field in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
-    for key in settings:
-        if key not in known:
-            raise RegardError(f"[{name}] has no key {quoted(key)}: {did_you_mean(key, known)}")
-    return SECTIONS[name](**_typed(name, settings))
+    check_keys(f"[{name}]", settings, known)
+    return SECTIONS[name](**_with_python_types(name, settings))
 
 
-def _typed(section: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _with_python_types(section: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings with Python types: lists as tuples, and 1 as 1.0 where a field is a float."""
     hints = get_type_hints(SECTIONS[section])
 
@@ -281,8 +279,7 @@ def _corpus(table: object, name: str) -> Corpus:
     if not isinstance(table, dict) or "files" not in table:
         raise RegardError(f'{name}={quoted(table)} is not a corpus: write {{ files = ["a.fr", "a.en"] }}')
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    check_keys(name, values, known)
     for key, value in values.items():
-        if key not in known:
-            raise RegardError(f"{name} has no key {quoted(key)}: {did_you_mean(key, known)}")
         check_type(f"{name}.{key}", value, known[key])
     return Corpus(**values)

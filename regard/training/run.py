@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from regard.decoding.text_model import Model
 from regard.model.transformer import Network, build
 from regard.storage.model_folder import assign_weights
-from regard.training.checkpoints import withdraw_model
+from regard.training.checkpoint_files import withdraw_model
 from regard.training.device import DeviceSettings, attention_kernels
+from regard.training.event_reporter import Reporter
 from regard.training.flops import batch_flops
 from regard.training.interrupts import Interrupts, catch_signals
 from regard.training.optimizer import Optimizer
@@ -21,7 +22,6 @@ from regard.training.parallel import Ranks, full_tensor
 from regard.training.prefetch import BatchPrefetcher, PrefetchedBatch
 from regard.training.progress import Progress
 from regard.training.recipe import Recipe, TrainSection
-from regard.training.reporter import Reporter
 from regard.training.step_metrics import StepMeter
 from regard.training.training_setup import TrainingSetup
 from regard.training.weight_averaging import WeightAverage, Weights

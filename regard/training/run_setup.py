@@ -12,6 +12,7 @@ from regard.errors import RegardError
 from regard.model.transformer import Network
 from regard.storage.model_folder import RECIPE_FILE
 from regard.training.device import choose_device
+from regard.training.event_reporter import Reporter
 from regard.training.events import STOPPING_NOTE, Watcher
 from regard.training.interrupts import Interrupts
 from regard.training.metrics_log import MetricsLog
@@ -21,11 +22,10 @@ from regard.training.parallel import Ranks, join_ranks, was_restarted
 from regard.training.progress import Progress
 from regard.training.recipe import Recipe, with_named_files
 from regard.training.recipe_files import as_toml
-from regard.training.reporter import Reporter
-from regard.training.reporting import started_event
 from regard.training.run import TrainingRun
-from regard.training.run_checkpoints import resume_from_checkpoint
+from regard.training.run_events import started_event
 from regard.training.run_folder import check_run_folder, lock_run_folder
+from regard.training.save_and_resume import resume_from_checkpoint
 from regard.training.step_metrics import StepMeter
 from regard.training.training_setup import cache_folder, prepare_training
 from regard.training.weight_averaging import WeightAverage

@@ -20,10 +20,10 @@ from regard.training.final_scores import FinalScores
 from regard.training.optimizer import Optimizer
 from regard.training.parallel import Ranks
 from regard.training.recipe import Recipe
-from regard.training.reporting import ended_event, report_steps
 from regard.training.run import TrainingRun
-from regard.training.run_checkpoints import save_checkpoint
+from regard.training.run_events import ended_event, report_steps
 from regard.training.run_setup import NetworkChange, open_run
+from regard.training.save_and_resume import save_checkpoint
 from regard.training.schedule import learning_rate
 from regard.training.step import StepRunner
 

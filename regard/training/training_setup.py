@@ -315,11 +315,6 @@ class _BatchPlan:
         return self.recipe.data.task
 
     @property
-    def max_positions(self) -> int | None:
-        """Maximum number of tokens the model can read; None if there is no limit."""
-        return self.config.max_length if self.config.positions == "learned" else None
-
-    @property
     def row_length(self) -> int:
         """Number of tokens in a packed row."""
         return round_up(self.recipe.train.max_length, ROW_MULTIPLE)
@@ -328,7 +323,7 @@ class _BatchPlan:
     def limit(self) -> int:
         """Maximum number of tokens in a training example."""
         train = self.recipe.train
-        return min(train.max_length, train.batch_tokens, self.max_positions or train.max_length)
+        return min(train.max_length, train.batch_tokens, self.config.max_positions or train.max_length)
 
     def lengths(self, data: TokenizedCorpus) -> Any:
         """Number of tokens on the longer side of each example, with the ids around it."""
@@ -347,7 +342,7 @@ class _BatchPlan:
         if self.task == "language":
             return self._language(data, covering=True)
         batch_tokens = self.recipe.train.batch_tokens
-        longest = min(int(self.lengths(data).max()), self.max_positions or batch_tokens)
+        longest = min(int(self.lengths(data).max()), self.config.max_positions or batch_tokens)
         row_length = max(self.row_length, round_up(longest, ROW_MULTIPLE))
         row_length = row_length if row_length <= batch_tokens else self.row_length
         return self._examples(data, min(longest, batch_tokens), row_length)
@@ -362,17 +357,18 @@ class _BatchPlan:
 
     def readable_examples(self, text: TrainingText) -> list[tuple[str, str]]:
         """The validation examples without texts too long for a classifier; a translator splits those."""
-        if self.task != "classification" or self.max_positions is None or text.validation is None:
+        if self.task != "classification" or self.config.max_positions is None or text.validation is None:
             return text.examples
-        fits = self.lengths(text.validation) <= self.max_positions
+        fits = self.lengths(text.validation) <= self.config.max_positions
         return [example for example, fit in zip(text.examples, fits, strict=True) if fit]
 
     def _language(self, data: TokenizedCorpus, covering: bool = False) -> Batches:
         train, framing = self.recipe.train, self.framing
-        if self.max_positions is not None and train.max_length > self.max_positions:
+        positions = self.config.max_positions
+        if positions is not None and train.max_length > positions:
             raise RegardError(
-                f"train.max_length={train.max_length} is more than the model's {self.max_positions} positions: "
-                f"set it to {self.max_positions}" + ("" if self.recipe.start else ", or increase model.max_length")
+                f"train.max_length={train.max_length} is more than the model's {positions} positions: "
+                f"set it to {positions}" + ("" if self.recipe.start else ", or increase model.max_length")
             )
         share = (train.batch_tokens, train.seed, self.rank, self.ranks)
         if self.packed and self.recipe.data.documents != "file":

@@ -13,7 +13,7 @@ from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.generate import Inputs, generate, search_translations, stream
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
-from regard.decoding.text_stream import cut, make_stop_check, stream_text
+from regard.decoding.text_stream import make_stop_check, stream_text, text_before_stop
 from regard.model.cache import AttentionCache, Cache, KeyValueBuffer
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build
 from tests.support.networks import SHAPES
@@ -304,7 +304,7 @@ def test_stop_strings(beam: int) -> None:
         assert said == text[: text.index(stop) + 2]
         assert found.reason == "stop"
         parts = stream(network, SPECIAL, ids, options, decode=letters)
-        assert "".join(stream_text((each.token for each in parts), letters, (stop,))) == cut(text, [stop])
+        assert "".join(stream_text((each.token for each in parts), letters, (stop,))) == text_before_stop(text, [stop])
     assert stop not in said[:-1]
 
 
@@ -322,7 +322,7 @@ def test_streamed_text_is_the_text(text: str, stops: list[str]) -> None:
             yield byte
 
     pieces = list(stream_text(tokens(), lambda ids: bytes(ids).decode(errors="replace"), stops))  # type: ignore[arg-type]
-    assert "".join(pieces) == cut(text, stops)
+    assert "".join(pieces) == text_before_stop(text, stops)
     assert all(pieces)
     if any(stop in text for stop in stops):
         end = min(text.index(stop) + len(stop) for stop in stops if stop in text)

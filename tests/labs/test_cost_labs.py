@@ -231,8 +231,8 @@ class TestKvCache:
         assert [row[1:] for row in caches.rows] == [(f"{each:,}",) * 3 for each in expected]
 
     def test_a_cache_that_is_too_long_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = Decoder.allocate
-        monkeypatch.setattr(Decoder, "allocate", lambda self, batch, length: honest(self, batch, length + 1))
+        honest = Decoder.allocate_cache
+        monkeypatch.setattr(Decoder, "allocate_cache", lambda self, batch, length: honest(self, batch, length + 1))
         assert 3 in failing(run_lab_with("kv-cache", *self.SIZES))
 
     def test_a_cache_that_stores_nothing_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:

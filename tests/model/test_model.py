@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import PRESETS, preset
 from regard.model.layers import Stack
-from regard.model.tensor_checks import check_range, trusted
+from regard.model.tensor_checks import check_range, skipping_value_checks
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build, initialise
 from regard.model.watch import watch
 from tests.support.networks import DECODERS, PAIRS, SHAPES, ids, model_of
@@ -398,12 +398,12 @@ def test_inputs_that_would_leak_or_make_no_sense() -> None:
 
 
 def test_trusted_applies_to_one_thread() -> None:
-    """Two threads whose trusted blocks overlap leave nothing behind, and neither switches off the other's checks."""
+    """Two threads that skip value checks at overlapping times do not switch off each other's checks."""
     entered, left = threading.Event(), threading.Event()
     found: list[str] = []
 
     def other() -> None:
-        with trusted():
+        with skipping_value_checks():
             entered.set()
             assert left.wait(10)
         with pytest.raises(ValueError, match="token id 31 is outside"):
@@ -411,10 +411,10 @@ def test_trusted_applies_to_one_thread() -> None:
         found.append("checked")
 
     thread = threading.Thread(target=other)
-    with trusted():
+    with skipping_value_checks():
         thread.start()
         assert entered.wait(10)
-        check_range("token id", torch.tensor([31]), 31, "")  # trusted here
+        check_range("token id", torch.tensor([31]), 31, "")  # skipping_value_checks here
     with pytest.raises(ValueError, match="token id 31 is outside"):
         check_range("token id", torch.tensor([31]), 31, "")  # while the other thread is still inside
     left.set()

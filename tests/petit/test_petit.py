@@ -21,7 +21,7 @@ import pytest
 from regard import petit
 from regard.petit import PHENOMENA, SPLITS, Pair
 from regard.petit.corpus_files import write_petit
-from regard.petit.french import meet, spell
+from regard.petit.french import elide_and_contract, spell
 from regard.petit.lexicon import load
 from regard.petit.sentence_generator import SentenceGenerator
 
@@ -503,7 +503,7 @@ def occurs_in_training(word: str) -> bool:
     for _ in range(100_000):
         sentence = world.try_generate()
         if sentence and not sentence.reserved:
-            spoken, _places = meet(sentence.phrase.french)
+            spoken, _places = elide_and_contract(sentence.phrase.french)
             if word in spoken and petit._hashed_split(spell(spoken)) == "train":
                 return True
     return False

@@ -23,7 +23,7 @@ import torch
 import regard
 from regard.atomic_files import file_digest
 from regard.petit.corpus_files import write_petit
-from regard.training.checkpoints import newest_checkpoint, publish_model
+from regard.training.checkpoint_files import newest_checkpoint, publish_model
 from regard.training.events import Stepped, Validated
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe import Recipe

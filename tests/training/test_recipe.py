@@ -306,7 +306,7 @@ def test_a_written_recipe_reads_back_unchanged(name: str, told: dict[str, Any]) 
         decode=Decoding(**told["decode"]),
     )
     table = tomllib.loads(as_toml(recipe))
-    assert recipes._made(table, "another name") == recipe
+    assert recipes._recipe_from_table(table, "another name") == recipe
 
 
 def corpora(value: Any) -> Any:

@@ -23,10 +23,10 @@ from regard.atomic_files import file_digest
 from regard.decoding.text_model import Model
 from regard.petit import corpus_files as files
 from regard.storage import model_folder as store
-from regard.training import checkpoints as checkpoint
+from regard.training import checkpoint_files as checkpoint
 from regard.training import train as train_module
 from regard.training import validation as validate
-from regard.training.checkpoints import check_intact, newest_checkpoint, publish_model
+from regard.training.checkpoint_files import check_intact, newest_checkpoint, publish_model
 from regard.training.events import Event, Noted, Stepped, Validated
 from regard.training.interrupts import Interrupts, catch_signals
 from regard.training.metrics_log import read_metrics

@@ -381,7 +381,7 @@ def test_patience_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_mean_of_the_last_three_is_validated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of every step are read from a run that keeps them, and averaged here."""
-    monkeypatch.setattr("regard.training.checkpoints.CHECKPOINTS_KEPT", 100)
+    monkeypatch.setattr("regard.training.checkpoint_files.CHECKPOINTS_KEPT", 100)
     plain = small_recipe("classification", steps=5, validate_every=1, checkpoint_every=1)
     run(plain, tmp_path / "plain")
     steps = [weights_of(tmp_path / f"plain/checkpoints/step-{step:08d}") for step in range(1, 6)]

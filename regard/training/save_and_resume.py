@@ -3,7 +3,7 @@
 import time
 
 from regard.errors import RegardError
-from regard.training.checkpoints import (
+from regard.training.checkpoint_files import (
     TRAINING_JSON,
     Checkpoint,
     best_model_folder,
