@@ -1,4 +1,4 @@
-"""Cross-attention against gold: the error rate worked by hand and by plain loops, and pieces that find their words."""
+"""Cross-attention compared with gold alignments: error rates by hand and by loops, pieces per word."""
 
 from pathlib import Path
 
@@ -36,8 +36,10 @@ def links(text: str) -> Links:
     return frozenset((int(i), int(j)) for i, j in (link.split("-") for link in text.split()))
 
 
-def plainly(weights: np.ndarray, target: list[int], source: list[int], sure: Links, possible: Links) -> float:
-    """The error rate of one head, by loops over words and pieces."""
+def error_rate_by_loops(
+    weights: np.ndarray, target: list[int], source: list[int], sure: Links, possible: Links
+) -> float:
+    """Compute the error rate of one head with loops over words and pieces."""
     found = set()
     for word in sorted(set(target) - {NO_WORD}):
         rows = [t for t, each in enumerate(target) if each == word]
@@ -51,20 +53,20 @@ def plainly(weights: np.ndarray, target: list[int], source: list[int], sure: Lin
     return 1 - (len(found & sure) + len(found & (sure | possible))) / (len(found) + len(sure))
 
 
-def test_the_error_rate_by_hand() -> None:
-    """Three links, two of them sure and one of them possible; four sure ones in all: 1 - (2 + 3) / (3 + 4)."""
+def test_the_error_rate_matches_a_hand_computation() -> None:
+    """Three links, two of them sure and one possible; four sure ones in all: 1 - (2 + 3) / (3 + 4)."""
     score = alignment_score(links("0-0 1-1 2-3"), links("0-0 1-1 2-2 3-3"), possible=links("2-3"))
     assert score.error_rate == pytest.approx(2 / 7)
     assert (score.precision, score.recall) == (1.0, 0.5)
     perfect = alignment_score(links("0-0 2-1"), links("0-0 2-1"))
     assert (perfect.error_rate, perfect.precision, perfect.recall) == (0.0, 1.0, 1.0)
     assert alignment_score(links("0-1"), links("0-0")).error_rate == 1.0
-    # With sure links alone it is 1 less F1: precision 1/2, recall 1/3, F1 = 2/5.
+    # With only sure links it is 1 minus F1: precision 1/2, recall 1/3, F1 = 2/5.
     assert alignment_score(links("0-0 1-2"), links("0-0 1-1 2-2")).error_rate == pytest.approx(3 / 5)
 
 
-def test_weights_between_words_by_hand() -> None:
-    """Two target words, the first of two pieces; two source words, the second of two pieces; </s> behind both."""
+def test_word_weights_match_a_hand_computation() -> None:
+    """Two target words, the first of two pieces; two source words, the second of two pieces; </s> after both."""
     weights = np.array(
         [
             [0.1, 0.4, 0.4, 0.1],
@@ -78,10 +80,10 @@ def test_weights_between_words_by_hand() -> None:
 
 
 def test_best_head_means_diagonal_and_reach() -> None:
-    """Two layers of two heads on three words that are said backwards: one head knows, the others look ahead."""
+    """Two layers of two heads on three words in reverse order: one head is right, the others look ahead."""
     ahead, backwards = np.eye(3), np.eye(3)[::-1]
     weights = np.stack([np.stack([ahead, ahead]), np.stack([ahead, 2.5 * backwards])]).astype(np.float32)
-    sure = links("2-0 1-1 0-2 1-0")  # the first target word needs two: one is out of reach
+    sure = links("2-0 1-1 0-2 1-0")  # the first target word needs two: one is unreachable
     scores = alignment_scores([AttentionPair(weights, range(3), range(3), sure)] * 2)
     assert scores.sentences == 2
     assert scores.best == (1, 1)
@@ -97,7 +99,7 @@ def test_best_head_means_diagonal_and_reach() -> None:
 
 
 @given(seed=st.integers(0, 10_000))
-def test_every_head_as_plain_loops_have_it(seed: int) -> None:
+def test_every_head_matches_plain_loops(seed: int) -> None:
     random = np.random.default_rng(seed)
     pieces = {"target": random.integers(2, 9), "source": random.integers(2, 9)}
     target, source = (
@@ -109,11 +111,13 @@ def test_every_head_as_plain_loops_have_it(seed: int) -> None:
     scores = alignment_scores([AttentionPair(weights, target, source, sure, possible)])
     for layer in range(2):
         for head in range(3):
-            expected = plainly(weights[layer, head], target, source, sure, possible)
+            expected = error_rate_by_loops(weights[layer, head], target, source, sure, possible)
             assert scores.heads[layer][head].error_rate == pytest.approx(expected)
-        mean = plainly(weights[layer].mean(0), target, source, sure, possible)
+        mean = error_rate_by_loops(weights[layer].mean(0), target, source, sure, possible)
         assert scores.layers[layer].error_rate == pytest.approx(mean)
-    assert scores.mean.error_rate == pytest.approx(plainly(weights.mean((0, 1)), target, source, sure, possible))
+    assert scores.mean.error_rate == pytest.approx(
+        error_rate_by_loops(weights.mean((0, 1)), target, source, sure, possible)
+    )
     assert scores.reachable.error_rate <= min(head.error_rate for layer in scores.heads for head in layer) + 1e-12
 
 
@@ -124,8 +128,8 @@ def test_sentences_are_summed_before_dividing() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_piece_finds_its_word(kind: TokenizerKind) -> None:
-    """The pieces of each word, put together, are that word, apart from the spaces around it."""
+def test_each_piece_is_assigned_to_its_word(kind: TokenizerKind) -> None:
+    """The concatenated pieces of each word are that word, apart from surrounding spaces."""
     tokenizer = TRAINED[kind]
     for text in [*TEXTS, "Où est l'œuvre ?", "日本 ☃ naïve", ""]:
         ids, found = tokenizer.encode(text), token_words(tokenizer, text, spans)
@@ -144,14 +148,14 @@ def test_a_piece_of_two_words_goes_to_the_longer_part() -> None:
     assert token_words(tokenizer, "ab!!", lambda _: [(0, 1), (1, 2), (2, 3)]) == [0, 2]
 
 
-def test_rows_of_writing_and_reading() -> None:
+def test_query_rows_that_write_and_read() -> None:
     assert words_of_rows([0, 0, 1]) == [0, 0, 1, NO_WORD]
     assert words_of_rows([0, 0, 1], "reading") == [NO_WORD, 0, 0, 1]
 
 
 @pytest.mark.parametrize("moment", ["writing", "reading"])
-def test_a_models_attention_fits(moment: str) -> None:
-    """From a model's own weights to scores, and a model that attends as gold says has the error that can be reached."""
+def test_the_attention_of_a_model_is_scored(moment: str) -> None:
+    """From a model's own weights to scores; attention equal to gold has the lowest reachable error."""
     tokenizer = TRAINED["bpe"].with_template(after=[TRAINED["bpe"].end])
     model = EncoderDecoder(preset("tiny", vocab_size=tokenizer.size)).eval()
     attended, ideal = [], []
@@ -171,7 +175,7 @@ def test_a_models_attention_fits(moment: str) -> None:
     assert len(scores.heads) == model.config.decoder_layers or len(scores.heads) == model.config.layers
     assert best.mean == best.reachable == scores.reachable
     assert 0 <= best.mean.error_rate < 0.12
-    assert scores.mean.error_rate > 0.4  # it has learned nothing
+    assert scores.mean.error_rate > 0.4  # it is untrained
     assert scores.diagonal == best.diagonal
 
 
@@ -186,7 +190,7 @@ def test_petits_links_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_what_cannot_be_aligned() -> None:
+def test_models_that_cannot_be_aligned_are_rejected() -> None:
     weights = np.ones((1, 1, 2, 3))
     with pytest.raises(ValueError, match="there are no sentences to align"):
         alignment_scores([])

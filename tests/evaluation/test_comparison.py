@@ -1,4 +1,4 @@
-"""Systems of several runs beside each other: resampling held against sacreBLEU on texts that were really resampled."""
+"""Comparing systems of several runs: resampling compared with sacreBLEU on texts that are really resampled."""
 
 import json
 import re
@@ -59,7 +59,7 @@ CASES = [*("dog", "cat", "a_b", "1.5", "é", "猫", "[x]", "*y*", "<b>", "~~z~~"
 
 
 def worse(share: float, seed: int, texts: list[str] = ENGLISH) -> list[str]:
-    """A run: the references without some of their words."""
+    """Return a run: the references without some of their words."""
     random = Random(seed)
     return [" ".join(word for word in text.split() if random.random() > share) for text in texts]
 
@@ -82,7 +82,7 @@ def group(name: str, *runs: list[str], training: TrainingCost | None = None) -> 
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_draws_are_scored_as_sacrebleu_scores_the_drawn_texts(several: bool) -> None:
+def test_resampled_scores_equal_sacrebleu_on_resampled_texts(several: bool) -> None:
     references = [ENGLISH, worse(0.1, 99)] if several else [ENGLISH]
     runs = [worse(0.2, 0), worse(0.3, 1)]
     draws = resample_sentences(len(ENGLISH))
@@ -101,8 +101,8 @@ def test_draws_are_scored_as_sacrebleu_scores_the_drawn_texts(several: bool) -> 
                 assert found.resampled[run, number] == pytest.approx(whole(drawn, sides).score, abs=1e-9)
 
 
-def test_runs_are_drawn_with_the_spread_of_their_mean() -> None:
-    """Where sentences do not matter, what is left is the standard error of the mean over runs."""
+def test_resampling_runs_gives_the_standard_error_of_their_mean() -> None:
+    """Where sentences do not matter, the spread is the standard error of the mean over runs."""
     scores = np.array([50.0, 51.0, 54.0])
     runs = RunScores("BLEU", scores, np.repeat(scores[:, None], 20_000, axis=1))
     drawn = runs.bootstrap(np.random.default_rng(1))
@@ -116,24 +116,24 @@ def test_runs_are_drawn_with_the_spread_of_their_mean() -> None:
     assert (one.by_sentences.tolist(), one.by_runs.tolist(), one.seed_variances) == ([0, 1, 2, 3], [0] * 4, ())
 
 
-def test_degrees_of_freedom_are_welchs() -> None:
+def test_degrees_of_freedom_follow_welch() -> None:
     still, wide = np.zeros(9), np.array([-1.0, 1.0])
 
     def freedom(sentences: Any, *parts: tuple[float, int]) -> float:
         return BootstrapMean(sentences, np.zeros(len(sentences)), parts).degrees_of_freedom(501)
 
-    assert freedom(still, (0.3, 4)) == pytest.approx(4)  # of one system
-    assert freedom(still, (0.3, 4), (0.3, 4)) == pytest.approx(8)  # two alike, as of a pooled variance
+    assert freedom(still, (0.3, 4)) == pytest.approx(4)  # one system
+    assert freedom(still, (0.3, 4), (0.3, 4)) == pytest.approx(8)  # two equal ones, as with a pooled variance
     assert freedom(still, (0.3, 1), (1e-9, 4)) == pytest.approx(1)
     assert freedom(wide) == pytest.approx(500)
     assert freedom(wide, (1e-9, 1)) == pytest.approx(500)
-    # Welch's own rule, for samples of 4 and 8 whose variances are 2.5 and 6.4, worked out by hand
+    # Welch's rule for samples of 4 and 8 with variances 2.5 and 6.4, computed by hand
     assert freedom(still, (2.5 / 4, 3), (6.4 / 8, 7)) == pytest.approx(2.030625 / (0.390625 / 3 + 0.64 / 7))
-    assert freedom(still) == 500  # nothing spreads at all
+    assert freedom(still) == 500  # no spread at all
 
 
-def test_widened_draws_are_students() -> None:
-    """Normal draws become t's: its quantiles by any table."""
+def test_widened_draws_follow_students_t() -> None:
+    """Normal draws become Student's t: its quantiles are in any table."""
     rng = np.random.default_rng(1)
     drawn = BootstrapMean(np.zeros(200_000), rng.normal(7, 1, 200_000), ((1.0, 3),))
     moved = drawn.deviations(1_000, rng)
@@ -152,7 +152,7 @@ def test_widened_draws_are_students() -> None:
         (3, 1 / 3, 0.035, 0.065),
     ],
 )
-def test_equal_systems_are_rarely_told_apart(runs: int, seeds: float, least: float, most: float) -> None:
+def test_equal_systems_rarely_differ_significantly(runs: int, seeds: float, least: float, most: float) -> None:
     """Sentences and seeds add up, and seeds spread the difference `seeds` times as much: p < 0.05 in 5 of 100."""
     rng = np.random.default_rng(3)
     found = []
@@ -167,16 +167,16 @@ def test_equal_systems_are_rarely_told_apart(runs: int, seeds: float, least: flo
     assert least < np.mean(np.array(found) < 0.05) < most
 
 
-def test_systems_of_one_run_are_compared_as_sacrebleu_does() -> None:
+def test_single_runs_are_compared_as_in_sacrebleu() -> None:
     systems = {"a": worse(0.2, 0), "b": worse(0.2, 1), "c": worse(0.4, 2)}
     found = compare_systems({name: [outputs] for name, outputs in systems.items()}, ENGLISH)
     assert found == paired_test(systems, ENGLISH)
     test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [ENGLISH], test_type="ar", n_samples=10_000)
-    _, told = test()
-    assert [each.p_value for each in found[0].systems] == [result.p_value for result in told["BLEU"]]  # type: ignore[union-attr]
+    _, reported = test()
+    assert [each.p_value for each in found[0].systems] == [result.p_value for result in reported["BLEU"]]  # type: ignore[union-attr]
 
 
-def test_each_pair_has_its_test() -> None:
+def test_each_pair_of_systems_is_tested() -> None:
     one, other, many = [worse(0.2, 0)], [worse(0.3, 1)], [worse(0.3, seed) for seed in (2, 3, 4)]
     mixed = compare_systems({"one": one, "many": many, "other": other}, ENGLISH)
     alone = paired_test({"one": one[0], "other": other[0]}, ENGLISH)
@@ -196,7 +196,7 @@ def test_each_pair_has_its_test() -> None:
         assert found.deviation == pytest.approx(statistics.stdev(scores))
         assert found.score.low < min(scores) < max(scores) < found.score.high
         assert found.difference == pytest.approx(found.score.value - comparison.systems[0].score.value)
-        assert "nrefs:1|bs:1000|seed:12345|" in found.score.signature  # of one run or several, draws were made
+        assert "nrefs:1|bs:1000|seed:12345|" in found.score.signature  # for one run or several, draws were made
         assert {each.score.signature for each in comparison.systems} == {found.score.signature}
     turned = compare_systems({"many": many, "one": one}, ENGLISH)
     for comparison, single in zip(turned, alone, strict=True):
@@ -205,7 +205,7 @@ def test_each_pair_has_its_test() -> None:
         assert comparison.test == ""
 
 
-def test_what_is_significant_and_what_is_not() -> None:
+def test_significant_and_insignificant_differences() -> None:
     base = [worse(0.2, seed) for seed in (0, 1, 2)]
     alike, bad = [worse(0.2, seed) for seed in (3, 4, 5)], [worse(0.35, seed) for seed in (6, 7, 8)]
     found = compare_systems({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
@@ -220,13 +220,13 @@ def test_what_is_significant_and_what_is_not() -> None:
     assert found == compare_systems({"base": base, "alike": alike, "bad": bad, "same": list(base)}, ENGLISH)
 
 
-def test_all_are_scored_on_the_same_draws() -> None:
-    """Half of the sentences are hopeless, so that each score by itself is uncertain, but one system is always ahead."""
+def test_all_systems_are_scored_on_the_same_draws() -> None:
+    """Half of the sentences are hopeless, so each score is uncertain, but one system is always ahead."""
 
     def half(share: float, seed: int) -> list[str]:
         return [text if i % 2 else "x" for i, text in enumerate(worse(share, seed))]
 
-    behind, ahead = ([half(share, seed) for seed in (0, 1, 2)] for share in (0.3, 0.2))  # with all words of the other
+    behind, ahead = ([half(share, seed) for seed in (0, 1, 2)] for share in (0.3, 0.2))
     for comparison in compare_systems({"behind": behind, "ahead": ahead}, ENGLISH):
         one, other = comparison.systems
         assert one.score.high > other.score.low + 2
@@ -234,8 +234,8 @@ def test_all_are_scored_on_the_same_draws() -> None:
         assert other.p_value < 0.01
 
 
-def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
-    """On its sentences alone the other system would be better for sure; one of its runs is much worse, though."""
+def test_lucky_seeds_are_not_significant() -> None:
+    """By sentences only, the other system would be significantly better; but one of its runs is much worse."""
     base = [worse(0.3, seed) for seed in (0, 1, 2)]
     lucky = [worse(0.02, 3), worse(0.02, 4), worse(0.6, 5)]
     steady = [worse(0.12, seed) for seed in (3, 4, 5)]
@@ -251,14 +251,14 @@ def test_luck_with_seeds_is_not_taken_for_a_better_system() -> None:
         assert 0 <= by_luck.score.low < by_luck.score.high <= 100
 
 
-def test_the_seed_of_draws_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resampling_seed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     systems = {"a": [worse(0.2, 0), worse(0.2, 1)], "b": [worse(0.3, 2)]}
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     for comparison in compare_systems(systems, ENGLISH):
         assert {"|bs:1000|seed:7|" in each.score.signature for each in comparison.systems} == {True}
 
 
-def test_few_runs_are_no_ground_for_significance() -> None:
+def test_few_runs_give_no_significance() -> None:
     def compared(first: int, other: int) -> Any:
         groups = [
             group(name, *(worse(share, 10 * first + seed) for seed in range(count)))
@@ -273,13 +273,13 @@ def test_few_runs_are_no_ground_for_significance() -> None:
             assert (comparison.systems[1].p_value or 1) < 0.05, (first, other)
             grid = metric_table(comparison)
             assert (grid.rows[1][-1], grid.verdicts[1]) == (("✓", "worse") if sure else ("", ""))
-            assert grid.rows[1][-2].startswith("0.0")  # p is told all the same
-        told = " ".join(significance_notes(result))
-        assert (note in told) is not sure
-        assert ("Student's t" in told) is (max(first, other) > 1)
+            assert grid.rows[1][-2].startswith("0.0")  # p is reported nevertheless
+        reported = " ".join(significance_notes(result))
+        assert (note in reported) is not sure
+        assert ("Student's t" in reported) is (max(first, other) > 1)
 
 
-def test_what_cannot_be_compared() -> None:
+def test_incomparable_systems_are_rejected() -> None:
     with pytest.raises(ValueError, match="1 system to compare"):
         compare_systems({"a": [ENGLISH]}, ENGLISH)
     with pytest.raises(ValueError, match="system 'b' has no outputs"):
@@ -288,56 +288,68 @@ def test_what_cannot_be_compared() -> None:
         compare_systems({"a": [ENGLISH], "b": [ENGLISH, ENGLISH[1:]]}, ENGLISH)
 
 
-# Which runs are one system.
+# Grouping runs into systems.
 
 
-def of(name: str, seed: int | None) -> SystemRun:
+def system_run(name: str, seed: int | None) -> SystemRun:
     return SystemRun(SystemOutputs(System(name), []), None, seed)
 
 
-def told(*runs: tuple[str | None, dict[str, Any] | None, SystemRun]) -> list[tuple[str, list[str]]]:
+def grouped_names(*runs: tuple[str | None, dict[str, Any] | None, SystemRun]) -> list[tuple[str, list[str]]]:
     return [(group.name, [run.name for run in group.runs]) for group in group_runs(runs)]
 
 
-def test_runs_of_one_recipe_are_one_system() -> None:
+def test_runs_of_one_recipe_form_one_system() -> None:
     small, large = {"name": "small", "train": {"steps": 9}}, {"name": "large", "train": {"steps": 99}}
     runs = [
-        (None, small, of("a", 0)),
-        (None, large, of("b", 0)),
-        (None, small, of("c", 1)),
-        (None, None, of("x", None)),
+        (None, small, system_run("a", 0)),
+        (None, large, system_run("b", 0)),
+        (None, small, system_run("c", 1)),
+        (None, None, system_run("x", None)),
     ]
-    assert told(*runs) == [("small", ["a", "c"]), ("b", ["b"]), ("x", ["x"])]
-    # A seed that is there already is another system, as of another version of the program.
-    again = [(None, small, of("d", 0)), (None, small, of("e", 1))]
-    assert told(*runs[:3], *again) == [("a", ["a", "c"]), ("b", ["b"]), ("d", ["d", "e"])]
+    assert grouped_names(*runs) == [("small", ["a", "c"]), ("b", ["b"]), ("x", ["x"])]
+    # A repeated seed makes another system, e.g. from another version of the program.
+    again = [(None, small, system_run("d", 0)), (None, small, system_run("e", 1))]
+    assert grouped_names(*runs[:3], *again) == [("a", ["a", "c"]), ("b", ["b"]), ("d", ["d", "e"])]
     # Labels come before recipes.
-    labelled = [("ours", small, of("a", 0)), ("ours", large, of("b", 0)), (None, small, of("c", 1))]
-    assert told(*labelled) == [("ours", ["a", "b"]), ("c", ["c"])]
-    # If there is nothing else, runs are compared with each other.
-    assert told((None, small, of("a", 0)), (None, small, of("c", 1))) == [("a", ["a"]), ("c", ["c"])]
-    assert told((None, None, of("x", None)), (None, None, of("y", None))) == [("x", ["x"]), ("y", ["y"])]
+    labelled = [
+        ("ours", small, system_run("a", 0)),
+        ("ours", large, system_run("b", 0)),
+        (None, small, system_run("c", 1)),
+    ]
+    assert grouped_names(*labelled) == [("ours", ["a", "b"]), ("c", ["c"])]
+    # Otherwise runs are compared with each other.
+    assert grouped_names((None, small, system_run("a", 0)), (None, small, system_run("c", 1))) == [
+        ("a", ["a"]),
+        ("c", ["c"]),
+    ]
+    assert grouped_names((None, None, system_run("x", None)), (None, None, system_run("y", None))) == [
+        ("x", ["x"]),
+        ("y", ["y"]),
+    ]
 
 
-def test_a_label_is_no_other_systems_name() -> None:
+def test_a_label_must_be_unique() -> None:
     small = {"name": "small", "train": {"steps": 9}}
     for runs in (
-        [("x", None, of("a", None)), (None, None, of("x", None))],
-        [("small", None, of("a", None)), (None, small, of("b", 0)), (None, small, of("c", 1))],
+        [("x", None, system_run("a", None)), (None, None, system_run("x", None))],
+        [("small", None, system_run("a", None)), (None, small, system_run("b", 0)), (None, small, system_run("c", 1))],
     ):
         with pytest.raises(ValueError, match=f"the name {runs[0][0]} is already taken by another system"):
             group_runs(runs)
-    # Those without labels go by their runs where their recipes have one name.
+    # Those without labels are named after their runs if their recipes share a name.
     other = {"name": "small", "train": {"steps": 10}}
     four = [
-        (None, recipe, of(f"{name}{seed}", seed)) for name, recipe in (("a", small), ("b", other)) for seed in (0, 1)
+        (None, recipe, system_run(f"{name}{seed}", seed))
+        for name, recipe in (("a", small), ("b", other))
+        for seed in (0, 1)
     ]
-    assert told(*four) == [("a0", ["a0", "a1"]), ("b0", ["b0", "b1"])]
+    assert grouped_names(*four) == [("a0", ["a0", "a1"]), ("b0", ["b0", "b1"])]
     with pytest.raises(ValueError, match="the name a0 is already taken by another system"):
-        group_runs([*four, ("a0", None, of("z", None))])
+        group_runs([*four, ("a0", None, system_run("z", None))])
 
 
-def test_a_recipe_without_its_seed() -> None:
+def test_recipes_are_compared_without_their_seed() -> None:
     about = {"recipe": {"name": "a", "train": {"seed": 1, "steps": 2}}}
     assert recipe_without_seed(about) == ({"name": "a", "train": {"steps": 2}}, 1)
     assert about["recipe"]["train"] == {"seed": 1, "steps": 2}
@@ -345,7 +357,7 @@ def test_a_recipe_without_its_seed() -> None:
     assert [recipe_without_seed(each) for each in odd] == [None] * len(odd)
 
 
-# What a training took.
+# Training cost.
 
 
 def log(folder: Path, *events: Any) -> Path:
@@ -360,7 +372,7 @@ STEPPED = Stepped(50, 0.5, 2.0, 1e-3, 1.0, 4_000, 100.0, 40.0, None)
 ENDED = Ended(100, "steps", 100, 1.0, None, 8_000, 80.0, 1.5e9, 0)
 
 
-def test_what_a_training_took(tmp_path: Path) -> None:
+def test_the_training_cost_is_reported(tmp_path: Path) -> None:
     whole = log(tmp_path / "whole", STARTED, STEPPED, ENDED)
     place = STARTED.place
     assert training_summary(whole, {}) == TrainingCost(place, 80.0, 8_000, 1.5e9, None)
@@ -372,10 +384,10 @@ def test_what_a_training_took(tmp_path: Path) -> None:
     assert [training_summary(folder, {}) for folder in (killed, tmp_path, tmp_path / "none")] == [None] * 3
 
 
-# What each got wrong.
+# Errors of each system.
 
 
-def test_words_against_the_reference() -> None:
+def test_words_are_compared_with_the_reference() -> None:
     found = diff("A black dog, asleep.", ["One cat.", "The black dog sleeps."])
     assert [(piece.text, piece.mark) for piece in found] == [
         ("A", "wrong"), ("The", "missing"), ("black dog", "same"), (", asleep", "wrong"), ("sleeps", "missing"),
@@ -387,7 +399,7 @@ def test_words_against_the_reference() -> None:
 
 
 @given(st.lists(st.sampled_from(CASES), max_size=9), st.lists(st.sampled_from(CASES), max_size=9))
-def test_marks_give_back_both_texts(ours: list[str], theirs: list[str]) -> None:
+def test_both_texts_can_be_restored_from_marks(ours: list[str], theirs: list[str]) -> None:
     output, reference = " ".join(ours), " ".join(theirs)
     found = diff(output, [reference])
     kept = {side: "".join(piece.text for piece in found if piece.mark != side) for side in ("missing", "wrong")}
@@ -430,7 +442,7 @@ def test_means_over_runs(result: ComparisonResult) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_terminal(result: ComparisonResult, width: int) -> None:
+def test_the_terminal_table(result: ComparisonResult, width: int) -> None:
     text = shown(show_comparison, result, width)
     words = " ".join(text.split())
     assert "encoder–decoder 12m03s 41.2 M 1.2 × 10¹⁵" in words
@@ -462,9 +474,9 @@ def cells(html: str) -> list[str]:
     return re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", html)
 
 
-def test_a_report(result: ComparisonResult) -> None:
+def test_the_markdown_report(result: ComparisonResult) -> None:
     html = rendered(comparison_markdown(result))
-    assert "<b>" not in html  # nothing of what was said is markup
+    assert "<b>" not in html  # no output is interpreted as markup
     assert "<a " not in html
     assert "<em>a</em>" not in html
     found = cells(html)
@@ -477,7 +489,7 @@ def test_a_report(result: ComparisonResult) -> None:
     for comparison in result.comparisons:
         assert f"<code>{comparison.systems[0].score.signature}</code>" in html
         assert f"<strong>{comparison.systems[0].score.value:.1f}</strong>" in found
-    assert "deviate from the difference of the means by at least that difference." in html  # nothing is cut
+    assert "deviate from the difference of the means by at least that difference." in html  # nothing is truncated
     assert html.count("<li>BLEU: <code>") == html.count("<li>chrF2++: <code>") == 1
 
 
@@ -485,8 +497,8 @@ GFM_ADDRESS = re.compile(r"[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 GFM_NAME = re.compile(r"(?<!\w)@[A-Za-z0-9]")
 
 
-def test_nothing_becomes_a_link_on_github() -> None:
-    """Its Markdown links what begins with www. or a protocol, as written, and addresses in what is left as text."""
+def test_no_output_becomes_a_link_on_github() -> None:
+    """GitHub's Markdown links text that starts with www. or a protocol, and e-mail addresses in the remaining text."""
     texts = [
         "See www.evil.com now",
         "(www.evil.com) WWW.evil.com",
@@ -500,13 +512,13 @@ def test_nothing_becomes_a_link_on_github() -> None:
     pieces = [unescape(each) for each in re.split(r"<[^>]*>", rendered(page))]
     assert not [each for each in pieces if GFM_ADDRESS.search(each) or GFM_NAME.search(each)]
     read = unescape(re.sub(r"<[^>]*>", "", rendered(page)))
-    for text in [*texts, "a@b.c", "www.x.org"]:  # and yet all of it is there to be read
+    for text in [*texts, "a@b.c", "www.x.org"]:  # and all of it can still be read
         assert text in read
 
 
 @given(st.lists(st.sampled_from(CASES), max_size=8), st.lists(st.sampled_from(CASES), min_size=1, max_size=8))
-def test_marks_in_markdown_are_read_as_such(ours: list[str], theirs: list[str]) -> None:
-    """Whatever words there are, a reader of Markdown strikes out what is wrong and stresses what is missing."""
+def test_marks_in_markdown_are_rendered(ours: list[str], theirs: list[str]) -> None:
+    """For any words, a Markdown reader strikes out what is wrong and emphasises what is missing."""
     output, reference = " ".join(ours), " ".join(theirs)
     wrong = diff(output, [reference])
     apart = DifferingSentence(1, "s", (reference,), (output,), (1.0,), (wrong,))
@@ -521,7 +533,7 @@ def test_marks_in_markdown_are_read_as_such(ours: list[str], theirs: list[str]) 
         assert plain_text == [piece.text for piece in wrong if piece.mark == mark]
 
 
-def test_without_groups_it_is_as_it_was() -> None:
+def test_without_groups_the_table_is_unchanged() -> None:
     text = shown(show_comparison, compare([group("a", worse(0.1, 0)), group("b", worse(0.3, 1))], examples()))
     words = " ".join(text.split())
     for absent in ("runs", "training", "bootstrap", "±"):
@@ -563,9 +575,9 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
     files = ("--out", str(out), "--report", str(report), "--outputs", str(outputs))
     done = command("compare", *runs, *sides, *files, "--beam", "1", "--sentences", "3")
     assert done.exit_code == 0, done.output
-    told = json.loads(out.read_text())
-    assert [system["name"] for system in told["systems"]] == ["petit-fr-en", "petit-fr-en-decoder"]
-    for i, system in enumerate(told["systems"]):
+    reported = json.loads(out.read_text())
+    assert [system["name"] for system in reported["systems"]] == ["petit-fr-en", "petit-fr-en-decoder"]
+    for i, system in enumerate(reported["systems"]):
         kept = [Path(run) for run in runs[2 * i : 2 * i + 2]]
         assert [run["system"]["name"] for run in system["runs"]] == [folder.name for folder in kept]
         assert [run["seed"] for run in system["runs"]] == [0, 1]
@@ -574,17 +586,17 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
             assert system["training"][name] == pytest.approx(statistics.mean(end[name] for end in ends))
         written = [(outputs / f"{folder.name}.txt").read_text().split("\n")[:-1] for folder in kept]
         scores = [sacrebleu.corpus_bleu(each, [ENGLISH[:12]]).score for each in written]
-        assert told["comparisons"][0]["systems"][i]["runs"] == pytest.approx(scores)
+        assert reported["comparisons"][0]["systems"][i]["runs"] == pytest.approx(scores)
         assert f"{system['name']}  " in done.stdout
     assert report.read_text().startswith("# Comparison of translators\n")
     assert "- SystemOutputs on cpu in float32 with beam 1.\n" in report.read_text()
-    # By their labels, with what they wrote as a system: the figures are the same.
+    # With labels, and outputs as systems: the figures are the same.
     labels = [f"first={runs[0]},{runs[1]}", f"second={outputs}/decoder-0.txt,{outputs}/decoder-1.txt"]
     again = command("compare", *labels, *sides, "--out", str(out), "--beam", "1")
     assert again.exit_code == 0, again.output
     labelled = json.loads(out.read_text())
     assert [system["name"] for system in labelled["systems"]] == ["first", "second"]
-    for ours, theirs in zip(labelled["comparisons"], told["comparisons"], strict=True):
+    for ours, theirs in zip(labelled["comparisons"], reported["comparisons"], strict=True):
         assert [(each["runs"], each["p_value"]) for each in ours["systems"]] == [
             (each["runs"], each["p_value"]) for each in theirs["systems"]
         ]
@@ -592,7 +604,7 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
+def test_user_errors_are_reported_before_the_work_starts(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a.en", ENGLISH), write(tmp_path, "b.en", worse(0.2, 0))
     sides = ("--source", write(tmp_path, "a.fr", FRENCH), "--reference", a)
     assert "name at least two" in refused("compare", f"x={a},{b}", *sides)
@@ -603,7 +615,7 @@ def test_mistakes_are_told_before_the_work(tmp_path: Path) -> None:
     assert "the name b.en is already taken by another system" in refused("compare", f"b.en={a}", b, *sides)
     assert "is not empty" in refused("compare", a, b, *sides, "--outputs", str(tmp_path))
     assert "does not exist" in refused("compare", a, b, *sides, "--report", f"{tmp_path}/none/x.md")
-    odd = write(tmp_path, "c=d,e.en", ENGLISH)  # a file is a file, whatever its name
+    odd = write(tmp_path, "c=d,e.en", ENGLISH)  # an existing file is a file, whatever its name
     out = tmp_path / "out.json"
     done = command("compare", b, odd, *sides, "--out", str(out), "--outputs", f"{tmp_path}/outputs")
     assert done.exit_code == 0, done.output

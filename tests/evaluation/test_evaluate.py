@@ -1,4 +1,4 @@
-"""`regard evaluate` and `regard compare`: figures that are those of plain loops and of others, as people run them."""
+"""`regard evaluate` and `regard compare`: figures equal those of plain loops and other libraries."""
 
 import gzip
 import json
@@ -71,11 +71,11 @@ def saved(model: Model, folder: Path) -> str:
     return str(folder)
 
 
-# Windows: every token once.
+# Windows: every token is scored once.
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.data())
-def test_windows_foretell_every_id_but_the_first_once(count: int, window: int, data: st.DataObject) -> None:
+def test_windows_predict_every_id_except_the_first_once(count: int, window: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, window))
     found = windows.windows(count, window, stride)
     foretold = [i for each in found for i in range(each.first, each.stop + 1)]
@@ -83,32 +83,32 @@ def test_windows_foretell_every_id_but_the_first_once(count: int, window: int, d
     for number, each in enumerate(found):
         assert 0 < each.stop - each.begin <= window
         assert each.begin < each.first
-        if number:  # whoever is foretold behind the first window has so much before it
+        if number:  # every token after the first window has at least this much context
             assert each.first - each.begin > window - stride
 
 
-def by_loops(model: Model, texts: list[str], window: int, stride: int) -> tuple[float, int]:
-    """The loss token by token: each from a pass of its own over the context that its window gives it."""
+def loss_by_loops(model: Model, texts: list[str], window: int, stride: int) -> tuple[float, int]:
+    """Compute the loss token by token, each in its own pass over the context of its window."""
     nats, tokens = 0.0, 0
     for text in texts:
         ids = [TOKENIZER.end, *TOKENIZER.encode(text)]
-        for place in range(1, len(ids)):
-            late = max(0, -(-(place - window) // stride))  # the first window that reaches it
-            context = ids[late * stride : place]
+        for position in range(1, len(ids)):
+            late = max(0, -(-(position - window) // stride))  # the first window that contains it
+            context = ids[late * stride : position]
             with torch.no_grad():
                 logits = model.network(torch.tensor([context]))[0, -1]
-            nats -= float(logits.log_softmax(-1)[ids[place]])
+            nats -= float(logits.log_softmax(-1)[ids[position]])
             tokens += 1
     return nats, tokens
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize(("window", "stride"), [(7, 3), (8, 8), (32, 16), (5, 1)])
-def test_the_loss_is_that_of_plain_passes(positions: str, window: int, stride: int) -> None:
+def test_the_loss_equals_single_passes(positions: str, window: int, stride: int) -> None:
     model = language_model(positions=positions)
     texts = [" ".join(ENGLISH[:4]), "", ENGLISH[5], "é"]
     score = score_texts(model, texts, window, stride)
-    nats, tokens = by_loops(model, texts, window, stride)
+    nats, tokens = loss_by_loops(model, texts, window, stride)
     assert score.tokens == tokens == sum(len(TOKENIZER.encode(text)) for text in texts)
     assert score.bytes == sum(len(text.encode()) for text in texts)
     assert score.loss == pytest.approx(nats / tokens, rel=1e-5)
@@ -116,14 +116,14 @@ def test_the_loss_is_that_of_plain_passes(positions: str, window: int, stride: i
     assert score.perplexity == pytest.approx(math.exp(nats / tokens), rel=1e-5)
 
 
-def test_more_context_is_another_figure() -> None:
+def test_more_context_changes_the_loss() -> None:
     model, text = language_model(), " ".join(ENGLISH[:6])
     losses = {score_texts(model, [text], window, stride).loss for window, stride in ((4, 4), (4, 1), (16, 8))}
     assert len(losses) == 3
 
 
-def test_it_is_what_score_says_of_short_texts() -> None:
-    """`Model.score` leaves out the first token, which here has </s> before it."""
+def test_short_texts_match_model_score() -> None:
+    """`Model.score` skips the first token; here it follows </s>."""
     model = language_model()
     framed = replace(model, tokenizer=TOKENIZER.with_template(before=[TOKENIZER.end]))
     texts = [text for text in ENGLISH if len(TOKENIZER.encode(text)) < 30][:5]
@@ -142,7 +142,7 @@ def test_without_a_start_the_first_token_and_its_bytes_do_not_count() -> None:
     assert result.starts_with is None
 
 
-def test_ids_before_a_text_are_not_foretold() -> None:
+def test_ids_before_a_text_are_not_predicted() -> None:
     model = language_model()
     two = replace(model, tokenizer=TOKENIZER.with_template(before=[TOKENIZER.end, TOKENIZER.separator]))
     score = score_texts(two, [ENGLISH[0]], 32, 16)
@@ -150,7 +150,7 @@ def test_ids_before_a_text_are_not_foretold() -> None:
     assert -score.loss * score.tokens == pytest.approx(two.score([ENGLISH[0]])[0], rel=1e-5)
 
 
-def test_windows_that_cannot_be() -> None:
+def test_windows_have_defaults_and_limits() -> None:
     model = language_model(positions="learned")
     assert choose_window(model, None, None) == (32, 16)
     assert choose_window(model, 8, None) == (8, 4)
@@ -166,7 +166,7 @@ def test_windows_that_cannot_be() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")
-def test_the_loss_is_that_of_transformers() -> None:
+def test_the_loss_equals_that_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(STORIES).eval()
     ids = torch.tensor([transformers.AutoTokenizer.from_pretrained(STORIES)(STORY).input_ids])
@@ -177,7 +177,7 @@ def test_the_loss_is_that_of_transformers() -> None:
     assert (result.starts_with, result.context, result.stride) == ("<s>", 512, 256)
     assert result.score.tokens == ids.shape[1] - 1
     assert result.score.loss == pytest.approx(wanted, rel=1e-5)
-    # In windows, too: each a pass of theirs, whose labels say what is new in it.
+    # Windows, too: one pass of theirs per window, with labels for the new tokens only.
     short, begin, nats = 16, 0, 0.0
     for stop in range(short, ids.shape[1] + 8, 8):
         stop, first = min(stop, ids.shape[1] - 1), 1 if begin == 0 else begin + 9
@@ -192,10 +192,10 @@ def test_the_loss_is_that_of_transformers() -> None:
     assert score_texts(model, [STORY], short, 8).loss * (ids.shape[1] - 1) == pytest.approx(nats, rel=1e-4)
 
 
-# What a test set is.
+# Test sets.
 
 
-def test_documents_are_those_of_prepare(tmp_path: Path) -> None:
+def test_documents_are_split_as_in_training(tmp_path: Path) -> None:
     corpus = Corpus((write(tmp_path, "text", ["a b", "c", "", "", "d"]),))
     assert read_documents(corpus, "file") == ["a b\nc\n\n\nd\n"]
     assert read_documents(corpus, "blank-line") == ["a b\nc\n", "d\n"]
@@ -214,19 +214,19 @@ def test_files_of_unequal_length_are_counted(tmp_path: Path) -> None:
             read_examples(Corpus(files), skip_bad=skip_bad)
 
 
-def test_lines_left_out_leave_the_others_where_they_are(tmp_path: Path) -> None:
+def test_skipped_lines_do_not_shift_the_others(tmp_path: Path) -> None:
     files = (write(tmp_path, "a.fr", ["a", "", "c", "d"]), write(tmp_path, "a.en", ["A", "B", "C", "D"]))
     with pytest.raises(ValueError, match=r"a\.fr:2: empty side"):
         read_examples(Corpus(files))
     found = read_examples(Corpus(files), limit=2, skip_bad=True)
     assert (found.sources, found.references, found.lines, found.total) == (["a", "c"], [["A", "C"]], [1, 3], 4)
-    assert found.select([10, 20, 30, 40], "x") == [10, 30]  # a line for each of the file
+    assert found.select([10, 20, 30, 40], "x") == [10, 30]  # one line for each line of the file
     assert found.select([10, 20], "x") == [10, 20]  # or for each row
     with pytest.raises(ValueError, match=r"a\.fr has 4 lines and x has 3"):
         found.select([1, 2, 3], "x")
 
 
-def test_gold_lies_beside_petits_files(tmp_path: Path) -> None:
+def test_gold_alignments_are_found_next_to_petits_files(tmp_path: Path) -> None:
     for suffix, lines in (("fr", ["a b"]), ("en", ["a b"]), ("align", ["0-0 1-1"]), ("tags", ["negation"])):
         write(tmp_path, f"test.{suffix}", lines)
     french, english = str(tmp_path / "test.fr"), str(tmp_path / "test.en")
@@ -244,7 +244,7 @@ def test_gold_lies_beside_petits_files(tmp_path: Path) -> None:
 # Translators.
 
 
-def test_figures_are_sacrebleus() -> None:
+def test_figures_equal_sacrebleus() -> None:
     outputs = [*ENGLISH[:20], *FRENCH[20:]]
     result = run.evaluate_translation(SystemOutputs(System("x"), outputs), examples(FRENCH, ENGLISH))
     assert result.scores.bleu.value == sacrebleu.corpus_bleu(outputs, [ENGLISH]).score
@@ -265,7 +265,7 @@ def test_two_references_are_better_than_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
-def test_a_model_translates_as_it_does_elsewhere(kind: str) -> None:
+def test_evaluation_translates_like_the_model(kind: str) -> None:
     model = random_model(kind=kind)
     seen: list[int] = []
     options = Decoding(beam=2, max_tokens=6)
@@ -291,27 +291,27 @@ def test_lines_stay_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     [random_model(), random_model(kind="decoder"), random_model(kind="decoder", prefix=True)],
     ids=["encoder-decoder", "decoder", "decoder with a prefix"],
 )
-def test_attention_to_the_source_is_that_of_attend(model: Model) -> None:
-    """In batches of padded pairs the weights, and so the error rates, are those of each pair by itself."""
+def test_attention_to_the_source_equals_attend(model: Model) -> None:
+    """In batches of padded pairs the weights, and so the error rates, equal those of single pairs."""
     tokenizer, links = model.tokenizer or TOKENIZER, [frozenset(pair.alignment) for pair in PETIT]
     found = score_alignment(model, examples(FRENCH, ENGLISH), GoldAnnotations(links=links, word_spans=spans))
     assert found is not None
     for row_token in ROW_TOKENS:
-        alone = []
+        single_pairs = []
         for french, english, link in zip(FRENCH, ENGLISH, links, strict=True):
             words, seen = source_token_words(tokenizer, french, spans), model.attend(french, english).weights
             weights = seen["cross"] if "cross" in seen else seen["decoder"][:, :, len(words) :, : len(words)]
-            alone.append(
+            single_pairs.append(
                 AttentionPair(
                     weights.numpy(), words_of_rows(token_words(tokenizer, english, spans), row_token), words, link
                 )
             )
-        assert found[row_token] == alignment_scores(alone)
+        assert found[row_token] == alignment_scores(single_pairs)
         assert found[row_token].sentences == len(PETIT)
     assert found["writing"] != found["reading"]
 
 
-def test_a_decoder_is_judged_by_all_sentences() -> None:
+def test_a_decoder_is_evaluated_on_all_sentences() -> None:
     many = [frozenset(pair.alignment) for pair in PETIT] * 10
     found = score_alignment(
         random_model(kind="decoder"), examples(FRENCH * 10, ENGLISH * 10), GoldAnnotations(links=many, word_spans=spans)
@@ -320,12 +320,12 @@ def test_a_decoder_is_judged_by_all_sentences() -> None:
     assert [each.sentences for each in found.values()] == [len(many)] * 2
 
 
-def test_a_language_model_has_no_source_to_look_at() -> None:
+def test_a_language_model_has_no_attention_to_a_source() -> None:
     links = [frozenset(pair.alignment) for pair in PETIT]
     assert score_alignment(language_model(), examples(FRENCH, ENGLISH), GoldAnnotations(links=links)) is None
 
 
-def test_what_a_model_is_scored_by() -> None:
+def test_the_metrics_depend_on_the_model() -> None:
     assert run.task_of(random_model()) == "translation"
     assert run.task_of(random_model(kind="decoder")) == "translation"
     assert run.task_of(language_model()) == "language"
@@ -341,7 +341,7 @@ def test_what_a_model_is_scored_by() -> None:
 # The public function.
 
 
-def test_evaluate_gives_sacrebleus_figures() -> None:
+def test_evaluate_returns_sacrebleus_figures() -> None:
     model = random_model()
     done: list[int] = []
     scores = regard.evaluate(model, FRENCH, ENGLISH, beam=2, max_tokens=6, progress=done.append)
@@ -390,17 +390,17 @@ def test_a_classifier() -> None:
         run.evaluate_classification("m", model, model.classify, examples(FRENCH[:2], ["cold", "wram"]))
 
 
-# Systems beside each other.
+# Comparing systems.
 
 
-def alone(name: str, outputs: list[str]) -> ComparedSystem:
-    """A system of one run."""
+def single_run(name: str, outputs: list[str]) -> ComparedSystem:
+    """Return a system of one run."""
     return ComparedSystem(name, (SystemRun(SystemOutputs(System(name), outputs)),))
 
 
-def test_systems_beside_each_other() -> None:
+def test_several_systems_are_compared() -> None:
     better, worse = ENGLISH, [*ENGLISH[:18], "Yes.", *FRENCH[19:]]
-    systems = [alone("better", better), alone("worse", worse)]
+    systems = [single_run("better", better), single_run("worse", worse)]
     result = compare(systems, examples(FRENCH, ENGLISH), sentences=3)
     for comparison, score in zip(
         result.comparisons,
@@ -422,17 +422,17 @@ def test_systems_beside_each_other() -> None:
         compare([systems[0], systems[0]], examples(FRENCH, ENGLISH))
 
 
-def test_a_system_beside_itself() -> None:
-    systems = [alone(name, ENGLISH) for name in "ab"]
+def test_a_system_compared_with_itself() -> None:
+    systems = [single_run(name, ENGLISH) for name in "ab"]
     result = compare(systems, examples(FRENCH, ENGLISH))
     assert [each.systems[1].p_value for each in result.comparisons] == [1.0, 1.0]
     assert (result.differing, result.identical) == ((), len(ENGLISH))
     assert "All systems give the same output for every sentence." in shown(show_comparison, result)
 
 
-def test_what_is_odd_of_one_system_bears_its_name() -> None:
+def test_warnings_name_their_system() -> None:
     tokenised = [text.replace(".", " .").replace(",", " ,") for text in ENGLISH]
-    systems = [alone("a", ENGLISH), alone("b", tokenised)]
+    systems = [single_run("a", ENGLISH), single_run("b", tokenised)]
     warnings = compare(systems, examples(FRENCH, ENGLISH)).note.warnings
     assert [warning for warning in warnings if "look tokenised" in warning] == [
         "b: The outputs look tokenised: score detokenised text, or the scores are not comparable."
@@ -440,7 +440,7 @@ def test_what_is_odd_of_one_system_bears_its_name() -> None:
     assert sum("too noisy" in warning for warning in warnings) == 1
 
 
-def test_names_are_as_short_as_tells_them_apart() -> None:
+def test_names_are_shortened_but_distinct() -> None:
     assert short_names(["runs/a", "runs/b"]) == ["a", "b"]
     assert short_names(["x/best", "y/best", "out.en"]) == ["x/best", "y/best", "out.en"]
     assert short_names(["a", "a"]) == ["a", "a"]
@@ -465,7 +465,7 @@ def test_a_table_of_a_translator(width: int) -> None:
     for name in result.tag_accuracy.by_tag if result.tag_accuracy else ():
         row = next(line for line in text.splitlines() if line.startswith(f"{name} "))
         assert re.search(r"\d+ +\d+ +[\d.]+% +[\d.]+% – [\d.]+%", row), "a row is broken"
-    assert max(len(line) for line in text.splitlines() if "nrefs:" not in line) <= width  # signatures stay whole
+    assert max(len(line) for line in text.splitlines() if "nrefs:" not in line) <= width  # signatures are not wrapped
 
 
 def test_a_table_of_a_language_model() -> None:
@@ -493,8 +493,8 @@ def test_a_table_of_a_classifier(count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models and a test set of Petit's."""
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write models and a test set of Petit."""
     folder = tmp_path_factory.mktemp("evaluate")
     saved(random_model(), folder / "pair")
     saved(random_model(kind="decoder"), folder / "both")
@@ -512,16 +512,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
+def test_evaluate_a_translator(inputs: Path, tmp_path: Path) -> None:
     out, outputs = tmp_path / "scores.json", tmp_path / "out.en"
-    arguments = ("evaluate", f"{place}/pair", f"{place}/test.fr", f"{place}/test.en", "--beam", "2", "--limit", "8")
+    arguments = (
+        "evaluate",
+        f"{inputs}/pair",
+        f"{inputs}/test.fr",
+        f"{inputs}/test.en",
+        "--beam",
+        "2",
+        "--limit",
+        "8",
+    )
     done = command(*arguments, "--out", str(out), "--outputs", str(outputs))
     assert done.exit_code == 0, done.output
     assert "best head" in done.stdout
     assert "\x1b[" not in done.stdout
     told = json.loads(out.read_text())
     written = outputs.read_text().split("\n")[:-1]
-    wanted = regard.load(place / "pair").translate(FRENCH[:8], beam=2)
+    wanted = regard.load(inputs / "pair").translate(FRENCH[:8], beam=2)
     assert written == [re.sub(r"[\r\n\0]+", " ", text) for text in wanted]
     assert told["scores"]["bleu"]["score"] == sacrebleu.corpus_bleu(written, [ENGLISH[:8]]).score
     assert told["scores"]["chrf"]["score"] == sacrebleu.corpus_chrf(written, [ENGLISH[:8]], word_order=2).score
@@ -532,8 +541,17 @@ def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
     )
     assert set(told["alignment"]) == {"writing", "reading"}
     assert told["scores"]["note"]["warnings"][0].startswith("Only 8 of 24 lines were scored")
-    # Its outputs are a system too, with the same figures.
-    again = command("evaluate", str(outputs), f"{place}/test.fr", f"{place}/test.en", "--limit", "8", "--out", str(out))
+    # Its outputs can be used as a system, with the same figures.
+    again = command(
+        "evaluate",
+        str(outputs),
+        f"{inputs}/test.fr",
+        f"{inputs}/test.en",
+        "--limit",
+        "8",
+        "--out",
+        str(out),
+    )
     assert again.exit_code == 0, again.output
     same = json.loads(out.read_text())
     assert [same[key] for key in ("scores", "suspects", "suspected", "petit")] == [
@@ -550,11 +568,19 @@ def test_evaluate_a_translator(place: Path, tmp_path: Path) -> None:
         ("both", "decoder", "of self-attention from target to source against"),
     ],
 )
-def test_the_alignment_is_told_by_where_a_translator_looks(
-    place: Path, tmp_path: Path, name: str, attention: str, heading: str
+def test_evaluate_reports_the_alignment_of_a_translator(
+    inputs: Path, tmp_path: Path, name: str, attention: str, heading: str
 ) -> None:
     out = tmp_path / "scores.json"
-    arguments = (f"{place}/{name}", f"{place}/test.fr", f"{place}/test.en", "--limit", "3", "--out", str(out))
+    arguments = (
+        f"{inputs}/{name}",
+        f"{inputs}/test.fr",
+        f"{inputs}/test.en",
+        "--limit",
+        "3",
+        "--out",
+        str(out),
+    )
     done = command("evaluate", *arguments, "--beam", "1")
     assert done.exit_code == 0, done.output
     words = " ".join(done.stdout.split())
@@ -566,7 +592,7 @@ def test_the_alignment_is_told_by_where_a_translator_looks(
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
+def test_any_format_gives_the_same_figures(inputs: Path, tmp_path: Path) -> None:
     hypotheses = write(tmp_path, "out", [*ENGLISH[:20], *FRENCH[20:]])
     rows = list(zip(ENGLISH, FRENCH, strict=True))
     packed = tmp_path / "a.tsv.gz"
@@ -574,7 +600,7 @@ def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
     lines = write(tmp_path, "a.jsonl", [json.dumps({"fr": fr, "en": en}) for en, fr in rows])
     found = []
     for arguments in (
-        (f"{place}/test.fr", f"{place}/test.en"),
+        (f"{inputs}/test.fr", f"{inputs}/test.en"),
         (str(packed), "--columns", "2,1"),
         (lines, "--keys", "fr,en"),
     ):
@@ -583,7 +609,7 @@ def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
         found.append(json.loads((tmp_path / "out.json").read_text())["scores"]["bleu"])
     assert found[0] == found[1] == found[2]
     several = command(
-        "evaluate", hypotheses, f"{place}/test.fr", f"{place}/test.en", "--reference", hypotheses,
+        "evaluate", hypotheses, f"{inputs}/test.fr", f"{inputs}/test.en", "--reference", hypotheses,
         "--out", str(tmp_path / "out.json"),
     )  # fmt: skip
     assert several.exit_code == 0, several.output
@@ -591,24 +617,32 @@ def test_any_format_gives_the_same_figures(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_evaluate_a_language_model(place: Path, tmp_path: Path) -> None:
+def test_evaluate_a_language_model(inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "scores.json"
-    done = command("evaluate", f"{place}/language", f"{place}/test.en", "--documents", "line", "--out", str(out))
+    done = command(
+        "evaluate",
+        f"{inputs}/language",
+        f"{inputs}/test.en",
+        "--documents",
+        "line",
+        "--out",
+        str(out),
+    )
     assert done.exit_code == 0, done.output
     told = json.loads(out.read_text())
-    wanted = score_texts(regard.load(place / "language"), ENGLISH, 32, 16)
+    wanted = score_texts(regard.load(inputs / "language"), ENGLISH, 32, 16)
     assert told["score"] == pytest.approx(to_json_value(wanted), rel=1e-6)
     assert (told["kind"], told["texts"], told["context"], told["stride"]) == ("language", len(ENGLISH), 32, 16)
     assert f"{wanted.loss:.4f}" in done.stdout
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_evaluate_a_classifier(place: Path, tmp_path: Path) -> None:
-    answers = [name for name, _ in regard.load(place / "classes").classify(FRENCH)]
+def test_evaluate_a_classifier(inputs: Path, tmp_path: Path) -> None:
+    answers = [name for name, _ in regard.load(inputs / "classes").classify(FRENCH)]
     labels = write(tmp_path, "labels", answers)
     table = write(tmp_path, "a.tsv", [f"{label}\t{text}" for label, text in zip(answers, FRENCH, strict=True)])
-    for files in ((f"{place}/test.fr", labels), (table, "--columns", "2,1")):
-        done = command("evaluate", f"{place}/classes", *files, "--out", str(tmp_path / "out.json"))
+    for files in ((f"{inputs}/test.fr", labels), (table, "--columns", "2,1")):
+        done = command("evaluate", f"{inputs}/classes", *files, "--out", str(tmp_path / "out.json"))
         assert done.exit_code == 0, done.output
         assert "100.0%" in done.stdout
         told = json.loads((tmp_path / "out.json").read_text())
@@ -616,11 +650,28 @@ def test_evaluate_a_classifier(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_compare_models_and_files(place: Path, tmp_path: Path) -> None:
+def test_compare_models_and_files(inputs: Path, tmp_path: Path) -> None:
     theirs, out = write(tmp_path, "theirs.en", ENGLISH), tmp_path / "out.json"
-    arguments = ("--source", f"{place}/test.fr", "--reference", f"{place}/test.en", "--beam", "1", "--limit", "6")
+    arguments = (
+        "--source",
+        f"{inputs}/test.fr",
+        "--reference",
+        f"{inputs}/test.en",
+        "--beam",
+        "1",
+        "--limit",
+        "6",
+    )
     done = command(
-        "compare", f"{place}/pair", f"{place}/both", theirs, *arguments, "--sentences", "2", "--out", str(out)
+        "compare",
+        f"{inputs}/pair",
+        f"{inputs}/both",
+        theirs,
+        *arguments,
+        "--sentences",
+        "2",
+        "--out",
+        str(out),
     )
     assert done.exit_code == 0, done.output
     told = json.loads(out.read_text())
@@ -632,8 +683,8 @@ def test_compare_models_and_files(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_mistakes_are_reported(place: Path, tmp_path: Path) -> None:
-    pair, language, french, english = (f"{place}/{name}" for name in ("pair", "language", "test.fr", "test.en"))
+def test_user_errors_are_reported(inputs: Path, tmp_path: Path) -> None:
+    pair, language, french, english = (f"{inputs}/{name}" for name in ("pair", "language", "test.fr", "test.en"))
     two, empty = write(tmp_path, "two", ["a", "b"]), write(tmp_path, "empty", [])
     count = len(FRENCH)
     assert f"test.fr has {count} lines and {two} has 2" in refused("evaluate", pair, french, two)
@@ -647,12 +698,12 @@ def test_mistakes_are_reported(place: Path, tmp_path: Path) -> None:
     assert "nowhere: no such file" in refused("evaluate", pair, french, "nowhere")
     assert "did you mean 'cuda'" in refused("evaluate", pair, french, english, "--device", "cdua")
     assert "a source and a reference are required" in refused("evaluate", pair, french)
-    assert "a text and its class are required" in refused("evaluate", f"{place}/classes", french)
+    assert "a text and its class are required" in refused("evaluate", f"{inputs}/classes", french)
     assert "needs one text, but 2 sides were given" in refused("evaluate", language, french, english)
-    assert "--tags is for translators" in refused("evaluate", language, french, "--tags", f"{place}/test.tags")
+    assert "--tags is for translators" in refused("evaluate", language, french, "--tags", f"{inputs}/test.tags")
     assert "--context is for language models" in refused("evaluate", pair, french, english, "--context", "9")
     assert "has no attention to its source" in refused(
-        "evaluate", english, french, english, "--align", f"{place}/test.align"
+        "evaluate", english, french, english, "--align", f"{inputs}/test.align"
     )
     assert "documents=lin is not a valid choice" in refused("evaluate", language, french, "--documents", "lin")
     assert "beam=0 is too small" in refused("evaluate", pair, french, english, "--beam", "0")
@@ -671,8 +722,16 @@ def test_help_has_an_example(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_process(place: Path) -> None:
-    arguments = [sys.executable, "-m", "regard", "evaluate", f"{place}/test.en", f"{place}/test.fr", f"{place}/test.en"]
+def test_a_process(inputs: Path) -> None:
+    arguments = [
+        sys.executable,
+        "-m",
+        "regard",
+        "evaluate",
+        f"{inputs}/test.en",
+        f"{inputs}/test.fr",
+        f"{inputs}/test.en",
+    ]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Exact match: 100.0%" in done.stdout

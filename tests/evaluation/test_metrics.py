@@ -1,4 +1,4 @@
-"""Scores from texts: as sacreBLEU's own command has them, honest about what they mean, by hand where that is short."""
+"""Scores of texts: equal to sacreBLEU's own command, with the right caveats, and checked by hand."""
 
 import gzip
 import json
@@ -45,20 +45,20 @@ write_petit(1_000, Path(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def petit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Petit's files, written in a process of its own, where annotations are not checked on each call."""
+    """Write Petit's files in a separate process without run-time type checks."""
     folder = tmp_path_factory.mktemp("scores") / "petit"
     subprocess.run([sys.executable, "-c", WRITE, str(folder)], check=True)
     return folder
 
 
 def read(path: Path) -> list[str]:
-    """The lines of a file, gzip or not."""
+    """Return the lines of a file, gzip or not."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return content.decode().split("\n")[:-1]
 
 
-def spoilt(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
-    """A system: the references with words lost, doubled or lower-cased here and there."""
+def damaged_outputs(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
+    """Return a system: the references with some words lost, doubled or lower-cased."""
     random = Random(seed)
     changes = [lambda _: "", lambda word: f"{word} {word}", str.lower, lambda word: f"{word}s"]
     return [
@@ -70,7 +70,7 @@ def spoilt(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
 def sacrebleu(
     folder: Path, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], *options: str
 ) -> list[Any]:
-    """What the command prints for these texts, in full precision."""
+    """Return what the command prints for these texts, in full precision."""
     for name, texts in [*systems.items(), *((f"reference{i}", each) for i, each in enumerate(references))]:
         (folder / name).write_text("".join(f"{text}\n" for text in texts))
     files = [str(folder / f"reference{i}") for i in range(len(references))]
@@ -82,10 +82,10 @@ def sacrebleu(
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("several", [False, True])
-def test_scores_are_those_of_sacrebleus_command(petit: Path, tmp_path: Path, lowercase: bool, several: bool) -> None:
+def test_scores_equal_those_of_sacrebleus_command(petit: Path, tmp_path: Path, lowercase: bool, several: bool) -> None:
     first = read(petit / "test.en")[:150]
-    references = [first, spoilt(first, 0.3, seed=5)] if several else [first]
-    outputs = spoilt(first, 0.2)
+    references = [first, damaged_outputs(first, 0.3, seed=5)] if several else [first]
+    outputs = damaged_outputs(first, 0.2)
     case = ["-lc", "--chrf-lowercase"] if lowercase else []
     options = ["-m", "bleu", "chrf", "--chrf-word-order", "2", "--confidence", *case]
     theirs = sacrebleu(tmp_path, {"system": outputs}, references, *options)
@@ -101,12 +101,12 @@ def test_scores_are_those_of_sacrebleus_command(petit: Path, tmp_path: Path, low
     assert f"nrefs:{len(references)}|bs:1000|seed:12345|case:{'lc' if lowercase else 'mixed'}" in ours.signature
 
 
-def test_paired_p_values_are_those_of_sacrebleus_command(petit: Path, tmp_path: Path) -> None:
+def test_paired_p_values_equal_those_of_sacrebleus_command(petit: Path, tmp_path: Path) -> None:
     references = read(petit / "test.en")[:120]
     systems = {
-        "base": spoilt(references, 0.2),
-        "alike": spoilt(references, 0.2, 1),
-        "worse": spoilt(references, 0.4, 2),
+        "base": damaged_outputs(references, 0.2),
+        "alike": damaged_outputs(references, 0.2, 1),
+        "worse": damaged_outputs(references, 0.4, 2),
     }
     theirs = sacrebleu(
         tmp_path, systems, [references], "-m", "bleu", "chrf", "--chrf-word-order", "2", "--paired-ar", "-f", "json"
@@ -129,10 +129,10 @@ def test_paired_p_values_are_those_of_sacrebleus_command(petit: Path, tmp_path: 
         assert worse.difference < -5
 
 
-def test_no_significance_where_hardly_anything_differs(petit: Path) -> None:
-    """sacreBLEU itself says p = 0.0001 to each of these."""
+def test_tiny_differences_are_not_significant(petit: Path) -> None:
+    """sacreBLEU itself reports p = 0.0001 for each of these."""
     references = read(petit / "test.en")[:40]
-    base = spoilt(references, 0.9)
+    base = damaged_outputs(references, 0.9)
     systems = {"base": base}
     for differing in (0, 1, 3):
         better = references[:differing] + base[differing:]
@@ -142,9 +142,9 @@ def test_no_significance_where_hardly_anything_differs(petit: Path) -> None:
         assert [each.p_value for each in comparison.systems] == [None, 1.0, 1.0, 0.25]
 
 
-def test_scores_are_deterministic_and_perfect_is_100(petit: Path) -> None:
+def test_scores_are_deterministic_and_perfect_output_scores_100(petit: Path) -> None:
     references = read(petit / "test.en")[:100]
-    outputs = spoilt(references, 0.3)
+    outputs = damaged_outputs(references, 0.3)
     assert translation_scores(outputs, references) == translation_scores(outputs, references)
     perfect = translation_scores(references, references)
     for score in (perfect.bleu, perfect.bleu_lowercase, perfect.chrf):
@@ -161,7 +161,7 @@ def test_sacrebleu_is_not_loaded_before_it_is_needed() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_the_note_knows_the_set_by_its_references(petit: Path) -> None:
+def test_known_test_sets_are_recognised_by_their_references(petit: Path) -> None:
     for split in ("test", "compositional"):
         for language in ("fr", "en"):
             references = read(petit / f"{split}.{language}")
@@ -180,7 +180,7 @@ def test_the_note_knows_the_set_by_its_references(petit: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["test_2016_flickr", "multi30k/2017", "WMT13", "newstest2013.en", "petit/test.en"])
-def test_a_part_of_a_set_is_not_that_set(petit: Path, name: str) -> None:
+def test_a_part_of_a_test_set_is_not_recognised_as_the_set(petit: Path, name: str) -> None:
     references = read(petit / "test.en")[:-1]
     note = comparability_note(references, [references], name)
     assert not note.standard
@@ -195,14 +195,14 @@ def test_a_part_of_a_set_is_not_that_set(petit: Path, name: str) -> None:
     )
 
 
-def test_two_references_are_another_test(petit: Path) -> None:
+def test_two_references_are_not_the_known_set(petit: Path) -> None:
     references = read(petit / "test.en")
     note = comparability_note(references, [references, references])
     assert not note.standard
     assert "1,000 lines with 2 references each" in note.test_set
 
 
-def test_the_note_sees_tokenised_lowercased_small_and_unspaced_texts(petit: Path) -> None:
+def test_notes_report_tokenised_lowercased_small_and_unspaced_texts(petit: Path) -> None:
     references = read(petit / "test.en")
     moses = [text.replace(".", " .").replace(",", " ,").replace("'s", " 's") for text in references]
     pieces = [text.replace("ing", "@@ ing") for text in references]
@@ -232,7 +232,7 @@ def test_the_note_sees_tokenised_lowercased_small_and_unspaced_texts(petit: Path
 
 
 def real_sets() -> Iterator[tuple[str, str, Path]]:
-    """Known sets as they lie in files of their own: name, language, path."""
+    """Return known test sets stored in files: name, language, path."""
     for year in (2016, 2017):
         for language in ("en", "fr", "de"):
             yield f"Multi30k test_{year}_flickr", language, REAL / f"multi30k/test_{year}_flickr.{language}.gz"
@@ -243,7 +243,7 @@ def real_sets() -> Iterator[tuple[str, str, Path]]:
 
 
 @pytest.mark.parametrize(("name", "language", "path"), list(real_sets()))
-def test_real_sets_are_recognised_without_a_false_word(name: str, language: str, path: Path) -> None:
+def test_real_sets_are_recognised_without_false_notes(name: str, language: str, path: Path) -> None:
     if not path.is_file():
         pytest.skip(f"no {path}")
     references = read(path)
@@ -278,14 +278,14 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("kind", "source", "output"), FAULTS)
-def test_each_fault_is_named(kind: str, source: str, output: str) -> None:
+def test_each_fault_is_reported(kind: str, source: str, output: str) -> None:
     first = ("Un chien mange ici.", "A dog is eating here.")
     found = find_suspicious([first[0], source], [first[1], output], [first[1], "The cat sleeps on the chair."])
     assert [(each.line, each.kind) for each in found] == [(2, kind)]
     assert found[0].detail
 
 
-def test_every_kind_has_a_fault_here() -> None:
+def test_every_kind_of_fault_is_tested() -> None:
     assert {kind for kind, _, _ in FAULTS} | {"same"} == set(KINDS)
 
 
@@ -303,11 +303,11 @@ def test_every_kind_has_a_fault_here() -> None:
         ("Taxi, restaurant, hôtel", "Taxi, restaurant, hotel"),
     ],
 )
-def test_what_is_right_is_not_suspected(source: str, output: str) -> None:
+def test_correct_outputs_are_not_suspected(source: str, output: str) -> None:
     assert not find_suspicious([source], [output], ["The cat."])
 
 
-def test_one_output_for_all() -> None:
+def test_one_output_for_all_sources_is_suspected() -> None:
     sources = [f"Phrase numéro {i} de ce texte." for i in range(6)]
     outputs = ["I do not know."] * 5 + ["Sentence number 5."]
     found = [(each.line, each.kind) for each in find_suspicious(sources, outputs)]
@@ -326,7 +326,7 @@ def parallel(petit: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
-    """Both ways, with references to learn lengths from and without: less than 0.5 % of lines."""
+    """In both directions, with and without references to learn lengths from: less than 0.5 % of lines."""
     for name, one, other in parallel(petit):
         for sources, outputs in ((one, other), (other, one)):
             for references in (outputs, None):
@@ -334,7 +334,7 @@ def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
                 assert len(lines) < 0.005 * len(outputs), name
 
 
-def test_spoilt_outputs_are_nearly_always_suspected(petit: Path) -> None:
+def test_damaged_outputs_are_nearly_always_suspected(petit: Path) -> None:
     pairs = [(fr, en) for fr, en in zip(read(petit / "test.fr"), read(petit / "test.en"), strict=True) if len(en) > 40]
     sources, references = map(list, zip(*pairs, strict=True))
     faults = {
@@ -349,7 +349,7 @@ def test_spoilt_outputs_are_nearly_always_suspected(petit: Path) -> None:
         assert len(found) > 0.9 * len(references), kind
 
 
-def test_language_scores_by_hand() -> None:
+def test_language_scores_match_a_hand_computation() -> None:
     score = language_score(nats=12.0, tokens=4, text_bytes=10)
     assert [score.loss, score.perplexity] == pytest.approx([3, 20.085536923])
     assert score.bits_per_byte == pytest.approx(1.2 * 1.442695041)  # 1.2 nats a byte, 1 / ln 2 bits a nat
@@ -360,8 +360,8 @@ def test_language_scores_by_hand() -> None:
     assert uniform.bits_per_byte == pytest.approx(8)
 
 
-def test_wilsons_interval_by_hand() -> None:
-    """8 of 10, z = 1.96: the middle is (0.8 + 0.19208) / 1.38416, the reach 1.96 / 1.38416 · √(0.016 + 0.009604)."""
+def test_wilsons_interval_matches_a_hand_computation() -> None:
+    """8 of 10, z = 1.96: centre (0.8 + 0.19208) / 1.38416, half-width 1.96 / 1.38416 · √(0.016 + 0.009604)."""
     found = proportion(8, 10)
     assert [found.value, found.low, found.high] == pytest.approx([0.8, 0.4902, 0.9433], abs=1e-4)
     none, full = proportion(0, 10), proportion(10, 10)
@@ -371,8 +371,8 @@ def test_wilsons_interval_by_hand() -> None:
 
 
 @given(total=st.integers(1, 10_000), fraction=st.floats(0, 1))
-def test_wilsons_interval_holds_where_the_test_would_reject(total: int, fraction: float) -> None:
-    """Its ends are the shares that lie z standard deviations of their own from what was found."""
+def test_the_ends_of_wilsons_interval_satisfy_its_definition(total: int, fraction: float) -> None:
+    """Its ends are the shares that are z of their own standard deviations away from the observed one."""
     correct = round(fraction * total)
     found = proportion(correct, total)
     assert 0 <= found.low <= found.value <= found.high <= 1
@@ -381,7 +381,7 @@ def test_wilsons_interval_holds_where_the_test_would_reject(total: int, fraction
             assert abs(found.value - end) / math.sqrt(end * (1 - end) / total) == pytest.approx(1.959964, rel=1e-5)
 
 
-def test_classes_by_hand() -> None:
+def test_class_scores_match_a_hand_computation() -> None:
     truth = ["cat", "cat", "cat", "dog", "dog", "cow"]
     answers = ["cat", "cat", "dog", "dog", "cat", "hen"]
     scores = class_scores(truth, answers)
@@ -439,7 +439,7 @@ def test_reports_are_json(petit: Path) -> None:
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("score", [bleu, chrf, translation_scores])
-def test_what_cannot_be_scored(score: object) -> None:
+def test_invalid_texts_are_rejected(score: object) -> None:
     assert callable(score)
     for outputs, references, message in [
         ([], [], "outputs is empty: there is nothing to score"),
@@ -458,7 +458,7 @@ def test_what_cannot_be_scored(score: object) -> None:
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_what_cannot_be_counted() -> None:
+def test_invalid_counts_are_rejected() -> None:
     with pytest.raises(ValueError, match="1 system to compare: give at least two"):
         paired_test({"a": ["a"]}, ["a"])
     with pytest.raises(ValueError, match="system 'b': 1 outputs but 2 references"):

@@ -1,4 +1,4 @@
-"""`verify` finds no difference where there is none, and every one that is put there."""
+"""`verify` finds no difference in correct models, and every difference that is introduced."""
 
 import json
 import math
@@ -35,7 +35,7 @@ from tests.support.oracles import small
 
 
 def random_config(chance: random.Random) -> ModelConfig:
-    """Any kind of model, small."""
+    """Return a small random config of any kind."""
     kind = chance.choice(["encoder", "decoder", "decoder", "encoder-decoder", "encoder-decoder"])
     heads, groups = chance.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
     return ModelConfig(
@@ -64,7 +64,7 @@ def random_config(chance: random.Random) -> ModelConfig:
 
 
 def random_model(config: ModelConfig, seed: int = 0) -> Model:
-    """Weights unlike those at the start, where a mistake could hide. Some ids end a text, some are never said."""
+    """Return a model without initial weights, which could hide errors; some ids end a text or are suppressed."""
     torch.manual_seed(seed)
     network = build(config).eval()
     with torch.no_grad():
@@ -73,11 +73,11 @@ def random_model(config: ModelConfig, seed: int = 0) -> Model:
     return Model(network, special=SpecialIds(end=(1, 2), start=config.vocab_size - 1, suppressed=(3,)))
 
 
-def differing(model: Model, cases: int = 2) -> set[str]:
+def differing_checks(model: Model, cases: int = 2) -> set[str]:
     return {check.name for check in verify(model, cases=cases, compiled=False).checks if not check.passed}
 
 
-def hold(models: int, cases: int, seed: int) -> None:
+def check_no_difference(models: int, cases: int, seed: int) -> None:
     for number in range(models):
         config = random_config(random.Random(f"{seed} {number}"))
         found = verify(random_model(config, number), cases=cases, seed=number, compiled=False)
@@ -88,17 +88,17 @@ def hold(models: int, cases: int, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
 def test_hundreds_of_random_cases_hold() -> None:
-    hold(models=25, cases=8, seed=0)
+    check_no_difference(models=25, cases=8, seed=0)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_type_checks")
 def test_ten_thousand_random_cases_hold() -> None:
-    hold(models=1_000, cases=10, seed=1)
+    check_no_difference(models=1_000, cases=10, seed=1)
 
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "encoder", "classes", "prefix"])
-def test_what_applies_is_checked(kind: str) -> None:
+def test_all_applicable_checks_run(kind: str) -> None:
     changes = {"classes": {"kind": "decoder", "classes": 3}, "prefix": {"kind": "decoder", "prefix": True}}
     found = verify(random_model(small(**changes.get(kind, {"kind": kind}))), cases=2, compiled=False)
     names = [check.name for check in found.checks]
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert draw_case(network, random.Random("1 2")) != draw_case(network, random.Random("1 3"))
 
 
-def test_cases_are_ragged_and_keep_out_of_the_way() -> None:
+def test_cases_are_ragged_and_avoid_special_ids() -> None:
     network = build(small(pad=7, positions="learned", max_length=9))
     cases = [draw_case(network, random.Random(i)) for i in range(200)]
     assert {len(case.inputs) for case in cases} == {1, 2, 3}
@@ -136,7 +136,7 @@ def shifted(self: AttentionCache, k: torch.Tensor, v: torch.Tensor) -> tuple[tor
 
 
 def unpadded(forward: Callable[..., object]) -> Callable[..., object]:
-    """Attention whose padding may be seen: lengths are forgotten."""
+    """Attention that ignores lengths, so padding is visible."""
 
     def mask(
         self: Transformer, t: int, s: int, queries: object, keys: object, causal: bool, prefix: object = None
@@ -148,47 +148,47 @@ def unpadded(forward: Callable[..., object]) -> Callable[..., object]:
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
-def test_a_broken_cache_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_cache_is_detected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AttentionCache, "put", shifted)
-    wrong = differing(random_model(small(kind=kind)))
+    wrong = differing_checks(random_model(small(kind=kind)))
     assert "cached = uncached" in wrong
     assert "fast = readable" not in wrong
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("kind", ["encoder-decoder", "encoder"])
-def test_a_leak_of_padding_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_padding_is_detected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transformer, "mask", unpadded(Transformer.mask))
-    wrong = differing(random_model(small(kind=kind)))
+    wrong = differing_checks(random_model(small(kind=kind)))
     assert {"padding is ignored", "batched = one by one"} <= wrong
     assert "saved = loaded" not in wrong
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_a_classifier_that_reads_the_padding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_classifier_that_reads_padding_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.model.transformer import SequenceHead
 
     forward = SequenceHead.forward
     monkeypatch.setattr(SequenceHead, "forward", lambda self, hidden, _lengths=None: forward(self, hidden, None))
-    assert "padding is ignored" in differing(random_model(small(kind="decoder", classes=3)))
+    assert "padding is ignored" in differing_checks(random_model(small(kind="decoder", classes=3)))
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_a_fast_path_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_fast_path_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = attention.fast_attention
     monkeypatch.setattr(attention, "fast_attention", lambda q, k, v, *more: fast(q * 1.01, k, v, *more))
-    assert differing(random_model(small())) == {"fast = readable", "fast copy = original"}
+    assert differing_checks(random_model(small())) == {"fast = readable", "fast copy = original"}
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_weights_that_are_rounded_when_saved_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_rounded_when_saved_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     write = write_weights
     monkeypatch.setattr(store, "write_weights", lambda path, held: write(path, {n: x.half() for n, x in held.items()}))
-    assert differing(random_model(small())) == {"saved = loaded"}
+    assert differing_checks(random_model(small())) == {"saved = loaded"}
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_beam_search_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     say = search_translations
 
     def second_best(network: object, special: object, sources: Inputs, options: Decoding) -> list[list[Hypothesis]]:
@@ -198,11 +198,11 @@ def test_a_beam_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatc
         return [texts[-1:] for texts in found]
 
     monkeypatch.setattr(module, "search_translations", second_best)
-    assert differing(random_model(small())) == {"beam 1 = greedy"}
+    assert differing_checks(random_model(small())) == {"beam 1 = greedy"}
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_scores_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_scores_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     say = search_translations
 
     def off(*given: object) -> list[list[Hypothesis]]:
@@ -210,10 +210,10 @@ def test_scores_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return [[Hypothesis(each.ids, each.score - 0.01, each.penalised, each.reason) for each in row] for row in texts]
 
     monkeypatch.setattr(module, "search_translations", off)
-    assert differing(random_model(small())) == {"beam 1 = greedy", "beam scores = full pass"}
+    assert differing_checks(random_model(small())) == {"beam 1 = greedy", "beam scores = full pass"}
 
 
-def test_a_draw_between_two_tokens_is_no_difference() -> None:
+def test_a_tie_between_two_tokens_is_not_a_difference() -> None:
     model = random_model(small())
     log_probs = module.next_log_probs(model.network, model.special, [5, 6], [])[-1]
     best, second = log_probs.topk(2).indices.tolist()
@@ -224,7 +224,7 @@ def test_a_draw_between_two_tokens_is_no_difference() -> None:
     assert hypothesis_difference(model.network, model.special, [5, 6], texts[0], ended) == math.inf
 
 
-def test_what_is_not_a_number_differs_without_end() -> None:
+def test_nan_is_an_infinite_difference() -> None:
     check = EqualityCheck("a = b", "").with_case(0, 0.5).with_case(1, math.nan).with_case(2, 0.7)
     assert (check.difference, check.worst, check.passed) == (math.inf, 1, False)
     nan = [torch.tensor([[1.0, math.nan]])]
@@ -236,7 +236,7 @@ def test_differences_are_relative_to_large_logits() -> None:
     assert module.max_difference([torch.tensor([[1010.0]])], [torch.tensor([[1000.0]])]) == pytest.approx(0.01)
 
 
-def test_one_row_alone_has_no_padding() -> None:
+def test_a_single_row_has_no_padding() -> None:
     model, seen = random_model(small()), []
     network: Network = model.network
     network.register_forward_pre_hook(lambda _module, inputs: seen.append([tuple(each.shape) for each in inputs[:2]]))
@@ -247,8 +247,8 @@ def test_one_row_alone_has_no_padding() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_is_eager_as_a_user_runs_it(tmp_path: Path) -> None:
-    """The checks of shapes cannot be traced: in a process of its own."""
+def test_compiled_models_equal_eager_ones(tmp_path: Path) -> None:
+    """In a separate process, because the type checks cannot be traced."""
     random_model(small()).save(tmp_path / "model")
     command = [sys.executable, "-m", "regard", "verify", str(tmp_path / "model"), "--cases", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

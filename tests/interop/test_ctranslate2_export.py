@@ -1,4 +1,4 @@
-"""Exported to CTranslate2, a model says the same: log-probabilities, greedy and beam search, hidden states."""
+"""Models exported to CTranslate2 give the same log-probabilities, greedy and beam search results, and hidden states."""
 
 import copy
 import importlib.util
@@ -27,11 +27,11 @@ from tests.support.oracles import randomise, small
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 TOLERANCE = 1e-5
-LONGEST = 12  # tokens that are generated
+LONGEST = 12  # number of generated tokens
 
 
-def some_config(kind: str, seed: int) -> ModelConfig:
-    """Any architecture. Each field's values are dealt from shuffled decks, so that a dozen seeds see them all."""
+def random_config(kind: str, seed: int) -> ModelConfig:
+    """Return any architecture. Values are dealt from shuffled decks, so a dozen seeds cover them all."""
 
     fields = count()
 
@@ -62,7 +62,7 @@ def some_config(kind: str, seed: int) -> ModelConfig:
 
 
 def random_network(config: ModelConfig) -> Any:
-    """Random everywhere, and large before the activation: small numbers do not tell one from another."""
+    """Return random weights that are large before the activation: small numbers would not distinguish activations."""
     network = build(config).eval()
     randomise([network])
     with torch.no_grad():
@@ -80,7 +80,7 @@ def export(stored: Model, folder: Path, dtype: str = "float32") -> str:
 
 
 def tokens(ids: list[int]) -> list[str]:
-    """How a model without tokenizer spells them."""
+    """Return token strings as a model without tokenizer writes them."""
     return [f"<id{id_}>" for id_ in ids]
 
 
@@ -88,7 +88,7 @@ def ids(tokens: list[str]) -> list[int]:
     return [int(token[3:-1]) for token in tokens]
 
 
-def some_rows(config: ModelConfig, lengths: list[int]) -> list[list[int]]:
+def random_rows(config: ModelConfig, lengths: list[int]) -> list[list[int]]:
     return [torch.randint(1, config.outputs, (length,)).tolist() for length in lengths]
 
 
@@ -99,7 +99,7 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def log_probabilities(network: Network, sources: list[list[int]], start: int, targets: list[list[int]]) -> list[Tensor]:
-    """Of each token of each target, by one full forward pass."""
+    """Return those of each token of each target, by one full forward pass."""
     assert isinstance(network, EncoderDecoder)
     source, source_lengths = padded(sources)
     target, lengths = padded([[start, *row[:-1]] for row in targets])
@@ -109,7 +109,7 @@ def log_probabilities(network: Network, sources: list[list[int]], start: int, ta
 
 @torch.inference_mode()
 def greedy(network: Any, cache: Any, prompts: list[list[int]], ends: tuple[int, ...]) -> list[list[int]]:
-    """What a model says after its prompts, up to an end or LONGEST tokens."""
+    """Return the greedy continuation of each prompt, up to an end or LONGEST tokens."""
     said: list[list[int]] = [[] for _ in prompts]
     new, lengths = padded(prompts)
     logits = network.step(new, torch.arange(new.size(1)).expand_as(new), cache)
@@ -124,16 +124,16 @@ def greedy(network: Any, cache: Any, prompts: list[list[int]], ends: tuple[int, 
     return said
 
 
-def without_end(row: list[int], end: int) -> list[int]:
+def strip_end(row: list[int], end: int) -> list[int]:
     return row[:-1] if row[-1:] == [end] else row
 
 
 def check_translator(config: ModelConfig, folder: Path) -> int:
-    """Compare all a translator does with our own; how many sentences ended by themselves."""
+    """Compare everything a translator does with our own; return the number of sentences that ended early."""
     network = random_network(config)
     start = config.vocab_size - 1 if config.pad is None else config.pad_id
     assert start is not None
-    sources = some_rows(config, [5, 4, 9, 6])  # by the end's place in two tokens, CTranslate2 may take them for none
+    sources = random_rows(config, [5, 4, 9, 6])  # with an end among the two tokens, CTranslate2 may return none
     rows = [[start]] * len(sources)
     padded_sources, lengths = padded(sources)
     free = greedy(network, network.start(padded_sources, LONGEST + 1, lengths), rows, ())
@@ -142,7 +142,7 @@ def check_translator(config: ModelConfig, folder: Path) -> int:
     translator = ctranslate2.Translator(export(Model(network, None, special), folder), intra_threads=1)
     source_tokens = [tokens(row) for row in sources]
 
-    targets = some_rows(config, [4, 11, 1, 6])
+    targets = random_rows(config, [4, 11, 1, 6])
     scored = translator.score_batch(source_tokens, [tokens(row) for row in targets])
     ours = log_probabilities(network, sources, start, [[*row, end] for row in targets])
     for theirs, each in zip(scored, ours, strict=True):
@@ -155,7 +155,7 @@ def check_translator(config: ModelConfig, folder: Path) -> int:
     mine = greedy(network, network.start(padded_sources, LONGEST + 1, lengths), rows, (end,))
     expected = [float(each.sum()) for each in log_probabilities(network, sources, start, mine)]
     for theirs, row, score in zip(translated(1), mine, expected, strict=True):
-        assert ids(theirs.hypotheses[0]) == without_end(row, end)
+        assert ids(theirs.hypotheses[0]) == strip_end(row, end)
         assert abs(theirs.scores[0] - score) < TOLERANCE * max(1, len(row))
     for i, result in enumerate(translated(4)):
         found = [ids(hypothesis) for hypothesis in result.hypotheses]
@@ -166,9 +166,9 @@ def check_translator(config: ModelConfig, folder: Path) -> int:
 
 
 def check_generator(config: ModelConfig, folder: Path) -> int:
-    """Compare all a generator does with our own; how many texts ended by themselves."""
+    """Compare everything a generator does with our own; return the number of texts that ended early."""
     network = random_network(config)
-    prompts = some_rows(config, [5, 2, 9, 3])
+    prompts = random_rows(config, [5, 2, 9, 3])
     end = greedy(network, network.start(4, LONGEST + 9), prompts, ())[0][3]
     generator = ctranslate2.Generator(export(Model(network, None, SpecialIds(end=(end,))), folder), intra_threads=1)
     with torch.inference_mode():
@@ -184,16 +184,16 @@ def check_generator(config: ModelConfig, folder: Path) -> int:
     said = greedy(network, network.start(4, LONGEST + 9), prompts, (end,))
     options = {"max_length": LONGEST, "min_length": 0, "include_prompt_in_result": False}
     for result, row in zip(generator.generate_batch([tokens(row) for row in prompts], **options), said, strict=True):
-        assert result.sequences_ids[0] == without_end(row, end)
+        assert result.sequences_ids[0] == strip_end(row, end)
         assert ids(result.sequences[0]) == result.sequences_ids[0]
     return sum(len(row) < LONGEST for row in said)
 
 
 def check_encoder(config: ModelConfig, folder: Path) -> int:
-    """Compare the last layer's vectors with our own."""
+    """Compare the vectors of the last layer with our own."""
     network = random_network(config)
     assert isinstance(network, Encoder)
-    rows = some_rows(config, [5, 1, 9, 3])
+    rows = random_rows(config, [5, 1, 9, 3])
     encoder = ctranslate2.Encoder(export(Model(network), folder), intra_threads=1)
     theirs = np.array(encoder.forward_batch([tokens(row) for row in rows]).last_hidden_state)
     with torch.inference_mode():
@@ -207,8 +207,8 @@ CHECKS = {"encoder-decoder": check_translator, "decoder": check_generator, "enco
 
 
 @pytest.mark.parametrize("kind", CHECKS)
-def test_any_architecture_says_the_same(kind: str, tmp_path: Path) -> None:
-    ended = sum(CHECKS[kind](some_config(kind, seed), tmp_path / str(seed)) for seed in range(12))
+def test_any_architecture_gives_the_same_results(kind: str, tmp_path: Path) -> None:
+    ended = sum(CHECKS[kind](random_config(kind, seed), tmp_path / str(seed)) for seed in range(12))
     assert ended > 0 or kind == "encoder"
 
 
@@ -220,13 +220,13 @@ def test_attention_may_have_other_biases_than_the_feed_forward_network(kind: str
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", CHECKS)
-def test_any_of_many_architectures_says_the_same(kind: str, tmp_path: Path) -> None:
+def test_many_architectures_give_the_same_results(kind: str, tmp_path: Path) -> None:
     for seed in range(100, 200):
-        CHECKS[kind](some_config(kind, seed), tmp_path / str(seed))
+        CHECKS[kind](random_config(kind, seed), tmp_path / str(seed))
 
 
 def stored_translator(**changes: object) -> Model:
-    """A translator with random weights: <id0> ends, the last id is <pad> and starts."""
+    """Return a translator with random weights: <id0> is the end, the last id is <pad> and the start."""
     network = random_network(small(**changes))
     return Model(network, None, SpecialIds(end=(0,), start=network.config.vocab_size - 1))
 
@@ -235,11 +235,11 @@ def stored_generator(**changes: object) -> Model:
     return Model(random_network(small(kind="decoder", norm="pre", **changes)), None, SpecialIds(end=(0,)))
 
 
-def test_positions_count_from_0_and_end_with_the_table(tmp_path: Path) -> None:
-    """At the table's last row all is well, one further it is an error and no wrong answer; rotary ones go on."""
+def test_positions_start_at_0_and_end_with_the_table(tmp_path: Path) -> None:
+    """The last row of the table works, the next one is an error, not a wrong answer; rotary positions continue."""
     stored = stored_translator(max_length=7)
     translator = ctranslate2.Translator(export(stored, tmp_path / "sinusoidal"))
-    sources, targets = [[5] * 7], [[3] * 6]  # with the start token, seven
+    sources, targets = [[5] * 7], [[3] * 6]  # seven with the start token
     expected = log_probabilities(stored.network, sources, 30, [[*targets[0], 0]])
     scored = translator.score_batch([tokens(sources[0])], [tokens(targets[0])])
     assert np.allclose(scored[0].log_probs, expected[0], atol=TOLERANCE)
@@ -251,7 +251,7 @@ def test_positions_count_from_0_and_end_with_the_table(tmp_path: Path) -> None:
 
     stored = stored_generator(positions="rotary", max_length=7)
     generator = ctranslate2.Generator(export(stored, tmp_path / "rotary"))
-    rows = some_rows(stored.config, [300])
+    rows = random_rows(stored.config, [300])
     with torch.inference_mode():
         logits = stored.network(*padded(rows))
     assert np.allclose(np.array(generator.forward_batch([tokens(rows[0])])), logits, atol=1e-4)
@@ -259,14 +259,14 @@ def test_positions_count_from_0_and_end_with_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("widths", [{"d_k": 6, "d_v": 9}, {"d_k": 8, "d_v": 5}])
 @pytest.mark.parametrize("kind", CHECKS)
-def test_rotary_positions_turn_what_is_queries_and_keys(kind: str, widths: dict[str, int], tmp_path: Path) -> None:
+def test_rotary_positions_apply_to_queries_and_keys(kind: str, widths: dict[str, int], tmp_path: Path) -> None:
     CHECKS[kind](small(kind=kind, positions="rotary", kv_heads=2, **widths), tmp_path / "rotary")
 
 
 def test_far_positions(tmp_path: Path) -> None:
     stored = stored_translator(max_length=500)
     translator = ctranslate2.Translator(export(stored, tmp_path / "far"))
-    sources, targets = some_rows(stored.config, [400, 3]), some_rows(stored.config, [2, 450])
+    sources, targets = random_rows(stored.config, [400, 3]), random_rows(stored.config, [2, 450])
     expected = log_probabilities(stored.network, sources, 30, [[*row, 0] for row in targets])
     scored = translator.score_batch([tokens(row) for row in sources], [tokens(row) for row in targets])
     for theirs, mine in zip(scored, expected, strict=True):
@@ -274,16 +274,16 @@ def test_far_positions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", CTRANSLATE2_DTYPES)
-def test_every_type_loads_and_says_nearly_the_same(dtype: str, tmp_path: Path) -> None:
-    """The bounds are about twice the largest difference seen with other seeds, of log-probabilities around -6."""
+def test_every_type_loads_and_gives_nearly_the_same_results(dtype: str, tmp_path: Path) -> None:
+    """The bounds are about twice the largest difference seen with other seeds, for log-probabilities around -6."""
     bound = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 0.025}.get(dtype, 0.12)
     config = ModelConfig(vocab_size=513, d_model=64, heads=4, layers=2, d_ff=256)
     network = build(config).eval()
     before = copy.deepcopy(network.state_dict())
     stored = Model(network, None, SpecialIds(end=(0,), start=512))
-    ctranslate2.set_log_level(40)  # a CPU without the type computes in another, and would say so
+    ctranslate2.set_log_level(40)  # a CPU without the type uses another one and says so
     translator = ctranslate2.Translator(export(stored, tmp_path / dtype, dtype))
-    sources, targets = some_rows(config, [5, 20, 9]), some_rows(config, [20, 5, 9])
+    sources, targets = random_rows(config, [5, 20, 9]), random_rows(config, [20, 5, 9])
     scored = translator.score_batch([tokens(row) for row in sources], [tokens(row) for row in targets])
     expected = log_probabilities(network, sources, 512, [[*row, 0] for row in targets])
     furthest = max(np.abs(theirs.log_probs - mine.numpy()).max() for theirs, mine in zip(scored, expected, strict=True))
@@ -293,7 +293,7 @@ def test_every_type_loads_and_says_nearly_the_same(dtype: str, tmp_path: Path) -
         assert torch.equal(tensor, before[name]), f"{name} was changed by the export"
 
 
-def test_a_network_of_another_type_is_exported_as_it_is(tmp_path: Path) -> None:
+def test_a_network_of_another_type_is_exported_unchanged(tmp_path: Path) -> None:
     stored = stored_translator()
     stored.network.bfloat16()
     translator = ctranslate2.Translator(export(stored, tmp_path / "bfloat16"))
@@ -304,10 +304,10 @@ def test_a_network_of_another_type_is_exported_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_pad_and_what_is_suppressed_are_never_said(tied: bool, tmp_path: Path) -> None:
+def test_pad_and_suppressed_tokens_are_never_generated(tied: bool, tmp_path: Path) -> None:
     stored = stored_translator(tied=tied)
     with torch.no_grad():
-        stored.network.embedding.tokens.weight[-1].fill_(1.0)  # a logit that would win now and then
+        stored.network.embedding.tokens.weight[-1].fill_(1.0)  # a logit that would sometimes win
     source = [tokens([4, 5, 6, 7])]
     options = {"beam_size": 8, "num_hypotheses": 8, "max_decoding_length": LONGEST}
     first = ctranslate2.Translator(export(stored, tmp_path / "all")).translate_batch(source, **options)[0]
@@ -327,14 +327,14 @@ def test_pad_and_what_is_suppressed_are_never_said(tied: bool, tmp_path: Path) -
     assert abs(scored - float(logits.log_softmax(-1)[3])) < TOLERANCE
 
 
-def test_of_several_ends_the_first_that_can_be_said_ends(tmp_path: Path) -> None:
+def test_the_first_end_that_can_be_generated_is_used(tmp_path: Path) -> None:
     stored = stored_translator()
     stored.special = SpecialIds(end=(30, 4, 9, 2), start=30, suppressed=(4,))
     folder = Path(export(stored, tmp_path / "ends"))
     assert json.loads((folder / "config.json").read_text())["eos_token"] == "<id9>"
 
 
-def test_a_decoder_leaves_a_last_pad_out(tmp_path: Path) -> None:
+def test_a_decoder_is_exported_without_a_last_pad(tmp_path: Path) -> None:
     stored = stored_generator()
     stored.special = SpecialIds(end=(0,), start=30, suppressed=(7,))
     folder = Path(export(stored, tmp_path / "decoder"))
@@ -344,8 +344,8 @@ def test_a_decoder_leaves_a_last_pad_out(tmp_path: Path) -> None:
     assert (logits[..., 7] < -9e3).all()
 
 
-def test_text_goes_through_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
-    """Whoever has the folder alone reads its tokenizer.json, template and all."""
+def test_text_is_encoded_by_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
+    """Users who have only the folder read its tokenizer.json, including the template."""
     from tokenizers import Tokenizer as Engine
 
     tokenizer = train_tokenizer(["un chat dort, un chien court"] * 3, vocab_size=320)
@@ -375,7 +375,7 @@ def test_text_goes_through_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["encoder-decoder", "decoder", "encoder", "decoder that translates"])
 @pytest.mark.parametrize("with_tokenizer", [True, False])
-def test_the_program_of_a_card_can_be_pasted(
+def test_the_example_in_the_card_runs(
     case: str,
     with_tokenizer: bool,
     tmp_path: Path,
@@ -392,7 +392,7 @@ def test_the_program_of_a_card_can_be_pasted(
     (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path / "out")
     names: dict[str, Any] = {}
-    exec(program, names)  # it is ours
+    exec(program, names)  # it is our own code
     printed = capsys.readouterr().out
     source = [1, 2, 3]
     if with_tokenizer:
@@ -442,8 +442,8 @@ def test_an_opus_tokenizer(tmp_path: Path) -> None:
     assert np.allclose(scored[0].log_probs, expected[0], atol=TOLERANCE)
 
 
-def test_what_begins_a_prompt_is_named(tmp_path: Path) -> None:
-    """A prompt's own first token, as <s> of Llama, is the one that begins."""
+def test_the_start_of_a_prompt_is_recorded(tmp_path: Path) -> None:
+    """A prompt's own first token, such as Llama's <s>, is the start."""
     tokenizer = train_tokenizer(["a b c"], vocab_size=320).with_template(before=[1])
     network = random_network(small(kind="decoder", vocab_size=tokenizer.size))
     folder = Path(export(Model(network, tokenizer, SpecialIds(end=(0,))), tmp_path / "before"))
@@ -466,7 +466,7 @@ def test_an_encoder_is_exported_without_its_head(tmp_path: Path) -> None:
         ({"kind": "decoder"}, 30, "special.end contains no id"),
     ],
 )
-def test_what_ctranslate2_cannot_do_is_refused(
+def test_unsupported_models_are_rejected(
     changes: dict[str, object], end: int | None, message: str, tmp_path: Path
 ) -> None:
     stored = Model(build(small(**changes)), None, SpecialIds(end=() if end is None else (end,), start=30))
@@ -475,7 +475,7 @@ def test_what_ctranslate2_cannot_do_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_unsupported_exports_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = stored_translator()
     with pytest.raises(ValueError, match=r"no dtype 'int4'; .* float32, float16, bfloat16, int8"):
         export_ctranslate2(stored, tmp_path, "int4")
@@ -491,14 +491,14 @@ def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_of_types_is_theirs() -> None:
+def test_the_list_of_types_matches_ctranslate2() -> None:
     assert set(CTRANSLATE2_DTYPES) == set(ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_engines_own_converter_takes_our_hugging_face_folders(norm: str, tied: bool, tmp_path: Path) -> None:
-    """The way most people would go: Marian or Pegasus first, then `ct2-transformers-converter`."""
+def test_ctranslate2s_own_converter_accepts_our_hugging_face_folders(norm: str, tied: bool, tmp_path: Path) -> None:
+    """The usual way: Marian or Pegasus first, then `ct2-transformers-converter`."""
     pytest.importorskip("transformers")
     tokenizer = train_tokenizer(["un chat court", "a cat runs"] * 3, 300)
     config = small(vocab_size=tokenizer.size, norm=norm, tied=tied, output_bias=True, max_length=32)

