@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from regard.training.recipe import Recipe as Recipe
     from regard.training_api import train as train
 
-_HOME = {
+_MODULE_OF = {
     "Decoding": "regard.decoding.options",
     "Model": "regard.decoding.text_model",
     "RegardError": "regard.errors",
@@ -66,14 +66,14 @@ _HOME = {
     "train": "regard.training_api",
 }
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name from the module that holds it."""
-    if name not in _HOME:
+    """Import a public name from the module that defines it."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -340,14 +340,14 @@ class SpecialIds(StrictConfig):
             raise RegardError("an encoder-decoder needs an id that starts its targets (decoder_start_token_id)")
 
 
-_PAPER: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to a multiple of 64, and <pad>
+_PAPER_BASE: dict[str, Any] = {"vocab_size": 37_057}  # 37,000 pieces, rounded up to a multiple of 64, and <pad>
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Small enough for tests, with every part of the paper's model.
     "tiny": {"vocab_size": 513, "d_model": 64, "heads": 4, "layers": 2, "d_ff": 256},
     # Vaswani et al. 2017, Table 3: 65 and 213 million parameters. attention_bias=False would match its formulas.
-    "paper-base": _PAPER,
-    "paper-big": _PAPER | {"d_model": 1024, "heads": 16, "d_ff": 4096, "dropout": 0.3},
+    "paper-base": _PAPER_BASE,
+    "paper-big": _PAPER_BASE | {"d_model": 1024, "heads": 16, "d_ff": 4096, "dropout": 0.3},
     # Radford et al. 2019, the smallest: 124 million parameters.
     "gpt2-small": {
         "kind": "decoder",

@@ -2,7 +2,7 @@
 
 
 def round_up(number: int, multiple: int) -> int:
-    """The smallest multiple that is not less than `number`.
+    """Return `number` rounded up to a multiple of `multiple`.
 
     >>> round_up(65, 64), round_up(64, 64), round_up(0, 64)
     (128, 64, 0)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 import typer
 
@@ -14,14 +14,12 @@ from regard.formatting import visible_lines
 
 def input_lines(path: Path | None) -> Iterator[str]:
     """The lines of a file, or of stdin. The first line that is not valid text raises an error that names it."""
-    from regard.data.corpus import LineFault, _decode, _raw_lines, read_lines, remedy
-
-    def stdin_lines(stdin: BinaryIO) -> Iterator[tuple[int, str | LineFault]]:
-        for number, raw in enumerate(_raw_lines(stdin), 1):  # type: ignore[arg-type]  # only readline is needed
-            yield number, _decode(raw, first=number == 1)
+    from regard.data.corpus import LineFault, decode_lines, read_lines, remedy
 
     name = str(path or "stdin")
-    for number, line in stdin_lines(sys.stdin.buffer) if path is None else read_lines(name):
+    # Of stdin only readline is needed, which every binary file has.
+    lines = decode_lines(sys.stdin.buffer) if path is None else read_lines(name)  # type: ignore[arg-type]
+    for number, line in lines:
         if isinstance(line, LineFault):
             detail = f" ({line.detail})" if line.detail else ""
             advice = "split it into shorter lines" if line.kind == "too long" else remedy(line, name)

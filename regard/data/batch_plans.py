@@ -39,7 +39,7 @@ def plan_by_length(lengths: IntArray, kept: IntArray, batch_tokens: int) -> Epoc
     return lambda random: list(split(random.permutation(choose_variants(kept, random))))
 
 
-def _best_cut(sides: IntArray, batch_tokens: int, few: int = 8) -> tuple[IntArray, int]:
+def _best_cut(sides: IntArray, batch_tokens: int, few_batches: int = 8) -> tuple[IntArray, int]:
     """Return an order of the rows and a position to cut it, such that the two parts need the least padding.
 
     Rows are sorted by either side, by their sum and by their difference, and cut at one, two or three quarters or, when
@@ -55,7 +55,7 @@ def _best_cut(sides: IntArray, batch_tokens: int, few: int = 8) -> tuple[IntArra
         before = np.maximum.accumulate(ordered, axis=1)  # longest of each side up to each row
         after = np.maximum.accumulate(ordered[:, ::-1], axis=1)[:, ::-1]  # longest from each row on
         tokens = np.cumsum(ordered, axis=1).max(0)
-        if tokens[-1] <= few * batch_tokens:
+        if tokens[-1] <= few_batches * batch_tokens:
             padded = 1.05 * tokens[-1]  # an estimate
             batches = max(2, math.ceil(padded / batch_tokens))
             share = min(batch_tokens, padded / batches)  # even, so that no small batch is left over
@@ -117,7 +117,7 @@ def equal_batches(items: IntArray, rows: int, ranks: int) -> list[BatchItems]:
     >>> [batch.tolist() for batch in equal_batches(np.array([5, 6, 7]), rows=2, ranks=1)]
     [[5, 6], [7, -1]]
     """
-    batches = -(-len(items) // rows)
+    batches = math.ceil(len(items) / rows)
     padded = np.full((batches * rows, *items.shape[1:]), NO_EXAMPLE)
     padded[: len(items)] = items
     padded = padded.reshape(batches, rows, *items.shape[1:])
@@ -135,9 +135,8 @@ def _fill_rows(lengths: IntArray, order: IntArray, row: int, max_count: int, wai
     steps = math.ceil(len(order) / lanes)
     queue = np.full((steps + waiting, lanes), NO_EXAMPLE)
     queue.flat[: len(order)] = order
-    sizes = np.where(queue == NO_EXAMPLE, row + 1, lengths[:, queue]).astype(
-        np.int32
-    )  # [sides, steps, lanes]; NONE never fits
+    sizes = np.where(queue == NO_EXAMPLE, row + 1, lengths[:, queue])  # [sides, steps, lanes]; NO_EXAMPLE never fits
+    sizes = sizes.astype(np.int32)
     near = queue[:waiting].T.copy()  # [lanes, waiting]
     near_sizes = sizes[:, :waiting].swapaxes(1, 2).copy()  # [sides, lanes, waiting]
     room = np.full((len(lengths), lanes), row, np.int32)

@@ -224,8 +224,13 @@ def decoder_translation_batches(
 
     def make(pairs: IntArray) -> Batch:
         sources, tokens, labels = _decoder_rows(data, pairs, end, separator)
-        known = torch.from_numpy(sources) if prefix else None
-        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths), prefix=known)
+        prefix_lengths = torch.from_numpy(sources) if prefix else None
+        return Batch(
+            tokens=tokens.padded(pad),
+            labels=labels.padded(IGNORED_TARGET),
+            lengths=torch.from_numpy(tokens.lengths),
+            prefix=prefix_lengths,
+        )
 
     return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
 
@@ -332,7 +337,7 @@ def language_document_batches(
     stream = _stream(data, end)
     require_at_least(1, row=row)
     document_lengths = data.lengths(0) + 1
-    counts = -(-document_lengths // row)  # pieces of each document
+    counts = (document_lengths + row - 1) // row  # pieces of each document, rounded up
     within = row * index_ranges(np.zeros_like(counts), counts)  # start of each piece in its document
     starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # start in the stream
     lengths = np.minimum(np.repeat(document_lengths, counts) - within, row)

@@ -103,7 +103,7 @@ def add_bpe_variants(
     _check_samples(samples, counts)
     table, choice = _SegmentationTable(samples), np.random.default_rng(seed)
     written = [words.written(table, number, variants, choice) for words, number in zip(sides, numbers, strict=True)]
-    tokens, offsets = (tuple(each) for each in zip(*written, strict=True))
+    tokens, offsets = (tuple(arrays) for arrays in zip(*written, strict=True))
     return replace(data, tokens=tokens, offsets=offsets, variants=variants)
 
 

@@ -186,8 +186,8 @@ def read_lines(path: str) -> Iterator[tuple[int, str | LineFault]]:
     number = 0
     try:
         with open_by_suffix(path) as file:
-            for number, raw in enumerate(_raw_lines(file), 1):
-                yield number, _decode(raw, first=number == 1)
+            for number, line in decode_lines(file):
+                yield number, line
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise CorpusError(f"{path}: damaged after line {number} ({error}): download or copy the file again") from error
     except IsADirectoryError as error:
@@ -196,6 +196,12 @@ def read_lines(path: str) -> Iterator[tuple[int, str | LineFault]]:
         raise CorpusError(f"{path}: no such file") from error
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def decode_lines(file: ByteReader) -> Iterator[tuple[int, str | LineFault]]:
+    """Yield the number and text of each line of an open file, or what is wrong with the line."""
+    for number, raw in enumerate(_raw_lines(file), 1):
+        yield number, _decode(raw, first=number == 1)
 
 
 def _good_lines(path: str, problems: CorpusProblems) -> Iterator[tuple[int, str]]:
@@ -391,8 +397,8 @@ def _keys(path: str, keys: tuple[str, ...], problems: CorpusProblems) -> Iterato
         fields: tuple[Any, ...] = tuple(record.get(key) for key in keys)
         if missing := [key for key in keys if key not in record]:
             problems.record("missing key", where, missing[0])
-        elif other := [key for key in keys if not isinstance(record[key], str)]:
-            problems.record("not a string", where, other[0])
+        elif non_strings := [key for key in keys if not isinstance(record[key], str)]:
+            problems.record("not a string", where, non_strings[0])
         elif any(_SURROGATE.search(value) for value in fields):
             problems.record("lone surrogate", where)
         elif any("\0" in value for value in fields):

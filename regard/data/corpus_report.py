@@ -63,7 +63,7 @@ def report_corpus(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool =
     histogram = [[0] * (len(LENGTH_BINS) + 1) for _ in range(corpus.sides)]
     ratio, leaks, rows = CorpusFinding(), CorpusFinding(), 0
     digests, lines = array("q"), array("q")
-    known, classes = _sentences(tests, problems), Counter[str]()
+    test_sentences, classes = _sentences(tests, problems), Counter[str]()
     leaked: set[str] = set()
     for row in corpus.rows(problems):
         rows += 1
@@ -77,7 +77,7 @@ def report_corpus(corpus: Corpus, tests: Sequence[Corpus] = (), labelled: bool =
         elif _out_of_ratio(row):
             ratio.add(f"{corpus.where(row)}: {len(row.fields[0])} and {len(row.fields[1])} characters")
         for side, text in enumerate(row.fields):
-            location = known.get(text.strip())
+            location = test_sentences.get(text.strip())
             if location and location not in leaked:
                 leaked.add(location)
                 leaks.add(f"{corpus.where(row, side)} is {location}")

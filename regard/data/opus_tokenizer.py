@@ -13,7 +13,7 @@ from regard.errors import RegardError
 from regard.untrusted_files import MAX_JSON_BYTES, is_regular_file, parse_json, read_file
 
 OPUS_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
-UNKNOWN = "<unk>"
+UNKNOWN_TOKEN = "<unk>"
 
 
 class OpusTokenizer(Tokenizer):
@@ -39,7 +39,7 @@ class OpusTokenizer(Tokenizer):
         check_pieces(self.ids)
         if not all(type(id_) is int and 0 <= id_ < 2**31 for id_ in self.ids.values()):
             raise RegardError("vocab.json must map each piece to its id, a number from 0 on")
-        for token in (END, UNKNOWN):
+        for token in (END, UNKNOWN_TOKEN):
             if token not in self.ids:
                 raise RegardError(f"vocab.json has no {token}")
         self.tokens = {id_: token for token, id_ in self.ids.items()}
@@ -47,7 +47,7 @@ class OpusTokenizer(Tokenizer):
         self.settings = {
             "tokenizer_class": "MarianTokenizer",
             "eos_token": END,
-            "unk_token": UNKNOWN,
+            "unk_token": UNKNOWN_TOKEN,
             "pad_token": PAD,
         }
 
@@ -90,15 +90,15 @@ class OpusTokenizer(Tokenizer):
         code = re.match(r">>.+?<<", text)
         pieces = [code[0]] if code else []
         pieces += self.source.encode(text[code.end() if code else 0 :], out_type=str)
-        return [self.ids.get(piece, self.ids[UNKNOWN]) for piece in pieces]
+        return [self.ids.get(piece, self.ids[UNKNOWN_TOKEN]) for piece in pieces]
 
     def encode_target(self, text: str) -> list[int]:
         """Return the ids of a target, encoded with `target.spm`."""
-        return [self.ids.get(piece, self.ids[UNKNOWN]) for piece in self.target.encode(text, out_type=str)]
+        return [self.ids.get(piece, self.ids[UNKNOWN_TOKEN]) for piece in self.target.encode(text, out_type=str)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the target text of the ids, without special tokens."""
-        pieces = [self.token(id_) for id_ in ids if self.token(id_) not in (END, PAD, UNKNOWN)]
+        pieces = [self.token(id_) for id_ in ids if self.token(id_) not in (END, PAD, UNKNOWN_TOKEN)]
         return str(self.target.decode_pieces(pieces)).replace("▁", " ").strip()
 
     def token(self, id_: int) -> str:

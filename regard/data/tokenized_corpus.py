@@ -153,7 +153,7 @@ def _write(
         offset_files = [files.enter_context((folder / f"{side}.offsets").open("wb")) for side in range(sides)]
         for file in offset_files:
             file.write(np.zeros(1, np.int64).tobytes())
-        read = labels.texts if labelled else partial(_texts, documents=documents)
+        read = labels.texts if labelled else partial(rows_with_ends, documents=documents)
         texts = chain.from_iterable(read(corpus, problems) for corpus in corpora)
         while chunk := list(islice(texts, ROWS_PER_CHUNK)):
             is_end = np.array([ends_sequence for _, ends_sequence in chunk])
@@ -209,7 +209,7 @@ class ClassNumbers:
         return names, index[np.asarray(self.seen)]
 
 
-def _texts(
+def rows_with_ends(
     corpus: Corpus, problems: CorpusProblems, documents: DocumentBoundary
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Yield the fields of each row, and whether a sequence ends with it."""

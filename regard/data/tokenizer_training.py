@@ -16,6 +16,7 @@ from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import END, PAD, SEPARATOR
 from regard.data.untrusted_tokenizer import MAX_PIECE
 from regard.errors import RegardError
+from regard.rounding import round_up
 
 TokenizerKind = Literal["bpe", "characters"]
 
@@ -37,7 +38,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, kind: TokenizerKind =
         raise RegardError("texts must be a sequence of strings, but is a single string: write [text]")
     require_at_least(1, vocab_size=vocab_size)
     require_at_most({"vocab_size": MAX_VOCABULARY}, {"vocab_size": vocab_size})
-    size = vocab_size + -vocab_size % VOCABULARY_MULTIPLE
+    size = round_up(vocab_size, VOCABULARY_MULTIPLE)
     engine = _train_bpe(texts, size) if kind == "bpe" else _train_characters(texts, size)
     unused = -engine.get_vocab_size() % VOCABULARY_MULTIPLE
     engine.add_special_tokens([AddedToken(f"<unused{i}>", special=True) for i in range(unused)])

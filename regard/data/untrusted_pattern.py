@@ -107,10 +107,10 @@ class _Scan:
         flags = [match[1] for match in _FLAGS.finditer(regex)]
         self.ignores_case = any("i" in letters for letters in flags)
         if any("x" in letters for letters in flags):
-            self.refuse("uses the extended syntax (?x)")
+            self.reject("uses the extended syntax (?x)")
 
-    def refuse(self, why: str) -> None:
-        raise RegardError(f"its pattern {shorten(repr(self.regex), 60)} {why}")
+    def reject(self, problem: str) -> None:
+        raise RegardError(f"its pattern {shorten(repr(self.regex), 60)} {problem}")
 
     def run(self) -> None:
         while self.at < len(self.regex):
@@ -125,7 +125,7 @@ class _Scan:
             else:
                 self.atom()
             self.check(self.groups[-1])
-        while len(self.groups) > 1:  # after (?i), or an unclosed group that the library refuses
+        while len(self.groups) > 1:  # after (?i), or an unclosed group that the library rejects
             self.pop_group()
         self.groups[0].close()
         self.check(self.groups[0])
@@ -133,7 +133,7 @@ class _Scan:
     def check(self, group: _Group) -> None:
         group.choices = min(group.choices, 10**9)  # keep the product small: it is only compared with MAX_CHOICES
         if group.retried > MAX_CHOICES:
-            self.refuse("has too many repetitions in a row before something that can fail")
+            self.reject("has too many repetitions in a row before something that can fail")
 
     def open_group(self) -> None:
         rest = self.regex[self.at : self.at + 4]
@@ -152,7 +152,7 @@ class _Scan:
         elif rest.startswith(("(?", "(*")):
             named = _NAMED.match(self.regex, self.at)
             if named is None:
-                self.refuse("has a condition, a call or an unknown kind of group")
+                self.reject("has a condition, a call or an unknown kind of group")
             else:
                 self.groups.append(_Group())
                 self.at = named.end()
@@ -177,7 +177,7 @@ class _Scan:
         outer = self.groups[-1]
         outer.settle()
         if most > 1 and (inner.ambiguous or nested):
-            self.refuse("repeats a group that can match in many ways")
+            self.reject("repeats a group that can match in many ways")
         if inner.kind == "lookaround":
             outer.fail(inner.work)
             outer.work = max(outer.work, inner.work)
@@ -221,9 +221,9 @@ class _Scan:
         if code := _ESCAPED_CODE.match(self.regex, self.at):
             return code.end()
         if after and after in "123456789kg":
-            self.refuse("has a back-reference")
+            self.reject("has a back-reference")
         if after and after in "0cCMoxu":
-            self.refuse(f"has the escape \\{after}, which is not supported in this form")
+            self.reject(f"has the escape \\{after}, which is not supported in this form")
         if after and after in "pP" and self.regex.startswith("{", self.at + 2):
             return max(self.regex.find("}", self.at), self.at + 2) + 1
         return self.at + 2
@@ -346,7 +346,7 @@ def _literal(atom: str) -> int | None:
     return ord(_CONTROLS.get(atom[1], atom[1])) if atom[1] in _CONTROLS or not atom[1].isalnum() else None
 
 
-def _disjoint(one: Charset, other: Charset) -> bool:
-    if one is None or other is None:
+def _disjoint(first: Charset, second: Charset) -> bool:
+    if first is None or second is None:
         return False
-    return all(high < low_ or high_ < low for low, high in one for low_, high_ in other)
+    return all(high < low_ or high_ < low for low, high in first for low_, high_ in second)

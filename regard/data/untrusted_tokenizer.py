@@ -238,8 +238,9 @@ def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
     for step in steps:
         if (kind := step.get("type")) not in POST_PROCESSOR_TYPES:
             raise RegardError(f"its post_processor has a step of the unknown type {_short(kind)}")
-        known = step.get("special_tokens")
-        sizes = {name: _ids(token) for name, token in known.items()} if isinstance(known, dict) else {}
+        special_tokens = step.get("special_tokens")
+        named = special_tokens if isinstance(special_tokens, dict) else {}
+        sizes = {name: _ids(token) for name, token in named.items()}
         for name in totals:
             template = step.get(name)
             items = [item for item in template if isinstance(item, dict)] if isinstance(template, list) else []
@@ -248,7 +249,7 @@ def _check_templates(steps: Iterable[Mapping[str, Any]]) -> None:
                 raise RegardError(f"its template {name} repeats a text")
             tokens = [item["SpecialToken"] for item in items if isinstance(item.get("SpecialToken"), dict)]
             totals[name] += sum(sizes.get(str(_id(token)), 1) for token in tokens)
-        if isinstance(known, list) or sum(sizes.values()) > MAX_TEMPLATE_IDS * MAX_TEMPLATE_IDS:
+        if isinstance(special_tokens, list) or sum(sizes.values()) > MAX_TEMPLATE_IDS * MAX_TEMPLATE_IDS:
             raise RegardError(
                 f"its template has special tokens of more than {MAX_TEMPLATE_IDS * MAX_TEMPLATE_IDS:,} ids"
             )
@@ -288,7 +289,7 @@ def _is_plain(spec: Mapping[str, Any]) -> bool:
 # The trial
 
 
-_PASSED: set[bytes] = set()
+_passed_digests: set[bytes] = set()
 """SHA-256 digests of the tokenizers that passed the trial in this process."""
 TRIAL_PROGRAM = """
 import json, sys
@@ -336,7 +337,7 @@ def _try(content: bytes, letters: str, path: Path) -> None:
     started, or it cannot import the library, only the structural checks apply.
     """
     digest = hashlib.sha256(content).digest()
-    if digest in _PASSED:
+    if digest in _passed_digests:
         return
     settings = {
         "path": [folder for folder in sys.path if folder],
@@ -358,7 +359,7 @@ def _try(content: bytes, letters: str, path: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RegardError(f"{path} refused: loading took more than {TRIAL_SECONDS} s") from None
+        raise RegardError(f"{path} was rejected: loading took more than {TRIAL_SECONDS} s") from None
     except OSError:
         return
     if done.returncode == 3:
@@ -366,8 +367,8 @@ def _try(content: bytes, letters: str, path: Path) -> None:
     if done.returncode == 4:
         return
     if done.returncode:
-        raise RegardError(f"{path} refused: {_why_killed(done.returncode, done.stderr.decode(errors='replace'))}")
-    _PASSED.add(digest)
+        raise RegardError(f"{path} was rejected: {_why_killed(done.returncode, done.stderr.decode(errors='replace'))}")
+    _passed_digests.add(digest)
 
 
 def _why_killed(status: int, stderr: str) -> str:

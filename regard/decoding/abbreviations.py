@@ -3,8 +3,8 @@
 Entries are lower-case and without their last full stop. An entry of two words ("p. ex") must match both; one that
 begins with a bracket matches only directly after it. Single letters, and letters with full stops between them (U.S.,
 J. R. R.), need no entry: they end a sentence where the next word begins one. An entry under `inside` (e.g.) or `either`
-(p.m.) overrides that. Words that also exist without the full stop are
-listed only where a sentence would rarely end with them in any of these languages.
+(p.m.) overrides that. Words that also exist without the full stop are listed only where a sentence would rarely end
+with them in any of these languages.
 """
 
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ ABBREVIATIONS: dict[str, Abbreviations] = {
     "ka": Abbreviations(_entries("პროფ აკად დოც ქ ე.ი იხ მაგ")),
     "th": Abbreviations(_entries("ดร นพ พญ ทพ ผศ รศ ศ พล.อ พ.ต.อ")),
 }
-"""By ISO 639-1 code."""
+"""Abbreviations of each language, by its ISO 639-1 code."""
 
 ORDINAL_NOUNS = _entries(
     "januar februar märz april mai juni juli august september oktober november dezember jänner jahrhundert weltkrieg",
@@ -152,7 +152,7 @@ ORDINAL_NOUNS = _entries(
 )
 """Nouns, mostly months, that follow an ordinal number in languages that write ordinals with a full stop ("3. Mai")."""
 
-UNITS = _entries("mm hab ft gal lt")
+UNITS_OF_MEASURE = _entries("mm hab ft gal lt")
 """Units that are abbreviations of something else unless they follow a number: "5 mm.", but "MM. Dupont et Roy"."""
 
 AFTER_TIME = _entries(
@@ -161,7 +161,7 @@ AFTER_TIME = _entries(
 )
 """Words that continue a time of day: "5 p.m. Monday", "at 9 a.m. Eastern Time"."""
 
-STARTERS = _entries(
+SENTENCE_STARTERS = _entries(
     # French
     "il elle on nous vous ils elles je tu ce cet cette ces ça cela ceci celui celle ceux un une mon ton son ma ta",
     "sa mes tes ses notre votre nos vos leur leurs mais et ou donc or car ni si quand lorsque comme puis ensuite",
@@ -192,7 +192,7 @@ STARTERS = _entries(
 NAME_PARTICLES = _entries("le la les de des du el al di da do dos das van von den ter ten lo")
 """Words that begin a sentence before a small letter ("Le chat"), and a name before a capital ("Le Pen")."""
 
-EXTENSIONS = _entries(
+NAME_EXTENSIONS = _entries(
     "com org net edu gov info biz fr de uk eu io ch ca nl ai app dev js ts py md txt html htm css pdf jpg jpeg png gif",
     "svg exe zip csv tsv json xml php asp doc docx xls xlsx toml yaml yml",
 )

@@ -34,7 +34,7 @@ MODULE_NAMES: dict[AttentionKind, tuple[str, str]] = {
     "cross": ("decoder.", ".cross_attention"),
 }
 """How the names of the attention modules of each kind begin and end."""
-DECIMALS = 5
+WEIGHT_DECIMALS = 5
 """Decimal places of the weights in JSON: a thousandth of a per cent, which is as much as the page shows."""
 
 
@@ -172,11 +172,16 @@ def observe_attention(
 
 def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source: str) -> Observation:
     ids = tokenizer.encode_with_template(source)
-    with torch.inference_mode(), watch(network) as seen:
+    with torch.inference_mode(), watch(network) as weights:
         network(_row(network, ids))
     tokens = token_labels(tokenizer, ids)
     attention = _attention(
-        network, tokenizer, special, source, None, {"encoder": AttentionMap(_weights(seen, "encoder"), tokens, tokens)}
+        network,
+        tokenizer,
+        special,
+        source,
+        None,
+        {"encoder": AttentionMap(_weights(weights, "encoder"), tokens, tokens)},
     )
     return Observation(attention, (), None)
 
@@ -187,19 +192,19 @@ def _encoder_decoder(
     special: SpecialIds,
     source: str,
     target: str | None,
-    known: Sequence[int] | None,
+    given_ids: Sequence[int] | None,
 ) -> Observation:
     ids = tokenizer.encode_with_template(source)
-    text, written = _written(network, tokenizer, special, ids, target, known)
+    text, written = _written(network, tokenizer, special, ids, target, given_ids)
     assert special.start is not None  # else it could not have been loaded
     read = [special.start, *written[:-1]]
-    with torch.inference_mode(), watch(network) as seen:
+    with torch.inference_mode(), watch(network) as weights:
         logits = network(_row(network, ids), _row(network, read))[0]  # [T, V]
     sources, reads, writes = (token_labels(tokenizer, tokens) for tokens in (ids, read, written))
     maps: dict[AttentionKind, AttentionMap] = {
-        "encoder": AttentionMap(_weights(seen, "encoder"), sources, sources),
-        "decoder": AttentionMap(_weights(seen, "decoder"), reads, reads, writes),
-        "cross": AttentionMap(_weights(seen, "cross"), reads, sources, writes),
+        "encoder": AttentionMap(_weights(weights, "encoder"), sources, sources),
+        "decoder": AttentionMap(_weights(weights, "decoder"), reads, reads, writes),
+        "cross": AttentionMap(_weights(weights, "cross"), reads, sources, writes),
     }
     return Observation(_attention(network, tokenizer, special, source, text, maps), tuple(written), logits)
 
@@ -210,7 +215,7 @@ def _decoder(
     special: SpecialIds,
     source: str,
     target: str | None,
-    known: Sequence[int] | None,
+    given_ids: Sequence[int] | None,
 ) -> Observation:
     """A translator, whose source is followed by a separator and the target, or a language model."""
     ids, text = tokenizer.encode_with_template(source), target
@@ -220,25 +225,21 @@ def _decoder(
         read = [*ids, *([] if target is None else tokenizer.encode_target(target))]
         prefix, writes, written = len(ids), token_labels(tokenizer, read[1:]), read[1:]
     else:
-        text, written = _written(network, tokenizer, special, ids, target, known)
+        text, written = _written(network, tokenizer, special, ids, target, given_ids)
         read = [*ids, separator, *written[:-1]]
         prefix, writes = len(ids) + 1, ("",) * len(ids) + token_labels(tokenizer, written)
     lengths = {"prefix": torch.tensor([prefix], device=network.device)} if network.config.prefix else {}
-    with torch.inference_mode(), watch(network) as seen:
+    with torch.inference_mode(), watch(network) as weights:
         logits = network(_row(network, read), **lengths)  # [1, T, V], or [1, classes]
     if network.config.classes:
         writes, written = (), []
     elif separator is None:
         writes = (*writes, *token_labels(tokenizer, [int(logits[0, -1].argmax())]))  # the last row's prediction
     tokens = token_labels(tokenizer, read)
-    attention = _attention(
-        network,
-        tokenizer,
-        special,
-        source,
-        text,
-        {"decoder": AttentionMap(_weights(seen, "decoder"), tokens, tokens, writes)},
-    )
+    maps: dict[AttentionKind, AttentionMap] = {
+        "decoder": AttentionMap(_weights(weights, "decoder"), tokens, tokens, writes)
+    }
+    attention = _attention(network, tokenizer, special, source, text, maps)
     if network.config.classes:
         return Observation(attention, (), None)
     first = 0 if separator is None else len(ids)  # the position that writes the first token
@@ -251,12 +252,12 @@ def _written(
     special: SpecialIds,
     source: list[int],
     target: str | None,
-    known: Sequence[int] | None,
+    given_ids: Sequence[int] | None,
 ) -> tuple[str, list[int]]:
     """The text of the target and all of its ids, with the end token unless the model never generated one."""
     end = special.end[:1]
-    if known is not None:
-        return target or "", list(known)
+    if given_ids is not None:
+        return target or "", list(given_ids)
     if target is not None:
         return target, [*tokenizer.encode_target(target), *end]
     decoding = make_translation_decoding(None, {}, network.config.outputs)
@@ -273,14 +274,14 @@ def _attention(
     maps: dict[AttentionKind, AttentionMap],
 ) -> Attention:
     ids = (*tokenizer.before, *tokenizer.after, *special.end, special.start, special.separator, network.config.pad_id)
-    known = dict.fromkeys(token_labels(tokenizer, [id_ for id_ in ids if id_ is not None]))
-    return Attention("", source, target, maps, tuple(known))
+    labels = dict.fromkeys(token_labels(tokenizer, [id_ for id_ in ids if id_ is not None]))
+    return Attention("", source, target, maps, tuple(labels))
 
 
-def _weights(seen: AttentionWeights, kind: AttentionKind) -> Float[Tensor, "L H T S"]:
+def _weights(weights: AttentionWeights, kind: AttentionKind) -> Float[Tensor, "L H T S"]:
     """The weights of all layers; each attention module was called once, on one row."""
     begin, end = MODULE_NAMES[kind]
-    layers = [calls[0] for name, calls in seen.items() if name.startswith(begin) and name.endswith(end)]
+    layers = [calls[0] for name, calls in weights.items() if name.startswith(begin) and name.endswith(end)]
     return torch.cat(layers).float().cpu()
 
 
@@ -291,10 +292,10 @@ def _row(network: Network, ids: list[int]) -> Tensor:
 
 
 def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int]]]]:
-    """The weights with three significant digits and at most `DECIMALS` decimal places; all must be finite."""
+    """The weights with three significant digits and at most `WEIGHT_DECIMALS` decimal places; all must be finite."""
     if not weights.isfinite().all():  # JSON has no notation for NaN and infinity
         raise ModelError
-    one, short = 10**DECIMALS, _short_numbers()
+    one, short = 10**WEIGHT_DECIMALS, _short_numbers()
     scaled = (weights.double() * one).round().clamp(0, one)  # [L, H, T, S]
     return [[[[short[n] for n in row] for row in head] for head in layer] for layer in scaled.long().tolist()]
 
@@ -302,6 +303,6 @@ def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | i
 @cache
 def _short_numbers() -> tuple[float | int, ...]:
     """0, 0.00001, 0.00002, … 1 with three significant digits each: looking a number up is faster than rounding it."""
-    one = 10**DECIMALS
+    one = 10**WEIGHT_DECIMALS
     significant = (round(n, 3 - len(str(n))) if n >= 1000 else n for n in range(one))
     return (0, *(n / one if n < one else 1 for n in significant if n), 1)

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-K = TypeVar("K", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
 
 
-def batches_by_length(lengths: Mapping[K, int], max_tokens: int) -> Iterator[list[K]]:
+def batches_by_length(lengths: Mapping[Key, int], max_tokens: int) -> Iterator[list[Key]]:
     """The keys in batches of at most `max_tokens`, padding included; longest first, similar lengths together."""
-    batch: list[K] = []
+    batch: list[Key] = []
     longest = 0
     for key in sorted(lengths, key=lambda key: -lengths[key]):
         if batch and (len(batch) + 1) * longest > max_tokens:

@@ -7,6 +7,7 @@ for every batch that needs the same kernels: its key holds only the shapes and t
 Dimensions: N inputs, R rows, V outputs, S source length, T maximum number of generated tokens.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -184,9 +185,9 @@ class RecordedSearch:
 
     def _encode(self, network: EncoderDecoder) -> None:
         encoded = network.start(self.tokens, 1, self.lengths)
-        for mine, new in zip(self.cache.cross_attention, encoded.cross_attention, strict=True):
-            mine.k.copy_(new.k)
-            mine.v.copy_(new.v)
+        for cached, new in zip(self.cache.cross_attention, encoded.cross_attention, strict=True):
+            cached.k.copy_(new.k)
+            cached.v.copy_(new.v)
         assert self.cache.source_mask is not None
         self.cache.source_mask.copy_(padding_mask(self.lengths, self.tokens.size(1)))
         self.next_tokens.fill_(self.start)
@@ -231,7 +232,7 @@ def cache_stages(length: int, count: int) -> list[int]:
     >>> cache_stages(32, 2), cache_stages(288, 4)
     ([16, 32], [80, 144, 224, 288])
     """
-    parts = {min(length, round_up(-(-length * i // count), STAGE_MULTIPLE)) for i in range(1, count + 1)}
+    parts = {min(length, round_up(math.ceil(length * i / count), STAGE_MULTIPLE)) for i in range(1, count + 1)}
     return sorted(parts | {length})
 
 

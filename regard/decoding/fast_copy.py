@@ -294,9 +294,8 @@ def plain_attention(
     """Attention by two matrix products: faster than a fused kernel where there are few queries."""
     if q.size(-2) * k.size(-2) > MAX_PLAIN_SCORES or not (mask is None or isinstance(mask, Tensor)):
         return fast_attention(q, k, v, mask, dropout)
-    if torch.compiler.is_compiling() and q.size(1) == k.size(
-        1
-    ):  # sums of products, which the compiler fuses into one kernel
+    if torch.compiler.is_compiling() and q.size(1) == k.size(1):
+        # Sums of products, which the compiler fuses into one kernel.
         scores = (q[..., None, :].float() * k[:, :, None].float()).sum(-1) / math.sqrt(q.size(-1))  # [R, H, T, S]
         scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
         return (scores.softmax(-1)[..., None] * v[:, :, None].float()).sum(-2).to(q.dtype)  # [R, H, T, Dv]

@@ -40,8 +40,8 @@ def hidden_vectors(network: Network, tokenizer: Tokenizer, rows: Sequence[Sequen
         vectors = _batch_vectors(network, [rows[number] for number in batch])  # [L + 1, B, T, C]
         for row, number in enumerate(batch):
             ids = rows[number]
-            own = vectors[:, row, : len(ids)].cpu()  # [L + 1, t, C], without padding
-            results[number] = HiddenVectors(list(token_labels(tokenizer, ids)), own)
+            row_vectors = vectors[:, row, : len(ids)].cpu()  # [L + 1, t, C], without padding
+            results[number] = HiddenVectors(list(token_labels(tokenizer, ids)), row_vectors)
     return [results[number] for number in range(len(rows))]
 
 

@@ -12,7 +12,7 @@ from regard.config import StrictConfig, require_at_least
 from regard.errors import RegardError
 from regard.formatting import quoted
 
-DECODING_MOST = {
+DECODING_MAXIMA = {
     "beam": 100_000,
     "n_best": 100_000,
     "length_penalty": 1e6,
@@ -32,7 +32,7 @@ DEFAULT_BEAM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding(StrictConfig, maxima=DECODING_MOST):
+class Decoding(StrictConfig, maxima=DECODING_MAXIMA):
     """How to choose tokens. The defaults are greedy decoding."""
 
     beam: int = 1

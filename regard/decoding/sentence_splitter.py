@@ -20,11 +20,11 @@ from unicodedata import category
 from regard.decoding.abbreviations import (
     ABBREVIATIONS,
     AFTER_TIME,
-    EXTENSIONS,
+    NAME_EXTENSIONS,
     NAME_PARTICLES,
     ORDINAL_NOUNS,
-    STARTERS,
-    UNITS,
+    SENTENCE_STARTERS,
+    UNITS_OF_MEASURE,
     Abbreviations,
 )
 
@@ -51,14 +51,14 @@ NEEDS_SPACE = rf"{FULL_STOP}{ELLIPSIS}!?\u203c\u203d\u2047-\u2049\u2e2e"
 """Marks that end a sentence only before a space, or between letters of a script that is written without spaces."""
 
 LINE_BREAK = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-FORMAT = r"\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0e\ufe0f\ufeff"
+FORMAT_CHARACTERS = r"\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0e\ufe0f\ufeff"
 """Invisible characters: joiners, direction marks, variation selectors."""
 BRACKETS = (
     r"(\[{\u0f3a\u0f3c\u169b\u2045\u207d\u208d\u2308\u230a\u2329\u2768-\u2775\u27e6-\u27ef\u2983-\u2998\u29d8-\u29db\u29fc"
     r"\u29fd\u2e22-\u2e29\u3008-\u3011\u3014-\u301b\ufd3e\ufd3f\ufe17\ufe18\ufe35-\ufe44\ufe47\ufe48\ufe59-\ufe5e\uff08"
     r"\uff09\uff3b\uff3d\uff5b\uff5d\uff5f\uff60\uff62\uff63"
 )
-"""Brackets, CJK quotation marks among them. What opens and what closes is told apart by position."""
+"""Brackets, including CJK quotation marks. Their position decides which open and which close."""
 CLOSING_BRACKETS = (
     r")\]}\u0f3b\u0f3d\u169c\u2046\u207e\u208e\u2309\u230b\u232a\u2769\u276b\u276d\u276f\u2771\u2773\u2775\u27e7\u27e9\u27eb"
     r"\u27ed\u27ef\u2984\u2986\u2988\u298a\u298c\u298e\u2990\u2992\u2994\u2996\u2998\u29d9\u29db\u29fd\u2e23\u2e25\u2e27"
@@ -77,27 +77,27 @@ CJK = r"\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff10-\uffef\U00020000-\U0003fff
 
 MIN_PHRASE = 8
 """Thai and Lao have no sentence terminal: a space ends a phrase that has at least this many characters."""
-CONTEXT = 40
-"""Characters before a full stop among which its word is looked for."""
+MAX_CONTEXT_CHARACTERS = 40
+"""Maximum number of characters around a full stop that are searched for the words next to it."""
 
 _LINE = re.compile(rf"[^{LINE_BREAK}]*+[{LINE_BREAK}]\s*+|[^{LINE_BREAK}]++")
 _WORD = re.compile(r"[^\W_]")
 _LETTER = re.compile(r"[^\W\d_]")
 _TERMINALS = f"{SENTENCE_TERMINAL}{OTHER_TERMINAL}"
 # Greek writes its question mark as a semicolon, Armenian its full stop often as a colon.
-_LOCAL = r"(?<=[\u0370-\u03ff\u1f00-\u1fff]);(?=\s)|(?<=[\u0531-\u058f]):(?=\s)"
+_LOCAL_TERMINALS = r"(?<=[\u0370-\u03ff\u1f00-\u1fff]);(?=\s)|(?<=[\u0531-\u058f]):(?=\s)"
 _END_OF_QUOTE = rf"(?=[\s,;:{_TERMINALS}{CLOSING_BRACKETS}{QUOTES}]|$)"
-# A run of marks is looked at once, at its beginning: otherwise 100,000 full stops would take quadratic time.
+# A run of marks is examined once, at its beginning: otherwise 100,000 full stops would take quadratic time.
 _CANDIDATE = re.compile(
-    rf"(?:(?<![{_TERMINALS}])(?P<marks>[{_TERMINALS}]++)|(?P<local>{_LOCAL}))"
+    rf"(?:(?<![{_TERMINALS}])(?P<marks>[{_TERMINALS}]++)|(?P<local>{_LOCAL_TERMINALS}))"
     rf"(?P<close>(?:[ \u00a0\u202f]?[\u00bb\u203a]{_END_OF_QUOTE}|[\u00ab\u2039\u2018\u201c]{_END_OF_QUOTE}"
-    rf"|[\"'\u2019\u201d\u00bb\u203a{CLOSING_BRACKETS}{MARKUP}{FORMAT}]"
+    rf"|[\"'\u2019\u201d\u00bb\u203a{CLOSING_BRACKETS}{MARKUP}{FORMAT_CHARACTERS}]"
     r"|\[\d{1,3}\]|[\u00b9\u00b2\u00b3\u2070\u2074-\u2079])*+)"  # references to footnotes
     r"(?P<space>\s*+)"
     r"|(?<=[\u0e00-\u0eff])(?P<gap>\s++)(?![\u0e2f\u0e46\u0ec6])(?=[\u0e00-\u0eff])"  # not before a repetition mark
 )
 _QUOTE_OR_BRACKET = re.compile(rf"[{QUOTES}{CLOSING_BRACKETS}]")
-_OPENING = re.compile(rf"[{QUOTES}{BRACKETS}{MARKUP}{FORMAT}{DASHES}¿¡•]*+[ \u00a0\u202f]?")
+_OPENING = re.compile(rf"[{QUOTES}{BRACKETS}{MARKUP}{FORMAT_CHARACTERS}{DASHES}¿¡•]*+[ \u00a0\u202f]?")
 _DASH = re.compile(f"[{DASHES}]")
 _CONTINUES = re.compile(rf"[,;\u060c\u061b\u3001\uff0c\uff1b{CLOSING_BRACKETS}{_TERMINALS}]|[:\uff1a](?=\s|$)")
 _ELLIPSIS = re.compile(rf"[.{ELLIPSIS}]{{2,}}|[{ELLIPSIS}]")
@@ -221,8 +221,8 @@ def _ends_sentence(line: str, start: int, end: re.Match[str], informal: bool, kn
     if small and after_dash and not informal:
         return False
     if not _ONLY_FULL_STOP.fullmatch(marks):
-        said = not informal and _INVERSION.match(line, position) is not None
-        return not (small and (quoted or said))
+        reports_speech = not informal and _INVERSION.match(line, position) is not None
+        return not (small and (quoted or reports_speech))
     if small and quoted and not informal:
         return False
     return not _belongs_to_word(line, start, end.start(), position, informal, known)
@@ -248,8 +248,8 @@ def _space_is_missing(line: str, start: int, end: re.Match[str], position: int, 
     After a full stop more is asked: a capitalised word that is no file extension follows, and a small word precedes,
     or the following words begin a sentence.
     """
-    token = "".join(line[max(start, end.start() - CONTEXT) : end.start()].split()[-1:])
-    rest = "".join(line[end.start() : position + CONTEXT].split()[:1])
+    token = "".join(line[max(start, end.start() - MAX_CONTEXT_CHARACTERS) : end.start()].split()[-1:])
+    rest = "".join(line[end.start() : position + MAX_CONTEXT_CHARACTERS].split()[:1])
     previous, word = _LAST_WORD.search(token), _CAPITALISED.match(line, position)
     if previous is None or _CODE.search(token + rest):
         return False
@@ -257,7 +257,7 @@ def _space_is_missing(line: str, start: int, end: re.Match[str], position: int, 
         return True
     if word is None or "." in token:
         return False
-    likely = previous[0].islower() and word[0].casefold() not in EXTENSIONS
+    likely = previous[0].islower() and word[0].casefold() not in NAME_EXTENSIONS
     return likely or _begins_sentence(line, position)
 
 
@@ -268,18 +268,18 @@ def _has_no_case(character: str) -> bool:
 
 def _belongs_to_word(line: str, start: int, stop: int, position: int, informal: bool, known: Abbreviations) -> bool:
     """Whether the full stop at `stop` belongs to an abbreviation, an initial or a number, before what follows it."""
-    if stop - start <= CONTEXT and _LIST_NUMBER.fullmatch(line, start, stop):
+    if stop - start <= MAX_CONTEXT_CHARACTERS and _LIST_NUMBER.fullmatch(line, start, stop):
         return True
     following = line[position : position + 1]
     small, number = following.islower(), following.isdigit() or following in ("#", "°")
-    *others, token = line[max(start, stop - CONTEXT) : stop].split() or [""]
+    *others, token = line[max(start, stop - MAX_CONTEXT_CHARACTERS) : stop].split() or [""]
     previous = others[-1] if others else ""
     bare = token.lstrip("\"'“”„‘’«»‹›([{¿¡—–-*_")
     word = _ELISION.sub("", bare, count=1).casefold()
     if _FEW_DIGITS.fullmatch(word):
         return small or number or _next_word(line, position) in ORDINAL_NOUNS
     names = {word, f"{previous.casefold()} {word}", f"({word}" if token.startswith(("(", "[")) else word}
-    if previous[-1:].isdigit() and bare.islower() and (word in UNITS or len(word) == 1):  # 5 mm. 10 m.
+    if previous[-1:].isdigit() and bare.islower() and (word in UNITS_OF_MEASURE or len(word) == 1):  # 5 mm. 10 m.
         time = word in ("h", "min") and number  # 15 h. 30
         return time or (small and not informal) or (len(word) == 1 and line.startswith(".", position + 1))
     if _INITIALS.fullmatch(word):
@@ -307,7 +307,7 @@ def _begins_sentence(line: str, position: int) -> bool:
         return False
     if word[0].casefold() in NAME_PARTICLES:
         return _SMALL_WORD.match(line, word.end()) is not None
-    return word[0].casefold() in STARTERS
+    return word[0].casefold() in SENTENCE_STARTERS
 
 
 def _next_word(line: str, position: int) -> str:

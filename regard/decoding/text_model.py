@@ -107,8 +107,8 @@ class Model:
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer; raises a RegardError that says why if there is none."""
         if self.tokenizer is None:
-            why = self.about.get("tokenizer", "save one in its folder (tokenizer.json)")
-            raise RegardError(f"this model has no tokenizer, so it reads ids only: {why}")
+            reason = self.about.get("tokenizer", "save one in its folder (tokenizer.json)")
+            raise RegardError(f"this model has no tokenizer, so it reads ids only: {reason}")
         return self.tokenizer
 
     @property
@@ -267,13 +267,11 @@ class Model:
         """
         decode = self.require_tokenizer().decode
         count = 8
-        while count < len(prompt) and REPLACEMENT_CHARACTER in decode(
-            list(prompt[-count:])
-        ):  # it starts within a character
-            count *= 2
+        while count < len(prompt) and REPLACEMENT_CHARACTER in decode(list(prompt[-count:])):
+            count *= 2  # the tail started within a character
         tail = list(prompt[-count:])
-        known = len(decode(tail))
-        return lambda ids: decode([*tail, *ids])[known:]
+        tail_length = len(decode(tail))
+        return lambda ids: decode([*tail, *ids])[tail_length:]
 
     def score(self, sources: Iterable[str], targets: Iterable[str] | None = None) -> list[float]:
         """The log-probability of each target, its end included, given its source.
@@ -281,11 +279,15 @@ class Model:
         Without targets, the log-probability of each text in a language model: of all its tokens if the tokenizer puts
         a start token before every text, or else of all but the first. The end is not counted.
         """
-        given, wanted = _text_list(sources), None if targets is None else _text_list(targets)
-        if wanted is not None and len(wanted) != len(given):
-            raise RegardError(f"{len(given)} sources but {len(wanted)} targets: each source needs one target")
-        rows = self._text_rows(given) if wanted is None else self._pair_rows(given, wanted)
-        return score_rows(self.network, self.special, rows, with_end=wanted is not None)
+        source_texts = _text_list(sources)
+        if targets is None:
+            return score_rows(self.network, self.special, self._text_rows(source_texts), with_end=False)
+        target_texts = _text_list(targets)
+        if len(target_texts) != len(source_texts):
+            raise RegardError(
+                f"{len(source_texts)} sources but {len(target_texts)} targets: each source needs one target"
+            )
+        return score_rows(self.network, self.special, self._pair_rows(source_texts, target_texts), with_end=True)
 
     def classify(self, texts: Iterable[str]) -> list[tuple[str, float]]:
         """The most likely class of each text and its probability; classes without names are numbered."""

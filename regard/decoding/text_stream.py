@@ -24,7 +24,7 @@ def text_before_stop(text: str, stops: Sequence[str]) -> str:
 
 
 def make_stop_check(stops: Sequence[str], decode: Decode) -> StopCheck | None:
-    """A function that tells whether the newest of a text's ids completes a stop string; None without stop strings.
+    """A function that says whether the newest of a text's ids completes a stop string; None without stop strings.
 
     It decodes only the last ids, so the cost does not grow with the text.
     """
@@ -86,16 +86,6 @@ class TextStreamer:
         certain = len(self.held) - _possible_stop_length(self.held, self.stops)
         text, self.held = self.held[:certain], self.held[certain:]
         return text
-
-
-def complete_characters(ids: Iterable[int], decode: Decode) -> Iterator[str]:
-    """The text that each id adds, in complete characters."""
-    characters = CharacterStreamer(decode)
-    for id_ in ids:
-        if piece := characters.add(id_):
-            yield piece
-    if rest := characters.finish():
-        yield rest
 
 
 class CharacterStreamer:

@@ -88,7 +88,10 @@ class Translator:
         """The best translations of each text, in the order of the texts."""
         texts_in_pieces = [self._pieces(text, self.max_source_tokens) for text in texts]
         sources = {
-            (t, p): piece.ids for t, pieces in enumerate(texts_in_pieces) for p, piece in enumerate(pieces) if piece.ids
+            (text_number, piece_number): piece.ids
+            for text_number, pieces in enumerate(texts_in_pieces)
+            for piece_number, piece in enumerate(pieces)
+            if piece.ids
         }
         pending = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
         translated: dict[tuple[int, int], list[Translation]] = {}
@@ -102,9 +105,13 @@ class Translator:
                 progress(pending.count(0))
         return [
             join_translations(
-                [_with_spacing(piece, translated.get((t, p))) for p, piece in enumerate(pieces)], self.options.n_best
+                [
+                    _with_spacing(piece, translated.get((text_number, piece_number)))
+                    for piece_number, piece in enumerate(pieces)
+                ],
+                self.options.n_best,
             )
-            for t, pieces in enumerate(texts_in_pieces)
+            for text_number, pieces in enumerate(texts_in_pieces)
         ]
 
     def translate_lines(self, lines: Iterable[str], lines_per_batch: int | None = None) -> Iterator[list[Translation]]:
@@ -195,8 +202,8 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
 
     Learned positions must hold the translation as well, which may be half as long again as its source.
     """
-    known = isinstance(longest_trained, int) and longest_trained > 0
-    longest = longest_trained if known and isinstance(longest_trained, int) else MAX_SOURCE_TOKENS
+    is_known = isinstance(longest_trained, int) and longest_trained > 0
+    longest = longest_trained if is_known and isinstance(longest_trained, int) else MAX_SOURCE_TOKENS
     if config.max_positions is None:
         return longest
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))

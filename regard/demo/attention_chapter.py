@@ -17,7 +17,7 @@ from regard.plots.attention_view import describe_selection
 from regard.plots.heat_map import heat_map
 from regard.plots.score_tables import plain_table
 
-PAGE = "attention.html"
+PAGE_FILE = "attention.html"
 
 
 def attention_chapter(narrator: Narrator, model: Model, split: SplitResult, out: Path) -> str:
@@ -48,8 +48,8 @@ def attention_chapter(narrator: Narrator, model: Model, split: SplitResult, out:
     narrator.paragraph(f"Weights in per cent, {selection}. Each row is the token read → the token predicted.")
     narrator.gap()
     narrator.show(heat_map(shown.open(layer, head), shown.rows, shown.keys, narrator.width))
-    write_file(out / PAGE, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
-    narrator.unbroken_line(f"To explore every layer and head, open in a browser: {out / PAGE}")
+    write_file(out / PAGE_FILE, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
+    narrator.unbroken_line(f"To explore every layer and head, open in a browser: {out / PAGE_FILE}")
     return sentence
 
 

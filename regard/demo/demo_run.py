@@ -36,19 +36,19 @@ class DemoVariant:
 
 
 # Fewer steps and sentences than the recipe. On a GPU, compiling would take longer than the training.
-_SHORTENED = (
+_SHORT_RUN = (
     *("data.petit=40000", "train.validate_every=100", "train.checkpoint_every=250"),
     *("train.compile=false", "train.packed=false"),
 )
 ENCODER_DECODER = DemoVariant(
     "petit-fr-en",
-    ("name=demo", "train.steps=1300", *_SHORTENED),
+    ("name=demo", "train.steps=1300", *_SHORT_RUN),
     Path("runs/demo"),
     "The model is a small version of the paper's encoder–decoder",
 )
-DECODER = DemoVariant(
+DECODER_ONLY = DemoVariant(
     "petit-fr-en-decoder",
-    ("name=demo-decoder", "train.steps=1600", *_SHORTENED),
+    ("name=demo-decoder", "train.steps=1600", *_SHORT_RUN),
     Path("runs/demo-decoder"),
     "The model is decoder-only, as language models are: it reads the source and a separator, then generates the target",
 )

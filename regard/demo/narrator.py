@@ -7,10 +7,10 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-INDENT = 3
+INDENT_COLUMNS = 3
 MAX_TEXT_WIDTH = 100
 """Maximum number of columns of running text; longer lines are hard to read."""
-EIGHTHS = " ▏▎▍▌▋▊▉█"
+EIGHTH_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 class Narrator:
@@ -23,7 +23,7 @@ class Narrator:
     @property
     def width(self) -> int:
         """Number of columns available for indented content."""
-        return self.console.width - INDENT
+        return self.console.width - INDENT_COLUMNS
 
     def chapter(self, title: str, introduction: str) -> None:
         """Start a chapter."""
@@ -34,14 +34,14 @@ class Narrator:
 
     def paragraph(self, text: str, style: str = "") -> None:
         """Print a wrapped paragraph."""
-        width, indent = min(self.console.width, MAX_TEXT_WIDTH), " " * INDENT
+        width, indent = min(self.console.width, MAX_TEXT_WIDTH), " " * INDENT_COLUMNS
         wrapped = fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
         self.console.print(Text(wrapped, style), soft_wrap=True)
 
     def show(self, content: RenderableType) -> None:
         """Print a table or picture, indented."""
         width = min(self.console.width, MAX_TEXT_WIDTH)
-        self.console.print(Padding(content, (0, 0, 0, INDENT), expand=False), width=width)
+        self.console.print(Padding(content, (0, 0, 0, INDENT_COLUMNS), expand=False), width=width)
 
     def gap(self) -> None:
         """Print an empty line."""
@@ -49,7 +49,7 @@ class Narrator:
 
     def unbroken_line(self, text: str, style: str = "") -> None:
         """Print a line that is meant to be copied, and is never wrapped."""
-        self.console.print(Text(" " * INDENT + text, style), soft_wrap=True)
+        self.console.print(Text(" " * INDENT_COLUMNS + text, style), soft_wrap=True)
 
     def waiting(self, task: str) -> AbstractContextManager[object]:
         """Show on a terminal that a task is in progress, for the duration of the context."""
@@ -63,6 +63,6 @@ def bar(fraction: float, width: int = 16) -> Text:
     ('██', '█▏')
     """
     eighths = round(fraction * width * 8)
-    partial_block = EIGHTHS[eighths % 8] if eighths % 8 else ""
+    partial_block = EIGHTH_BLOCKS[eighths % 8] if eighths % 8 else ""
     colour = "green" if fraction >= 0.9 else "yellow" if fraction >= 0.6 else "red"
     return Text("█" * (eighths // 8) + partial_block, style=colour)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from regard.decoding.text_model import Model
 from regard.demo.attention_chapter import attention_chapter
-from regard.demo.demo_run import DECODER, ENCODER_DECODER, RunState, find_run, train_with_display
+from regard.demo.demo_run import DECODER_ONLY, ENCODER_DECODER, RunState, find_run, train_with_display
 from regard.demo.demo_scores import TABLES_FILE, SplitResult, evaluate_split, write_scores
 from regard.demo.narrator import Narrator, bar
 from regard.evaluation.proportions import Proportion
@@ -64,7 +64,7 @@ def demo(
     chapter suggests those of the `commands` that exist.
     """
     begin = time.monotonic()
-    variant = DECODER if decoder_only else ENCODER_DECODER
+    variant = DECODER_ONLY if decoder_only else ENCODER_DECODER
     out = variant.out if out is None else out
     recipe, state = find_run(variant.read(changes), out)
     narrator = Narrator(console)

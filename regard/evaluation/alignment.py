@@ -6,8 +6,8 @@ M maps: each head, the mean of each layer, the mean of all, the diagonal, and th
 From weights to links: weights are summed over the tokens of a source word and averaged over the tokens of a target
 word, and each target word is linked to the source word with the most weight. Weight on </s> and other tokens that
 belong to no word is ignored. A model attends in one direction only, from target to source, so every target word has
-exactly one link, and nothing is symmetrised with a model of the other direction: a source word that two target words
-need is found, but a target word that needs two source words gets only one.
+exactly one link, and links are not symmetrized with those of a model of the other direction: a source word that two
+target words need is found, but a target word that needs two source words gets only one.
 
 The alignment error rate (Och and Ney, 2003) of links A against sure links S and possible links P, which include S, is
 1 - (|A∩S| + |A∩P|) / (|A| + |S|). With sure links only, it is 1 minus the F1 of the links.
@@ -121,9 +121,9 @@ def word_weights(
 ) -> Float[np.ndarray, "*maps W V"]:
     """Weights between words: summed over the tokens of a source word, averaged over those of a target word."""
     rows, columns = weights.shape[-2:]
-    for side, given, expected in (("target", len(target_words), rows), ("source", len(source_words), columns)):
-        if given != expected:
-            raise RegardError(f"words are given for {given} {side} tokens, but the weights have {expected}")
+    for side, count, expected in (("target", len(target_words), rows), ("source", len(source_words), columns)):
+        if count != expected:
+            raise RegardError(f"words are given for {count} {side} tokens, but the weights have {expected}")
     if not np.isfinite(weights).all():
         raise RegardError("the attention weights are not finite")
     target_tokens, source_tokens = _membership(target_words), _membership(source_words)  # [W, T], [V, S]
@@ -221,5 +221,5 @@ def _membership(words: Sequence[int]) -> Float[np.ndarray, "words tokens"]:
 
 def _word_at(begin: int, end: int, words: Sequence[tuple[int, int]]) -> int:
     shared = [min(end, stop) - max(begin, start) for start, stop in words]
-    most = max(shared, default=0)
-    return shared.index(most) if most > 0 else NO_WORD
+    max_shared = max(shared, default=0)
+    return shared.index(max_shared) if max_shared > 0 else NO_WORD

@@ -82,9 +82,9 @@ def _cross_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -
     assert start is not None  # an encoder-decoder without one does not load
     source, source_lengths = padded(network, [source_ids for source_ids, _ in pairs])
     target, target_lengths = padded(network, [[start, *target_ids] for _, target_ids in pairs])
-    with watch(network) as seen:
+    with watch(network) as weights:
         network(source, target, source_lengths, target_lengths)
-    layers = _stack_layers(seen, ".cross_attention")  # [L, B, H, T, S]
+    layers = _stack_layers(weights, ".cross_attention")  # [L, B, H, T, S]
     for row, (source_ids, target_ids) in enumerate(pairs):
         yield layers[:, row, :, : len(target_ids) + 1, : len(source_ids)]
 
@@ -96,14 +96,14 @@ def _decoder_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]])
     assert separator is not None  # a decoder without one cannot translate
     tokens, lengths = padded(network, [[*source_ids, separator, *target_ids] for source_ids, target_ids in pairs])
     prefix_lengths = torch.tensor([len(source_ids) + 1 for source_ids, _ in pairs], device=tokens.device)
-    with watch(network) as seen:
+    with watch(network) as weights:
         network(tokens, lengths, prefix_lengths if model.config.prefix else None)
-    layers = _stack_layers(seen, ".attention")  # [L, B, H, S + T, S + T]
+    layers = _stack_layers(weights, ".attention")  # [L, B, H, S + T, S + T]
     for row, (source_ids, target_ids) in enumerate(pairs):
         first = len(source_ids)
         yield layers[:, row, :, first : first + len(target_ids) + 1, :first]
 
 
-def _stack_layers(seen: AttentionWeights, suffix: str) -> torch.Tensor:
+def _stack_layers(weights: AttentionWeights, suffix: str) -> torch.Tensor:
     """The weights of all modules whose names end with `suffix`, each of which was called once."""
-    return torch.stack([calls[0] for name, calls in seen.items() if name.endswith(suffix)]).float().cpu()
+    return torch.stack([calls[0] for name, calls in weights.items() if name.endswith(suffix)]).float().cpu()

@@ -12,7 +12,7 @@ TOKENISED_SHARE = 0.1
 CASED_SHARE = 0.01
 """A text counts as lower-cased if less than this share of its lines has a capital."""
 
-_TOKENISER = re.compile(
+_TOKENIZER_MARKS = re.compile(
     r" [,.](?= |$)"  # "a cat , asleep ."
     r"|(?<=\w) (?:n't|'(?:s|re|ve|ll|d|m))\b"  # "Marie 's", "do n't"
     r"|\b(?:[cdjlmnst]|qu)' (?=\w)"  # "l' ami"
@@ -35,19 +35,19 @@ class KnownTestSet:
     """For each language, the SHA-256 of its lines, stripped and each followed by a line feed."""
 
 
-_MULTI30K = (
+_MULTI30K_NOTE = (
     "Most published figures on Multi30k were computed on lower-cased, tokenised text (multi-bleu.perl): "
     "they are not comparable with the figures here."
 )
-_NEWS = "WMT's own figures, and those of papers before sacreBLEU, are comparable only if they give this signature."
-_OWN = "This split was made for Regard: there are no published figures on it."
+_WMT_NOTE = "WMT's own figures, and those of papers before sacreBLEU, are comparable only if they give this signature."
+_OWN_SPLIT_NOTE = "This split was made for Regard: there are no published figures on it."
 
 KNOWN_TEST_SETS = (
     KnownTestSet(
         "Multi30k test_2016_flickr",
         r"(multi30k|flickr).*2016|2016.*flickr",
         1_000,
-        _MULTI30K,
+        _MULTI30K_NOTE,
         {
             "en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
             "fr": "57a705a12ffb81f3da3539798bdaaaa8f2df5824de3a84e0f4ea378dab959b62",
@@ -58,7 +58,7 @@ KNOWN_TEST_SETS = (
         "Multi30k test_2017_flickr",
         r"(multi30k|flickr).*2017|2017.*flickr",
         1_000,
-        _MULTI30K,
+        _MULTI30K_NOTE,
         {
             "en": "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
             "fr": "57ee019ef4b802206799177fe667097dcd32fd031a92e86938fcbfea97f727f8",
@@ -69,7 +69,7 @@ KNOWN_TEST_SETS = (
         "WMT newstest2013",
         r"newstest.?2013|wmt.?(20)?13",
         3_000,
-        _NEWS,
+        _WMT_NOTE,
         {
             "en": "ace268a1d9724ca76f6d8e5c720ffdc08f01bdce45630ed8b269dc7918e1c16e",
             "fr": "909b63be5df3eb8c13e1d5967bf3f0adfdb9f6ed5e638c5bffff563ee2ff7f41",
@@ -80,7 +80,7 @@ KNOWN_TEST_SETS = (
         "Tatoeba test",
         r"tatoeba",
         1_000,
-        _OWN,
+        _OWN_SPLIT_NOTE,
         {
             "en": "f655e4e7324abdb121a278f974bf0135b2fcbc18a9485328e021d1d3b28801e2",
             "fr": "65e1fd1aa783a340bbd43cbe343426045c47ff362fcb06a38807f6c6a8f2e3d2",
@@ -90,7 +90,7 @@ KNOWN_TEST_SETS = (
         "Europarl test",
         r"europarl",
         2_000,
-        _OWN,
+        _OWN_SPLIT_NOTE,
         {
             "en": "a9478ace0a9cae6f9a831a78c388265806cfba66ca7d5fe2ecd759045a71ea70",
             "fr": "be1d8df03ac8afee23a541ab4727fafb2feef322ff7ee11c7386b53f9ab0d5c0",
@@ -100,7 +100,7 @@ KNOWN_TEST_SETS = (
         "Petit test",
         r"petit\b.*test",
         1_000,
-        _OWN,
+        _OWN_SPLIT_NOTE,
         {
             "en": "bd6c62a30af5de51736590b8159627895726e2da445fe1a55e32baec314fbf9c",
             "fr": "b9eb34abeee6debd2be08bea4e8b62bf02889de603a14d11cfb542d16ded2f18",
@@ -110,7 +110,7 @@ KNOWN_TEST_SETS = (
         "Petit compositional",
         r"petit\b.*compositional",
         1_000,
-        _OWN,
+        _OWN_SPLIT_NOTE,
         {
             "en": "883035cbd068db18f333d717cd7bcc70b03b2910335445da2f6537b5bb08908a",
             "fr": "66f3020efb23448ef5a15b5c202b31b4cdefa0099e01c13331fb7874c96c1253",
@@ -174,7 +174,7 @@ def recognise(references: Sequence[str]) -> tuple[KnownTestSet, str] | None:
 
 def looks_tokenised(texts: Sequence[str]) -> bool:
     """Whether many lines have the marks of a tokeniser: a space before a comma, 's or n't, or its @-@ and &apos;."""
-    return sum(bool(_TOKENISER.search(text)) for text in texts) > TOKENISED_SHARE * len(texts)
+    return sum(bool(_TOKENIZER_MARKS.search(text)) for text in texts) > TOKENISED_SHARE * len(texts)
 
 
 def looks_lowercased(texts: Sequence[str]) -> bool:
@@ -197,7 +197,7 @@ def _name_warnings(known: tuple[KnownTestSet, str] | None, name: str | None) -> 
     """Warn if the user's name for the test set does not match its references."""
     if name is None:
         return []
-    named = next((each for each in KNOWN_TEST_SETS if re.search(each.name_pattern, name.casefold())), None)
+    named = next((test_set for test_set in KNOWN_TEST_SETS if re.search(test_set.name_pattern, name.casefold())), None)
     if named and not known:
         return [
             f"The name {name} suggests {named.name}, but these are not its {named.lines:,} references: the set is "

@@ -18,7 +18,7 @@ from regard.evaluation.result_json import recorded_as
 from regard.evaluation.results import Speed, System, SystemOutputs
 from regard.evaluation.test_sets import Examples
 
-WORD = re.compile(r"[\w\u0300-\u036f]+(?:[-'’][\w\u0300-\u036f]+)*|[^\w\s]")
+WORD_OR_MARK = re.compile(r"[\w\u0300-\u036f]+(?:[-'’][\w\u0300-\u036f]+)*|[^\w\s]")
 """A word or a punctuation mark."""
 
 
@@ -232,15 +232,15 @@ def diff(output: str, references: Sequence[str]) -> tuple[DiffSegment, ...]:
     [('A', 'wrong'), ('The', 'missing'), ('dog', 'same'), ('is asleep', 'wrong'), ('sleeps', 'missing'), ('.', 'same')]
     """
     reference = max(references, key=lambda candidate: sentence_chrf(output, [candidate]))
-    ours, theirs = list(WORD.finditer(output)), list(WORD.finditer(reference))
-    matcher = SequenceMatcher(None, [word[0] for word in ours], [word[0] for word in theirs], autojunk=False)
+    words, reference_words = list(WORD_OR_MARK.finditer(output)), list(WORD_OR_MARK.finditer(reference))
+    matcher = SequenceMatcher(None, [word[0] for word in words], [word[0] for word in reference_words], autojunk=False)
     segments = []
     for tag, begin, end, reference_begin, reference_end in matcher.get_opcodes():
         if begin < end:
-            text = output[ours[begin].start() : ours[end - 1].end()]
+            text = output[words[begin].start() : words[end - 1].end()]
             segments.append(DiffSegment(text, "same" if tag == "equal" else "wrong"))
         if reference_begin < reference_end and tag != "equal":
-            text = reference[theirs[reference_begin].start() : theirs[reference_end - 1].end()]
+            text = reference[reference_words[reference_begin].start() : reference_words[reference_end - 1].end()]
             segments.append(DiffSegment(text, "missing"))
     return tuple(segments)
 

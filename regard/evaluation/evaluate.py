@@ -1,4 +1,4 @@
-"""Evaluate a model: `evaluate` for Python programs, and the functions behind `regard evaluate` and `regard compare`."""
+"""Evaluate a model: `evaluate` for Python programs, and what `regard evaluate` and `regard compare` call."""
 
 import re
 import time
@@ -206,10 +206,10 @@ def evaluate_classification(
     if task_of(model) != "classes":
         raise RegardError(f"{name} is not a classifier: {_required_input(model)}")
     labels = [label.strip() for label in examples.references[0]]
-    known = [str(class_) for class_ in model.about.get("classes") or range(model.config.classes)]
+    classes = [str(class_) for class_ in model.about.get("classes") or range(model.config.classes)]
     for line, label in zip(examples.lines, labels, strict=True):
-        if label not in known:
-            raise RegardError(f"{examples.name}:{line}: unknown class {label!r}: {did_you_mean(label, known)}")
+        if label not in classes:
+            raise RegardError(f"{examples.name}:{line}: unknown class {label!r}: {did_you_mean(label, classes)}")
     begin = time.perf_counter()
     predictions = [prediction for prediction, _ in classify(examples.sources)]
     system = replace(describe(name, model), speed=_speed(begin, len(predictions), "texts"))

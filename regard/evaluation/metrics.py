@@ -15,9 +15,9 @@ from regard.evaluation.comparability import ComparabilityNote, comparability_not
 from regard.evaluation.result_json import recorded_as
 from regard.evaluation.text_checks import check_texts
 
-RESAMPLES = 1_000
+BOOTSTRAP_RESAMPLES = 1_000
 """Number of bootstrap resamples for the interval. The seed is sacreBLEU's: 12345 unless SACREBLEU_SEED is set."""
-TRIALS = 10_000
+RANDOMIZATION_TRIALS = 10_000
 """Number of trials of the paired test."""
 
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -140,8 +140,8 @@ def reference_lists(outputs: Sequence[str], references: References) -> list[Sequ
     """The references as lists with one text for each output; raises a `RegardError` if they do not match."""
     check_texts(outputs=outputs)
     if references is None or isinstance(references, str):
-        got = "None" if references is None else "a single string"
-        raise RegardError(f"references must be a list of strings, or several such lists, not {got}")
+        actual = "None" if references is None else "a single string"
+        raise RegardError(f"references must be a list of strings, or several such lists, not {actual}")
     is_nested = len(references) > 0 and not isinstance(references[0], str | None)
     lists: list[Sequence[str]] = list(references) if is_nested else [references]  # type: ignore[list-item]
     for texts in lists:
@@ -173,7 +173,7 @@ def chrf_metric(lowercase: bool = False) -> Any:
 
 def metric_score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> SacrebleuScore:
     """The score by one of sacreBLEU's metrics, with its bootstrap interval."""
-    result = metric.corpus_score(outputs, lists, n_bootstrap=RESAMPLES)
+    result = metric.corpus_score(outputs, lists, n_bootstrap=BOOTSTRAP_RESAMPLES)
     mean, half_width = float(result._mean), float(result._ci)  # the public attributes are rounded text
     name = f"{result.name}, lower-cased" if metric.lowercase else str(result.name)
     signature = str(metric.get_signature())
@@ -183,7 +183,7 @@ def metric_score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[s
 def _compare(metric: Any, systems: Mapping[str, Sequence[str]], lists: Sequence[Sequence[str]]) -> MetricComparison:
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest(list(systems.items()), {"metric": metric}, lists, test_type="ar", n_samples=TRIALS)
+    test = PairedTest(list(systems.items()), {"metric": metric}, lists, test_type="ar", n_samples=RANDOMIZATION_TRIALS)
     signatures, results = test()
     (metric_name, signature), *_ = signatures.items()
     (first_name, first), *others = systems.items()
@@ -205,5 +205,5 @@ def _corrected_p_value(p_value: float, difference: float, first: Sequence[str], 
     """
     if difference == 0:
         return 1.0
-    differing = sum(ours.split() != theirs.split() for ours, theirs in zip(first, other, strict=True))
+    differing = sum(output.split() != other_output.split() for output, other_output in zip(first, other, strict=True))
     return min(1.0, max(p_value, 2.0 ** (1 - differing)))

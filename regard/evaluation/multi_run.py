@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.evaluation.metrics import (
-    RESAMPLES,
+    BOOTSTRAP_RESAMPLES,
     MetricComparison,
     References,
     SacrebleuScore,
@@ -126,7 +126,7 @@ def has_enough_runs(first: SystemComparison, second: SystemComparison) -> bool:
 def resample_sentences(count: int) -> Float[np.ndarray, "R N"]:
     """The number of times that each of `count` sentences occurs in each resample."""
     probabilities = np.full(count, 1 / count)
-    return _generator().multinomial(count, probabilities, size=RESAMPLES).astype(np.float64)
+    return _generator().multinomial(count, probabilities, size=BOOTSTRAP_RESAMPLES).astype(np.float64)
 
 
 def score_runs(
@@ -195,7 +195,7 @@ def _score_several_runs(
 def _signature(metric: Any) -> str:
     """sacreBLEU's signature, with the number and seed of the resamples, which are made here in its way."""
     signature = metric.get_signature()
-    signature.update("bs", RESAMPLES)
+    signature.update("bs", BOOTSTRAP_RESAMPLES)
     signature.update("seed", _seed())
     return str(signature)
 

@@ -53,7 +53,7 @@ class SuspiciousOutput:
 
     line: int
     kind: str
-    """One of `regard.evaluation.suspicious_outputs.KINDS`."""
+    """One of `regard.evaluation.suspicious_outputs.SUSPICION_KINDS`."""
     detail: str
     source: str
     output: str

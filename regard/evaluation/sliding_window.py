@@ -60,12 +60,11 @@ def windows(count: int, window: int, stride: int) -> list[TokenWindow]:
 
 def choose_window(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
     """The requested window and stride. The defaults are what the model accepts, and half of the window."""
-    max_length = model.config.max_length
-    window = min(max_length, MAX_DEFAULT_WINDOW) if window is None else window
+    window = min(model.config.max_length, MAX_DEFAULT_WINDOW) if window is None else window
     stride = max(1, window // 2) if stride is None else stride
     require_at_least(1, context=window, stride=stride)
     if model.config.max_positions is not None and window > model.config.max_positions:
-        raise RegardError(f"context={window} is more than the {max_length} positions of this model")
+        raise RegardError(f"context={window} is more than the {model.config.max_positions} positions of this model")
     if stride > window:
         raise RegardError(f"stride={stride} is more than context={window}: tokens between two windows would be skipped")
     return window, stride

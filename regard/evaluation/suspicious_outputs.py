@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from regard.evaluation.text_checks import check_texts
 
-KINDS: dict[str, str] = {
+SUSPICION_KINDS: dict[str, str] = {
     "empty": "no output for a non-empty source",
     "loop": "words repeated more often than in the source",
     "copied": "the source was copied rather than translated",
@@ -65,7 +65,7 @@ class Suspicion:
     line: int
     """Number of the output, counted from 1."""
     kind: str
-    """One of KINDS."""
+    """One of SUSPICION_KINDS."""
     detail: str
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar, cast, get_args
 
 from regard.config import did_you_mean
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, CorpusRow, read_lines
-from regard.data.tokenized_corpus import DocumentBoundary, _texts
+from regard.data.tokenized_corpus import DocumentBoundary, rows_with_ends
 from regard.errors import RegardError
 from regard.evaluation.alignment import Links, WordSpans, read_links, whitespace_spans
 from regard.evaluation.tag_accuracy import read_tags
@@ -81,11 +81,11 @@ def read_documents(
     corpus: Corpus, documents: str = "file", limit: int | None = None, skip_bad: bool = False
 ) -> list[str]:
     """The texts of a language model's corpus, split as for training, or the first `limit`."""
-    known = get_args(DocumentBoundary)
-    if documents not in known:
-        raise RegardError(f"documents={documents} is not a valid choice: {did_you_mean(documents, known)}")
+    boundaries = get_args(DocumentBoundary)
+    if documents not in boundaries:
+        raise RegardError(f"documents={documents} is not a valid choice: {did_you_mean(documents, boundaries)}")
     texts: list[list[str]] = [[]]
-    for fields, ended in _texts(corpus, CorpusProblems(skip_bad), cast(DocumentBoundary, documents)):
+    for fields, ended in rows_with_ends(corpus, CorpusProblems(skip_bad), cast(DocumentBoundary, documents)):
         texts[-1].append(fields[0])
         if ended:
             texts.append([])

@@ -9,8 +9,8 @@ def check_texts(**sides: Sequence[str]) -> None:
     """Raise a `RegardError` unless each side is a list of strings, and all have the same length, at least one."""
     for name, texts in sides.items():
         if texts is None or isinstance(texts, str):
-            got = "None" if texts is None else "a single string"
-            raise RegardError(f"{name} must be a list of strings, not {got}")
+            actual = "None" if texts is None else "a single string"
+            raise RegardError(f"{name} must be a list of strings, not {actual}")
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise RegardError(f"{name}[{i}] must be a string, not {type(text).__name__}: {text!r}")

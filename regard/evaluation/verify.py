@@ -12,7 +12,7 @@ import math
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.text_model import Model
+from regard.evaluation.result_json import recorded_as
 from regard.formatting import shorten
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.model.watch import watch
@@ -44,7 +45,7 @@ class EqualityCheck:
     """Two ways of running a model that must agree, and the largest difference between them."""
 
     name: str
-    how: str
+    compared: str = field(metadata=recorded_as("how"))
     """What is compared."""
     limit: float = MAX_DIFFERENCE
     difference: float | None = None
@@ -113,9 +114,9 @@ def verify(
     checks = {check.name: check for check in _applicable_checks(network)}
     for number, case in enumerate(all_cases):
         for name in checks:
-            checks[name] = checks[name].with_case(number, DIFFERENCES[name](network, model.special, case))
+            checks[name] = checks[name].with_case(number, DIFFERENCE_FUNCTIONS[name](network, model.special, case))
             if name in COMPARED_IN_BFLOAT16:
-                difference = DIFFERENCES[name](in_bfloat16, model.special, case)
+                difference = DIFFERENCE_FUNCTIONS[name](in_bfloat16, model.special, case)
                 checks[name] = replace(checks[name], bfloat16=max(difference, checks[name].bfloat16 or 0.0))
         if progress is not None:
             progress(number + 1)
@@ -154,7 +155,7 @@ def full_pass(network: Network, special: SpecialIds, case: VerificationCase) -> 
         else:
             rows = [a + b for a, b in zip(case.inputs, case.continuations, strict=True)]
             tokens, lengths = _padded(network, rows, case.padding)
-            input_lengths = torch.tensor([len(ids) for ids in case.inputs], device=_device(network))
+            input_lengths = torch.tensor([len(ids) for ids in case.inputs], device=network.device)
             prefix = [input_lengths] if network.config.prefix else []
             logits = network(tokens, lengths, *prefix)  # [B, T, V] or [B, V]
         return _without_padding(logits, lengths)
@@ -251,7 +252,7 @@ def beam_difference(network: Network, special: SpecialIds, case: VerificationCas
 
 
 Difference = Callable[[Network, SpecialIds, VerificationCase], float]
-CHECKS = (
+EQUALITY_CHECKS = (
     EqualityCheck("cached = uncached", "token by token, and one pass"),
     EqualityCheck("batched = one by one", "logits and decoded texts"),
     EqualityCheck("padding is ignored", "different ids after a row"),
@@ -259,7 +260,7 @@ CHECKS = (
     EqualityCheck("beam scores = full pass", "each hypothesis of a beam of 3"),
     EqualityCheck("fast = readable", "fused and explicit attention"),
 )
-DIFFERENCES: dict[str, Difference] = {
+DIFFERENCE_FUNCTIONS: dict[str, Difference] = {
     "cached = uncached": cache_difference,
     "batched = one by one": batch_difference,
     "padding is ignored": padding_difference,
@@ -275,7 +276,7 @@ CHECKS_OF_ALL_MODELS = ("batched = one by one", "padding is ignored", "fast = re
 
 def _applicable_checks(network: Network) -> list[EqualityCheck]:
     generates = network.config.kind != "encoder" and not network.config.classes
-    return [check for check in CHECKS if generates or check.name in CHECKS_OF_ALL_MODELS]
+    return [check for check in EQUALITY_CHECKS if generates or check.name in CHECKS_OF_ALL_MODELS]
 
 
 def _check_fast_copy(
@@ -286,11 +287,14 @@ def _check_fast_copy(
     in_float32, in_bfloat16 = make_fast_copy(network, "float32"), make_fast_copy(network, "bfloat16")
     for number, case in enumerate(cases):
         expected = cached_steps(network, special, case)
-        ours = best_hypotheses(in_float32, special, case.inputs, 1)
-        theirs = best_hypotheses(network, special, case.inputs, 1)
+        copied = best_hypotheses(in_float32, special, case.inputs, 1)
+        original = best_hypotheses(network, special, case.inputs, 1)
         difference = max(
             max_difference(cached_steps(in_float32, special, case), expected),
-            *(hypothesis_difference(network, special, *texts) for texts in zip(case.inputs, ours, theirs, strict=True)),
+            *(
+                hypothesis_difference(network, special, *texts)
+                for texts in zip(case.inputs, copied, original, strict=True)
+            ),
         )
         bfloat16 = max(max_difference(cached_steps(in_bfloat16, special, case), expected), check.bfloat16 or 0.0)
         check = replace(check.with_case(number, difference), bfloat16=bfloat16)
@@ -314,10 +318,10 @@ def _check_compiled(network: Network, special: SpecialIds, case: VerificationCas
 def _check_saved(model: Model, network: Network) -> EqualityCheck:
     """Save and load the model: float32 weights must be identical."""
     with tempfile.TemporaryDirectory() as folder:
-        Model(network, model.tokenizer, model.special, model.about).save(Path(folder) / "model")
+        replace(model, network=network).save(Path(folder) / "model")
         loaded = Model.from_folder(Path(folder) / "model")
-        weights, others = network.state_dict(), loaded.network.state_dict()
-        difference = max(float((weights[name].cpu() - others[name]).abs().max()) for name in weights)
+        weights, loaded_weights = network.state_dict(), loaded.network.state_dict()
+        difference = max(float((weights[name].cpu() - loaded_weights[name]).abs().max()) for name in weights)
     equal = (loaded.config, loaded.special, _digest(loaded)) == (network.config, model.special, _digest(model))
     check = EqualityCheck("saved = loaded", "weights, config, tokenizer", limit=0.0)
     return check.with_case(0, difference if equal else math.inf)
@@ -327,10 +331,10 @@ def _digest(model: Model) -> str | None:
     return None if model.tokenizer is None else model.tokenizer.digest
 
 
-def max_difference(ours: RowLogits, theirs: RowLogits) -> float:
+def max_difference(first: RowLogits, second: RowLogits) -> float:
     """The largest difference between two logits, relative to the largest logit if that is above 1; NaN if any is."""
-    first, second = (torch.cat([row.flatten() for row in rows]).double() for rows in (ours, theirs))
-    return float((first - second).abs().max() / second.abs().max().clamp(min=1.0))
+    values, expected = (torch.cat([row.flatten() for row in rows]).double() for rows in (first, second))
+    return float((values - expected).abs().max() / expected.abs().max().clamp(min=1.0))
 
 
 def best_hypotheses(network: Network, special: SpecialIds, inputs: list[list[int]], beam: int) -> list[Hypothesis]:
@@ -391,19 +395,18 @@ def full_score(network: Network, special: SpecialIds, ids: list[int], hypothesis
 
 
 def hypothesis_difference(
-    network: Network, special: SpecialIds, ids: list[int], ours: Hypothesis, theirs: Hypothesis
+    network: Network, special: SpecialIds, ids: list[int], first: Hypothesis, second: Hypothesis
 ) -> float:
     """The difference of two hypotheses for one input: of their scores or, if they diverge, of the two next tokens.
 
     A tie between two tokens, which another order of summation may decide differently, is thus a small difference.
     """
-    if (ours.ids, ours.reason) == (theirs.ids, theirs.reason):
-        return abs(ours.score - theirs.score) / max(1.0, abs(theirs.score))
-    pairs = enumerate(zip_longest(ours.ids, theirs.ids))
-    common = next((i for i, (a, b) in pairs if a != b), len(ours.ids))
-    log_probs = next_log_probs(network, special, ids, ours.ids[:common])[-1]
-    first, second = (_log_prob_at(hypothesis, common, log_probs, special) for hypothesis in (ours, theirs))
-    return abs(first - second)
+    if (first.ids, first.reason) == (second.ids, second.reason):
+        return abs(first.score - second.score) / max(1.0, abs(second.score))
+    pairs = enumerate(zip_longest(first.ids, second.ids))
+    common = next((i for i, (a, b) in pairs if a != b), len(first.ids))
+    log_probs = next_log_probs(network, special, ids, first.ids[:common])[-1]
+    return abs(_log_prob_at(first, common, log_probs, special) - _log_prob_at(second, common, log_probs, special))
 
 
 def _log_prob_at(hypothesis: Hypothesis, position: int, log_probs: Float[Tensor, " V"], special: SpecialIds) -> float:
@@ -432,7 +435,7 @@ def _padded(
     filled = [
         [*ids, *(padding[(i + j) % len(padding)] for j in range(longest - len(ids)))] for i, ids in enumerate(rows)
     ]
-    device = _device(network)
+    device = network.device
     return torch.tensor(filled, device=device), torch.tensor([len(ids) for ids in rows], device=device)
 
 
@@ -444,11 +447,7 @@ def _without_padding(logits: Tensor, lengths: Int[Tensor, " B"]) -> RowLogits:
 
 
 def _column(network: Network, values: list[int]) -> Int[Tensor, "B 1"]:
-    return torch.tensor(values, device=_device(network))[:, None]
-
-
-def _device(network: Network) -> torch.device:
-    return network.device
+    return torch.tensor(values, device=network.device)[:, None]
 
 
 def _dtype(network: Network) -> torch.dtype:

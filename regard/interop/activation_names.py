@@ -5,7 +5,7 @@ from typing import Any
 from regard.config import ModelConfig, did_you_mean
 from regard.errors import RegardError
 
-ACTIVATIONS = {
+HUGGINGFACE_ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -18,16 +18,16 @@ ACTIVATIONS = {
 
 def regard_activation(name: str, where: str) -> Any:
     """Return Regard's name of a Hugging Face activation; `where` is the path for the error message."""
-    if name not in ACTIVATIONS:
+    if name not in HUGGINGFACE_ACTIVATIONS:
         raise RegardError(
-            f"{where}: Regard does not support the activation {name!r}: {did_you_mean(name, ACTIVATIONS)}"
+            f"{where}: Regard does not support the activation {name!r}: {did_you_mean(name, HUGGINGFACE_ACTIVATIONS)}"
         )
-    return ACTIVATIONS[name]
+    return HUGGINGFACE_ACTIVATIONS[name]
 
 
 def huggingface_activation(config: ModelConfig, architecture: str) -> str:
     """Return the Hugging Face name of a model's activation."""
-    for name, regard_name in ACTIVATIONS.items():
+    for name, regard_name in HUGGINGFACE_ACTIVATIONS.items():
         if regard_name == config.activation:
             return name
     raise RegardError(

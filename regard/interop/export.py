@@ -61,9 +61,11 @@ def export(
 
 def check_dtype(dtype: str, to: ExportTarget) -> None:
     """Raise RegardError, with a suggestion, if the target does not support this type."""
-    known = CTRANSLATE2_DTYPES if to == "ctranslate2" else tuple(WRITABLE_DTYPES)
-    if dtype in known:
+    supported = CTRANSLATE2_DTYPES if to == "ctranslate2" else tuple(WRITABLE_DTYPES)
+    if dtype in supported:
         return
     if dtype in CTRANSLATE2_DTYPES:
-        raise RegardError(f"dtype={dtype!r} requires CTranslate2 (--to ctranslate2); {to} supports {', '.join(known)}")
-    raise RegardError(f"unknown dtype {dtype!r}: {did_you_mean(DTYPE_ALIASES.get(dtype, dtype), known)}")
+        raise RegardError(
+            f"dtype={dtype!r} requires CTranslate2 (--to ctranslate2); {to} supports {', '.join(supported)}"
+        )
+    raise RegardError(f"unknown dtype {dtype!r}: {did_you_mean(DTYPE_ALIASES.get(dtype, dtype), supported)}")

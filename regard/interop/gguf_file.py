@@ -63,7 +63,7 @@ def load_gguf(path: Path) -> Model:
     Supported are little-endian files of versions 2 and 3 with the architecture llama, and every type of weights that
     `gguf` can dequantise. Any other file raises RegardError before memory is allocated for weights.
     """
-    with _errors_name(path):
+    with _naming_file_in_errors(path):
         file = open_gguf(path)
         config = _config(file)
     weights = Weights(path, {name: TensorEntry(path, "F32", tensor.shape) for name, tensor in file.tensors.items()})
@@ -71,7 +71,7 @@ def load_gguf(path: Path) -> Model:
     shapes = {_gguf_name(name): tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     # A file may contain only some biases of attention or of the feed-forward network; the others are zero.
     check_tensors(weights, {name: shapes[name] for name in shapes if name in file.tensors or not name.endswith("bias")})
-    with _errors_name(path):
+    with _naming_file_in_errors(path):
         tokenizer, special = read_tokenizer(file, config.vocab_size), _special_ids(file)
         special.check(config)
     state = {name: _weight(file, _gguf_name(name), shapes[_gguf_name(name)], config) for name in network.state_dict()}
@@ -80,7 +80,7 @@ def load_gguf(path: Path) -> Model:
 
 
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def _naming_file_in_errors(path: Path) -> Iterator[None]:
     """Prefix error messages with the path of the file."""
     try:
         yield
@@ -153,7 +153,7 @@ def _gguf_name(ours: str) -> str:
     module, part = ours.rsplit(".", 1)
     layer = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", module)
     names = LAYER_MODULE_NAMES if layer else MODULE_NAMES
-    gguf_name = {ours: theirs for theirs, ours in names.items()}[layer[2] if layer else module]
+    gguf_name = {our_name: their_name for their_name, our_name in names.items()}[layer[2] if layer else module]
     return f"blk.{layer[1]}.{gguf_name}.{part}" if layer else f"{gguf_name}.{part}"
 
 

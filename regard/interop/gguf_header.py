@@ -19,6 +19,7 @@ from jaxtyping import UInt8
 
 from regard.errors import RegardError
 from regard.formatting import shorten
+from regard.rounding import round_up
 from regard.untrusted_files import is_regular_file
 
 MAX_HEADER_BYTES = 64_000_000
@@ -226,7 +227,7 @@ def _locate(
     tensors: dict[str, tuple[tuple[int, ...], int, int]], header_size: int, alignment: int, file_size: int
 ) -> dict[str, TensorInfo]:
     """Check the types and offsets of the tensors: they must not overlap and must end within the file."""
-    data_start = math.ceil(header_size / alignment) * alignment
+    data_start = round_up(header_size, alignment)
     located: dict[str, TensorInfo] = {}
     for name, (shape, kind, offset) in tensors.items():
         quantization = _quantization_type(name, kind)

@@ -64,7 +64,7 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
                 f"{name} cannot be overridden when a model is loaded: {did_you_mean(name, OVERRIDABLE_SETTINGS)}"
             )
     architecture = ARCHITECTURES[model_type]
-    with _errors_name(path, model_type):
+    with _naming_file_in_errors(path, model_type):
         config = replace(architecture.read_config(settings, str(path)), **overrides)
     generation = _read_generation_file(folder)
     special = special_ids(settings | generation, config, folder)
@@ -73,7 +73,7 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
     network = build_empty(config, tensors.weights)
     expected_shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     assign_weights(network, read_state(tensors, architecture, config, expected_shapes))
-    with _errors_name(path, model_type):
+    with _naming_file_in_errors(path, model_type):
         about: dict[str, Any] = {"origin": f"a Hugging Face folder of the type {model_type}"}
         about |= architecture.about(settings, config, tensors)
     model = Model(network, load_tokenizer(folder), special, about)
@@ -92,7 +92,7 @@ def _read_generation_file(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _errors_name(path: Path, model_type: str) -> Iterator[None]:
+def _naming_file_in_errors(path: Path, model_type: str) -> Iterator[None]:
     """Turn any error caused by the content of a config into a RegardError that names the file."""
     try:
         yield

@@ -12,7 +12,8 @@ from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
 from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
 from regard.storage.model_folder import RECIPE_FILE
-from regard.storage.weights import is_pickle, pickle_refusal, read_json
+from regard.storage.weights import pickle_refusal
+from regard.untrusted_files import is_pickle, read_json
 
 
 def load(path: Path | str, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Model:
@@ -71,8 +72,8 @@ def _best_of_run(run: Path) -> Model:
             return Model.from_folder(candidates[-1])
         except (ValueError, OSError) as error:
             damage[candidates[-1]] = str(error)
-    why = "; ".join(damage.values()) or "no model has been validated yet"
-    raise RegardError(f"{run} is a run without a model to load: {why}")
+    reason = "; ".join(damage.values()) or "no model has been validated yet"
+    raise RegardError(f"{run} is a run without a model to load: {reason}")
 
 
 def _load_file(path: Path) -> Model:

@@ -156,7 +156,7 @@ def extra_tensors(config: ModelConfig, theirs: StateDict) -> StateDict:
     return extra
 
 
-TOLERANCES = {"F64": 1e-3, "F32": 1e-3, "F16": 1e-3, "BF16": 4e-3}
+SINUSOID_TOLERANCES = {"F64": 1e-3, "F32": 1e-3, "F16": 1e-3, "BF16": 4e-3}
 """Maximum difference between a stored sinusoid and the exact one, by type. Rounding to bfloat16 costs 0.002."""
 
 
@@ -171,7 +171,7 @@ def check_tensors(tensors: FolderTensors, config: ModelConfig) -> None:
             raise RegardError(f"{where} is not a table of positions: {entry.dtype} {list(entry.shape)}")
         table = tensors.read(name)
         off = (table - sines_then_cosines(*table.shape)).abs().max() if len(table) else 0.0
-        if not off <= TOLERANCES[entry.dtype]:  # also rejects NaN
+        if not off <= SINUSOID_TOLERANCES[entry.dtype]:  # also rejects NaN
             raise RegardError(f"{where} contains positions other than the paper's sinusoids")
 
 

@@ -186,7 +186,7 @@ def _usage(model: Model, target: str, architecture: str) -> str:
     return "\n".join(["## Usage", "", *commands, "```python", *code, "```"])
 
 
-FOLDER = 'folder = "."  # the folder of this card'
+FOLDER_LINE = 'folder = "."  # the folder of this card'
 NO_TOKENIZER = "token ids: this folder has no tokenizer"
 
 
@@ -219,7 +219,7 @@ def _commands(model: Model) -> list[str]:
 
 
 def _regard(model: Model) -> list[str]:
-    code = ["import regard", "", FOLDER, "model = regard.load(folder)", ""]
+    code = ["import regard", "", FOLDER_LINE, "model = regard.load(folder)", ""]
     config = model.config
     if model.tokenizer is None:
         return [*code, f"print(model.network)  # it takes {NO_TOKENIZER}"]
@@ -238,7 +238,7 @@ def _transformers(model: Model, architecture: str) -> list[str]:
     options = ", add_pooling_layer=False" if architecture == "BertModel" else ""  # a pooler would be random
     code = ["import torch"] if not has_tokenizer or decoder_translates else []
     imports = f"{name}, AutoTokenizer" if has_tokenizer else name
-    code += [f"from transformers import {imports}", "", FOLDER]
+    code += [f"from transformers import {imports}", "", FOLDER_LINE]
     code += ["tokenizer = AutoTokenizer.from_pretrained(folder)"] if has_tokenizer else []
     code += [f"model = {name}.from_pretrained(folder{options})", ""]
     if not has_tokenizer:
@@ -285,7 +285,13 @@ def _ctranslate2(model: Model) -> list[str]:
             "tokenizer.encode(text).tokens",
             f"[*tokenizer.encode(text).tokens, {json.dumps(model.tokenizer.token(model.special.separator))}]",
         )
-    code = ["import ctranslate2", *(["import numpy as np"] if config.kind == "encoder" else []), *imports, "", FOLDER]
+    code = [
+        "import ctranslate2",
+        *(["import numpy as np"] if config.kind == "encoder" else []),
+        *imports,
+        "",
+        FOLDER_LINE,
+    ]
     code += [*opened, f"model = ctranslate2.{runner}(folder)", "", *tokens]
     if config.kind == "encoder":
         return [

@@ -7,9 +7,9 @@ Dimensions: B batch, T queries, S keys and values, H heads, G key/value heads (H
 width (Dk for queries and keys, Dv for values).
 """
 
+import functools
 import math
 from collections.abc import Callable
-from functools import cache as once
 from importlib.util import find_spec
 
 import torch
@@ -219,6 +219,6 @@ def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: b
         return _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
 
 
-@once
+@functools.cache
 def _compiled_flex_attention() -> Callable[..., Tensor]:
     return torch.compile(flex_attention)

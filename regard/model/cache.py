@@ -52,9 +52,9 @@ class Cache:
     """The keys and values of all decoder layers."""
 
     self_attention: list[KeyValueBuffer]
-    """Of the tokens so far, for each layer."""
+    """Keys and values of the tokens so far, for each layer."""
     cross_attention: list[AttentionCache]
-    """Of the source, for each layer; empty in a decoder without an encoder."""
+    """Keys and values of the source, for each layer; empty in a decoder without an encoder."""
     source_mask: Tensor | None = None
     """True at the source's real positions, [B, 1, 1, S]; None if there is no padding."""
 
@@ -90,9 +90,9 @@ class Cache:
 
     def layers(self, positions: Int[Tensor, "B T"]) -> list[tuple[AttentionCache, AttentionCache | None]]:
         """For each layer, its self-attention cache for new tokens at these positions, and its cross-attention cache."""
-        own = [AttentionCache(x.k, x.v, positions) for x in self.self_attention]
-        no_source: list[AttentionCache | None] = [None] * len(own)
-        return list(zip(own, self.cross_attention or no_source, strict=True))
+        self_caches = [AttentionCache(x.k, x.v, positions) for x in self.self_attention]
+        no_source: list[AttentionCache | None] = [None] * len(self_caches)
+        return list(zip(self_caches, self.cross_attention or no_source, strict=True))
 
 
 def _select_rows(x: Float[Tensor, "B G L D"], rows: Int[Tensor, " R"], filled: int) -> Float[Tensor, "R G L D"]:

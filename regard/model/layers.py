@@ -84,12 +84,12 @@ class Layer(nn.Module):
         cache: tuple[AttentionCache | None, AttentionCache | None] = (None, None),
     ) -> Float[Tensor, "B T C"]:
         """`memory` is the encoder's output; it may be None if its cache is filled."""
-        own, source = cache
-        x = self.residual(x, self.attention_norm, lambda y: self.attention(y, y, y, mask, rotary, own))
+        self_cache, cross_cache = cache
+        x = self.residual(x, self.attention_norm, lambda y: self.attention(y, y, y, mask, rotary, self_cache))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             cross = self.cross_attention
             x = self.residual(
-                x, self.cross_attention_norm, lambda y: cross(y, memory, memory, memory_mask, cache=source)
+                x, self.cross_attention_norm, lambda y: cross(y, memory, memory, memory_mask, cache=cross_cache)
             )
         return self.residual(x, self.feed_forward_norm, self.feed_forward)
 

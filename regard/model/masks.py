@@ -51,8 +51,8 @@ class PackedMask(NamedTuple):
 
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
         """The same mask as a boolean tensor."""
-        same = self.sentence[:, :, None] == self.key_sentence[:, None]
-        return (same & (self.key_rank[:, None] <= self.limit[:, :, None]))[:, None]
+        same_sentence = self.sentence[:, :, None] == self.key_sentence[:, None]
+        return (same_sentence & (self.key_rank[:, None] <= self.limit[:, :, None]))[:, None]
 
 
 Mask = Tensor | PackedMask | BlockMask | Literal["causal"] | None

@@ -30,7 +30,7 @@ Hidden = Float[Tensor, "B T C"]
 
 
 class Transformer(nn.Module):
-    """What the three have in common: the embedding at the input and the head at the output."""
+    """Base class of the three Transformers: the embedding at the input and the head at the output."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -81,11 +81,11 @@ class Transformer(nn.Module):
 
     def allocate_cache(self, batch: int, length: int) -> list[KeyValueBuffer]:
         """Memory for the keys [B, G, L, Dk] and values [B, G, L, Dv] of `length` tokens, for each decoder layer."""
-        c, like = self.config, self.embedding.tokens.weight
-        d_k, d_v, groups = c.widths
+        config, like = self.config, self.embedding.tokens.weight
+        d_k, d_v, groups = config.widths
         return [
             KeyValueBuffer(like.new_zeros(batch, groups, length, d_k), like.new_zeros(batch, groups, length, d_v))
-            for _ in range(c.decoder_depth)
+            for _ in range(config.decoder_depth)
         ]
 
 
@@ -277,9 +277,7 @@ def build(config: ModelConfig | str) -> Network:
     kinds: dict[str, type[Network]]
     kinds = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
     model = kinds[config.kind](config)
-    if (
-        not model.embedding.tokens.weight.is_meta
-    ):  # without memory there is nothing to initialise, and trying takes seconds
+    if not model.embedding.tokens.weight.is_meta:  # meta tensors have no values, and trying takes seconds
         initialise(model)
     return model
 

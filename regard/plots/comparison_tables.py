@@ -9,7 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.evaluation.comparison import ComparisonResult, DifferingSentence, DiffSegment, TrainingCost
-from regard.evaluation.metrics import RESAMPLES, TRIALS, MetricComparison, SacrebleuScore, SystemComparison
+from regard.evaluation.metrics import (
+    BOOTSTRAP_RESAMPLES,
+    RANDOMIZATION_TRIALS,
+    MetricComparison,
+    SacrebleuScore,
+    SystemComparison,
+)
 from regard.evaluation.multi_run import MIN_RUNS, has_enough_runs
 from regard.formatting import duration, escape_markdown, escape_markdown_words, markdown_table, visible
 from regard.plots.run_report import power
@@ -19,7 +25,7 @@ SIGNIFICANCE_LEVEL = 0.05
 """p-value below which a difference is called significant."""
 CLOSING_PUNCTUATION = tuple(".,;:!?…)")
 """Punctuation that follows a word without a space."""
-UNKNOWN = "–"
+UNKNOWN_CELL = "–"
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,8 @@ def systems_table(result: ComparisonResult) -> TableData:
     several_runs = _has_several_runs(result)
     rows = []
     for system, suspicious in zip(result.systems, result.suspicious_counts, strict=True):
-        parameters = UNKNOWN if system.parameters is None else millions(system.parameters)
-        speed = UNKNOWN if system.speed is None else f"{system.speed.per_second:,.1f}"
+        parameters = UNKNOWN_CELL if system.parameters is None else millions(system.parameters)
+        speed = UNKNOWN_CELL if system.speed is None else f"{system.speed.per_second:,.1f}"
         mean_suspicious = f"{sum(suspicious.values()) / len(system.runs):,.1f}".removesuffix(".0")
         runs = [str(len(system.runs))] if several_runs else []
         rows.append([system.name, *runs, parameters, speed, mean_suspicious])
@@ -93,10 +99,10 @@ def training_table(result: ComparisonResult) -> TableData:
     for system in result.systems:
         cost = system.training
         if cost is None:
-            rows.append([system.name, *[UNKNOWN] * 3])
+            rows.append([system.name, *[UNKNOWN_CELL] * 3])
             continue
         name = f"{system.name} *" if cost.start else system.name
-        flops = UNKNOWN if cost.flops is None else power(cost.flops)
+        flops = UNKNOWN_CELL if cost.flops is None else power(cost.flops)
         rows.append([name, duration(cost.seconds), millions(round(cost.tokens)), flops])
     is_known = any(system.training for system in result.systems)
     return TableData(["training", "time>", "target tokens>", "operations>"], rows if is_known else [])
@@ -131,7 +137,7 @@ def runs_table(result: ComparisonResult) -> TableData:
     for i, system in enumerate(result.systems):
         for j, run in enumerate(system.runs if len(system.runs) > 1 else ()):
             figures = [f"{systems[i].runs[j]:.1f}" for systems in scores]
-            seed = UNKNOWN if run.seed is None else str(run.seed)
+            seed = UNKNOWN_CELL if run.seed is None else str(run.seed)
             rows.append([system.name, run.system.name, seed, *figures])
     metrics = (f"{comparison.metric}>" for comparison in result.comparisons)
     return TableData(["each run", "", "seed>", *metrics], rows)
@@ -149,7 +155,7 @@ def significance_notes(result: ComparisonResult) -> list[str]:
         subject = "p for one run against one" if "bootstrap" in tests else "p"
         notes.append(
             f"{subject}: probability of a difference at least this large by chance on such sentences, by approximate "
-            f"randomization ({TRIALS:,} trials). It says nothing about other seeds."
+            f"randomization ({RANDOMIZATION_TRIALS:,} trials). It says nothing about other seeds."
         )
     return notes + (_seed_notes(result) if "bootstrap" in tests else [])
 
@@ -158,10 +164,10 @@ def _seed_notes(result: ComparisonResult) -> list[str]:
     """How systems of several runs are compared, and what too few runs cannot show."""
     notes = [
         "A system of several runs has the mean of their scores, ± their standard deviation, and an interval over other "
-        f"sentences and seeds, from a hierarchical bootstrap: {RESAMPLES:,} resamples of sentences (bs and seed in the "
-        "signatures), the same for all systems, and of runs, widened by Student's t for few runs (Welch's degrees of "
-        "freedom). p is the fraction of resamples that deviate from the difference of the means by at least that "
-        "difference."
+        f"sentences and seeds, from a hierarchical bootstrap: {BOOTSTRAP_RESAMPLES:,} resamples of sentences (bs and "
+        "seed in the signatures), the same for all systems, and of runs, widened by Student's t for few runs (Welch's "
+        "degrees of freedom). p is the fraction of resamples that deviate from the difference of the means by at least "
+        "that difference."
     ]
     if any(len(system.runs) == 1 for system in result.systems):
         notes.append("For a system with one run, the effect of another seed is unknown and not included.")

@@ -18,8 +18,8 @@ from torch import Tensor
 from regard.errors import RegardError
 
 # From 0 to 1, through hues that colour-blind readers can tell apart by lightness.
-RAMP = ((13, 17, 40), (36, 56, 116), (28, 112, 148), (53, 168, 140), (160, 214, 96), (253, 231, 76))
-QUARTERS = " ░▒▓█"
+COLOUR_RAMP = ((13, 17, 40), (36, 56, 116), (28, 112, 148), (53, 168, 140), (160, 214, 96), (253, 231, 76))
+QUARTER_BLOCKS = " ░▒▓█"
 """Blocks for terminals with few colours, whose hues have no natural order."""
 MIN_COLUMN_WIDTH, MAX_COLUMN_WIDTH = 4, 9
 """Limits of a column's width, including its space: "100" fits, and so do most words."""
@@ -87,7 +87,7 @@ class _HeatMapCell:
         if console.color_system is None:
             yield Text(f"{number} ")
         elif console.no_color or console.color_system not in ("256", "truecolor"):
-            yield Text(number + QUARTERS[min(ceil(4 * self.weight), 4) if self.weight >= 0.05 else 0])
+            yield Text(number + QUARTER_BLOCKS[min(ceil(4 * self.weight), 4) if self.weight >= 0.05 else 0])
         else:
             yield Text(f"{number} ", style=shade(self.weight))
 
@@ -104,7 +104,9 @@ def shorten_to_width(text: str, max_width: int) -> str:
 def shade(weight: float) -> Style:
     """The background colour of a weight between 0 and 1, with black or white text, whichever is more readable."""
     red, green, blue = colour(weight)
-    linear = [(c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in (red, green, blue)]
+    linear = [
+        level / 255 / 12.92 if level <= 10 else ((level / 255 + 0.055) / 1.055) ** 2.4 for level in (red, green, blue)
+    ]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # as WCAG defines it
     use_black = (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05)
     text_colour = "#000000" if use_black else "#ffffff"  # not "black", which themes redefine
@@ -113,8 +115,10 @@ def shade(weight: float) -> Style:
 
 def colour(weight: float) -> tuple[int, int, int]:
     """Red, green and blue of a weight, on a square-root scale so that small weights are visible next to large ones."""
-    position = min(max(weight, 0.0), 1.0) ** 0.5 * (len(RAMP) - 1)
-    low = min(int(position), len(RAMP) - 2)
+    position = min(max(weight, 0.0), 1.0) ** 0.5 * (len(COLOUR_RAMP) - 1)
+    low = min(int(position), len(COLOUR_RAMP) - 2)
     fraction = position - low
-    red, green, blue = (round(a + (b - a) * fraction) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
+    red, green, blue = (
+        round(a + (b - a) * fraction) for a, b in zip(COLOUR_RAMP[low], COLOUR_RAMP[low + 1], strict=True)
+    )
     return red, green, blue

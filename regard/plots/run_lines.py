@@ -15,7 +15,7 @@ RESUME, CONTINUE, USE = "To resume:", "To continue:", "To use the model:"
 """Beginnings of lines with a command, which must be copied unbroken."""
 NO_VALIDATION = "no validation text: the last model is kept"
 SET_VALIDATION = "set data.validation or data.held_out"
-EXAMPLES = {"translation": "Le chat dort.", "language": "Once upon a time", "classification": "Le chat dort."}
+EXAMPLE_TEXTS = {"translation": "Le chat dort.", "language": "Once upon a time", "classification": "Le chat dort."}
 
 
 def event_line(event: Event, state: RunProgress) -> str:
@@ -82,7 +82,7 @@ def example_text(started: Started, validated: Validated | None) -> str:
     sources = () if validated is None else (sample.source for sample in validated.samples)
     lines = (source.partition("\n")[0].strip() for source in sources)
     usable = (line for line in lines if line[:1].isalnum() and line == visible(line))
-    return min(usable, key=len, default=EXAMPLES[started.task])
+    return min(usable, key=len, default=EXAMPLE_TEXTS[started.task])
 
 
 def shell_argument(text: str) -> str:

@@ -21,11 +21,11 @@ from regard.plots.run_progress import is_unvalidated
 from regard.storage.model_folder import RECIPE_FILE
 from regard.training.events import TRANSIENT_NOTES, Ended, Event, Noted, Saved, Started, Stepped, Validated
 from regard.training.flops import paper_flops, peak_flops
-from regard.training.metrics_log import METRICS, read_metrics
+from regard.training.metrics_log import METRICS_FILE, read_metrics
 from regard.training.recipe import TrainSection
 from regard.untrusted_files import is_regular_file, read_file, read_json
 
-REPORT, CURVES = "report.md", "curves.png"
+REPORT_FILE, CURVES_FILE = "report.md", "curves.png"
 MAX_SAMPLES = 3
 MAX_NOTES = 10
 MAX_RECIPE_BYTES = 1_000_000
@@ -40,7 +40,7 @@ def write_report(folder: Path, scores: Sequence[ReportScores] | None = None) -> 
     events = read_metrics(folder, strict=False)
     started = [event for event in events if isinstance(event, Started)]
     if not started:
-        raise RegardError(f"{folder / METRICS} records no run: give a folder that regard train wrote")
+        raise RegardError(f"{folder / METRICS_FILE} records no run: give a folder that regard train wrote")
     stepped = [event for event in events if isinstance(event, Stepped)]
     validated = [event for event in events if isinstance(event, Validated)]
     recipe = _recipe(folder)
@@ -49,8 +49,8 @@ def write_report(folder: Path, scores: Sequence[ReportScores] | None = None) -> 
     if stepped or scored:
         from regard.plots.figures import curves_png
 
-        write_file(folder / CURVES, curves_png(stepped, scored, visible(started[-1].name)))
-        sections.append(f"![Loss, score and learning rate over the steps]({CURVES})")
+        write_file(folder / CURVES_FILE, curves_png(stepped, scored, visible(started[-1].name)))
+        sections.append(f"![Loss, score and learning rate over the steps]({CURVES_FILE})")
     sections += [
         _training_section(events, started, _config(folder), recipe),
         _validation_section(validated, recipe),
@@ -62,8 +62,8 @@ def write_report(folder: Path, scores: Sequence[ReportScores] | None = None) -> 
         _samples_section([event for event in validated if event.samples]),
         _usage_section(started[-1], validated, _end(events), recipe),
     ]
-    write_file(folder / REPORT, "\n\n".join(section for section in sections if section) + "\n")
-    return folder / REPORT
+    write_file(folder / REPORT_FILE, "\n\n".join(section for section in sections if section) + "\n")
+    return folder / REPORT_FILE
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _notes_section(notes: Sequence[Noted]) -> str:
     if not notes:
         return ""
     lines = [f"- step {note.step:,}: {escape_markdown(note.text)}" for note in notes[:MAX_NOTES]]
-    lines += [f"- and {len(notes) - MAX_NOTES:,} more, in {METRICS}"] if len(notes) > MAX_NOTES else []
+    lines += [f"- and {len(notes) - MAX_NOTES:,} more, in {METRICS_FILE}"] if len(notes) > MAX_NOTES else []
     return "\n".join(["## Notes", "", *lines])
 
 

@@ -22,7 +22,7 @@ from regard.evaluation.results import (
     System,
     TranslationResult,
 )
-from regard.evaluation.suspicious_outputs import KINDS
+from regard.evaluation.suspicious_outputs import SUSPICION_KINDS
 from regard.evaluation.tag_accuracy import TagAccuracy
 
 MAX_SUSPICIOUS_SHOWN = 5
@@ -153,7 +153,7 @@ def _show_suspicious(console: Console, counts: Mapping[str, int], suspicious: Se
     for kind, count in counts.items():
         lines = [output.line for output in suspicious if output.kind == kind]
         first = ", ".join(map(str, lines[:3])) + (" …" if len(lines) > 3 else "")
-        table.add_row(f"[yellow]{kind}[/]", f"{count:,}", f"[dim]{KINDS[kind]}[/]", first)
+        table.add_row(f"[yellow]{kind}[/]", f"{count:,}", f"[dim]{SUSPICION_KINDS[kind]}[/]", first)
     console.print(table)
     console.print()
     table = Table(box=None, pad_edge=False, show_header=False)

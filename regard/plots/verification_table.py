@@ -16,7 +16,7 @@ def show_verification(console: Console, result: Verification) -> None:
     for check in result.checks:
         mark = "[dim]–[/]" if check.difference is None else "[green]✓[/]" if check.passed else "[bold red]✗[/]"
         differences = [_format(difference) for difference in (check.difference, check.bfloat16)]
-        comment = f"skipped: {check.skipped}" if check.skipped else check.how
+        comment = f"skipped: {check.skipped}" if check.skipped else check.compared
         table.add_row(f"{mark} {check.name}", *differences, escape(comment))
     console.print(table)
     limits = {check.limit: check.name for check in result.checks}

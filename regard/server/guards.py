@@ -30,7 +30,9 @@ PUBLIC_PATHS = ("/health", "/", "/favicon.ico")
 PUBLIC_FOLDERS = ("/page/", "/labs/")
 """Folders whose files need no token."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-AUTHORITY = re.compile(r"([a-z0-9_](?:[a-z0-9_.-]*)|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
+AUTHORITY_PATTERN = re.compile(
+    r"([a-z0-9_](?:[a-z0-9_.-]*)|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE
+)
 """A host, with an IPv6 address in brackets, and an optional port. User information and paths do not match."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -50,7 +52,7 @@ def parse_authority(text: str) -> Authority | None:
     >>> [parse_authority(text) for text in ("evil@127.0.0.1", "[::1", "a:99999", "", "a/b")]
     [None, None, None, None, None]
     """
-    match = AUTHORITY.fullmatch(text)
+    match = AUTHORITY_PATTERN.fullmatch(text)
     if match is None:
         return None
     host, port = match[1].lower(), None if match[2] is None else int(match[2])

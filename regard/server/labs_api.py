@@ -12,7 +12,7 @@ from regard.labs.lab import NAMES
 from regard.labs.lab_record import FULL_SUFFIX, LabRecord, read_record
 from regard.server.http_errors import HttpError, error_responses
 
-GALLERY = Path(regard.__file__).parent / "labs" / "gallery"
+GALLERY_FOLDER = Path(regard.__file__).parent / "labs" / "gallery"
 """The bundled gallery. `regard lab all --out regard/labs/gallery --force` regenerates it in a checkout."""
 
 
@@ -45,7 +45,7 @@ class LabResponse(BaseModel):
     """Command that produced the results."""
 
 
-def routes(folder: Path = GALLERY) -> APIRouter:
+def routes(folder: Path = GALLERY_FOLDER) -> APIRouter:
     """Return the router that serves the gallery in `folder`; without a gallery, the list of labs is empty."""
     router = APIRouter(tags=["Regard"], responses=error_responses("/api"))
 

@@ -26,7 +26,7 @@ LANGUAGE_NAMES = dict(
     ).split()
 )
 """English names of languages, as LibreTranslate spells them."""
-AUTO = "auto"
+AUTO_LANGUAGE = "auto"
 
 Text = Annotated[str, Field(max_length=limits.MAX_REQUEST_CHARACTERS)]
 LanguageCode = Annotated[str, Field(min_length=2, max_length=16)]
@@ -99,7 +99,7 @@ def routes(registry: ModelRegistry) -> APIRouter:
         return LibreTranslateResponse(
             translatedText=best[0] if is_single else best,
             alternatives=(others[0] if is_single else others) if params.alternatives else None,
-            detectedLanguage=detected_languages if params.source == AUTO else None,
+            detectedLanguage=detected_languages if params.source == AUTO_LANGUAGE else None,
         )
 
     @router.get("/languages", summary="List the languages")
@@ -120,10 +120,10 @@ def select_model(registry: ModelRegistry, source: str, target: str) -> tuple[str
     pairs = registry.language_pairs()
     available = {code for pair in pairs for code in pair}
     for name, code in (("source", source), ("target", target)):
-        if code not in available and (name, code) != ("source", AUTO):
+        if code not in available and (name, code) != ("source", AUTO_LANGUAGE):
             languages = ", ".join(sorted(available)) or "none"
             raise HttpError(400, f"{name}: the language {code} is not available; available languages: {languages}")
-    if source == AUTO:
+    if source == AUTO_LANGUAGE:
         source = next((a for a, b in pairs if b == target), target)
     if source == target:
         return source, None
@@ -157,7 +157,7 @@ def _request_schema(registry: ModelRegistry) -> dict[str, Any]:
     schema = LibreTranslateRequest.model_json_schema()
     pairs = registry.language_pairs()
     if pairs:
-        schema["properties"]["source"]["enum"] = [AUTO, *sorted({source for source, _ in pairs})]
+        schema["properties"]["source"]["enum"] = [AUTO_LANGUAGE, *sorted({source for source, _ in pairs})]
         schema["properties"]["target"]["enum"] = sorted({target for _, target in pairs})
     return schema
 

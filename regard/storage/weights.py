@@ -19,9 +19,14 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.formatting import quoted
-from regard.untrusted_files import MAX_JSON_BYTES, is_regular_file, is_safe_relative_path, parse_json
-from regard.untrusted_files import is_pickle as is_pickle  # re-exported for modules that read weights
-from regard.untrusted_files import read_json as read_json
+from regard.untrusted_files import (
+    MAX_JSON_BYTES,
+    is_pickle,
+    is_regular_file,
+    is_safe_relative_path,
+    parse_json,
+    read_json,
+)
 
 MAX_HEADER_BYTES = MAX_JSON_BYTES
 """Maximum size of a header; no supported model needs nearly as much."""
@@ -206,7 +211,7 @@ def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     converted = tensor.to(dtype)
     if (overflowed := converted.isinf() & tensor.isfinite()).any():
         largest, maximum = float(tensor[overflowed].abs().max()), torch.finfo(dtype).max
-        kind = next(name for name, known in WRITABLE_DTYPES.items() if known == dtype)
+        kind = next(name for name, writable in WRITABLE_DTYPES.items() if writable == dtype)
         raise RegardError(
             f"{name} contains {largest:.3g}, but the maximum of {kind} is {maximum:.3g}: choose another dtype"
         )

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from regard.atomic_files import flush_to_disk, new_folder, raising_write_errors
 from regard.decoding.text_model import Model
-from regard.errors import RegardError
+from regard.errors import RegardError, error_number
 from regard.storage.model_folder import MANIFEST_FILE, RECIPE_FILE, as_json, check_manifest, write_json, write_manifest
 from regard.storage.weights import write_weights
-from regard.training.metrics_log import METRICS, SAMPLES
+from regard.training.metrics_log import METRICS_FILE, SAMPLES_FILE
 from regard.untrusted_files import read_json
 
 CHECKPOINTS_KEPT = 2
@@ -33,7 +33,7 @@ CHECKPOINTS_KEPT = 2
 TRAINING_TENSORS, TRAINING_JSON = "training.safetensors", "training.json"
 TEMPORARY_PREFIX = ".coming."
 """Prefix of files that are being copied into a run's folder."""
-DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers that mean the disk is full."""
 
 
@@ -122,7 +122,7 @@ def remove_leftovers(run: Path) -> None:
     """Remove temporary files left by a process that was killed while writing."""
     for folder in (run / "checkpoints").glob(".*-*"):
         shutil.rmtree(folder, ignore_errors=True)
-    for pattern in (f"{TEMPORARY_PREFIX}*", *(f".{name}.*" for name in (RECIPE_FILE, METRICS, SAMPLES))):
+    for pattern in (f"{TEMPORARY_PREFIX}*", *(f".{name}.*" for name in (RECIPE_FILE, METRICS_FILE, SAMPLES_FILE))):
         for file in run.glob(pattern):
             file.unlink(missing_ok=True)
 
@@ -173,8 +173,8 @@ def _explain(error: OSError | SafetensorError, folder: Path, needed: int) -> str
     if not folder.parent.parent.is_dir():
         return "the run's folder no longer exists. It was removed or renamed during the run"
     free = shutil.disk_usage(folder.parent.parent).free
-    code = getattr(error, "errno", None) or int((re.findall(r"os error (\d+)", str(error)) or [0])[0])
-    reason = f"about {needed:,} bytes are needed and {free:,} are free" if code in DISK_FULL_ERRORS else str(error)
+    is_full = error_number(error) in DISK_FULL_ERRNOS
+    reason = f"about {needed:,} bytes are needed and {free:,} are free" if is_full else str(error)
     return f"{reason}. What was saved before is unchanged; fix this, then continue with --resume"
 
 
@@ -207,7 +207,7 @@ def _unreferenced_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
 
 def _remove(folder: Path) -> None:
     """Delete a folder, renamed first to what `remove_leftovers` recognizes, so that it is never seen half deleted."""
-    gone = folder.with_name(f".{folder.name}.gone")
-    shutil.rmtree(gone, ignore_errors=True)
-    folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    hidden = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(hidden, ignore_errors=True)
+    folder.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)

@@ -10,7 +10,7 @@ from regard.config import did_you_mean
 from regard.errors import RegardError
 from regard.training.recipe import TrainSection
 
-DEVICES = ("auto", "cpu", "cuda")
+DEVICE_CHOICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class DeviceSettings:
 
 def choose_device(train: TrainSection, local_rank: int = 0) -> DeviceSettings:
     """What the recipe asks for; where it says "auto", what suits this machine."""
-    if train.device not in DEVICES:
-        raise RegardError(f"train.device={train.device!r}: {did_you_mean(train.device, DEVICES)}")
+    if train.device not in DEVICE_CHOICES:
+        raise RegardError(f"train.device={train.device!r}: {did_you_mean(train.device, DEVICE_CHOICES)}")
     if train.device == "cuda" and not torch.cuda.is_available():
         raise RegardError('train.device="cuda", but PyTorch finds no usable GPU: --set train.device=cpu')
     on_gpu = train.device != "cpu" and torch.cuda.is_available()
@@ -50,8 +50,8 @@ def attention_kernels(device: torch.device, fixed_shapes: bool) -> AbstractConte
     """
     if device.type != "cuda" or fixed_shapes:
         return nullcontext()
-    others = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(others)
+    backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(backends)
 
 
 def _processor() -> str:

@@ -57,9 +57,9 @@ def diagnose(network: Network, batch: Batch, lr: float) -> str:
         return f"the weights of {broken[0]} are not finite: resume from an older checkpoint, or start again"
     first = _first_nonfinite_module(network, batch)
     name, largest = max(network.named_parameters(), key=lambda parameter: float(parameter[1].abs().max()))
-    where = f"the output of {first} is not finite" if first else "the loss is finite but its gradient is not"
+    problem = f"the output of {first} is not finite" if first else "the loss is finite but its gradient is not"
     return (
-        f"{where}; the largest weight is {float(largest.abs().max()):.3g}, in {name}. "
+        f"{problem}; the largest weight is {float(largest.abs().max()):.3g}, in {name}. "
         f"The learning rate was {lr:.2g}: try a lower train.lr, a longer train.warmup, train.clip=1, "
         'or train.precision="float32"'
     )

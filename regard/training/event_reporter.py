@@ -21,7 +21,7 @@ class Reporter:
                 self.watchers.remove(watcher)
 
     def note(self, step: int, text: str) -> None:
-        """Tell the user something about a step."""
+        """Report something about a step that the user should know."""
         self.send(Noted(step, text))
 
     def close(self) -> None:

@@ -53,8 +53,8 @@ def training_flops(
 
 def batch_flops(config: ModelConfig, batch: Batch) -> float:
     """Operations of a step on a batch, forward and backward, by the lengths of its sentences, without padding."""
-    own = _lengths(batch.tokens, batch.lengths)
-    tokens, pairs = float(own.sum()), float((own * own).sum())
+    target = _lengths(batch.tokens, batch.lengths)
+    tokens, pairs = float(target.sum()), float((target * target).sum())
     if batch.source is None:
         return STEP_PER_FORWARD * forward_flops(config, TokenCounts(tokens, pairs, outputs=batch.targets))
     source = _lengths(batch.source, batch.source_lengths)
@@ -63,7 +63,7 @@ def batch_flops(config: ModelConfig, batch: Batch) -> float:
         float((source * source).sum()),
         decoded=tokens,
         decoder_pairs=pairs,
-        cross_pairs=float((own * source).sum()),
+        cross_pairs=float((target * source).sum()),
         outputs=batch.targets,
     )
     return STEP_PER_FORWARD * forward_flops(config, work)
@@ -86,7 +86,7 @@ def peak_flops(name: str) -> float | None:
     """
     if "laptop" in name.lower():  # laptop chips have the same names but are slower
         return None
-    matches = [known for known in PEAK_BY_GPU if re.search(rf"\b{known}\b", name, re.IGNORECASE)]
+    matches = [gpu for gpu in PEAK_BY_GPU if re.search(rf"\b{gpu}\b", name, re.IGNORECASE)]
     return PEAK_BY_GPU[max(matches, key=len)] if matches else None
 
 
@@ -116,9 +116,9 @@ def forward_flops(config: ModelConfig, work: TokenCounts) -> float:
     layer = work.tokens * (queries + keys + feed_forward) + work.pairs * pair
     products = config.layers * layer + work.outputs * _head(config)
     if config.kind == "encoder-decoder":
-        own = work.decoded * (queries + keys + feed_forward) + work.decoder_pairs * pair
+        decoder = work.decoded * (queries + keys + feed_forward) + work.decoder_pairs * pair
         cross = work.decoded * queries + work.tokens * keys + work.cross_pairs * pair
-        products += config.decoder_depth * (own + cross)
+        products += config.decoder_depth * (decoder + cross)
     return 2.0 * products
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import current_thread, main_thread
 from types import FrameType
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+CAUGHT_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 @dataclass
@@ -36,7 +36,7 @@ def catch_signals(interrupts: Interrupts) -> Iterator[None]:
         if is_first:
             interrupts.on_signal()
 
-    handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    handled = [number for number in CAUGHT_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, record) for number in handled}
     try:
         yield

@@ -22,8 +22,8 @@ from regard.formatting import shorten, visible
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 from regard.untrusted_files import is_regular_file
 
-METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
-DAMAGED = f"{METRICS}.damaged"
+METRICS_FILE, SAMPLES_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "samples.txt", "tensorboard"
+DAMAGED_FILE = f"{METRICS_FILE}.damaged"
 SAMPLES_OF_STEP = re.compile(rb"^step ([\d,]+): loss [^\n]*\n(?:(?:  [^\n]*)?\n)*+", re.MULTILINE)
 """The samples of one validation, as written by `_samples`."""
 LOGGED_EVENTS = (Started, Stepped, Validated, Saved, Noted, Ended)
@@ -43,21 +43,22 @@ class MetricsLog:
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        *lines, rest = _read_lines(folder / METRICS)
+        *lines, rest = _read_lines(folder / METRICS_FILE)
         lines += [rest] if _object(rest) is not None else []  # otherwise it is incomplete
         parsed = [(line, _object(line)) for line in lines]
         kept = [(line, record) for line, record in parsed if record is not None and _is_kept(record, step)]
         if damaged := [line for line, record in parsed if line and record is None]:
             write_file(
-                folder / DAMAGED, b"".join(line + b"\n" for line in [*_read_lines(folder / DAMAGED)[:-1], *damaged])
+                folder / DAMAGED_FILE,
+                b"".join(line + b"\n" for line in [*_read_lines(folder / DAMAGED_FILE)[:-1], *damaged]),
             )
         self.logged = {
             (record["event"], record["step"]) for _, record in kept if _is_known(record) and _step(record) is not None
         }
-        write_file(folder / METRICS, b"".join(line + b"\n" for line, _ in kept))
-        write_file(folder / SAMPLES, _kept_samples(folder / SAMPLES, [record for _, record in kept], step))
+        write_file(folder / METRICS_FILE, b"".join(line + b"\n" for line, _ in kept))
+        write_file(folder / SAMPLES_FILE, _kept_samples(folder / SAMPLES_FILE, [record for _, record in kept], step))
         self.folder = folder
-        self.board = _TensorBoard.open(folder / TENSORBOARD, step)
+        self.board = _TensorBoard.open(folder / TENSORBOARD_FOLDER, step)
 
     def __call__(self, event: Event) -> None:
         """Write an event. Files are closed after each one, so that nothing is lost however the process ends."""
@@ -66,9 +67,9 @@ class MetricsLog:
         if isinstance(event, ONCE_PER_STEP) and (type(event).__name__, event.step) in self.logged:
             return
         self.logged.add((type(event).__name__, event.step))
-        _append(self.folder / METRICS, _line(event))
+        _append(self.folder / METRICS_FILE, _line(event))
         if isinstance(event, Validated):
-            _append(self.folder / SAMPLES, _samples(event))
+            _append(self.folder / SAMPLES_FILE, _samples(event))
         if self.board is not None:
             try:
                 self.board(event)
@@ -93,7 +94,7 @@ def read_metrics(folder: Path, strict: bool = True) -> list[Event]:
     Events and fields of other versions are skipped. Any other line that cannot be read is a RegardError or, if not
     `strict`, skipped too.
     """
-    path = folder / METRICS
+    path = folder / METRICS_FILE
     *complete, rest = _read_lines(path)
     events: list[Event] = []
     for number, line in enumerate(complete, start=1):
@@ -160,7 +161,7 @@ def _kept_samples(path: Path, kept: list[dict[str, Any]], step: int) -> bytes:
             with suppress(ValueError):
                 event = _event(record)
                 blocks[event.step] = _samples(event).encode("utf-8", "backslashreplace")  # type: ignore[arg-type]
-    return b"".join(blocks[at] for at in sorted(blocks) if step and at <= step)
+    return b"".join(blocks[validated] for validated in sorted(blocks) if step and validated <= step)
 
 
 def _append(path: Path, text: str) -> None:

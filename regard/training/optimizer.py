@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from regard.training.parallel import shard_like
 from regard.training.recipe import TrainSection
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam stores for each weight."""
+ADAM_STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
+"""Names of the values that Adam stores for each weight."""
 GROWTH_INTERVAL = 2_000
 """Number of finite updates in float16 before the scale of the loss is doubled."""
 
@@ -72,9 +72,9 @@ class Optimizer:
         if not self.copies_weights:
             return
         pairs = zip(self.weights, self.parameters, strict=True)
-        given = [(weight, parameter.grad) for weight, parameter in pairs if parameter.grad is not None]
-        first = [(weight, gradient) for weight, gradient in given if weight.grad is None]
-        later = [(weight.grad, gradient) for weight, gradient in given if weight.grad is not None]
+        gradients = [(weight, parameter.grad) for weight, parameter in pairs if parameter.grad is not None]
+        first = [(weight, gradient) for weight, gradient in gradients if weight.grad is None]
+        later = [(weight.grad, gradient) for weight, gradient in gradients if weight.grad is not None]
         for weight, _ in first:
             weight.grad = torch.empty_like(weight)
         if first:
@@ -94,7 +94,7 @@ class Optimizer:
         """After running out of memory: drop the gradients, and moments that were only partly created."""
         self.clear_gradients()
         for weight in self.weights:
-            if not set(MOMENTS) <= set(self.adam.state.get(weight, {})):
+            if not set(ADAM_STATE_KEYS) <= set(self.adam.state.get(weight, {})):
                 self.adam.state.pop(weight, None)
 
     def set_learning_rate(self, lr: float) -> None:
@@ -130,7 +130,7 @@ class Optimizer:
         return norm, skipped
 
     def state(self) -> dict[str, Tensor]:
-        """Everything the next update depends on besides the weights, by name."""
+        """Everything the next update depends on except the weights, by name."""
         state: dict[str, Tensor] = {"scale": self.loss_scale}
         if self.growth is not None:
             state["growth"] = self.growth
@@ -146,7 +146,7 @@ class Optimizer:
             weight.copy_(shard_like(weights[name], weight))
             if self.copies_weights:
                 parameter.copy_(weight)
-            moments = {kind: state[f"{kind}.{name}"] for kind in MOMENTS if f"{kind}.{name}" in state}
+            moments = {kind: state[f"{kind}.{name}"] for kind in ADAM_STATE_KEYS if f"{kind}.{name}" in state}
             self.adam.state[weight] = {
                 kind: shard_like(value, weight).clone()  # a view would keep the file mapped
                 if value.dim()

@@ -44,8 +44,8 @@ FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout")
 """Fields of `ModelConfig` that can be changed when an existing model is fine-tuned."""
 
 
-MAX_DATA_VALUES = {"petit": MAX_PAIRS}
-MAX_TRAIN_VALUES = {
+DATA_MAXIMA = {"petit": MAX_PAIRS}
+TRAIN_MAXIMA = {
     "steps": 10**9,
     "batch_tokens": 10**9,
     "accumulate": 1_000_000,
@@ -68,7 +68,7 @@ MAX_TRAIN_VALUES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSection(StrictConfig, label="data", maxima=MAX_DATA_VALUES):
+class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
     """The text to train on. A corpus is `{ files = ["a.fr", "a.en"] }`, one file per side, or one file with `columns`
     or `keys`."""
 
@@ -104,12 +104,12 @@ class DataSection(StrictConfig, label="data", maxima=MAX_DATA_VALUES):
                 f"data.petit={self.petit} with train, validation or held_out: Petit replaces all other text and has "
                 "its own validation text; set petit to 0, or remove the others"
             )
-        if self.sought and not self.folder:
+        if self.searches_folder and not self.folder:
             raise RegardError(
                 'there is no training text: name files in data.train, as in { files = ["a.fr", "a.en"] }, set '
                 "data.folder to a folder with train.fr and train.en, or set data.petit"
             )
-        if self.sought and self.task != "translation":
+        if self.searches_folder and self.task != "translation":
             raise RegardError(
                 f"data.folder={self.folder!r} without data.train: files are found by name for translation only; for "
                 f"the task {self.task}, name the files in data.train"
@@ -125,16 +125,16 @@ class DataSection(StrictConfig, label="data", maxima=MAX_DATA_VALUES):
         self._check_sides()
 
     @property
-    def sought(self) -> bool:
+    def searches_folder(self) -> bool:
         """Whether no file is named, so that files are searched for in the folder."""
         return not self.petit and not self.train
 
     def _check_sides(self) -> None:
-        sides, what = CORPUS_SIDES[self.task]
+        sides, description = CORPUS_SIDES[self.task]
         for corpus in (*self.train, *([self.validation] if self.validation else [])):
             if corpus.sides != sides:
                 count = "1 side" if corpus.sides == 1 else f"{corpus.sides} sides"
-                raise RegardError(f"{corpus.files[0]} is read with {count}: the task {self.task} needs {what}")
+                raise RegardError(f"{corpus.files[0]} is read with {count}: the task {self.task} needs {description}")
         if len(self.languages) not in (0, 2 if self.task == "translation" else 1):
             wanted = "two languages, source and target" if self.task == "translation" else "one language"
             raise RegardError(
@@ -162,7 +162,7 @@ class TokenizerSection(StrictConfig, label="tokenizer", maxima={"vocab_size": MA
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSection(StrictConfig, label="train", maxima=MAX_TRAIN_VALUES):
+class TrainSection(StrictConfig, label="train", maxima=TRAIN_MAXIMA):
     """How the model is trained. The defaults are the paper's, with a smaller batch."""
 
     steps: int = 10_000
@@ -293,10 +293,10 @@ class Recipe(StrictConfig):
 
     def config(self, vocab_size: int, classes: int = 0) -> ModelConfig:
         """The architecture of a new model, for this number of ids and classes."""
-        given = {key: value for key, value in self.model.items() if key != "preset"}
-        given |= {"vocab_size": vocab_size, "pad": -1, "classes": classes}
+        settings = {key: value for key, value in self.model.items() if key != "preset"}
+        settings |= {"vocab_size": vocab_size, "pad": -1, "classes": classes}
         name = self.model.get("preset")
-        return ModelConfig(**given) if name is None else preset(name, **given)
+        return ModelConfig(**settings) if name is None else preset(name, **settings)
 
     def smallest_config(self) -> ModelConfig:
         """The architecture with the fewest ids and classes possible, for checks before the text is read."""
@@ -332,10 +332,10 @@ class Recipe(StrictConfig):
         if train.consistency and self.start is None and not self.config(vocab_size=2).dropout:
             raise RegardError("train.consistency needs dropout: with model.dropout=0 both predictions are the same")
         if self.tokenizer.dropout and task != "translation":
-            raise RegardError(f"tokenizer.dropout is for translation only, and the task is {task}: set it to 0")
+            raise RegardError(f"tokenizer.dropout is for translation only, but the task is {task}: set it to 0")
         if self.tokenizer.dropout and self.tokenizer.kind != "bpe":
             raise RegardError(
-                f"tokenizer.dropout skips BPE merges, and tokenizer.kind={self.tokenizer.kind!r} has none: set it to 0"
+                f"tokenizer.dropout skips BPE merges, but tokenizer.kind={self.tokenizer.kind!r} has none: set it to 0"
             )
         packs = train.packed and not (task == "language" and self.data.documents == "file")
         if packs and (dropped := self.model.get("attention_dropout")):
@@ -343,11 +343,11 @@ class Recipe(StrictConfig):
                 f"model.attention_dropout={dropped} is not possible with train.packed: set one to 0 or false"
             )
         has_validation = self.data.validation is not None or self.data.held_out or self.data.petit
-        for key, asked in {"patience": train.patience, "best_by": train.best_by == "score"}.items():
-            if asked and not has_validation:
+        for key, needs_validation in {"patience": train.patience, "best_by": train.best_by == "score"}.items():
+            if needs_validation and not has_validation:
                 raise RegardError(f"train.{key} needs validation text: set data.validation or data.held_out")
         if train.best_by == "score" and task == "language":
-            raise RegardError("train.best_by='score': a language model has no score besides its loss; use 'loss'")
+            raise RegardError("train.best_by='score': a language model has no score other than its loss; use 'loss'")
         if train.best_by == "score" and task == "translation" and not train.validation_sentences:
             raise RegardError("train.best_by='score' needs translations to score: set train.validation_sentences")
 
@@ -361,7 +361,7 @@ def check_kind(task: TaskKind, kind: str) -> None:
 
 def with_named_files(data: DataSection) -> DataSection:
     """The same data with all files named, relative to the folder: if none is named, those found there."""
-    if not data.sought:
+    if not data.searches_folder:
         return data
     folder = Path(data.folder).expanduser()
     if len(data.languages) != 2:

@@ -17,7 +17,7 @@ from regard.formatting import quoted, shorten, visible
 from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.untrusted_files import read_file
 
-SECTIONS: dict[str, type[StrictConfig]] = {
+SECTION_CLASSES: dict[str, type[StrictConfig]] = {
     "data": DataSection,
     "tokenizer": TokenizerSection,
     "model": ModelConfig,
@@ -29,7 +29,7 @@ SECTIONS: dict[str, type[StrictConfig]] = {
 Overrides = Mapping[str, Any] | Sequence[str]
 """Settings to change: typed values by dotted key, or strings of the form section.key=value."""
 
-MAX_TOML = 1_000_000
+MAX_TOML_BYTES = 1_000_000
 """Maximum size of a recipe in bytes."""
 MAX_OVERRIDE_CHARS = 100_000
 """Maximum length of an override in characters."""
@@ -37,12 +37,13 @@ MAX_TOML_DEPTH = 16
 """Maximum nesting depth of brackets. A parser's memory grows with its square."""
 MAX_KEY_PARTS = 16
 """Maximum number of parts in a dotted key. A parser's memory grows with its square."""
-MAX_MESSAGE = 1_000
+MAX_MESSAGE_CHARS = 1_000
 """Maximum length of an error message about a recipe, in characters."""
-_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\[^\n]|[^"\\\n])*+"|'[^'\n]*+')"""
-_MULTILINE = r"""\"{3}(?:\\.|[^"\\]|"(?!""))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
-_TOML = re.compile(
-    rf"{_MULTILINE}|\#[^\n]*+|(?P<dotted>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS},}})|{_PART}"
+_KEY_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\[^\n]|[^"\\\n])*+"|'[^'\n]*+')"""
+_MULTILINE_STRING = r"""\"{3}(?:\\.|[^"\\]|"(?!""))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"""
+_TOML_TOKEN = re.compile(
+    rf"{_MULTILINE_STRING}|\#[^\n]*+"
+    rf"|(?P<dotted>{_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{MAX_KEY_PARTS},}})|{_KEY_PART}"
     r"|[\"'][^\n]*+|(?P<open>[\[{])|(?P<close>[\]}])",
     re.DOTALL,
 )
@@ -84,7 +85,7 @@ def _recipe_from(table: dict[str, Any], name: str, source: str, overrides: Overr
         return _recipe_from_table(table, name)
     except ValueError as error:
         changed = f" with {visible(', '.join(changes))}" if changes else ""
-        raise RegardError(shorten(f"{source}{shorten(changed)}: {error}", MAX_MESSAGE)) from None
+        raise RegardError(shorten(f"{source}{shorten(changed)}: {error}", MAX_MESSAGE_CHARS)) from None
     except RecursionError:
         raise RegardError(f"{source} is nested too deeply to be a recipe") from None
 
@@ -141,7 +142,7 @@ def _check_toml(text: str) -> None:
     text anyway.
     """
     depth = 0
-    for match in _TOML.finditer(text):
+    for match in _TOML_TOKEN.finditer(text):
         depth = max(0, depth + {"open": 1, "close": -1}.get(match.lastgroup or "", 0))
         if depth > MAX_TOML_DEPTH or match.lastgroup == "dotted":
             line = text.count("\n", 0, match.start()) + 1
@@ -154,7 +155,7 @@ def _check_toml(text: str) -> None:
 def _parse(path: Path) -> dict[str, Any]:
     text = ""
     try:
-        text = read_file(path, MAX_TOML).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        text = read_file(path, MAX_TOML_BYTES).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         _check_toml(text)
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
@@ -165,10 +166,10 @@ def _parse(path: Path) -> dict[str, Any]:
         position = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
         line = int(position[1]) if position else text.count("\n") + 1
         message = str(error)[: position.start()] if position else str(error)
-        raise RegardError(shorten(f"{path}:{line}: not valid TOML: {message}", MAX_MESSAGE)) from None
+        raise RegardError(shorten(f"{path}:{line}: not valid TOML: {message}", MAX_MESSAGE_CHARS)) from None
     except ValueError as error:  # a number with thousands of digits
         message = str(error) if str(error).startswith(str(path)) else f"{path}: not valid TOML: {error}"
-        raise RegardError(shorten(message, MAX_MESSAGE)) from None
+        raise RegardError(shorten(message, MAX_MESSAGE_CHARS)) from None
 
 
 def _override_by_text(table: dict[str, Any], change: str) -> None:
@@ -188,8 +189,8 @@ def _override(table: dict[str, Any], key: str, value: Callable[[list[str]], Any]
         raise RegardError(f"{shorten(change, 100)!r}: the key has more than {MAX_KEY_PARTS} parts")
     if len(keys) < 2 and keys != ["name"]:
         raise RegardError(f"{change!r} sets nothing: write section.key=value, for example train.steps=2000")
-    if keys[0] not in (*SECTIONS, "name"):
-        raise RegardError(f"{change!r}: unknown section {keys[0]!r}: {did_you_mean(keys[0], SECTIONS)}")
+    if keys[0] not in (*SECTION_CLASSES, "name"):
+        raise RegardError(f"{change!r}: unknown section {keys[0]!r}: {did_you_mean(keys[0], SECTION_CLASSES)}")
     inner: Any = table
     for part in keys[:-1]:
         inner = _inner(inner, part, change)
@@ -222,7 +223,7 @@ def _item(container: Any, part: str, change: str) -> str | int:
 
 def _value(text: str, keys: list[str]) -> Any:
     """The TOML value of a text; the text itself if it is not TOML or the setting is a string; a list for fr,en."""
-    wanted = str if keys == ["name"] else get_type_hints(SECTIONS[keys[0]]).get(keys[1])
+    wanted = str if keys == ["name"] else get_type_hints(SECTION_CLASSES[keys[0]]).get(keys[1])
     try:
         _check_toml(text)
         parsed = tomllib.loads(f"value = {text}")
@@ -235,13 +236,13 @@ def _value(text: str, keys: list[str]) -> Any:
 def _recipe_from_table(table: Mapping[str, Any], name: str) -> Recipe:
     """The recipe of a parsed TOML file, with the file's name if it has none of its own."""
     for key, value in table.items():
-        if key not in (*SECTIONS, "name"):
-            raise RegardError(f"unknown section [{shorten(key, 100)}]: {did_you_mean(key, (*SECTIONS, 'name'))}")
+        if key not in (*SECTION_CLASSES, "name"):
+            raise RegardError(f"unknown section [{shorten(key, 100)}]: {did_you_mean(key, (*SECTION_CLASSES, 'name'))}")
         if key != "name" and not isinstance(value, dict):
             raise RegardError(f"{key} is a section: write [{key}] and its settings below it")
     if "data" not in table:
         raise RegardError("the section [data], which names the training text, is missing")
-    sections = {key: dict(table.get(key, {})) for key in SECTIONS}
+    sections = {key: dict(table.get(key, {})) for key in SECTION_CLASSES}
     data, decode = sections["data"], sections["decode"]
     if "train" in data:
         corpora = data["train"] if isinstance(data["train"], list) else [data["train"]]
@@ -250,20 +251,20 @@ def _recipe_from_table(table: Mapping[str, Any], name: str) -> Recipe:
         data["validation"] = _corpus(data["validation"], "data.validation")
     if "beam" not in decode and not decode.get("temperature"):
         decode["beam"] = DEFAULT_BEAM
-    made = {key: _section(key, settings) for key, settings in sections.items() if key != "model"}
+    built = {key: _section(key, settings) for key, settings in sections.items() if key != "model"}
     model = _with_python_types("model", sections["model"])
-    return Recipe(**{"name": name} | dict(table) | made | {"model": model})
+    return Recipe(**{"name": name} | dict(table) | built | {"model": model})
 
 
 def _section(name: str, settings: dict[str, Any]) -> Any:
-    known = [field.name for field in fields(SECTIONS[name])]  # type: ignore[arg-type]  # all are dataclasses
+    known = [field.name for field in fields(SECTION_CLASSES[name])]  # type: ignore[arg-type]  # all are dataclasses
     check_keys(f"[{name}]", settings, known)
-    return SECTIONS[name](**_with_python_types(name, settings))
+    return SECTION_CLASSES[name](**_with_python_types(name, settings))
 
 
 def _with_python_types(section: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings with Python types: lists as tuples, and 1 as 1.0 where a field is a float."""
-    hints = get_type_hints(SECTIONS[section])
+    hints = get_type_hints(SECTION_CLASSES[section])
 
     def typed(key: str, value: Any) -> Any:
         if isinstance(value, list):
@@ -275,11 +276,11 @@ def _with_python_types(section: str, settings: dict[str, Any]) -> dict[str, Any]
 
 def _corpus(table: object, name: str) -> Corpus:
     """A corpus from its table."""
-    known = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
+    types = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
     if not isinstance(table, dict) or "files" not in table:
         raise RegardError(f'{name}={quoted(table)} is not a corpus: write {{ files = ["a.fr", "a.en"] }}')
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    check_keys(name, values, known)
+    check_keys(name, values, types)
     for key, value in values.items():
-        check_type(f"{name}.{key}", value, known[key])
+        check_type(f"{name}.{key}", value, types[key])
     return Corpus(**values)

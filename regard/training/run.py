@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -75,9 +75,9 @@ class TrainingRun:
 
     def totals(self, batches: Sequence[PrefetchedBatch]) -> tuple[float, float, float]:
         """Targets and floating-point operations of a step over all ranks, and how many ranks have received a signal."""
-        targets = sum(each.batch.targets for each in batches)
+        targets = sum(prefetched.batch.targets for prefetched in batches)
         passes = 2 if self.settings.consistency else 1
-        flops = passes * sum(batch_flops(self.network.config, each.batch) for each in batches)
+        flops = passes * sum(batch_flops(self.network.config, prefetched.batch) for prefetched in batches)
         interrupted = float(self.interrupts.signal is not None)
         total_targets, total_flops, interruptions = self.ranks.sum_numbers(float(targets), flops, interrupted)
         return total_targets, total_flops, interruptions
@@ -110,4 +110,4 @@ class TrainingRun:
         device, dtype = self.device_settings.device, self.device_settings.dtype
         if weight.device == device and weight.dtype == dtype:
             return model
-        return Model(deepcopy(model.network).to(device, dtype), model.tokenizer, model.special, model.about)
+        return replace(model, network=deepcopy(model.network).to(device, dtype))

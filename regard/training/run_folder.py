@@ -12,7 +12,7 @@ from regard.storage.model_folder import RECIPE_FILE
 from regard.training.recipe import Recipe, check_unchanged
 from regard.training.recipe_files import read_recipe
 
-LOCK = ".lock"
+LOCK_FILE = ".lock"
 
 
 def check_run_folder(recipe: Recipe, out: Path, resume: bool) -> None:
@@ -34,12 +34,12 @@ def lock_run_folder(out: Path) -> Iterator[None]:
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with (out / LOCK).open("a+") as file:
+        with (out / LOCK_FILE).open("a+") as file:
             _lock(file, out)
             yield
     finally:
-        if is_new and [path.name for path in out.glob("*")] == [LOCK]:  # the run never started
-            (out / LOCK).unlink()
+        if is_new and [path.name for path in out.glob("*")] == [LOCK_FILE]:  # the run never started
+            (out / LOCK_FILE).unlink()
             out.rmdir()
 
 
@@ -59,6 +59,6 @@ def _lock(file: IO[str], out: Path) -> None:
         ) from None
     except OSError:  # a file system without locks
         return
-    with raising_write_errors(out / LOCK):
+    with raising_write_errors(out / LOCK_FILE):
         file.truncate(0)
         os.write(file.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: a buffer's rest would fail at close

@@ -22,5 +22,5 @@ def learning_rate(step: int, train: TrainSection, d_model: int) -> float:
     if train.schedule == "inverse-sqrt":
         return peak * math.sqrt(max(1, train.warmup) / step)
     done = min(1.0, (step - train.warmup) / max(1, train.steps - train.warmup))
-    left = 1 - done if train.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return peak * (train.lr_end + (1 - train.lr_end) * left)
+    remaining = 1 - done if train.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return peak * (train.lr_end + (1 - train.lr_end) * remaining)

@@ -73,7 +73,7 @@ def training_loop(run: TrainingRun) -> TrainingOutcome:
 
             lr = learning_rate(progress.step, settings, run.network.config.d_model)
             torch.manual_seed(random_seed(settings.seed, progress.step, run.ranks.rank))
-            result = runner.step([each.batch for each in batches], lr, targets)  # calls update_weights on the device
+            result = runner.step([item.batch for item in batches], lr, targets)  # calls update_weights on the device
             run.meter.add(progress.step, result, targets, flops)
             if run.meter.full or interrupted or run.pauses():  # reading the results makes the host wait for the GPU
                 check_updates(run, run.meter.read(), batches[-1].batch, lr)

@@ -22,8 +22,16 @@ import numpy as np
 import torch
 
 from regard.config import ModelConfig, SpecialIds
-from regard.data import batches as lay
-from regard.data.batches import Batches
+from regard.data.batches import (
+    Batches,
+    classification_batches,
+    decoder_translation_batches,
+    language_block_batches,
+    language_document_batches,
+    packed_decoder_translation_batches,
+    packed_translation_batches,
+    translation_batches,
+)
 from regard.data.corpus import CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import TokenizedCorpus
@@ -33,6 +41,7 @@ from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.load import load
 from regard.model.transformer import Network, build
+from regard.rounding import round_up
 from regard.system_memory import available_memory
 from regard.training.recipe import (
     FINE_TUNING_MODEL_KEYS,
@@ -166,15 +175,6 @@ def cache_folder() -> Path:
         return Path(folder)
     user_cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (user_cache if user_cache.is_absolute() else Path.home() / ".cache") / "regard"
-
-
-def round_up(number: int, multiple: int) -> int:
-    """The smallest multiple that is not below a number.
-
-    >>> round_up(65, 64)
-    128
-    """
-    return (number + multiple - 1) // multiple * multiple
 
 
 # The ids around a text
@@ -372,23 +372,23 @@ class _BatchPlan:
             )
         share = (train.batch_tokens, train.seed, self.rank, self.ranks)
         if self.packed and self.recipe.data.documents != "file":
-            return lay.language_document_batches(data, framing.end, framing.pad, train.max_length, *share)
-        return lay.language_block_batches(data, framing.end, train.max_length, *share, covering=covering)
+            return language_document_batches(data, framing.end, framing.pad, train.max_length, *share)
+        return language_block_batches(data, framing.end, train.max_length, *share, covering=covering)
 
     def _examples(self, data: TokenizedCorpus, limit: int, row_length: int) -> Batches:
         train, special, end, pad = self.recipe.train, self.framing.special, self.framing.end, self.framing.pad
         size, share = train.batch_tokens, {"seed": train.seed, "rank": self.rank, "ranks": self.ranks}
         if self.task == "classification":
-            return lay.classification_batches(data, end, pad, size, limit, **share)
+            return classification_batches(data, end, pad, size, limit, **share)
         if self.config.kind == "encoder-decoder":
             if self.packed:
-                return lay.packed_translation_batches(data, end, pad, size, row_length, limit, **share)
-            return lay.translation_batches(data, end, pad, size, limit, **share)
+                return packed_translation_batches(data, end, pad, size, row_length, limit, **share)
+            return translation_batches(data, end, pad, size, limit, **share)
         assert special.separator is not None
         ids, prefix = (end, special.separator, pad), self.config.prefix
         if self.packed:
-            return lay.packed_decoder_translation_batches(data, *ids, size, row_length, limit, prefix, **share)
-        return lay.decoder_translation_batches(data, *ids, size, limit, prefix, **share)
+            return packed_decoder_translation_batches(data, *ids, size, row_length, limit, prefix, **share)
+        return decoder_translation_batches(data, *ids, size, limit, prefix, **share)
 
 
 def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, Any]:

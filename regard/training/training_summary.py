@@ -15,10 +15,10 @@ def training_summary(folder: Path, about: Mapping[str, Any]) -> TrainingCost | N
 
     None for models that were not trained by Regard. `about` is the model's metadata, as in `Model`.
     """
-    found = logged_training(folder) or training_summary_of(about)
-    if found is None:
+    summary = logged_training(folder) or training_summary_of(about)
+    if summary is None:
         return None
-    return TrainingCost(found.place, found.seconds, found.tokens, found.flops, _start(about))
+    return TrainingCost(summary.place, summary.seconds, summary.tokens, summary.flops, _start(about))
 
 
 def logged_training(folder: Path) -> TrainingSummary | None:

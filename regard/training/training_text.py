@@ -6,7 +6,7 @@ What takes long is cached in a folder for the next run, under a name derived fro
 import hashlib
 import json
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from regard.atomic_files import file_digest, new_folder
 from regard.data.bpe_dropout import add_bpe_variants
 from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenized_corpus import TokenizedCorpus, _texts, tokenize_corpora
+from regard.data.tokenized_corpus import TokenizedCorpus, rows_with_ends, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER
@@ -61,9 +61,8 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
     train, dev = (
         Corpus(tuple(str(folder / "text" / f"{split}.{side}") for side in sides)) for split in ("train", "dev")
     )
-    return replace(
-        data, petit=0, train=(train,), validation=dev, skip_bad=True
-    )  # a class may be missing from the training text
+    # Bad lines are skipped, because a class may be missing from the training text.
+    return replace(data, petit=0, train=(train,), validation=dev, skip_bad=True)
 
 
 def _write_rarest(folder: Path) -> None:
@@ -100,7 +99,7 @@ def _training_texts(data: DataSection) -> Iterator[str]:
     """Every text of the training files, on both sides, without classes."""
     sides = 1 if data.task == "classification" else None
     for corpus in data.train:
-        for fields, _ in _texts(corpus, CorpusProblems(data.skip_bad), data.documents):
+        for fields, _ in rows_with_ends(corpus, CorpusProblems(data.skip_bad), data.documents):
             yield from fields[:sides]
 
 
@@ -115,11 +114,11 @@ def prepared_text(
 def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems) -> TrainingText:
     """The encoded text, split into training and validation."""
     labelled = data.task == "classification"
-    how: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
-    train = tokenize_corpora(data.train, tokenizer, cache / "prepared", problems, **how)
+    options: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
+    train = tokenize_corpora(data.train, tokenizer, cache / "prepared", problems, **options)
     if data.validation is not None:
         validation = tokenize_corpora(
-            [data.validation], tokenizer, cache / "prepared", problems, classes=train.classes, **how
+            [data.validation], tokenizer, cache / "prepared", problems, classes=train.classes, **options
         )
     elif data.held_out:
         train, validation = split(train, data.held_out, anywhere=data.documents == "file")
@@ -136,8 +135,8 @@ def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[
     total = len(data.tokens[0]) if anywhere else len(data)
     cut = int(total * (1 - share))
     if not 0 < cut < total:
-        what = "tokens" if anywhere else "examples"
-        raise RegardError(f"data.held_out={share} of {total} {what} leaves one part empty: more text is needed")
+        unit = "tokens" if anywhere else "examples"
+        raise RegardError(f"data.held_out={share} of {total} {unit} leaves one part empty: more text is needed")
     if anywhere:
         (offsets,) = data.offsets
         parts = np.append(offsets[offsets < cut], cut), np.insert(offsets[offsets > cut], 0, cut)
@@ -151,9 +150,9 @@ def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[
 
 def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> TokenizedCorpus:
     """The examples between these offsets."""
-    tokens = tuple(ids[each[0] : each[-1]] for ids, each in zip(data.tokens, offsets, strict=True))
+    tokens = tuple(ids[starts[0] : starts[-1]] for ids, starts in zip(data.tokens, offsets, strict=True))
     labels = None if data.labels is None else data.labels[rows]
-    return replace(data, tokens=tokens, offsets=tuple(each - each[0] for each in offsets), labels=labels)
+    return replace(data, tokens=tokens, offsets=tuple(starts - starts[0] for starts in offsets), labels=labels)
 
 
 def _last_rows(
@@ -170,16 +169,18 @@ def _last_rows(
 def _prompts(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
     """Prompts and their continuations: the beginnings of some texts or, if there are only a few, passages of them."""
     (tokens,), (offsets,) = data.tokens, data.offsets
-    many = len(data) >= PROMPT_COUNT
-    places = offsets[np.linspace(0, len(data) - 1, PROMPT_COUNT).astype(int)] if many else ()
-    spread = range(0, max(1, len(tokens) - PASSAGE_TOKENS), max(1, len(tokens) // PROMPT_COUNT))
-    found = []
-    for place in places if many else spread:
-        stop = min(place + PASSAGE_TOKENS, offsets[np.searchsorted(offsets, place, "right")])
-        text = tokenizer.decode(tokens[place:stop].tolist()).strip(REPLACEMENT_CHARACTER)
-        within = place not in offsets and "\n" in text[:-1]
-        found.append(_split_prompt(text.partition("\n")[2] if within else text))
-    return [pair for pair in found if all(pair)]
+    starts: Iterable[int]
+    if len(data) >= PROMPT_COUNT:
+        starts = offsets[np.linspace(0, len(data) - 1, PROMPT_COUNT).astype(int)]
+    else:
+        starts = range(0, max(1, len(tokens) - PASSAGE_TOKENS), max(1, len(tokens) // PROMPT_COUNT))
+    pairs = []
+    for start in starts:
+        stop = min(start + PASSAGE_TOKENS, offsets[np.searchsorted(offsets, start, "right")])
+        text = tokenizer.decode(tokens[start:stop].tolist()).strip(REPLACEMENT_CHARACTER)
+        is_within_text = start not in offsets and "\n" in text[:-1]
+        pairs.append(_split_prompt(text.partition("\n")[2] if is_within_text else text))
+    return [pair for pair in pairs if all(pair)]
 
 
 def _split_prompt(text: str) -> tuple[str, str]:
@@ -192,13 +193,13 @@ def _split_prompt(text: str) -> tuple[str, str]:
 
 def text_digest(text: TrainingText) -> str:
     """SHA-256 of the ids, of the offsets of the examples, and of the classes."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for part in (text.train, text.validation):
         if part is not None:
             for numbers in (*part.tokens, *part.offsets, *([] if part.labels is None else [part.labels])):
-                found.update(f"{numbers.dtype} {len(numbers)} ".encode())
-                found.update(np.ascontiguousarray(numbers).data)
-    return found.hexdigest()
+                sha.update(f"{numbers.dtype} {len(numbers)} ".encode())
+                sha.update(np.ascontiguousarray(numbers).data)
+    return sha.hexdigest()
 
 
 def begin_with(data: TokenizedCorpus, before: Sequence[int]) -> TokenizedCorpus:

@@ -93,7 +93,7 @@ def for_decoding(model: Model) -> Model:
     if not weight.is_cuda or isinstance(network, Encoder):
         return model
     copy = make_fast_copy(network, "float32" if weight.dtype == torch.float32 else "auto")
-    return Model(copy, model.tokenizer, model.special, model.about)
+    return replace(model, network=copy)
 
 
 def _continuations(model: Model, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:

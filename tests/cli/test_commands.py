@@ -183,7 +183,7 @@ def test_verify_lists_the_checks(pair: str) -> None:
 
 
 def test_verify_exits_with_1_when_something_differs(pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.DIFFERENCES, "fast = readable", lambda *_: 0.5)
+    monkeypatch.setitem(module.DIFFERENCE_FUNCTIONS, "fast = readable", lambda *_: 0.5)
     done = command("verify", pair, "--cases", "1", "--no-compile")
     assert done.exit_code == 1
     assert "✗ fast = readable" in done.stdout

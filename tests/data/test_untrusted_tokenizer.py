@@ -110,7 +110,7 @@ def test_slow_patterns_are_rejected(pattern: str) -> None:
 
 @pytest.fixture(autouse=True)
 def clear_trial_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted_tokenizer, "_PASSED", set())
+    monkeypatch.setattr(untrusted_tokenizer, "_passed_digests", set())
 
 
 def write_tokenizer(folder: Path, **changes: Any) -> Path:
@@ -134,7 +134,7 @@ def test_own_tokenizers_need_no_trial(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_tokenizer_with_a_pattern_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{L}+"))
     assert HuggingFaceTokenizer.load(folder).encode("chat noir")
-    assert len(untrusted_tokenizer._PASSED) == 1
+    assert len(untrusted_tokenizer._passed_digests) == 1
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "raise SystemExit(3)")
     HuggingFaceTokenizer.load(folder)
 
@@ -149,7 +149,7 @@ def test_a_trial_that_needs_too_much_memory_is_rejected(tmp_path: Path, monkeypa
     """The library needs 350 bytes per letter of such a vocabulary: 2 MB of it take 700 MB."""
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_BYTES", 400_000_000)
     folder = write_tokenizer(tmp_path, model=unigram(500, MAX_PIECE), added_tokens=[], pre_tokenizer=None, decoder=None)
-    with pytest.raises(ValueError, match=r"tokenizer.json refused: .* more than 0.4 GB of memory"):
+    with pytest.raises(ValueError, match=r"tokenizer.json was rejected: .* more than 0.4 GB of memory"):
         HuggingFaceTokenizer.load(folder)
 
 
@@ -164,7 +164,7 @@ def test_a_trial_that_takes_too_long_is_rejected(
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 1.5)
     folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
     start = time.perf_counter()
-    with pytest.raises(ValueError, match=r"refused: loading took more than 1.5 s"):
+    with pytest.raises(ValueError, match=r"was rejected: loading took more than 1.5 s"):
         HuggingFaceTokenizer.load(folder)
     assert time.perf_counter() - start < 30
 
@@ -176,10 +176,10 @@ def test_a_pattern_that_is_slow_on_its_own_letters_fails_the_trial(
     """Quadratic patterns are accepted if they are fast enough; here the run of letters is longer than usual."""
     folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
     HuggingFaceTokenizer.load(folder)
-    untrusted_tokenizer._PASSED.clear()
+    untrusted_tokenizer._passed_digests.clear()
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 1)
-    with pytest.raises(ValueError, match="refused: loading and using it takes more than 1 s of processor time"):
+    with pytest.raises(ValueError, match="was rejected: loading and using it takes more than 1 s of processor time"):
         HuggingFaceTokenizer.load(folder)
 
 
@@ -209,7 +209,7 @@ def test_without_the_library_only_the_static_checks_apply(tmp_path: Path, monkey
     program = untrusted_tokenizer.TRIAL_PROGRAM.replace("from tokenizers import", "from no_such_library import")
     monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", program)
     HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(r"\p{N}+")))
-    assert not untrusted_tokenizer._PASSED
+    assert not untrusted_tokenizer._passed_digests
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatc
 def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str) -> None:
     tokens = [added_token(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
     tokenizer = HuggingFaceTokenizer.load(write_tokenizer(tmp_path, added_tokens=tokens, normalizer={"type": kind}))
-    assert len(untrusted_tokenizer._PASSED) == (
+    assert len(untrusted_tokenizer._passed_digests) == (
         kind == "NFKC"
     )  # in the trial, because NFKC can make a text 18 times longer
     assert tokenizer.engine.token_to_id("<unused_9999>") is not None

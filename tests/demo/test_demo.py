@@ -19,7 +19,7 @@ import regard.demo.demo_run
 import regard.models
 import regard.petit.corpus_files
 from regard.cli import app
-from regard.demo.demo_run import DECODER, ENCODER_DECODER, find_run
+from regard.demo.demo_run import DECODER_ONLY, ENCODER_DECODER, find_run
 from regard.demo.narrator import Narrator
 from regard.demo.story import _commands_chapter, _moments, _real_french_chapter, demo, next_commands
 from regard.evaluation.alignment import Links, alignment_score, token_words
@@ -184,7 +184,7 @@ def test_the_alignment_of_a_decoder_uses_its_target_rows(tmp_path: Path) -> None
     out = tmp_path / "run"
     changes = [change for change in TINY if "steps" not in change]
     regard.demo.demo_run.train_with_display(
-        DECODER.read([*changes, "train.steps=1"]), out, "new", Console(file=StringIO())
+        DECODER_ONLY.read([*changes, "train.steps=1"]), out, "new", Console(file=StringIO())
     )
     model = load(out)
     source, target = "Le chat dort.", "The cat is sleeping."
@@ -268,7 +268,7 @@ def test_moments_are_the_first_the_last_and_changes_in_between() -> None:
     assert [event.step for event in _moments([at(1, "a"), at(2, "a"), at(3, "a")], 0)] == [1, 3]
 
 
-@pytest.mark.parametrize("variant", [ENCODER_DECODER, DECODER])
+@pytest.mark.parametrize("variant", [ENCODER_DECODER, DECODER_ONLY])
 def test_the_variants_read_their_recipes(variant: regard.demo.demo_run.DemoVariant) -> None:
     recipe = variant.read()
     assert recipe.data.petit

@@ -49,7 +49,7 @@ from regard.plots.comparison_tables import (
     significance_notes,
 )
 from regard.training.events import Ended, Started, Stepped
-from regard.training.metrics_log import METRICS, MetricsLog
+from regard.training.metrics_log import METRICS_FILE, MetricsLog
 from regard.training.training_summary import recipe_without_seed, training_summary
 from tests.support.commands import command, refused, shown, write
 
@@ -380,7 +380,7 @@ def test_the_training_cost_is_reported(tmp_path: Path) -> None:
     assert training_summary(whole, tuned) == TrainingCost(place, 80.0, 8_000, 1.5e9, "SmolLM2")
     killed = log(tmp_path / "killed", STARTED, STEPPED, replace(STARTED, step=50, place="GPU"))
     assert training_summary(killed, {}) == TrainingCost(f"{place}; then GPU", 40.0, 4_000, None, None)
-    (killed / METRICS).write_text("of another program\n")
+    (killed / METRICS_FILE).write_text("of another program\n")
     assert [training_summary(folder, {}) for folder in (killed, tmp_path, tmp_path / "none")] == [None] * 3
 
 
@@ -581,7 +581,7 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
         kept = [Path(run) for run in runs[2 * i : 2 * i + 2]]
         assert [run["system"]["name"] for run in system["runs"]] == [folder.name for folder in kept]
         assert [run["seed"] for run in system["runs"]] == [0, 1]
-        ends = [json.loads((folder / METRICS).read_text().splitlines()[-1]) for folder in kept]
+        ends = [json.loads((folder / METRICS_FILE).read_text().splitlines()[-1]) for folder in kept]
         for name in ("seconds", "tokens", "flops"):
             assert system["training"][name] == pytest.approx(statistics.mean(end[name] for end in ends))
         written = [(outputs / f"{folder.name}.txt").read_text().split("\n")[:-1] for folder in kept]

@@ -29,7 +29,7 @@ from regard.evaluation.metrics import bleu, chrf, paired_test, translation_score
 from regard.evaluation.perplexity import language_score
 from regard.evaluation.proportions import proportion
 from regard.evaluation.result_json import to_json_value
-from regard.evaluation.suspicious_outputs import KINDS, find_suspicious
+from regard.evaluation.suspicious_outputs import SUSPICION_KINDS, find_suspicious
 from regard.evaluation.tag_accuracy import read_tags, tag_accuracy
 from regard.petit import PHENOMENA
 
@@ -286,7 +286,7 @@ def test_each_fault_is_reported(kind: str, source: str, output: str) -> None:
 
 
 def test_every_kind_of_fault_is_tested() -> None:
-    assert {kind for kind, _, _ in FAULTS} | {"same"} == set(KINDS)
+    assert {kind for kind, _, _ in FAULTS} | {"same"} == set(SUSPICION_KINDS)
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_a_broken_link_is_reported(tmp_path: Path) -> None:
 def test_recipes_for_own_text_accept_a_folder(name: str, tmp_path: Path) -> None:
     changes = [f"data.folder={make_folder(tmp_path, MERGED)}", 'data.languages=["fra", "eng"]']
     recipe = read_recipe(name, changes)
-    assert recipe.data.sought
+    assert recipe.data.searches_folder
     assert with_named_files(recipe.data).train == (FRENCH,)
     assert recipe.data.held_out > 0
 

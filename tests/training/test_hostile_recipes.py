@@ -21,7 +21,7 @@ from regard.decoding.options import Decoding
 from regard.errors import RegardError
 from regard.training import training_setup as task
 from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
-from regard.training.recipe_files import MAX_TOML, SECTIONS, read_recipe
+from regard.training.recipe_files import MAX_TOML_BYTES, SECTION_CLASSES, read_recipe
 from regard.training.training_setup import check_memory
 from tests.support.oracles import small
 
@@ -45,7 +45,7 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "a million brackets": ("a = " + "[" * 900_000, "brackets are nested more than 16 deep"),
     "500 braces": ("a = " + "{a=" * 500, "brackets are nested more than 16 deep"),
     "brackets behind a text": ('a = "]" #]\nb = ' + "[" * 20, ":2: .*nested more than 16"),
-    "too many bytes": ("#" * (MAX_TOML + 1), "1,000,001 bytes: at most 1,000,000 are read"),
+    "too many bytes": ("#" * (MAX_TOML_BYTES + 1), "1,000,001 bytes: at most 1,000,000 are read"),
     "no UTF-8": (b"\xff\xfe", "is not in UTF-8"),
     "zeros": (b"\0" * 1_000, "not valid TOML"),
     "a long number": (DATA + "seed = " + "9" * 5_000, "Exceeds the limit"),
@@ -190,7 +190,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 KEYS = {
     section: [each.name for each in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
-    for section, kind in SECTIONS.items()
+    for section, kind in SECTION_CLASSES.items()
 }
 
 

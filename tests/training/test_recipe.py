@@ -223,7 +223,7 @@ def test_invalid_model_sections_are_rejected(task: Any, model: dict[str, Any], m
     [
         ("classification", {"kind": "encoder"}, {"packed": True}, "is not possible for classification"),
         ("translation", {"attention_dropout": 0.1}, {"packed": True}, "attention_dropout=0.1 is not possible"),
-        ("language", {"kind": "decoder"}, {"best_by": "score"}, "no score besides its loss"),
+        ("language", {"kind": "decoder"}, {"best_by": "score"}, "no score other than its loss"),
         ("translation", {}, {"best_by": "score", "validation_sentences": 0}, "needs translations to score"),
     ],
 )
