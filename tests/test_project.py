@@ -129,7 +129,7 @@ def test_type_checkers_see_the_same_public_names() -> None:
     told = {
         alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert told == regard._HOME
+    assert told == regard._MODULE_OF
 
 
 def test_the_version_matches_the_package() -> None:
