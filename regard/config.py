@@ -250,7 +250,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
         if self.positions == "rotary" and d_k % 2:
             raise RegardError(f"rotary positions rotate pairs of dimensions: d_k={d_k} is odd but must be even")
         if self.decoder_layers is not None and self.kind != "encoder-decoder":
-            raise RegardError(f"decoder_layers is for an encoder-decoder: a {self.kind} has only layers={self.layers}")
+            raise RegardError(
+                f"decoder_layers is for an encoder-decoder: {self.kind_with_article} has only layers={self.layers}"
+            )
         if self.prefix and self.kind != "decoder":
             raise RegardError(f"prefix is for a decoder: an {self.kind} attends in both directions anyway")
         if self.classes and self.kind == "encoder-decoder":
@@ -269,6 +271,11 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     def widths(self) -> tuple[int, int, int]:
         """The width of a head's queries and keys, the width of its values, and the number of key/value heads."""
         return head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
+
+    @property
+    def kind_with_article(self) -> str:
+        """The kind in a sentence: "a decoder", "an encoder-decoder"."""
+        return f"a {self.kind}" if self.kind == "decoder" else f"an {self.kind}"
 
     @property
     def decoder_depth(self) -> int:

@@ -86,6 +86,15 @@ def duration(seconds: int | float) -> str:
     return f"{minutes // 60 // 24}d{minutes // 60 % 24:02}h"
 
 
+def short_number(number: int) -> str:
+    """Return a large count in a readable form: in millions from 100,000 on.
+
+    >>> short_number(12_345_678), short_number(512)
+    ('12.3 M', '512')
+    """
+    return f"{number / 1e6:,.1f} M" if number >= 1e5 else f"{number:,}"
+
+
 def escape_markdown_words(text: str) -> str:
     """Like `escape_markdown` for a text of any length: only single words that are too long are cut."""
     return " ".join(map(escape_markdown, text.split(" ")))

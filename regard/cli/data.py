@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.shared_options import Force
+from regard.cli.shared_options import Force, parse_columns, parse_keys
 from regard.data.corpus import Corpus
 from regard.errors import RegardError
 from regard.training.corpus_folder import find_corpus_files, training_languages
@@ -110,8 +110,7 @@ def _corpus_of_files(
     files: list[str], columns: str, keys: str, test: list[str], labelled: bool
 ) -> tuple[list[Corpus], list[Corpus]]:
     """Return the corpus that the arguments name, and the test set."""
-    numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
-    names = tuple(key.strip() for key in keys.split(",")) if keys else ()
+    numbers, names = parse_columns(columns), parse_keys(keys)
     corpus = Corpus(tuple(files), numbers, names)
     for suffix, option in ((".tsv", "--columns 2,1"), (".jsonl", "--keys fr,en")):
         if corpus.sides == 1 and suffix in Path(files[0]).suffixes[-2:]:
@@ -121,10 +120,3 @@ def _corpus_of_files(
     if labelled and corpus.sides != 2:
         raise RegardError(f"--labelled needs two sides, a text and its class: {corpus.sides} given; name two --columns")
     return [corpus], [Corpus(tuple(test), numbers, names)] if test else []
-
-
-def _number(column: str) -> int:
-    try:
-        return int(column)
-    except ValueError:
-        raise RegardError(f"--columns takes numbers, not {column!r}: --columns 2,1") from None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.shared_options import MODEL_HELP
+from regard.cli.shared_options import MODEL_HELP, parse_columns, parse_keys
 from regard.errors import RegardError
 
 SYSTEM_HELP = f"{MODEL_HELP} Also accepted: a text file with translations, one per line."
@@ -29,11 +29,9 @@ JsonFile = Annotated[Path | None, typer.Option(help="Write all results as JSON."
 
 def make_corpus(files: list[str], references: list[str] | None, columns: str, keys: str) -> Any:
     """The test set as a `Corpus`: several sides of one file, or one file for each side."""
-    from regard.cli.data import _number
     from regard.data.corpus import Corpus
 
-    numbers = tuple(_number(column) for column in columns.split(",")) if columns else ()
-    names = tuple(key.strip() for key in keys.split(",")) if keys else ()
+    numbers, names = parse_columns(columns), parse_keys(keys)
     if references and (numbers or names):
         raise RegardError("--reference gives a separate file: with --columns or --keys, list another column or key")
     return Corpus((*files, *(references or ())), numbers, names)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from regard.errors import RegardError
 from regard.models import BUNDLED_MODELS, DEFAULT_MODEL
 
 MODEL_HELP = (
@@ -32,3 +33,20 @@ def command_help(command: Callable[..., object] | None) -> str:
     """The docstring of a command with one line per paragraph, so that the terminal wraps it to its own width."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def parse_columns(columns: str) -> tuple[int, ...]:
+    """The numbers of --columns, such as 2,1; none if it was not given."""
+    return tuple(_column_number(column) for column in columns.split(",")) if columns else ()
+
+
+def _column_number(column: str) -> int:
+    try:
+        return int(column)
+    except ValueError:
+        raise RegardError(f"--columns takes numbers, not {column!r}: --columns 2,1") from None
+
+
+def parse_keys(keys: str) -> tuple[str, ...]:
+    """The names of --keys, such as fr,en; none if it was not given."""
+    return tuple(key.strip() for key in keys.split(",")) if keys else ()

@@ -70,7 +70,7 @@ def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
 
 
 def _described(config: ModelConfig, special: SpecialIds, is_copy: bool) -> str:
-    parts = [f"{'a' if config.kind == 'decoder' else 'an'} {config.kind}"]
+    parts = [config.kind_with_article]
     if config.classes:
         parts.append(f" with a classification head ({config.classes} classes)")
     elif config.kind == "decoder":

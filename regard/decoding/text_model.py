@@ -73,7 +73,7 @@ class Model:
         write_model_files(folder, self.network, self.tokenizer, self.special, self.about, dtype)
 
     def __repr__(self) -> str:
-        config, count = self.config, sum(parameter.numel() for parameter in self.network.parameters())
+        config, count = self.config, self.network.parameter_count
         return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
 
     @property

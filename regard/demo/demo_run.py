@@ -35,7 +35,7 @@ class DemoVariant:
         return read_recipe(self.recipe, (*self.overrides, *overrides))
 
 
-# Fewer steps and sentences than the recipe. On a GPU, compiling would take longer than the training.
+# Overrides for fewer steps and sentences than in the recipe. On a GPU, compiling would take longer than the training.
 _SHORT_RUN = (
     *("data.petit=40000", "train.validate_every=100", "train.checkpoint_every=250"),
     *("train.compile=false", "train.packed=false"),

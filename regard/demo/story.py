@@ -122,12 +122,12 @@ def _example_pairs(folder: Path) -> list[tuple[str, str, list[str]]]:
     """A few short pairs, each with phenomena that the others do not have."""
     sides = ((folder / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en", "tags"))
     examples: list[tuple[str, str, list[str]]] = []
-    seen: set[str] = set()
+    shown_tags: set[str] = set()
     for french, english, tags in zip(*sides, strict=True):
         fits = max(len(french), len(english)) <= EXAMPLE_WIDTH - 2 and len(tags.split()) == 2
-        if fits and len(examples) < EXAMPLE_PAIRS and seen.isdisjoint(tags.split()):
+        if fits and len(examples) < EXAMPLE_PAIRS and shown_tags.isdisjoint(tags.split()):
             examples.append((french, english, tags.split()))
-            seen.update(tags.split())
+            shown_tags.update(tags.split())
     return examples
 
 

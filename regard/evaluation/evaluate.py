@@ -245,7 +245,7 @@ def describe(name: str, model: Model) -> System:
     network = model.network
     return System(
         name,
-        parameters=sum(parameter.numel() for parameter in network.parameters()),
+        parameters=network.parameter_count,
         device=str(network.device),
         weights=None if is_fast_copy(network) else weights_digest(network.state_dict()),
     )

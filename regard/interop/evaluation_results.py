@@ -55,7 +55,7 @@ def read_result(path: Path) -> EvaluationResult:
 def check_results(results: Sequence[EvaluationResult], model: Model) -> None:
     """Raise RegardError if any of the scores are those of another model."""
     weights = weights_digest(model.network.state_dict()) if results else ""
-    count = sum(parameter.numel() for parameter in model.network.parameters())
+    count = model.network.parameter_count
     for result in results:
         if result.weights != weights:
             scored = "other weights with" if result.parameters == count else "a model with"

@@ -44,7 +44,7 @@ def write_card(
 
     `target` is regard, ctranslate2 or the model_type of a Hugging Face folder, `architecture` the class of the latter.
     """
-    title = string_of(model.about, "name") or f"{_article(model.config)} {model.config.kind} by Regard"
+    title = string_of(model.about, "name") or f"{model.config.kind_with_article.capitalize()} by Regard"
     sections = [
         _front_matter(model, target),
         f"# {escape_markdown(title)}",
@@ -92,20 +92,14 @@ def _inline(value: Any) -> str:
 
 def _description(model: Model, target: str, dtype: str) -> str:
     config: ModelConfig = model.config
-    count = sum(parameter.numel() for parameter in model.network.parameters())
-    layers = str(config.layers)
+    count, layers = model.network.parameter_count, str(config.layers)
     if config.kind == "encoder-decoder":
         layers += f" + {config.decoder_depth}"
-    article = _article(config).lower()
     written = "Written by Regard" if target == "regard" else f"Exported by Regard for {_engine(target)}"
     return (
-        f"This model is {article} {config.kind} Transformer with {layers} layers, {config.heads} heads, model width "
+        f"This model is {config.kind_with_article} Transformer with {layers} layers, {config.heads} heads, model width "
         f"{config.d_model}, a vocabulary of {config.vocab_size:,} ids and {count:,} parameters. {written} in {dtype}."
     )
-
-
-def _article(config: ModelConfig) -> str:
-    return "An" if config.kind.startswith("e") else "A"
 
 
 def _engine(target: str) -> str:

@@ -50,6 +50,11 @@ class Transformer(nn.Module):
         return self.embedding.tokens.weight.device
 
     @property
+    def parameter_count(self) -> int:
+        """The number of weights, of which a tied output layer adds none."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
     def output_weight(self) -> Float[Tensor, "V C"]:
         """The matrix of the output layer: the embedding's if tied, without a <pad> that is the last id."""
         return self.embedding.tokens.weight[: self.config.outputs] if self.config.tied else self.output.weight

@@ -17,9 +17,9 @@ from regard.evaluation.metrics import (
     SystemComparison,
 )
 from regard.evaluation.multi_run import MIN_RUNS, has_enough_runs
-from regard.formatting import duration, escape_markdown, escape_markdown_words, markdown_table, visible
+from regard.formatting import duration, escape_markdown, escape_markdown_words, markdown_table, short_number, visible
 from regard.plots.run_report import power
-from regard.plots.score_tables import millions, plain_table, show_note, show_signatures
+from regard.plots.score_tables import plain_table, show_note, show_signatures
 
 SIGNIFICANCE_LEVEL = 0.05
 """p-value below which a difference is called significant."""
@@ -84,7 +84,7 @@ def systems_table(result: ComparisonResult) -> TableData:
     several_runs = _has_several_runs(result)
     rows = []
     for system, suspicious in zip(result.systems, result.suspicious_counts, strict=True):
-        parameters = UNKNOWN_CELL if system.parameters is None else millions(system.parameters)
+        parameters = UNKNOWN_CELL if system.parameters is None else short_number(system.parameters)
         speed = UNKNOWN_CELL if system.speed is None else f"{system.speed.per_second:,.1f}"
         mean_suspicious = f"{sum(suspicious.values()) / len(system.runs):,.1f}".removesuffix(".0")
         runs = [str(len(system.runs))] if several_runs else []
@@ -103,7 +103,7 @@ def training_table(result: ComparisonResult) -> TableData:
             continue
         name = f"{system.name} *" if cost.start else system.name
         flops = UNKNOWN_CELL if cost.flops is None else power(cost.flops)
-        rows.append([name, duration(cost.seconds), millions(round(cost.tokens)), flops])
+        rows.append([name, duration(cost.seconds), short_number(round(cost.tokens)), flops])
     is_known = any(system.training for system in result.systems)
     return TableData(["training", "time>", "target tokens>", "operations>"], rows if is_known else [])
 
@@ -344,8 +344,8 @@ def _example_scores(result: ComparisonResult) -> list[SacrebleuScore]:
 
 
 def _identical(result: ComparisonResult) -> str:
-    which = "first run of each system; " if _has_several_runs(result) else ""
-    return f"{which}all outputs are the same for {result.identical:,} of {result.sentences:,}"
+    runs = "first run of each system; " if _has_several_runs(result) else ""
+    return f"{runs}all outputs are the same for {result.identical:,} of {result.sentences:,}"
 
 
 def _has_several_runs(result: ComparisonResult) -> bool:

@@ -33,8 +33,8 @@ def show_report(console: Console, corpus: Corpus, report: CorpusReport) -> None:
         findings[ratio] = report.ratio
     if report.leaks is not None:
         findings["leaked test sentences"] = report.leaks
-    for what, finding in findings.items():
-        table.add_row(what, *_counted(finding))
+    for name, finding in findings.items():
+        table.add_row(name, *_counted(finding))
     for kind, count in report.problems.counts.items():
         table.add_row(f"[bold]{kind}[/]", *_counted(CorpusFinding(count, report.problems.examples[kind][:3])))
     console.print(table)
@@ -52,12 +52,12 @@ def _show_lengths(console: Console, report: CorpusReport) -> None:
     for side in range(len(report.words)):
         table.add_column(f"side {side + 1}", justify="right")
         table.add_column("")
-    most = max(max(counts) for counts in report.histogram) or 1
+    highest = max(max(counts) for counts in report.histogram) or 1
     for i, name in enumerate(length_bin_names()):
-        cells = [(f"{counts[i]:,}", "█" * round(16 * counts[i] / most)) for counts in report.histogram]
+        cells = [(f"{counts[i]:,}", "█" * round(16 * counts[i] / highest)) for counts in report.histogram]
         table.add_row(name, *(cell for pair in cells for cell in pair))
-    for what, totals in (("words", report.words), ("characters", report.characters)):
-        table.add_row(f"[dim]{what}[/]", *(cell for total in totals for cell in (f"{total:,}", "")))
+    for unit, totals in (("words", report.words), ("characters", report.characters)):
+        table.add_row(f"[dim]{unit}[/]", *(cell for total in totals for cell in (f"{total:,}", "")))
     console.print(table)
     console.print()
 

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 
-from regard.formatting import duration, visible
+from regard.formatting import duration, short_number, visible
 from regard.plots.heat_map import shorten_to_width
 from regard.plots.run_progress import RunProgress, is_unvalidated
 from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
@@ -71,7 +71,7 @@ def usage(started: Started, validated: Validated | None, options: str = "") -> s
     """One line that uses the model: a command, or Python for a classifier, which has no command."""
     text = example_text(started, validated)
     if started.task == "classification":
-        folder, quoted = (json.dumps(each, ensure_ascii=False) for each in (visible(started.out), text))
+        folder, quoted = (json.dumps(argument, ensure_ascii=False) for argument in (visible(started.out), text))
         return f"regard.load({folder}).classify([{quoted}]) in Python"
     verb = "translate" if started.task == "translation" else "generate"
     return f"regard {verb} {shell_argument(text)} --model {shlex.quote(visible(started.out))}{options}"
@@ -97,15 +97,6 @@ def plural(count: int, noun: str) -> str:
     ('1 example', '2,000 examples')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def short_number(number: int) -> str:
-    """A number of parameters.
-
-    >>> short_number(12_345_678), short_number(512)
-    ('12.3 M', '512')
-    """
-    return f"{number / 1e6:,.1f} M" if number >= 1e5 else f"{number:,}"
 
 
 def short_duration(seconds: float) -> str:
@@ -150,8 +141,8 @@ def _validation_text(event: Validated) -> str:
 
 def _reason(event: Ended, state: RunProgress) -> str:
     if _was_finished(event, state):
-        why = "all steps were done" if event.reason == "steps" else "patience had run out"
-        return f"Nothing left to do: {why} before, at step {event.step:,}."
+        reason = "all steps were done" if event.reason == "steps" else "patience had run out"
+        return f"Nothing left to do: {reason} before, at step {event.step:,}."
     return {
         "steps": "All steps are done.",
         "patience": "Stopped early: no improvement for train.patience validations.",

@@ -89,14 +89,14 @@ def _config(folder: Path) -> ModelConfig | None:
 
 
 def _opening(started: Started, recipe: dict[str, Any]) -> str:
-    what = {
+    description = {
         "translation": "A translation model",
         "language": "A language model",
         "classification": "A text classifier",
     }[started.task]
     languages = _section(recipe, "data").get("languages")
     between = " → ".join(map(str, languages)) if isinstance(languages, list) else ""
-    return f"{what}{f' ({escape_markdown(between)})' if between else ''}, trained with Regard."
+    return f"{description}{f' ({escape_markdown(between)})' if between else ''}, trained with Regard."
 
 
 def _training_section(
@@ -190,8 +190,8 @@ def _validation_section(validated: Sequence[Validated], recipe: dict[str, Any]) 
         heads, row = [*heads, "perplexity"], [*row, f"{math.exp(best.loss):,.2f}"]
     if best.score is not None:
         heads, row = [*heads, str(best.measure)], [*row, f"{best.score:.2f}"]
-    which = f"the best of {len(validated):,} validations" if len(validated) > 1 else "the only validation"
-    about = f"The model in this folder is from {which}."
+    origin = f"the best of {len(validated):,} validations" if len(validated) > 1 else "the only validation"
+    about = f"The model in this folder is from {origin}."
     if best.measure == "BLEU" and best.score is not None:
         sentences = _section(recipe, "train").get("validation_sentences", TrainSection.validation_sentences)
         about += " BLEU is computed from greedy translations"
@@ -239,7 +239,7 @@ def _cost_section(events: Sequence[Event], started: Started) -> str:
         product = f"{duration(ended.seconds)} of training × {times_devices}{power(rate)} per second"
         lines.append(f"- {power(estimate)} by the method of the paper's Table 2: {product}, as this GPU sustains")
         if estimate:
-            lines.append(f"- GPU utilisation: {ended.flops / estimate:.0%}")
+            lines.append(f"- GPU utilization: {ended.flops / estimate:.0%}")
     base, big = power(PAPER_BASE_FLOPS), power(PAPER_BIG_FLOPS)
     paper = f"For comparison, the paper estimates {base} for its base model and {big} for its big model."
     return "\n\n".join(["## Cost", "\n".join(lines), paper])
@@ -273,10 +273,10 @@ def _samples_section(validated: Sequence[Validated]) -> str:
     blocks = []
     for sample in validated[-1].samples[:MAX_SAMPLES]:
         outputs = [
-            [f"{event.step:,}", escape_markdown(other.output) or "*(nothing)*"]
+            [f"{event.step:,}", escape_markdown(earlier.output) or "*(nothing)*"]
             for event in (validated[moment] for moment in moments)
-            for other in event.samples
-            if other.source == sample.source
+            for earlier in event.samples
+            if earlier.source == sample.source
         ]
         reference = [["reference", f"*{escape_markdown(sample.reference)}*"]] if sample.reference else []
         blocks.append(markdown_table(["step", escape_markdown(sample.source)], outputs + reference))

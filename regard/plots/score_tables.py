@@ -24,9 +24,12 @@ from regard.evaluation.results import (
 )
 from regard.evaluation.suspicious_outputs import SUSPICION_KINDS
 from regard.evaluation.tag_accuracy import TagAccuracy
+from regard.formatting import short_number, shorten
 
 MAX_SUSPICIOUS_SHOWN = 5
 """Maximum number of suspicious outputs that are shown in full."""
+MAX_TEXT_SHOWN = 160
+"""Maximum length of a source or output that is shown, in characters."""
 MIN_WIDTH_FOR_DESCRIPTIONS = 100
 """Number of terminal columns from which tags are shown with their descriptions."""
 TAG_FIGURES_WIDTH = 66
@@ -122,19 +125,10 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def millions(count: int) -> str:
-    """A large count, in millions from 100,000 on.
-
-    >>> millions(9_120_000)
-    '9.1 M'
-    """
-    return f"{count / 1e6:,.1f} M" if count >= 1e5 else f"{count:,}"
-
-
 def _show_heading(console: Console, system: System, files: Sequence[str], amount: str) -> None:
     facts = []
     if system.parameters is not None:
-        facts.append(f"{millions(system.parameters)} parameters")
+        facts.append(f"{short_number(system.parameters)} parameters")
     if system.device is not None:
         facts.append(f"on {system.device}")
     if system.decoding is not None:
@@ -163,8 +157,8 @@ def _show_suspicious(console: Console, counts: Mapping[str, int], suspicious: Se
     for output in _alternate_kinds(suspicious):
         by_line.setdefault(output.line, []).append(output)
     for line, reasons in list(by_line.items())[:MAX_SUSPICIOUS_SHOWN]:
-        table.add_row(str(line), escape(_cut(reasons[0].source)))
-        table.add_row("→", escape(_cut(reasons[0].output)) or "[dim](empty)[/]")
+        table.add_row(str(line), escape(shorten(reasons[0].source, MAX_TEXT_SHOWN)))
+        table.add_row("→", escape(shorten(reasons[0].output, MAX_TEXT_SHOWN)) or "[dim](empty)[/]")
         for reason in reasons:
             table.add_row("", f"[yellow]{reason.kind}[/][dim]: {escape(reason.detail)}[/]")
     console.print(table)
@@ -231,10 +225,10 @@ def _error_rates(scores: AlignmentScores) -> list[tuple[str, str, str]]:
 
 def _confusion_matrix(scores: ClassScores) -> Table:
     names = [score.name for score in scores.classes]
-    table = plain_table("label ↓  predicted →", *(f"{escape(_cut(name, 14))}>" for name in names))
+    table = plain_table("label ↓  predicted →", *(f"{escape(shorten(name, 14))}>" for name in names))
     for i, (name, row) in enumerate(zip(names, scores.confusion, strict=True)):
         cells = [f"[bold green]{n:,}[/]" if i == j else f"{n:,}" if n else "[dim]·[/]" for j, n in enumerate(row)]
-        table.add_row(escape(_cut(name, 30)), *cells)
+        table.add_row(escape(shorten(name, 30)), *cells)
     return table
 
 
@@ -269,7 +263,3 @@ def _interval(proportion: Proportion) -> str:
 
 def _rate(score: AlignmentScore) -> str:
     return f"{score.error_rate:.1%}"
-
-
-def _cut(text: str, max_length: int = 160) -> str:
-    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

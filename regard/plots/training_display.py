@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from regard.plots.console import console as default_console
+from regard.plots.console import console as make_console
 from regard.plots.run_lines import CONTINUE, RESUME, USE, closing_lines, event_line, message_text, sample_line
 from regard.plots.run_progress import RunProgress, is_unvalidated
 from regard.plots.training_panel import training_panel
@@ -38,7 +38,7 @@ class TrainingDisplay:
     def __init__(
         self, console: Console | None = None, recipe: str = "RECIPE", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.console = default_console() if console is None else console
+        self.console = make_console() if console is None else console
         self.recipe, self.clock = recipe, clock
         self.state = RunProgress()
         self.panel: Live | NotebookPanel | None = None

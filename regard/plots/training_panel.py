@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regard.formatting import duration, visible
+from regard.formatting import duration, short_number, visible
 from regard.plots.heat_map import shorten_to_width
-from regard.plots.run_lines import NO_VALIDATION, SET_VALIDATION, plural, short_duration, short_number
+from regard.plots.run_lines import NO_VALIDATION, SET_VALIDATION, plural, short_duration
 from regard.plots.run_progress import RunProgress, is_unvalidated
 from regard.training.events import Sample, Started, Validated
 

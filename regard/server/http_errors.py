@@ -1,8 +1,8 @@
 """HTTP errors: the status and the message of every failed request, in the format of the API that was called.
 
 A `RegardError` that a request causes becomes a 400. A `ModelError` and every other exception become a 500, with the
-traceback in the log and never in the response. With `regard --debug` or REGARD_DEBUG=1 the log
-has the tracebacks of 4xx errors too.
+traceback in the log and never in the response. With `regard --debug` or REGARD_DEBUG=1, the log has the tracebacks of
+4xx errors too.
 """
 
 import logging

@@ -106,7 +106,7 @@ def routes(registry: ModelRegistry) -> APIRouter:
     async def languages() -> list[LanguageInfo]:
         pairs = registry.language_pairs()
         codes = dict.fromkeys(code for pair in pairs for code in pair)
-        targets = {code: [b for a, b in pairs if a == code and b != code] for code in codes}
+        targets = {code: [target for source, target in pairs if source == code and target != code] for code in codes}
         return [
             LanguageInfo(code=code, name=LANGUAGE_NAMES.get(code, code), targets=[code, *targets[code]])
             for code in codes

@@ -51,7 +51,7 @@ class ServedModel:
     @property
     def parameters(self) -> int:
         """Number of parameters."""
-        return sum(parameter.numel() for parameter in self.model.network.parameters())
+        return self.model.network.parameter_count
 
     @property
     def summary(self) -> str:
@@ -113,7 +113,7 @@ class ModelRegistry:
         if not is_suitable(served):
             names = ", ".join(other.name for other in suitable)
             advice = f"use {names}" if names else f"this server has no model that {ability}"
-            raise _not_found(f"{name} is an {served.model.config.kind}, not a model that {ability}: {advice}")
+            raise _not_found(f"{name} is {served.model.config.kind_with_article}, not a model that {ability}: {advice}")
         return served
 
     def language_pairs(self) -> dict[tuple[str, str], ServedModel]:
@@ -161,6 +161,7 @@ def _engine(model: Model, threads: int, precision: Any) -> Engine:
         raise RegardError("this model has no tokenizer and cannot be served: the server receives text, not token ids")
     if not (model.can("translate") or model.can("generate")):
         raise RegardError(
-            f"this model is an {model.config.kind} and generates no text: use regard attend to see its attention"
+            f"this model is {model.config.kind_with_article} and generates no text: "
+            "use regard attend to see its attention"
         )
     return Engine(model.quick(precision), threads)

@@ -144,9 +144,9 @@ def routes(registry: ModelRegistry) -> APIRouter:
         work = served.engine.translate([params.text], Decoding(beam=beam, n_best=n_best))
         (translations,) = await cancel_on_disconnect(request, work)
         distinct: dict[str, RankedTranslation] = {}
-        for each in translations:  # different tokens may have the same text
-            ranked = RankedTranslation(text=each.text, score=each.score, penalised=each.penalised)
-            distinct.setdefault(each.text, ranked)
+        for candidate in translations:  # different tokens may have the same text
+            ranked = RankedTranslation(text=candidate.text, score=candidate.score, penalised=candidate.penalised)
+            distinct.setdefault(candidate.text, ranked)
         return PageTranslateResponse(model=served.name, translations=list(distinct.values()))
 
     @router.post(
@@ -212,10 +212,10 @@ def attention_data(served: ServedModel, source: str, target: str | None) -> dict
         target_ids = [*best.ids, *(model.special.end[:1] if best.reason == "end" else ())]
         target = tokenizer.decode(best.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
-    seen = model.observe(source, target, target_ids)
-    steps = [] if seen.logits is None else step_candidates(tokenizer, seen.logits, seen.written)
-    data = {**seen.attention.to_json(), "model": served.name, "steps": [_step(step) for step in steps], **tree}
-    links = _gold(tokenizer, seen.attention) if isinstance(model.network, EncoderDecoder) else None
+    observed = model.observe(source, target, target_ids)
+    steps = [] if observed.logits is None else step_candidates(tokenizer, observed.logits, observed.written)
+    data = {**observed.attention.to_json(), "model": served.name, "steps": [_step(step) for step in steps], **tree}
+    links = _gold(tokenizer, observed.attention) if isinstance(model.network, EncoderDecoder) else None
     return data if links is None else {**data, "gold": links}
 
 
@@ -287,7 +287,7 @@ def _too_many_weights(length: str, maximum: str) -> HttpError:
 
 
 def _step(step: StepCandidates) -> dict[str, Any]:
-    top = [{"token": token, "p": round(p, 6)} for token, p in step.top]
+    top = [{"token": token, "p": round(probability, 6)} for token, probability in step.top]
     return {"token": step.token, "top": top}
 
 
@@ -313,10 +313,10 @@ def next_token_distribution(served: ServedModel, params: NextTokenRequest) -> Ne
             text="" if id_ in end_ids else text_after([id_]),
             token=piece,
             end=id_ in end_ids,
-            p=p,
-            kept_p=kept_p,
+            p=probability,
+            kept_p=kept_probability,
         )
-        for id_, piece, p, kept_p in rows
+        for id_, piece, probability, kept_probability in rows
     ]
     text_tokens = [readable(piece) for piece in tokenizer.pieces(ids)]
     return NextTokenResponse(model=served.name, tokens=tokens, text_tokens=text_tokens)

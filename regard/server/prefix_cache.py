@@ -31,12 +31,12 @@ class CachedPrefix:
     @property
     def nbytes(self) -> int:
         """Size of the cache in bytes."""
-        return sum(tensor.nbytes for room in self.cache.self_attention for tensor in room)
+        return sum(tensor.nbytes for buffer in self.cache.self_attention for tensor in buffer)
 
     def common_length(self, ids: Sequence[int]) -> int:
         """Length of the common prefix with these ids."""
         pairs = zip(self.ids, ids, strict=False)
-        return next((i for i, (mine, other) in enumerate(pairs) if mine != other), min(len(self.ids), len(ids)))
+        return next((i for i, (cached, given) in enumerate(pairs) if cached != given), min(len(self.ids), len(ids)))
 
 
 class PrefixCache:

@@ -409,7 +409,7 @@ def test_the_report_describes_the_run(tmp_path: Path) -> None:
     assert "| 800 | 1.6250 | 5.08 | 12.25 |" in text
     assert "- 1.5 × 10¹⁵ floating-point operations" in text
     assert "- 7.8 × 10¹⁶ by the method of the paper's Table 2: 1m40s of training × 7.8 × 10¹⁴ per second" in text
-    assert "- GPU utilisation: 2%" in text
+    assert "- GPU utilization: 2%" in text
     assert "- step 150: an update was \\[skipped\\]" in text
     assert """regard translate "L'âne dort." --model 'runs/fr en'""" in text
     assert """model.translate(["L'âne dort."])""" in text
