@@ -589,7 +589,7 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
         assert reported["comparisons"][0]["systems"][i]["runs"] == pytest.approx(scores)
         assert f"{system['name']}  " in done.stdout
     assert report.read_text().startswith("# Comparison of translators\n")
-    assert "- SystemOutputs on cpu in float32 with beam 1.\n" in report.read_text()
+    assert "- Translated on cpu in float32 with beam 1.\n" in report.read_text()
     # With labels, and outputs as systems: the figures are the same.
     labels = [f"first={runs[0]},{runs[1]}", f"second={outputs}/decoder-0.txt,{outputs}/decoder-1.txt"]
     again = command("compare", *labels, *sides, "--out", str(out), "--beam", "1")
