@@ -393,7 +393,7 @@ def test_inputs_that_would_leak_or_make_no_sense() -> None:
         prefixed(ids(1, 6), torch.tensor([4]), torch.tensor([5]))
     with pytest.raises(ValueError, match="an empty sequence has no class"):
         classifier(ids(2, 6), torch.tensor([4, 0]))
-    with pytest.raises(ValueError, match="packed rows need the lengths of both sides"):
+    with pytest.raises(ValueError, match="packed rows need the lengths of queries and keys"):
         build(small())(ids(1, 6), ids(1, 6), None, torch.tensor([[3, 3]]))
 
 

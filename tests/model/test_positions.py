@@ -67,5 +67,5 @@ def test_rotating_keeps_the_type() -> None:
 
 @pytest.mark.parametrize("make", [sinusoids, rotary])
 def test_odd_widths_are_refused(make: object) -> None:
-    with pytest.raises(ValueError, match="even width, and 7 is odd"):
+    with pytest.raises(ValueError, match="even width, not 7"):
         make(torch.arange(3), 7)  # type: ignore[operator]

@@ -1137,7 +1137,7 @@ FILES: dict[str, tuple[Craft, str]] = {label: (write, CONVERT) for label, write 
     "safetensors": (lambda path: craft_tensors(path, {}), "is not a GGUF file; for safetensors, name the folder"),
     "a GGUF file cut short": (
         lambda path: craft_tensors(path, b"", length=int.from_bytes(b"GGUF\3\0\0\0", "little")),
-        "no GGUF file|cut short",
+        "not a GGUF file|truncated",
     ),
     "endless zeros": (ODD["endless zeros"], "no model at"),
     "a pipe": (ODD["a pipe"], "no model at"),

@@ -304,7 +304,7 @@ def test_a_run_resumes_under_another_strategy(runs: Path, before: str, after: st
         shutil.copytree(runs / f"begun-{before}", out)
         train_recipe(read_recipe(str(runs / "tiny.toml")), out, resume=True)
     notes = [event.text for event in read_metrics(out) if isinstance(event, Noted)]
-    assert any(f"behind step {STEPS}" in note for note in notes), notes
+    assert any(f"after step {STEPS}" in note for note in notes), notes
     assert losses(out) == pytest.approx(losses(runs / "ragged-one"), abs=1e-5)
 
 

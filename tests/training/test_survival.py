@@ -682,8 +682,8 @@ def test_ignored_signals_are_restored_for_tests_and_ignored_again_after_them() -
 def test_signal_tests_pass_when_the_parent_ignores_signals() -> None:
     """As in `make test &`, where two of them failed."""
     names = (
-        "test_survival.py::test_signals_are_recorded_and_handlers_restored",
-        "test_demo.py::test_an_interrupted_demo_says_how_to_resume_and_resumes",
+        "training/test_survival.py::test_signals_are_recorded_and_handlers_restored",
+        "demo/test_demo.py::test_an_interrupted_demo_says_how_to_resume_and_resumes",
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in names)]
     with ignoring(signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
