@@ -20,7 +20,9 @@ class ModelError(RegardError):
         super().__init__(message)
 
 
-UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers that mean the disk is full, or the user's share of it."""
+UNWRITABLE_ERRNOS = (*DISK_FULL_ERRNOS, errno.EROFS)
 """Error numbers that mean that nothing more can be written to this location."""
 ERRNO_ADVICE = {
     errno.ENOSPC: "free some space, or choose another location",

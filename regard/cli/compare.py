@@ -28,7 +28,7 @@ from regard.cli.evaluation_inputs import (
 )
 from regard.cli.model_loading import load_model
 from regard.cli.shared_options import Beam, Device, Force, LengthPenalty
-from regard.decoding.options import DEFAULT_BEAM
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
 SYSTEMS_HELP = f"Two or more systems. {SYSTEM_HELP} NAME=A,B,C names a system of several runs, such as different seeds."
@@ -48,7 +48,7 @@ def compare(
     ] = None,
     force: Force = False,
     beam: Beam = DEFAULT_BEAM,
-    length_penalty: LengthPenalty = 0.6,
+    length_penalty: LengthPenalty = Decoding.length_penalty,
     precision: Precision = "float32",
     limit: Limit = None,
     skip_bad: SkipBad = False,

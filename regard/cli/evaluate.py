@@ -26,7 +26,7 @@ from regard.cli.evaluation_inputs import (
 )
 from regard.cli.model_loading import load_model
 from regard.cli.shared_options import Beam, Device, LengthPenalty
-from regard.decoding.options import DEFAULT_BEAM
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
 
@@ -49,7 +49,7 @@ def evaluate(
     out: JsonFile = None,
     outputs: Annotated[Path | None, typer.Option(help="Write the translations, one per line.")] = None,
     beam: Beam = DEFAULT_BEAM,
-    length_penalty: LengthPenalty = 0.6,
+    length_penalty: LengthPenalty = Decoding.length_penalty,
     precision: Precision = "float32",
     documents: Annotated[
         str | None,

@@ -13,7 +13,7 @@ import typer
 from regard.cli.model_loading import default_model, load_model
 from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Beam, Device, LengthPenalty
 from regard.cli.text_io import argument_lines, for_output, input_lines, open_output
-from regard.decoding.options import DEFAULT_BEAM
+from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
 MIN_LINES_FOR_PROGRESS = 101
@@ -32,7 +32,7 @@ def translate(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the translations.")] = None,
     beam: Beam = DEFAULT_BEAM,
-    length_penalty: LengthPenalty = 0.6,
+    length_penalty: LengthPenalty = Decoding.length_penalty,
     n_best: Annotated[int, typer.Option(help="Number of translations per line, each with its line number.")] = 1,
     scores: Annotated[
         bool, typer.Option("--scores", help="Print the log-probability before each translation.")
@@ -58,7 +58,6 @@ def translate(
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
     """
-    from regard.decoding.options import Decoding
     from regard.decoding.translator import BATCH_TOKENS
 
     # Wrong options are reported before the model is loaded.

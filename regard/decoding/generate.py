@@ -205,7 +205,8 @@ def _search_inputs(
     cached = [0 if is_pair else len(ids) - 1 for ids in inputs]  # the last generated token is never read
     max_tokens = _max_tokens(network, options, default_max_tokens, cached)
     longest = max(before + limit for before, limit in zip(cached, max_tokens, strict=True))
-    tokens, lengths = padded(network, inputs)  # [N, P], [N]
+    padded_length = _padded_length(network, max(map(len, inputs)))
+    tokens, lengths = pad_rows(inputs, network.device, padded_length)  # [N, P], [N]
     rules = TokenRules.of(special, options, network.config.outputs, history, tokens.device)
     draws = None
     if options.temperature:
@@ -258,8 +259,3 @@ def _padded_length(network: Network, length: int) -> int:
         return length
     rounded, positions = round_length(length), network.config.max_positions
     return rounded if positions is None else min(rounded, positions)
-
-
-def padded(network: Network, inputs: Inputs) -> tuple[Int[Tensor, "N P"], Int[Tensor, " N"]]:
-    """The ids as one tensor on the network's device, padded on the right, and the length of each row."""
-    return pad_rows(inputs, network.device, _padded_length(network, max(map(len, inputs))))

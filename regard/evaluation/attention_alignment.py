@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.decoding.batching import batches_by_length
-from regard.decoding.generate import padded
+from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.text_model import Model
 from regard.evaluation.alignment import (
     AlignmentScores,
@@ -80,8 +79,8 @@ def _cross_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -
     """The cross-attention [L, H, T, S] of each pair; the decoder reads its start token and then all target tokens."""
     network, start = model.network, model.special.start
     assert start is not None  # an encoder-decoder without one does not load
-    source, source_lengths = padded(network, [source_ids for source_ids, _ in pairs])
-    target, target_lengths = padded(network, [[start, *target_ids] for _, target_ids in pairs])
+    source, source_lengths = pad_rows([source_ids for source_ids, _ in pairs], network.device)
+    target, target_lengths = pad_rows([[start, *target_ids] for _, target_ids in pairs], network.device)
     with watch(network) as weights:
         network(source, target, source_lengths, target_lengths)
     layers = _stack_layers(weights, ".cross_attention")  # [L, B, H, T, S]
@@ -94,7 +93,8 @@ def _decoder_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]])
     """The same for a decoder-only model: the attention of the separator and all target tokens to the source."""
     network, separator = model.network, model.special.separator
     assert separator is not None  # a decoder without one cannot translate
-    tokens, lengths = padded(network, [[*source_ids, separator, *target_ids] for source_ids, target_ids in pairs])
+    rows = [[*source_ids, separator, *target_ids] for source_ids, target_ids in pairs]
+    tokens, lengths = pad_rows(rows, network.device)
     prefix_lengths = torch.tensor([len(source_ids) + 1 for source_ids, _ in pairs], device=tokens.device)
     with watch(network) as weights:
         network(tokens, lengths, prefix_lengths if model.config.prefix else None)

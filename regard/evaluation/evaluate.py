@@ -73,7 +73,7 @@ def evaluate(
     *,
     labels: Sequence[str] | None = None,
     beam: int = DEFAULT_BEAM,
-    length_penalty: float = 0.6,
+    length_penalty: float = Decoding.length_penalty,
     max_tokens: int | None = None,
     precision: Precision = "float32",
     context: int | None = None,

@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 
 from regard.config import require_at_least
-from regard.decoding.batching import batches_by_length
+from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.generate import padded
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Progress
 from regard.errors import RegardError
@@ -118,7 +117,7 @@ def _nats(model: Model, inputs: list[list[int]], targets: list[list[int]]) -> fl
     network = model.network
     assert isinstance(network, Decoder)
     device = network.device
-    tokens, lengths = padded(network, inputs)  # [B, T], [B]
+    tokens, lengths = pad_rows(inputs, device)  # [B, T], [B]
     hidden = network.hidden(tokens, lengths)  # [B, T, C]
     total = 0.0
     for row, ids, target in zip(hidden, inputs, targets, strict=True):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regard.atomic_files import flush_to_disk, new_folder, raising_write_errors
 from regard.decoding.text_model import Model
-from regard.errors import RegardError, error_number
+from regard.errors import DISK_FULL_ERRNOS, RegardError, error_number
 from regard.storage.model_folder import MANIFEST_FILE, RECIPE_FILE, as_json, check_manifest, write_json, write_manifest
 from regard.storage.weights import write_weights
 from regard.training.metrics_log import METRICS_FILE, SAMPLES_FILE
@@ -33,8 +33,6 @@ CHECKPOINTS_KEPT = 2
 TRAINING_TENSORS, TRAINING_JSON = "training.safetensors", "training.json"
 TEMPORARY_PREFIX = ".coming."
 """Prefix of files that are being copied into a run's folder."""
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers that mean the disk is full."""
 
 
 @dataclass(frozen=True)
