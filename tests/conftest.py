@@ -10,7 +10,9 @@ import jaxtyping
 import pytest
 
 if find_spec("beartype"):  # before the first import of regard
-    jaxtyping.install_import_hook("regard", "beartype.beartype")
+    from tests.support.shape_checks import check_shapes
+
+    check_shapes()
 
 import torch
 from hypothesis import settings

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Any
 
-import openai
 import pytest
-from libretranslatepy import LibreTranslateAPI  # type: ignore[import-untyped]
 
 import regard
 from regard.labs.lab import NAMES
 from regard.page import PAGE_FOLDER
 from regard.petit import find_pair, pairs
 from tests.support.serving import Running, all_models, running
+
+openai = pytest.importorskip("openai")
+LibreTranslateAPI = pytest.importorskip("libretranslatepy").LibreTranslateAPI
 
 SENTENCES = ["Le chat dort.", "Il ne mange jamais de pommes.", "Où est la gare ?", "Elle a trois frères."]
 
