@@ -28,8 +28,9 @@ test-fast: .venv/.developer
 test-all: .venv/.developer weights lint torture
 	REGARD_HYPOTHESIS=long $(PYTEST) -m "not gpu" --shuffle=$$(date +%s)
 
+# Compiling takes most of the time, in one thread per process.
 test-gpu:
-	$(GPU_PYTHON) -m pytest -m gpu
+	TORCHINDUCTOR_COMPILE_THREADS=2 $(GPU_PYTHON) -m pytest -m gpu --numprocesses=12 --dist=worksteal
 
 pytest:
 	$(PYTEST) $(PYTEST_OPTIONS)

@@ -1,6 +1,6 @@
 """Tests on a CUDA device: its kernels equal the readable path in float64, and packed batches equal the dense mask.
 
-CI has no such device; run these where there is one: `pytest -m gpu`.
+CI has no such device; run these where there is one: `make test-gpu`.
 """
 
 import os
@@ -544,8 +544,9 @@ import torch, regard
 regard.load("petit-fr-en").quick().translate("Le chat dort.")
 from regard.cli import main
 import sys
-sys.argv = ["regard", "train", "petit-fr-en", "--out", sys.argv[1], "--set", "train.steps=3", "--set",
-            "train.device=cpu", "--set", "train.validate_every=3", "--set", "train.validation_sentences=4"]
+settings = ["data.petit=500", "model.d_model=32", "model.heads=2", "train.steps=3", "train.device=cpu",
+            "train.batch_tokens=500", "train.validate_every=3", "train.validation_sentences=4"]
+sys.argv = ["regard", "train", "petit-fr-en", "--out", sys.argv[1], *(x for s in settings for x in ("--set", s))]
 try:
     main()
 except SystemExit as end:
