@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,16 @@ WORDS = re.compile(rf"\b(?:{'|'.join(DIALECT)})\b", re.IGNORECASE)
 
 EXAMPLES = ("regard/petit/", "regard/page/look.html", "regard/labs/gallery/", "docs/three-roads-sentences.md")
 """Files that consist of example sentences, or of the output of models."""
+SUFFIXES = {".py", ".md", ".toml", ".html", ".css", ".js"}
+"""Suffixes of the package's texts."""
 
 
 def user_facing_files() -> list[str]:
-    patterns = ["regard/*.py", "benchmarks/*.py", "*.md", "regard/page/*", "regard/*.toml", "regard/*.html", "Makefile"]
-    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=False)
-    return [name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "regard/models/"))]
+    listed = [ROOT / "Makefile", *ROOT.glob("*.md")]
+    for folder, suffixes in (("regard", SUFFIXES), ("benchmarks", {".py", ".md"}), ("docs", {".md"})):
+        listed += [path for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    names = (path.relative_to(ROOT).as_posix() for path in listed)
+    return sorted(name for name in names if not name.startswith(("regard/models/", *EXAMPLES)))
 
 
 def texts_of(path: Path) -> list[tuple[int, str]]:
@@ -62,9 +65,6 @@ def test_the_word_list_matches_whole_words() -> None:
     assert not WORDS.search("besides, an outsider's storytelling")
 
 
-@pytest.mark.parametrize("name", [name for name in user_facing_files() if not name.startswith(EXAMPLES)])
+@pytest.mark.parametrize("name", user_facing_files())
 def test_user_facing_texts_are_plain_english(name: str) -> None:
-    path = ROOT / name
-    if path.suffix in (".png", ".svg"):
-        pytest.skip("not a text")
-    assert not dialect_in(path)
+    assert not dialect_in(ROOT / name)

@@ -27,7 +27,7 @@ from regard.training.events import Sample, Validated
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe import Recipe
 from regard.training.training_setup import cache_folder
-from regard.training.training_text import petit_files
+from regard.training.training_text import petit_files, petit_test_files
 
 REAL_SENTENCES = (
     "Il fait froid ce matin, prends ton manteau.",
@@ -99,7 +99,7 @@ def _resume_command(default: Path, out: Path, decoder_only: bool) -> str:
 
 
 def _data_chapter(narrator: Narrator, recipe: Recipe) -> Path:
-    """Write Petit to the cache if necessary, and show some of it; returns its folder."""
+    """Write Petit to the cache if necessary, and show some of it; returns the folder of its test splits."""
     narrator.chapter(
         "The data",
         f"Petit is a small French–English world that Regard generates: {recipe.data.petit:,} sentence pairs for "
@@ -109,13 +109,14 @@ def _data_chapter(narrator: Narrator, recipe: Recipe) -> Path:
     )
     with narrator.waiting("writing Petit …"):
         folder = Path(petit_files(recipe.data, cache_folder()).train[0].files[0]).parent
+        tests = petit_test_files(cache_folder())
     narrator.gap()
     table = plain_table("", "", "")
     for french, english, tags in _example_pairs(folder):
         phenomena = shorten_to_width(", ".join(tags), narrator.width - 2 * EXAMPLE_WIDTH)
         table.add_row(Text(french), Text(english, "bold"), Text(phenomena, "dim"))
     narrator.show(table)
-    return folder
+    return tests
 
 
 def _example_pairs(folder: Path) -> list[tuple[str, str, list[str]]]:

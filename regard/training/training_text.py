@@ -55,7 +55,7 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
     folder = cache / f"petit-{__version__}-{data.petit}-{PETIT_SEED}"
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may write the same files
-            write_petit(data.petit, temporary / "text", PETIT_SEED)
+            write_petit(data.petit, temporary / "text", PETIT_SEED, splits=("train", "dev"))
             _write_rarest(temporary / "text")
     sides = {"translation": ("fr", "en"), "language": ("fr",), "classification": ("fr", "rarest")}[data.task]
     train, dev = (
@@ -63,6 +63,15 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
     )
     # Bad lines are skipped, because a class may be missing from the training text.
     return replace(data, petit=0, train=(train,), validation=dev, skip_bad=True)
+
+
+def petit_test_files(cache: Path) -> Path:
+    """The folder with Petit's test splits, which training does not read."""
+    folder = cache / f"petit-{__version__}-test-{PETIT_SEED}"
+    if not folder.is_dir():
+        with new_folder(folder, keep_existing=True) as temporary:  # another process may write the same files
+            write_petit(0, temporary / "text", PETIT_SEED, splits=("test", "compositional"))
+    return folder / "text"
 
 
 def _write_rarest(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """`regard data`: writing Petit to files and reporting on a corpus, run as commands."""
 
 import gzip
-import os
 import re
 import subprocess
 import sys
@@ -13,13 +12,15 @@ import pytest
 from regard.data.corpus import Corpus, CorpusProblems, LineFault, remedy
 from regard.data.corpus_report import report_corpus
 from regard.evaluation.comparability import recognise
-from regard.petit import pairs, words
-from tests.support.commands import regard
+from regard.petit import corpus_files, pairs, words
+from tests.support.commands import command, refused, regard
+from tests.support.real_data import REAL_DATA
 
 
-def test_petit_is_written_as_plain_files(tmp_path: Path) -> None:
-    done = regard("data", "petit", "--pairs", "120", "--out", str(tmp_path / "petit"), "--seed", "3")
-    assert done.returncode == 0, done.stderr
+def test_petit_is_written_as_plain_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_files, "HELD_OUT", 10)
+    done = command("data", "petit", "--pairs", "120", "--out", str(tmp_path / "petit"), "--seed", "3")
+    assert done.exit_code == 0, done.stderr
     names = {
         f"{split}.{kind}"
         for split in ("train", "dev", "test", "compositional")
@@ -28,7 +29,7 @@ def test_petit_is_written_as_plain_files(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "petit").iterdir()} == names
     read = {name: (tmp_path / "petit" / name).read_text().splitlines() for name in names}
     assert {name: len(lines) for name, lines in read.items()} == {
-        name: 120 if name.startswith("train.") else 1_000 for name in names
+        name: 120 if name.startswith("train.") else 10 for name in names
     }
     for i, pair in enumerate(pairs(120, seed=3)):
         assert (read["train.fr"][i], read["train.en"][i]) == (pair.french, pair.english)
@@ -37,9 +38,7 @@ def test_petit_is_written_as_plain_files(tmp_path: Path) -> None:
             french, english = map(int, link.split("-"))
             assert french < len(words(pair.french))
             assert english < len(words(pair.english))
-    done = regard("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
-    assert done.returncode == 2
-    assert "already exists" in done.stderr
+    assert "already exists" in refused("data", "petit", "--pairs", "5", "--out", str(tmp_path / "petit"))
 
 
 @pytest.mark.slow
@@ -105,21 +104,21 @@ def test_check_lists_bad_lines_and_fails(tmp_path: Path) -> None:
     (tmp_path / "t.fr").write_bytes(b"un\ncaf\xe9\n\n" + b"x" * 100_000 + b"\n")
     (tmp_path / "t.en").write_text("one\ncoffee\nthree\nfour\n")
     files = str(tmp_path / "t.fr"), str(tmp_path / "t.en")
-    done = regard("data", "check", *files)
-    assert done.returncode == 1
+    done = command("data", "check", *files)
+    assert done.exit_code == 1
     shown = re.sub(r"\s+", "", done.stdout)  # a narrow terminal wraps long names
     for kind, line in (("invalidUTF-8", 2), ("emptyside", 3), ("toolong", 4)):
         assert re.search(rf"{kind}1\S*?t\.fr:{line}", shown)
     assert "2 lines would stop a training run" in done.stderr
-    assert regard("data", "check", *files, "--skip-bad").returncode == 0
+    assert command("data", "check", *files, "--skip-bad").exit_code == 0
 
 
 def test_check_reads_every_format(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("A cat.\tx\tUn chat.\n")
     (tmp_path / "t.jsonl").write_text('{"fr": "Un chat.", "en": "A cat."}\n')
     for arguments in (("t.tsv", "--columns", "3,1"), ("t.jsonl", "--keys", "fr,en"), ("t.tsv",)):
-        done = regard("data", "check", str(tmp_path / arguments[0]), *arguments[1:])
-        assert done.returncode == 0, done.stderr
+        done = command("data", "check", str(tmp_path / arguments[0]), *arguments[1:])
+        assert done.exit_code == 0, done.stderr
         assert "1 rows" in done.stdout
         assert ("is read as plain text" in done.stderr) == (len(arguments) == 1)
 
@@ -137,18 +136,22 @@ def test_check_reads_every_format(tmp_path: Path) -> None:
         (("a", "b", "--keys", "fr,en"), "columns and keys need a single file: 2 given"),
     ],
 )
-def test_user_errors_print_a_message_without_traceback(arguments: tuple[str, ...], message: str) -> None:
-    done = regard("data", "check", *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_user_errors_are_reported(arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused("data", "check", *arguments)
+
+
+def test_a_user_error_prints_a_message_without_traceback() -> None:
+    done = regard("data", "check", "nowhere.fr")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("regard: nowhere.fr: no such file")
     assert "Traceback" not in done.stderr
 
 
 def test_labelled_text_is_reported_with_classes_instead_of_ratios(tmp_path: Path) -> None:
     (tmp_path / "t[red].tsv").write_text("A long review of a film that nobody liked.\tneg\nFine.\tpos\nGood.\tpos\n")
     path = str(tmp_path / "t[red].tsv")
-    done = regard("data", "check", path, "--columns", "1, 2", "--labelled")
-    assert done.returncode == 0, done.stderr
+    done = command("data", "check", path, "--columns", "1, 2", "--labelled")
+    assert done.exit_code == 0, done.stderr
     assert re.search(r"neg +1\n +pos +2", done.stdout)
     assert "length ratio over" not in done.stdout
     assert "t[red].tsv" in re.sub(r"\s+", "", done.stdout)
@@ -166,15 +169,15 @@ def test_an_interrupted_write_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "big").exists()
 
 
-REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
+MULTI30K = REAL_DATA / "data/multi30k"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (REAL / "multi30k").is_dir(), reason=f"no Multi30k under {REAL}")
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"no {MULTI30K}: set REGARD_REAL_DATA")
 def test_real_text_is_clean_and_needs_little_padding(tmp_path: Path) -> None:
     from benchmarks.text import measure
 
-    corpus = Corpus((str(REAL / "multi30k/train.fr.gz"), str(REAL / "multi30k/train.en.gz")))
+    corpus = Corpus((str(MULTI30K / "train.fr.gz"), str(MULTI30K / "train.en.gz")))
     costs = measure(corpus, 8_000, repeats=1, batch_tokens=16_000, folder=tmp_path)
     assert costs.pairs == 29_000
     assert costs.padding <= 0.08

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -157,16 +156,14 @@ def test_a_trial_that_needs_too_much_memory_is_rejected(tmp_path: Path, monkeypa
 def test_a_trial_that_takes_too_long_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_pattern: bool
 ) -> None:
-    if slow_pattern:  # quadratic: a minute for this length
+    if slow_pattern:  # quadratic: a minute for this length, if it were not interrupted
         monkeypatch.setattr(untrusted_tokenizer, "TRIAL_RUN", 100_000)
     else:
         monkeypatch.setattr(untrusted_tokenizer, "TRIAL_PROGRAM", "while True: pass")
-    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 1.5)
+    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_SECONDS", 0.5)
     folder = write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer("[qz]*w"))
-    start = time.perf_counter()
-    with pytest.raises(ValueError, match=r"was rejected: loading took more than 1.5 s"):
+    with pytest.raises(ValueError, match=r"was rejected: loading took more than 0.5 s"):
         HuggingFaceTokenizer.load(folder)
-    assert time.perf_counter() - start < 30
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
@@ -184,8 +181,7 @@ def test_a_pattern_that_is_slow_on_its_own_letters_fails_the_trial(
 
 
 @pytest.mark.parametrize("pattern", [each for each in IN_USE if "(?#" not in each])
-def test_patterns_in_use_pass_the_trial_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
-    monkeypatch.setattr(untrusted_tokenizer, "TRIAL_CPU_SECONDS", 5)
+def test_patterns_in_use_pass_the_trial(tmp_path: Path, pattern: str) -> None:
     HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(pattern)))
 
 

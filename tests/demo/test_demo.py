@@ -31,7 +31,7 @@ from regard.petit import spans
 from regard.plots.training_display import TrainingDisplay
 from regard.training.events import Sample, Validated
 from regard.training.recipe_files import bundled_recipes
-from regard.training.training_text import petit_files
+from regard.training.training_text import petit_files, petit_test_files
 
 TINY = (
     *("data.petit=200", "tokenizer.vocab_size=400", "model.d_model=16", "model.d_ff=16", "model.heads=2"),
@@ -56,6 +56,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regard.petit.corpus_files, "HELD_OUT", HELD_OUT)
         petit_files(ENCODER_DECODER.read(TINY).data, folder)
+        petit_test_files(folder)
     return folder
 
 

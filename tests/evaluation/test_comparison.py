@@ -40,7 +40,7 @@ from regard.evaluation.multi_run import (
 from regard.evaluation.result_json import to_json_value
 from regard.evaluation.results import Speed, System, SystemOutputs
 from regard.evaluation.test_sets import Examples
-from regard.petit import pairs
+from regard.petit import corpus_files, pairs
 from regard.plots.comparison_tables import (
     _sentence_markdown,
     comparison_markdown,
@@ -156,22 +156,23 @@ def test_equal_systems_rarely_differ_significantly(runs: int, seeds: float, leas
     """Sentences and seeds add up, and seeds spread the difference `seeds` times as much: p < 0.05 in 5 of 100."""
     rng = np.random.default_rng(3)
     found = []
-    for _ in range(1_500):
+    for _ in range(1_500):  # few draws each: their noise averages out over the trials
         one, other = rng.normal(0, seeds * (runs / 2) ** 0.5, (2, runs)) + rng.normal(size=(2, 1)) / 2**0.5
-        draws = rng.normal(0, 0.5**0.5, (2, 1, 1_000))
+        draws = rng.normal(0, 0.5**0.5, (2, 1, 400))
         first, second = (
             RunScores("BLEU", scores, scores[:, None] + each) for scores, each in zip((one, other), draws, strict=True)
         )
-        moved = (second.bootstrap(rng) - first.bootstrap(rng)).deviations(1_000, rng)
+        moved = (second.bootstrap(rng) - first.bootstrap(rng)).deviations(400, rng)
         found.append(p_value(moved, float(other.mean() - one.mean())))
     assert least < np.mean(np.array(found) < 0.05) < most
 
 
 def test_single_runs_are_compared_as_in_sacrebleu() -> None:
-    systems = {"a": worse(0.2, 0), "b": worse(0.2, 1), "c": worse(0.4, 2)}
-    found = compare_systems({name: [outputs] for name, outputs in systems.items()}, ENGLISH)
-    assert found == paired_test(systems, ENGLISH)
-    test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [ENGLISH], test_type="ar", n_samples=10_000)
+    few = ENGLISH[:20]
+    systems = {"a": worse(0.2, 0, few), "b": worse(0.2, 1, few), "c": worse(0.4, 2, few)}
+    found = compare_systems({name: [outputs] for name, outputs in systems.items()}, few)
+    assert found == paired_test(systems, few)
+    test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [few], test_type="ar", n_samples=10_000)
     _, reported = test()
     assert [each.p_value for each in found[0].systems] == [result.p_value for result in reported["BLEU"]]  # type: ignore[union-attr]
 
@@ -555,6 +556,8 @@ TINY = {
     "train.validate_every": 3,
     "train.validation_sentences": 2,
     "train.batch_tokens": 500,
+    "decode.beam": 1,
+    "decode.max_tokens": 8,
 }
 
 
@@ -567,7 +570,9 @@ def trained(recipe: str, out: Path, seed: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
-def test_two_recipes_with_two_seeds_each(tmp_path: Path) -> None:
+def test_two_recipes_with_two_seeds_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(corpus_files, "HELD_OUT", 12)
     runs = [trained("petit-fr-en", tmp_path / f"pair-{seed}", seed) for seed in (0, 1)]
     runs += [trained("petit-fr-en-decoder", tmp_path / f"decoder-{seed}", seed) for seed in (0, 1)]
     sides = ("--source", write(tmp_path, "a.fr", FRENCH[:12]), "--reference", write(tmp_path, "a.en", ENGLISH[:12]))

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.evaluation import metrics
 from regard.evaluation.classification import class_scores
 from regard.evaluation.comparability import (
     KNOWN_TEST_SETS,
@@ -32,22 +32,15 @@ from regard.evaluation.result_json import to_json_value
 from regard.evaluation.suspicious_outputs import SUSPICION_KINDS, find_suspicious
 from regard.evaluation.tag_accuracy import read_tags, tag_accuracy
 from regard.petit import PHENOMENA
-
-REAL = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "data"
-
-WRITE = """
-import sys
-from pathlib import Path
 from regard.petit.corpus_files import write_petit
-write_petit(1_000, Path(sys.argv[1]))
-"""
+from tests.support.real_data import REAL_DATA
 
 
 @pytest.fixture(scope="module")
 def petit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write Petit's files in a separate process without run-time type checks."""
+    """The files of two of Petit's splits."""
     folder = tmp_path_factory.mktemp("scores") / "petit"
-    subprocess.run([sys.executable, "-c", WRITE, str(folder)], check=True)
+    write_petit(1_000, folder, splits=("train", "test"))
     return folder
 
 
@@ -101,20 +94,23 @@ def test_scores_equal_those_of_sacrebleus_command(petit: Path, tmp_path: Path, l
     assert f"nrefs:{len(references)}|bs:1000|seed:12345|case:{'lc' if lowercase else 'mixed'}" in ours.signature
 
 
-def test_paired_p_values_equal_those_of_sacrebleus_command(petit: Path, tmp_path: Path) -> None:
-    references = read(petit / "test.en")[:120]
+def test_paired_p_values_equal_those_of_sacrebleus_command(
+    petit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert metrics.RANDOMIZATION_TRIALS == 10_000  # sacreBLEU's default
+    monkeypatch.setattr(metrics, "RANDOMIZATION_TRIALS", 2_000)
+    references = read(petit / "test.en")[:60]
     systems = {
         "base": damaged_outputs(references, 0.2),
         "alike": damaged_outputs(references, 0.2, 1),
         "worse": damaged_outputs(references, 0.4, 2),
     }
-    theirs = sacrebleu(
-        tmp_path, systems, [references], "-m", "bleu", "chrf", "--chrf-word-order", "2", "--paired-ar", "-f", "json"
-    )
+    options = ["-m", "bleu", "chrf", "--chrf-word-order", "2", "--paired-ar", "--paired-ar-n", "2000", "-f", "json"]
+    theirs = sacrebleu(tmp_path, systems, [references], *options)
     comparisons = paired_test(systems, references)
     assert [each.metric for each in comparisons] == ["BLEU", "chrF2++"]
     for comparison in comparisons:
-        assert "ar:10000|seed:12345" in comparison.test
+        assert "ar:2000|seed:12345" in comparison.test
         base, alike, worse = comparison.systems
         assert [each.system for each in comparison.systems] == list(systems)
         assert (base.difference, base.p_value) == (0, None)
@@ -129,8 +125,9 @@ def test_paired_p_values_equal_those_of_sacrebleus_command(petit: Path, tmp_path
         assert worse.difference < -5
 
 
-def test_tiny_differences_are_not_significant(petit: Path) -> None:
-    """sacreBLEU itself reports p = 0.0001 for each of these."""
+def test_tiny_differences_are_not_significant(petit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sacreBLEU itself reports the smallest possible p for each of these."""
+    monkeypatch.setattr(metrics, "RANDOMIZATION_TRIALS", 1_000)
     references = read(petit / "test.en")[:40]
     base = damaged_outputs(references, 0.9)
     systems = {"base": base}
@@ -162,13 +159,12 @@ def test_sacrebleu_is_not_loaded_before_it_is_needed() -> None:
 
 
 def test_known_test_sets_are_recognised_by_their_references(petit: Path) -> None:
-    for split in ("test", "compositional"):
-        for language in ("fr", "en"):
-            references = read(petit / f"{split}.{language}")
-            found = recognise(references)
-            assert found, "Petit has changed: so must the digests in comparability.py"
-            assert (found[0].name, found[1]) == (f"Petit {split}", language)
-            assert found[0].lines == len(references)
+    for language in ("fr", "en"):  # tests of `regard data petit` check the other split
+        references = read(petit / f"test.{language}")
+        found = recognise(references)
+        assert found, "Petit has changed: so must the digests in comparability.py"
+        assert (found[0].name, found[1]) == ("Petit test", language)
+        assert found[0].lines == len(references)
     references = read(petit / "test.en")
     note = comparability_note(references, [[f"{text} \r" for text in references]], "whatever")
     assert note.standard
@@ -233,19 +229,18 @@ def test_notes_report_tokenised_lowercased_small_and_unspaced_texts(petit: Path)
 
 def real_sets() -> Iterator[tuple[str, str, Path]]:
     """Return known test sets stored in files: name, language, path."""
+    data = REAL_DATA / "data"
     for year in (2016, 2017):
         for language in ("en", "fr", "de"):
-            yield f"Multi30k test_{year}_flickr", language, REAL / f"multi30k/test_{year}_flickr.{language}.gz"
+            yield f"Multi30k test_{year}_flickr", language, data / f"multi30k/test_{year}_flickr.{language}.gz"
     for language in ("en", "fr", "de"):
-        yield "WMT newstest2013", language, REAL / f"newstest/newstest2013.{language}"
+        yield "WMT newstest2013", language, data / f"newstest/newstest2013.{language}"
     for language in ("en", "fr"):
-        yield "Europarl test", language, REAL / f"europarl/test.fr-en.{language}"
+        yield "Europarl test", language, data / f"europarl/test.fr-en.{language}"
 
 
-@pytest.mark.parametrize(("name", "language", "path"), list(real_sets()))
+@pytest.mark.parametrize(("name", "language", "path"), [found for found in real_sets() if found[2].is_file()])
 def test_real_sets_are_recognised_without_false_notes(name: str, language: str, path: Path) -> None:
-    if not path.is_file():
-        pytest.skip(f"no {path}")
     references = read(path)
     note = comparability_note(references, [references], path.name)
     assert note.standard
@@ -317,10 +312,10 @@ def test_one_output_for_all_sources_is_suspected() -> None:
 
 
 def parallel(petit: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    for split in ("train", "test", "compositional"):
+    for split in ("train", "test"):
         yield f"petit {split}", read(petit / f"{split}.fr"), read(petit / f"{split}.en")
     for name, language in [(each, language) for each in ("val", "test_2016_flickr") for language in ("fr", "de")]:
-        paths = [REAL / f"multi30k/{name}.{each}.gz" for each in (language, "en")]
+        paths = [REAL_DATA / f"data/multi30k/{name}.{each}.gz" for each in (language, "en")]
         if paths[0].is_file():
             yield f"{name} {language}", read(paths[0]), read(paths[1])
 

@@ -87,8 +87,8 @@ def check_no_difference(models: int, cases: int, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
-def test_hundreds_of_random_cases_hold() -> None:
-    check_no_difference(models=25, cases=8, seed=0)
+def test_dozens_of_random_cases_hold() -> None:
+    check_no_difference(models=30, cases=2, seed=0)
 
 
 @pytest.mark.long
@@ -249,7 +249,7 @@ def test_a_single_row_has_no_padding() -> None:
 @pytest.mark.slow
 def test_compiled_models_equal_eager_ones(tmp_path: Path) -> None:
     """In a separate process, because the type checks cannot be traced."""
-    random_model(small()).save(tmp_path / "model")
+    random_model(small(layers=1)).save(tmp_path / "model")
     command = [sys.executable, "-m", "regard", "verify", str(tmp_path / "model"), "--cases", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     report = json.loads(done.stdout)
