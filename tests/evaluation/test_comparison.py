@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from sacrebleu.significance import PairedTest
 
+from regard.evaluation import metrics
 from regard.evaluation.comparison import (
     ComparedSystem,
     ComparisonResult,
@@ -167,16 +168,24 @@ def test_equal_systems_rarely_differ_significantly(runs: int, seeds: float, leas
     assert least < np.mean(np.array(found) < 0.05) < most
 
 
-def test_single_runs_are_compared_as_in_sacrebleu() -> None:
+@pytest.fixture
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of trials of randomization tests, a tenth of the usual one."""
+    monkeypatch.setattr(metrics, "RANDOMIZATION_TRIALS", 1_000)
+    return 1_000
+
+
+def test_single_runs_are_compared_as_in_sacrebleu(few_trials: int) -> None:
     few = ENGLISH[:20]
     systems = {"a": worse(0.2, 0, few), "b": worse(0.2, 1, few), "c": worse(0.4, 2, few)}
     found = compare_systems({name: [outputs] for name, outputs in systems.items()}, few)
     assert found == paired_test(systems, few)
-    test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [few], test_type="ar", n_samples=10_000)
+    test = PairedTest(list(systems.items()), {"m": bleu_metric()}, [few], test_type="ar", n_samples=few_trials)
     _, reported = test()
     assert [each.p_value for each in found[0].systems] == [result.p_value for result in reported["BLEU"]]  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("few_trials")
 def test_each_pair_of_systems_is_tested() -> None:
     one, other, many = [worse(0.2, 0)], [worse(0.3, 1)], [worse(0.3, seed) for seed in (2, 3, 4)]
     mixed = compare_systems({"one": one, "many": many, "other": other}, ENGLISH)
@@ -259,6 +268,7 @@ def test_the_resampling_seed_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {"|bs:1000|seed:7|" in each.score.signature for each in comparison.systems} == {True}
 
 
+@pytest.mark.usefixtures("few_trials")
 def test_few_runs_give_no_significance() -> None:
     def compared(first: int, other: int) -> Any:
         groups = [
@@ -498,6 +508,7 @@ GFM_ADDRESS = re.compile(r"[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 GFM_NAME = re.compile(r"(?<!\w)@[A-Za-z0-9]")
 
 
+@pytest.mark.usefixtures("few_trials")
 def test_no_output_becomes_a_link_on_github() -> None:
     """GitHub's Markdown links text that starts with www. or a protocol, and e-mail addresses in the remaining text."""
     texts = [
@@ -534,6 +545,7 @@ def test_marks_in_markdown_are_rendered(ours: list[str], theirs: list[str]) -> N
         assert plain_text == [piece.text for piece in wrong if piece.mark == mark]
 
 
+@pytest.mark.usefixtures("few_trials")
 def test_without_groups_the_table_is_unchanged() -> None:
     text = shown(show_comparison, compare([group("a", worse(0.1, 0)), group("b", worse(0.3, 1))], examples()))
     words = " ".join(text.split())
@@ -608,7 +620,7 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path, monkeypatch: pytest.Mon
     assert labelled["systems"][1]["training"] is None
 
 
-@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.usefixtures("without_type_checks", "few_trials")
 def test_user_errors_are_reported_before_the_work_starts(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a.en", ENGLISH), write(tmp_path, "b.en", worse(0.2, 0))
     sides = ("--source", write(tmp_path, "a.fr", FRENCH), "--reference", a)

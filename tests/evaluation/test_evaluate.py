@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -39,10 +38,10 @@ from regard.petit.gold_files import find_gold_files
 from regard.plots import score_tables as view
 from regard.plots.comparison_tables import show_comparison
 from tests.support.commands import command, refused, shown, write
+from tests.support.real_data import REAL_DATA
 from tests.support.text_models import TOKENIZER, random_model
 
-REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
-STORIES = REAL / "weights/stories260K"
+STORIES = REAL_DATA / "weights/stories260K"
 PETIT = list(pairs(24, seed=3))
 FRENCH, ENGLISH = [pair.french for pair in PETIT], [pair.english for pair in PETIT]
 STORY = (

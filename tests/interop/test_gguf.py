@@ -1,7 +1,6 @@
 """GGUF files compared with `transformers`: its models written and read back, and its reading of a real file."""
 
 import json
-import os
 import struct
 import sys
 import tracemalloc
@@ -31,8 +30,9 @@ from tests.support.gguf_files import (
     transformers,
     write_gguf,
 )
+from tests.support.real_data import REAL_DATA
 
-STORIES = Path(os.environ.get("REGARD_REAL_DATA", "../shared")) / "weights" / "stories260K"
+STORIES = REAL_DATA / "weights" / "stories260K"
 
 
 def read_by_transformers(path: Path) -> Any:

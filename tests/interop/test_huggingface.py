@@ -1,7 +1,6 @@
 """Importing and exporting Hugging Face folders, compared with `transformers`: the same logits and the same text."""
 
 import json
-import os
 import random
 import re
 from collections.abc import Callable
@@ -34,8 +33,8 @@ from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
 from tests.support.opus_tokenizer import OPUS_TEXTS, write_opus_tokenizer
 from tests.support.oracles import randomise
+from tests.support.real_data import REAL_DATA
 
-REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
 SHAPES = ["marian", "pegasus", "gpt2", "llama", "bert-words", "bert-sequence", "bert-none"]
 MANY = 30  # random configurations for each shape and direction in the long test: 420 in all
 
@@ -1377,7 +1376,7 @@ def test_targets_are_encoded_by_the_target_model(tmp_path: Path) -> None:
         assert data.sequence(1, i).tolist() == tokenizer.encode_target(text)
 
 
-STORIES = REAL / "weights/stories260K"
+STORIES = REAL_DATA / "weights/stories260K"
 
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not there (REGARD_REAL_DATA)")

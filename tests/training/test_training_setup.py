@@ -1,6 +1,5 @@
 """From a recipe to batches and a network: every example is in its split, in the format that the model is used with."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,9 +29,9 @@ from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainS
 from regard.training.recipe_files import read_recipe
 from regard.training.training_setup import TrainingSetup, cache_folder, prepare_training
 from regard.training.training_text import NO_PHENOMENON
+from tests.support.real_data import REAL_DATA
 
-REAL = Path(os.environ.get("REGARD_REAL_DATA", Path(__file__).parents[3] / "shared"))
-STORIES = REAL / "weights" / "stories260K"
+STORIES = REAL_DATA / "weights" / "stories260K"
 
 PAIRS, DEV = 300, 60
 MODELS: dict[str, dict[str, Any]] = {
@@ -605,7 +604,7 @@ def test_a_real_llama_can_be_trained_further(task_name: Any, cache: Path) -> Non
 
 def real(name: str, *changes: str) -> Recipe:
     recipe = read_recipe(name)
-    folder = REAL / recipe.data.folder
+    folder = REAL_DATA / recipe.data.folder
     if not folder.is_dir():
         pytest.skip(f"{folder} is not there: set REGARD_REAL_DATA")
     return read_recipe(name, [f"data.folder={folder}", "model.layers=1", "model.d_model=64", "model.heads=2", *changes])
@@ -614,7 +613,7 @@ def real(name: str, *changes: str) -> Recipe:
 def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
     task = prepare_training(real("shakespeare-char"), tmp_path, packed=False)
     assert task.validation is not None
-    text = (REAL / "data/text/tinyshakespeare.txt").read_text()
+    text = (REAL_DATA / "data/text/tinyshakespeare.txt").read_text()
     labels = torch.cat([batch.labels.flatten() for batch in first_epoch(task.validation)])
     tried = text[int(len(text) * 0.9) :]
     assert task.tokenizer.decode(labels[labels != IGNORED_TARGET].tolist()) == tried
