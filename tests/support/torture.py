@@ -22,7 +22,7 @@ import torch
 
 import regard
 from regard.atomic_files import file_digest
-from regard.petit.corpus_files import write_petit
+from regard.petit import corpus_files
 from regard.training.checkpoint_files import newest_checkpoint, publish_model
 from regard.training.events import Stepped, Validated
 from regard.training.metrics_log import read_metrics
@@ -87,10 +87,8 @@ FAR = 5
 def prepare(folder: Path, steps: int) -> Recipe:
     """Text and a recipe in the folder, as small as can be."""
     os.environ["REGARD_CACHE"] = str(folder / "cache")
-    write_petit(200, folder / "text", 0)
-    for side in ("fr", "en"):
-        dev = folder / "text" / f"dev.{side}"
-        dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:10]))
+    corpus_files.HELD_OUT = 10
+    corpus_files.write_petit(200, folder / "text", 0)
     (folder / "small.toml").write_text(RECIPE)
     return read_recipe(str(folder / "small.toml"), [f"train.steps={steps}", f"data.folder={folder / 'text'}"])
 

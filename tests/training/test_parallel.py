@@ -1,36 +1,37 @@
 """Training with several processes: the same losses and weights as with one, and messages printed once.
 
-Most runs share a few processes, since each takes seconds to start: this file is also the script that torchrun starts
-there. The command itself is started where signals, output and restarts matter.
+Most runs share a few processes (tests/support/parallel_jobs.py). torchrun itself is started where it forwards a signal
+or restarts a process; otherwise two processes get what it would give them.
 """
 
-import hashlib
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 import regard
+from regard.petit import corpus_files
 from regard.training import train as train_module
 from regard.training.events import Ended, Noted, Stepped, Validated
 from regard.training.metrics_log import read_metrics
-from regard.training.parallel import Ranks, full_tensor, join_ranks
 from regard.training.recipe_files import read_recipe
-from regard.training.run import TrainingRun
-from regard.training.run_setup import prepare_run
-from regard.training.train import train_recipe, training_loop
+from regard.training.train import train_recipe
+from regard.training.training_text import petit_files
+from tests.support.forked import ROOT, ForkedProcess, forked, wait_until
+from tests.support.parallel_jobs import RANKS, Job, two_ranks
+
+pytestmark = pytest.mark.slow
 
 RECIPE = """
 [data]
@@ -75,125 +76,23 @@ SAME_RUNS: dict[str, list[str]] = {
 }
 """Runs that must give the same results on one process and on two."""
 MODES = ("ddp", "fsdp")
-LONG = ["train.steps=200", "train.checkpoint_every=20", "train.validate_every=100"]
 STEPS = 20
 """Steps before a run is resumed under another strategy."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """One of several runs in a process."""
-
-    out: str
-    changes: list[str]
-    goes_on: str | None = None
-    """the run that it goes on with, in a copy"""
-    poison: int | None = None
-    """the step whose loss is not a number on the last rank"""
-
-
-def work(recipe: str, jobs: list[Job], here: Ranks) -> None:
-    """Execute the runs; write next to each the results of this rank."""
-    for job in jobs:
-        if job.goes_on and here.first:
-            shutil.copytree(job.goes_on, job.out)
-        with here.first_rank_first():  # the copy exists
-            chosen = read_recipe(recipe, job.changes)
-        run = prepare_run(chosen, Path(job.out), job.goes_on is not None, here)
-        if job.poison is not None and here.rank == here.count - 1:
-            _poison(run, job.poison)
-        outcome = training_loop(run)
-        weights = {name: full_tensor(weight) for name, weight in run.optimizer.named_weights().items()}
-        digest = hashlib.sha256(b"".join(weight.detach().numpy().tobytes() for weight in weights.values())).hexdigest()
-        told = {"ended": asdict(outcome.ended), "weights": digest, "waited": run.progress.validations_since_best}
-        Path(f"{job.out}.{here.rank}").write_text(json.dumps(told))
-
-
-def _poison(run: TrainingRun, step: int) -> None:
-    def poisoned(_module: nn.Module, _inputs: object, loss: Tensor) -> Tensor:
-        return loss * float("nan") if run.progress.step == step else loss
-
-    run.objective.register_forward_hook(poisoned)
-
-
-def errors(folder: Path, here: Ranks) -> None:
-    """Return the errors that each rank raises when one of them, or all, cannot continue."""
-    found = []
-    for failing in ([], [0], [1], [0, 1]):
-        for context in (here.sharing_errors, here.first_rank_first):
-            try:
-                with context():
-                    if here.rank in failing:
-                        raise ValueError(f"of rank {here.rank}")
-                found.append("nothing")
-            except (ValueError, SystemExit) as error:
-                found.append(repr(error))
-    (folder / f"errors.{here.rank}").write_text(json.dumps(found))
-
-
-def main(folder: Path) -> None:
-    """The entry point of a process, started by torchrun or alone."""
-    train_module.score_best_model = lambda *_: []  # type: ignore[attr-defined]  # takes longer than the runs
-    with join_ranks("cpu") as here:
-        name = "jobs.json" if here.count > 1 else "jobs-alone.json"
-        jobs = [Job(**each) for each in json.loads((folder / name).read_text())]
-        work(str(folder / "tiny.toml"), jobs, here)
-        if here.count > 1:
-            errors(folder, here)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-
-
-# Starting processes
-
-
-def torchrun(*arguments: str) -> list[str]:
-    options = ["--standalone", "--nproc-per-node", "2", "--monitor-interval", "0.1"]
-    return [sys.executable, "-m", "torch.distributed.run", *options, *arguments]
-
-
-def command(folder: Path, out: str, *changes: str, resume: bool = False, restarts: int = 0) -> list[str]:
-    options = [word for change in changes for word in ("--set", change)] + ["--resume"] * resume
-    run = ["-m", "regard", "train", str(folder / "tiny.toml"), "--out", str(folder / out), *options]
-    return torchrun("--max-restarts", str(restarts), *run)
-
-
-def start_process(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def started(arguments: list[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    process = start_process(arguments)
-    try:
-        return subprocess.CompletedProcess(arguments, process.wait(timeout), *process.communicate(timeout=5))
-    except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun then ends the processes that it started
-        pytest.fail(f"it does not end: {process.communicate(timeout=40)}")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with a recipe and a small Petit, which all processes use."""
     found = tmp_path_factory.mktemp("parallel")
     (found / "tiny.toml").write_text(RECIPE)
-    before = {key: os.environ.get(key) for key in ("REGARD_CACHE", "OMP_NUM_THREADS", "PYTHONPATH")}
-    os.environ |= {
-        "REGARD_CACHE": str(found / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    yield found
-    for key, value in before.items():
-        os.environ.pop(key) if value is None else os.environ.update({key: value})
-
-
-@pytest.fixture(autouse=True)
-def no_final_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Final scores take longer than the runs."""
-    monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(found / "cache"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setattr(corpus_files, "HELD_OUT", 30)
+        patch.setattr(train_module, "score_best_model", lambda *_: [])  # takes longer than the runs
+        petit_files(read_recipe(str(found / "tiny.toml")).data, found / "cache")
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -211,20 +110,19 @@ def runs(folder: Path) -> Path:
     alone += [job("begun", "one", *begun), job("patient", "one", *worse)]
     both = [job(name, mode, *changes) for mode in MODES for name, changes in SAME_RUNS.items()]
     for mode in MODES:
-        both += [job("begun", mode, *begun), job("patient", mode, *worse), job("poisoned", mode, SHORT, poison=7)]
+        both += [job("begun", mode, *begun), job("patient", mode, *worse), job("nan", mode, SHORT, nan_step=7)]
     both += [job("bfloat16", "ddp", "train.precision=bfloat16", "train.accumulate=2", "train.steps=5")]
-    both += [job("not-killed", "ddp", *LONG)]
     for before in ("one", *MODES):
         begun_so = str(folder / f"begun-{before}")
-        both += [job(f"{before}-then", mode, goes_on=begun_so) for mode in MODES if mode != before]
+        both += [job(f"{before}-then", mode, resumed_run=begun_so) for mode in MODES if mode != before]
     (folder / "jobs-alone.json").write_text(json.dumps(alone))
     (folder / "jobs.json").write_text(json.dumps(both))
-    script = [__file__, str(folder)]
-    single = started([sys.executable, *script], timeout=120)
-    assert single.returncode == 0, single.stderr
-    pair = started(torchrun(*script), timeout=240)
-    assert pair.returncode == 0, pair.stderr
-    assert pair.stderr == ""
+    with forked("tests.support.parallel_jobs", str(folder)) as process:
+        assert process.wait() == 0, process.stderr
+    with two_ranks("tests.support.parallel_jobs", str(folder)) as ranks:
+        for process in ranks:
+            assert process.wait() == 0, process.stderr
+            assert process.stderr == ""
     return folder
 
 
@@ -248,7 +146,6 @@ def rank_results(run: Path) -> list[dict[str, Any]]:
 # Equal results for every way of splitting the work
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SAME_RUNS)
 def test_two_processes_learn_the_same_as_one(runs: Path, name: str, mode: str) -> None:
@@ -262,7 +159,6 @@ def test_two_processes_learn_the_same_as_one(runs: Path, name: str, mode: str) -
         assert ended[1].flops == pytest.approx(ended[0].flops)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SAME_RUNS)
 def test_the_model_is_saved_as_one_file(runs: Path, name: str, mode: str) -> None:
@@ -275,7 +171,6 @@ def test_the_model_is_saved_as_one_file(runs: Path, name: str, mode: str) -> Non
     assert model.classify(["Un chat dort."]) if name == "classes" else model.translate(["Un chat dort."])
 
 
-@pytest.mark.slow
 def test_the_runs_clip_gradients_and_have_few_rows(runs: Path) -> None:
     """Otherwise the comparisons above would prove less than they claim."""
     norms = [event.gradient for event in read_metrics(runs / "accumulated-one") if isinstance(event, Stepped)]
@@ -285,20 +180,15 @@ def test_the_runs_clip_gradients_and_have_few_rows(runs: Path) -> None:
     assert ended[0].tokens <= 14 * 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_all_ranks_have_the_same_weights(runs: Path, mode: str) -> None:
-    for name in (*SAME_RUNS, "poisoned", *["bfloat16"] * (mode == "ddp")):
+    for name in (*SAME_RUNS, "nan", *["bfloat16"] * (mode == "ddp")):
         first, second = rank_results(runs / f"{name}-{mode}")
         assert first["weights"] == second["weights"], name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("after", ["one", *MODES])
-@pytest.mark.parametrize("before", ["one", *MODES])
+@pytest.mark.parametrize(("before", "after"), list(permutations(("one", *MODES), 2)))
 def test_a_run_resumes_under_another_strategy(runs: Path, before: str, after: str) -> None:
-    if before == after:
-        pytest.skip("that is the same way")
     out = runs / f"{before}-then-{after}"
     if after == "one":
         shutil.copytree(runs / f"begun-{before}", out)
@@ -311,7 +201,6 @@ def test_a_run_resumes_under_another_strategy(runs: Path, before: str, after: st
 # Decisions that all ranks share
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_patience_stops_all_ranks(runs: Path, mode: str) -> None:
     first, second = rank_results(runs / f"patient-{mode}")
@@ -321,13 +210,12 @@ def test_patience_stops_all_ranks(runs: Path, mode: str) -> None:
     assert first["waited"] == second["waited"] == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_non_finite_loss_on_one_rank_is_skipped_by_all(runs: Path, mode: str) -> None:
-    first, second = rank_results(runs / f"poisoned-{mode}")
+    first, second = rank_results(runs / f"nan-{mode}")
     assert first["ended"]["skipped"] == second["ended"]["skipped"] == 1
     assert first["weights"] == second["weights"]
-    found = losses(runs / f"poisoned-{mode}")
+    found = losses(runs / f"nan-{mode}")
     undisturbed = losses(runs / f"ragged-{mode}")
     assert found[:6] == undisturbed[:6]
     assert found[6] != found[6]  # NaN
@@ -335,7 +223,6 @@ def test_a_non_finite_loss_on_one_rank_is_skipped_by_all(runs: Path, mode: str) 
     assert found[7] != undisturbed[7]
 
 
-@pytest.mark.slow
 def test_an_error_on_one_rank_ends_all_and_is_reported_once(runs: Path) -> None:
     first, second = (json.loads((runs / f"errors.{rank}").read_text()) for rank in (0, 1))
     told, silent = "ValueError('of rank {}')", "SystemExit(2)"
@@ -346,15 +233,79 @@ def test_an_error_on_one_rank_ends_all_and_is_reported_once(runs: Path) -> None:
 # The command
 
 
-def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
-    limit = time.monotonic() + 60
-    while time.monotonic() < limit:
-        if process.poll() is not None:
-            pytest.fail(f"it ended too soon: {process.communicate()}")
-        if any(isinstance(event, Stepped) and event.step >= step for event in read_metrics(run)):
-            return
-        time.sleep(0.05)
-    pytest.fail("it does not get on")
+def arguments(folder: Path, out: str, *changes: str) -> list[str]:
+    sets = [word for change in changes for word in ("--set", change)]
+    return ["train", str(folder / "tiny.toml"), "--out", str(folder / out), *sets]
+
+
+def wait_for_step(run: Path, step: int, processes: Sequence[ForkedProcess]) -> None:
+    def reached() -> bool:
+        return any(isinstance(event, Stepped) and event.step >= step for event in read_metrics(run))
+
+    for process in processes:
+        wait_until(reached, process)
+
+
+def test_the_command_prints_every_message_once(runs: Path) -> None:
+    with two_ranks("regard", *arguments(runs, "command")) as ranks:
+        assert [process.wait() for process in ranks] == [0, 0]
+        assert [process.stderr for process in ranks] == ["", ""]
+        lines = [line for process in ranks for line in process.stdout.splitlines()]
+    assert len(lines) == len(set(lines))
+    assert any("2 devices (ddp)" in line for line in lines)
+    assert losses(runs / "command") == losses(runs / "ragged-ddp")
+
+
+@pytest.mark.parametrize(
+    ("out", "changes", "message"),
+    [
+        ("ragged-one", [], "already holds a run: continue it with --resume"),
+        ("nowhere", ["data.petit=0", 'data.train=[{ files = ["no.fr", "no.en"] }]'], "no such file"),
+    ],
+)
+def test_user_errors_are_reported_once_and_end_all_ranks(
+    runs: Path, out: str, changes: list[str], message: str
+) -> None:
+    """Every rank ends by itself: torchrun would kill a waiting one only after 30 seconds."""
+    with two_ranks("regard", *arguments(runs, out, *changes)) as ranks:
+        assert [process.wait() for process in ranks] == [2, 2]
+        errors = "".join(process.stderr for process in ranks)
+    assert errors.count(message) == 1, errors
+    assert not (runs / "nowhere").exists()
+
+
+ENDLESS = ("train.steps=100000", "train.validate_every=100000")
+
+
+def check_interrupted_run(runs: Path, out: Path, output: str) -> None:
+    """It was saved when the signal came, and resumes as if there had been none."""
+    assert "Interrupted at step" in output
+    step = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
+    changes = [f"train.steps={step + 3}", "train.validate_every=100000"]
+    train_recipe(read_recipe(str(runs / "tiny.toml"), changes), out, resume=True)
+    assert [event.step for event in read_metrics(out) if isinstance(event, Stepped)] == [*range(1, step + 4)]
+    undisturbed = losses(runs / "ragged-one")
+    assert losses(out)[: len(undisturbed)] == pytest.approx(undisturbed[: step + 3], abs=1e-5)
+
+
+def test_a_signal_saves_and_ends_every_rank(runs: Path) -> None:
+    out = runs / "interrupted-ranks"
+    with two_ranks("regard", *arguments(runs, out.name, *ENDLESS)) as ranks:
+        wait_for_step(out, 5, ranks)
+        for process in ranks:
+            process.send_signal(signal.SIGINT)
+        assert [process.wait() for process in ranks] == [128 + signal.SIGINT, 0]
+        output = "".join(process.stdout for process in ranks)
+    check_interrupted_run(runs, out, output)
+
+
+# torchrun
+
+
+def torchrun(*arguments: str) -> AbstractContextManager[ForkedProcess]:
+    """Start torchrun, which starts two processes that import everything themselves."""
+    options = ["--standalone", "--nproc-per-node", str(RANKS), "--monitor-interval", "0.1"]
+    return forked("torch.distributed.run", *options, *arguments)
 
 
 def children(parent: int) -> list[int]:
@@ -378,70 +329,29 @@ def alive(group: int) -> bool:
     return True
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc to find processes in")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc to find processes in")
+def test_a_signal_to_torchrun_saves_and_ends_every_process(runs: Path) -> None:
+    out = runs / "interrupted"
+    with torchrun("-m", "regard", *arguments(runs, out.name, *ENDLESS, "train.parallel=fsdp")) as process:
+        wait_for_step(out, 5, [process])
+        workers = children(process.pid)
+        assert len(workers) == RANKS
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() != 0
+        assert not any(alive(group) for group in (*workers, process.pid))
+        output = process.stdout
+    check_interrupted_run(runs, out, output)
 
 
-@pytest.mark.slow
-def test_the_command_prints_every_message_once(runs: Path) -> None:
-    done = started(command(runs, "command"))
-    assert done.returncode == 0
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(set(lines))
-    assert any("2 devices (ddp)" in line for line in lines)
-    assert losses(runs / "command") == losses(runs / "ragged-ddp")
-
-
-@pytest.mark.slow
-def test_user_errors_are_reported_once_and_end_all_ranks(runs: Path) -> None:
-    for changes, message in (
-        ([], "already holds a run: continue it with --resume"),
-        (["data.petit=0", 'data.train=[{ files = ["no.fr", "no.en"] }]'], "no such file"),
-    ):
-        begun = time.monotonic()
-        failed = started(command(runs, "ragged-one" if not changes else "nowhere", *changes))
-        assert failed.returncode != 0
-        assert failed.stderr.count(message) == 1, failed.stderr
-        assert time.monotonic() - begun < 29  # torchrun waits for 30 s before it kills waiting processes
-        assert not (runs / "nowhere").exists()
-
-
-@needs_proc
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends_every_process(runs: Path, number: signal.Signals) -> None:
-    mode = "fsdp" if number == signal.SIGTERM else "ddp"
-    out = runs / f"interrupted-{number.name}"
-    long = ["train.steps=100000", "train.validate_every=100000", f"train.parallel={mode}"]
-    process = start_process(command(runs, out.name, *long))
-    wait_for_step(out, 5, process)
-    workers = children(process.pid)
-    assert len(workers) == 2
-    process.send_signal(number)
-    said, _ = process.communicate(timeout=40)
-    assert process.returncode != 0
-    assert not any(alive(group) for group in (*workers, process.pid))
-    assert "Interrupted at step" in said
-    step = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
-    changes = [f"train.steps={step + 3}", "train.validate_every=100000"]
-    train_recipe(read_recipe(str(runs / "tiny.toml"), changes), out, resume=True)
-    assert [event.step for event in read_metrics(out) if isinstance(event, Stepped)] == [*range(1, step + 4)]
-    undisturbed = losses(runs / "ragged-one")
-    assert losses(out)[: len(undisturbed)] == pytest.approx(undisturbed[: step + 3], abs=1e-5)
-
-
-@needs_proc
-@pytest.mark.slow
 def test_a_killed_worker_is_restarted(runs: Path) -> None:
+    """Steps 11 to 16 are trained again, with the same results."""
     out = runs / "killed"
-    process = start_process(command(runs, out.name, *LONG, restarts=1))
-    wait_for_step(out, 30, process)
-    os.kill(children(process.pid)[1], signal.SIGKILL)
-    _, noise = process.communicate(timeout=90)
-    assert process.returncode == 0, noise
+    command = arguments(runs, out.name, "train.checkpoint_every=10")
+    with torchrun("--max-restarts", "1", "-m", "tests.support.parallel_jobs", "killed-at", "17", *command) as process:
+        assert process.wait() == 0, process.stderr
     notes = [event.text for event in read_metrics(out) if isinstance(event, Noted)]
-    assert any("resumes after step" in note for note in notes)
-    assert len(losses(out)) == 200
-    assert losses(out) == losses(runs / "not-killed-ddp")
-    undisturbed = weights(runs / "not-killed-ddp")
+    assert any("resumes after step 10" in note for note in notes)
+    assert len(losses(out)) == 30
+    assert losses(out) == losses(runs / "ragged-ddp")
+    undisturbed = weights(runs / "ragged-ddp")
     assert all(torch.equal(weight, undisturbed[key]) for key, weight in weights(out).items())
