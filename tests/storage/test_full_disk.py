@@ -110,7 +110,7 @@ def test_translations_that_do_not_fit_are_reported(
 def test_training_resumes_once_a_full_disk_has_room(
     disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other tests fill the disk during a run (tests/training/test_survival.py); here it is full from the start."""
+    """tests/training/test_runs_on_full_disks.py fills the disk during a run; here it is full from the start."""
     monkeypatch.setattr(petit_files, "HELD_OUT", 8)
     monkeypatch.setattr(train_module, "score_best_model", lambda *_: [])
     monkeypatch.setattr(validate, "SAMPLE_COUNT", 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from regard import cli
 from regard.training import train as train_module

@@ -232,13 +232,15 @@ def test_a_cpu_run_pins_no_memory_on_a_machine_with_a_gpu(monkeypatch: pytest.Mo
         take_batches(feed, 2)
 
 
-def failing_batches(after: int) -> Batches:
-    """Return batches of which one cannot be made."""
+def failing_batches(after: int, failed: threading.Event | None = None) -> Batches:
+    """Return batches of which one cannot be made; `failed` is set when it is attempted."""
     good = TASKS["translation"]()
     made = iter(range(10_000))
 
     def make(items: Any) -> Batch:
         if next(made) == after:
+            if failed is not None:
+                failed.set()
             raise OSError("the disk has gone")
         return good.make(items)
 
@@ -258,16 +260,22 @@ def test_errors_in_the_thread_are_raised_in_the_caller() -> None:
     assert ended(feed.thread)
 
 
+HANG_SECONDS = 60
+"""Time after which a thread counts as hanging."""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + HANG_SECONDS
+    while not condition():
+        assert time.monotonic() < limit, "it does not get there"
+        time.sleep(0.001)
+
+
 @pytest.mark.parametrize("taken", [0, 1])
 def test_the_thread_ends_while_batches_are_queued(taken: int) -> None:
     with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
         take_batches(feed, taken)
-        until = time.monotonic() + 5
-        while not feed.queue.full() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert feed.queue.full()
-        begun = time.monotonic()
-    assert time.monotonic() - begun < 2
+        wait_until(feed.queue.full)
     assert ended(feed.thread)
 
 
@@ -280,26 +288,32 @@ def test_the_thread_ends_when_its_user_fails() -> None:
 def test_an_error_does_not_wait_for_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is full when making a batch fails, and nobody reads from it any more."""
     monkeypatch.setattr(feed_module, "QUEUE_LENGTH", 1)
-    with BatchPrefetcher(failing_batches(after=1), 0, 0, CPU) as feed:
-        time.sleep(0.2)
+    failed = threading.Event()
+    with BatchPrefetcher(failing_batches(after=1, failed=failed), 0, 0, CPU) as feed:
+        assert failed.wait(HANG_SECONDS)
     assert ended(feed.thread)
 
 
-def test_the_queue_length_is_bounded() -> None:
-    made = 0
+def test_the_queue_length_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever a batch is made, every earlier one is in the queue or was taken."""
+    monkeypatch.setattr(feed_module, "QUEUE_LENGTH", 2)
     good = TASKS["translation"]()
+    waiting: list[int] = []
+    taken = 0
 
     def make(items: Any) -> Batch:
-        nonlocal made
-        made += 1
+        waiting.append(len(waiting) - taken)  # made before, and not taken
         return good.make(items)
 
     with BatchPrefetcher(Batches(good.plan, make), 0, 0, CPU) as feed:
-        time.sleep(0.4)
-        assert made == feed_module.QUEUE_LENGTH + 1  # and one in progress
-        take_batches(feed, 2)
-        time.sleep(0.4)
-        assert made == feed_module.QUEUE_LENGTH + 3
+        batches = iter(feed)
+        for _ in range(6):
+            wait_until(feed.queue.full)
+            taken += 1
+            next(batches)
+        wait_until(feed.queue.full)
+    assert len(waiting) in (6 + 2, 6 + 3)  # one may be in progress
+    assert max(waiting) == 2
 
 
 # Step statistics

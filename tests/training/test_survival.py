@@ -14,9 +14,8 @@ import pytest
 
 from regard.decoding.text_model import Model
 from regard.training.checkpoint_files import newest_checkpoint
-from regard.training.events import Event
+from regard.training.events import STOPPING_NOTE, Event
 from regard.training.interrupts import Interrupts, catch_signals
-from regard.training.run_setup import STOPPING_NOTE
 from regard.training.train import train_recipe
 from tests.support.forked import ROOT, ForkedProcess, forked, wait_until
 from tests.support.interrupted_runs import losses, recipe, state, stopped_at
