@@ -41,6 +41,14 @@ def head_widths(
     return d_k or d_model // heads, d_v or d_model // heads, kv_heads
 
 
+def input_widths(d_model: int, kdim: int | None, vdim: int | None, d_out: int | None) -> tuple[int, int, int]:
+    """Validate the widths of keys, values and output of an attention, each by default `d_model`, and return them."""
+    for name, number in {"kdim": kdim, "vdim": vdim, "d_out": d_out}.items():
+        check_type(name, number, int | None)
+    require_at_least(1, kdim=kdim, vdim=vdim, d_out=d_out)
+    return kdim or d_model, vdim or d_model, d_out or d_model
+
+
 def require_at_least(minimum: int, **numbers: int | None) -> None:
     """Raise a RegardError for the first of the named numbers that is set and smaller than `minimum`."""
     for name, number in numbers.items():
@@ -197,8 +205,10 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Whether the four projections of attention have biases. Default: bias. The paper's formulas have biases only in
     the feed-forward network: bias = true, attention_bias = false."""
     norm: Literal["post", "pre"] = "post"
-    """Where to normalise: after each residual sum (post, as in the paper), or before each sub-layer and once at the end
-    (pre)."""
+    """Where to normalise: after each residual sum (post, as in the paper), or before each sub-layer (pre)."""
+    final_norm: bool | None = None
+    """Whether a norm follows the last layer of each stack. Default: with pre-norm layers only. torch's `nn.Transformer`
+    has it with both."""
     norm_kind: Literal["layer", "rms"] = "layer"
     """Kind of normalisation: LayerNorm or RMSNorm."""
     norm_eps: float = 1e-5
@@ -223,6 +233,8 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Dropout probability on each sub-layer's output and on the embeddings, as in the paper."""
     attention_dropout: float = 0.0
     """Dropout probability on the attention weights; must be 0 with packed batches."""
+    feed_forward_dropout: float = 0.0
+    """Dropout probability between the two layers of the feed-forward network, as in torch's `nn.Transformer`."""
     prefix: bool = False
     """Whether the prefix of a decoder-only model (the source of a translation) attends to itself in both directions."""
     classes: int = 0
@@ -243,6 +255,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
         d_k, _, _ = self.widths
         check_probability("dropout", self.dropout)
         check_probability("attention_dropout", self.attention_dropout)
+        check_probability("feed_forward_dropout", self.feed_forward_dropout)
         if not (0 < self.norm_eps < 1 and 0 < self.rotary_base < math.inf):
             raise RegardError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0 and finite")
         if self.positions == "sinusoidal" and self.d_model % 2:
@@ -286,6 +299,16 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     def projection_bias(self) -> bool:
         """Whether the four projections of attention have biases: `attention_bias`, or `bias` if that is not set."""
         return self.bias if self.attention_bias is None else self.attention_bias
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm follows the last layer: `final_norm`, or if that is not set, whether layers are pre-norm."""
+        return self.norm == "pre" if self.final_norm is None else self.final_norm
+
+    @property
+    def has_usual_final_norm(self) -> bool:
+        """Whether a norm follows the last layer exactly if layers are pre-norm, as other engines expect."""
+        return self.has_final_norm == (self.norm == "pre")
 
     @property
     def min_parameters(self) -> int:

@@ -41,14 +41,14 @@ ARCHITECTURES = {
     "marian": marian.ARCHITECTURE,
     "pegasus": marian.ARCHITECTURE,
 }
-OVERRIDABLE_SETTINGS = ("dropout", "attention_dropout")
+OVERRIDABLE_SETTINGS = ("dropout", "attention_dropout", "feed_forward_dropout")
 """Config settings that may be overridden when a model is loaded, because its weights do not depend on them."""
 
 
 def load_huggingface(folder: Path, **overrides: Any) -> Model:
     """Load a folder with `config.json`, safetensors and a tokenizer as an ordinary Regard model.
 
-    `overrides` replaces its dropout and attention_dropout, for fine-tuning with other values than its config has.
+    `overrides` replaces its dropout rates, for fine-tuning with other values than its config has.
     """
     path = folder / "config.json"
     settings = read_json(path)
@@ -215,6 +215,7 @@ def architecture_for(model: Model) -> Architecture:
         "an architecture of another engine",
         {
             "its source tokens attend to later ones (prefix), and other engines have no such mask": config.prefix,
+            "its final norm is missing, or follows post-norm layers (final_norm)": not config.has_usual_final_norm,
             "it is a decoder with classes": config.kind == "decoder" and config.classes > 0,
             "it is a decoder with an output_bias or output_transform": config.kind == "decoder"
             and (config.output_bias or config.output_transform),

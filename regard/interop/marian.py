@@ -60,6 +60,7 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
         output_bias=True,
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),
+        feed_forward_dropout=settings.get("activation_dropout", 0.0),
     )
 
 
@@ -109,6 +110,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "max_position_embeddings": config.max_length,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.feed_forward_dropout,
         "forced_eos_token_id": None,
     }
 

@@ -3,8 +3,8 @@
 `attention` is the readable path, which returns its weights; `fast_attention` computes the same output with fused
 kernels. A test holds them equal.
 
-Dimensions: B batch, T queries, S keys and values, H heads, G key/value heads (H unless grouped), C model width, D head
-width (Dk for queries and keys, Dv for values).
+Dimensions: B batch, T queries, S keys and values, H heads, G key/value heads (H unless grouped), C model width (Ck of
+keys, Cv of values, Co of the output, all C by default), D head width (Dk for queries and keys, Dv for values).
 """
 
 import functools
@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from regard.config import check_probability, head_widths
+from regard.config import check_probability, head_widths, input_widths
 from regard.errors import RegardError
 from regard.model.cache import AttentionCache
 from regard.model.masks import Mask, PackedMask, check_mask, dense_mask
@@ -121,6 +121,9 @@ class MultiHeadAttention(nn.Module):
 
     `d_k` and `d_v` are the head widths, by default d_model ÷ heads. With fewer `kv_heads` than `heads` (grouped-query
     attention), each key and value head serves heads ÷ kv_heads query heads. `dropout` applies to the weights.
+
+    Inputs and output have the width `d_model`. `kdim` and `vdim`, as in `nn.MultiheadAttention`, and `d_out` give keys,
+    values and output a width of their own.
     """
 
     def __init__(
@@ -132,27 +135,32 @@ class MultiHeadAttention(nn.Module):
         kv_heads: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
+        *,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        d_out: int | None = None,
     ) -> None:
         super().__init__()
         check_probability("dropout", dropout)
         d_k, d_v, kv_heads = head_widths(d_model, heads, d_k, d_v, kv_heads)
+        kdim, vdim, d_out = input_widths(d_model, kdim, vdim, d_out)
         self.heads, self.kv_heads, self.dropout = heads, kv_heads, dropout
         self.q = nn.Linear(d_model, heads * d_k, bias)
-        self.k = nn.Linear(d_model, kv_heads * d_k, bias)
-        self.v = nn.Linear(d_model, kv_heads * d_v, bias)
-        self.out = nn.Linear(heads * d_v, d_model, bias)
+        self.k = nn.Linear(kdim, kv_heads * d_k, bias)
+        self.v = nn.Linear(vdim, kv_heads * d_v, bias)
+        self.out = nn.Linear(heads * d_v, d_out, bias)
 
     def forward(
         self,
         query: Float[Tensor, "*B T C"],
-        key: Float[Tensor, "*B S C"] | None,
-        value: Float[Tensor, "*B S C"] | None,
+        key: Float[Tensor, "*B S Ck"] | None,
+        value: Float[Tensor, "*B S Cv"] | None,
         mask: Mask = None,
         rotary: Rotary | None = None,
         cache: AttentionCache | None = None,
         *,
         return_weights: bool = False,
-    ) -> Float[Tensor, "*B T C"] | tuple[Float[Tensor, "*B T C"], Float[Tensor, "*B H T K"]]:
+    ) -> Float[Tensor, "*B T Co"] | tuple[Float[Tensor, "*B T Co"], Float[Tensor, "*B H T K"]]:
         """Self-attention is `mha(x, x, x)`. A filled cache replaces key and value, which must then be None.
 
         K is the number of keys: S, or with a cache its length. A filled cache may have fewer rows than the query: then
@@ -178,10 +186,10 @@ class MultiHeadAttention(nn.Module):
             output, weights = attention(q, k, v, mask, dropout)  # [*B, H, T, Dv], [*B, H, T, K]
             return self.out(combine_heads(output)), weights
         output = shared_attention(q, k, v, mask, dropout)  # [*B, H, T, Dv]
-        return self.out(combine_heads(output))  # [*B, T, C]
+        return self.out(combine_heads(output))  # [*B, T, Co]
 
     def keys_and_values(
-        self, key: Float[Tensor, "*B S C"], value: Float[Tensor, "*B S C"], rotary: Rotary | None = None
+        self, key: Float[Tensor, "*B S Ck"], value: Float[Tensor, "*B S Cv"], rotary: Rotary | None = None
     ) -> tuple[Float[Tensor, "*B G S Dk"], Float[Tensor, "*B G S Dv"]]:
         """The keys, which queries are compared with, and the values, which they retrieve."""
         k = split_heads(self.k(key), self.kv_heads)

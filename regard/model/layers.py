@@ -48,12 +48,13 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(config.d_model, config.d_ff, config.bias) if config.activation == "swiglu" else None
         self.down = nn.Linear(config.d_ff, config.d_model, config.bias)
         self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.feed_forward_dropout)
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
         """down(activation(up(x))), or with a gate down(activation(gate(x)) · up(x))."""
         if self.gate is None:
-            return self.down(self.activation(self.up(x)))
-        return self.down(self.activation(self.gate(x)) * self.up(x))
+            return self.down(self.dropout(self.activation(self.up(x))))
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
 class Layer(nn.Module):
@@ -106,12 +107,12 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """A stack of layers. Pre-norm layers do not normalise their output, so a final norm follows them."""
+    """A stack of layers. Pre-norm layers do not normalise their output, so a final norm usually follows them."""
 
     def __init__(self, config: ModelConfig, layers: int, cross: bool = False) -> None:
         super().__init__()
         self.layers: Sequence[Layer] = nn.ModuleList(Layer(config, cross) for _ in range(layers))  # type: ignore[assignment]
-        self.norm = norm(config) if config.norm == "pre" else nn.Identity()
+        self.norm = norm(config) if config.has_final_norm else nn.Identity()
 
     def forward(
         self,

@@ -40,7 +40,7 @@ MODEL_KINDS: dict[TaskKind, tuple[str, ...]] = {
 """The kinds of model that can do each task."""
 DERIVED_MODEL_KEYS = ("vocab_size", "pad", "classes")
 """Fields of `ModelConfig` that follow from the text."""
-FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout")
+FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout", "feed_forward_dropout")
 """Fields of `ModelConfig` that can be changed when an existing model is fine-tuned."""
 
 
@@ -271,7 +271,7 @@ class Recipe(StrictConfig):
     tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
     model: dict[str, Any] = field(default_factory=dict)
     """Fields of `ModelConfig`, and `preset`, the name of a preset to start with; or `start`, a model to fine-tune, of
-    which only `dropout` and `attention_dropout` can be changed. Fields that follow from the text (vocab_size, pad,
+    which only the dropout rates can be changed. Fields that follow from the text (vocab_size, pad,
     classes) are filled in."""
     train: TrainSection = field(default_factory=TrainSection)
     decode: Decoding = field(default_factory=lambda: Decoding(beam=DEFAULT_BEAM))

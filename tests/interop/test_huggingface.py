@@ -444,6 +444,11 @@ def test_a_card_contains_the_metadata(tokenizer: Tokenizer, tmp_path: Path) -> N
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "prefix": ({"kind": "decoder", "prefix": True}, "its source tokens attend to later ones"),
     "classes": ({"kind": "decoder", "classes": 3}, "decoder with classes"),
+    "final norm after post-norm layers": (
+        {"final_norm": True},
+        "its final norm is missing, or follows post-norm layers",
+    ),
+    "pre-norm layers without a final norm": ({"norm": "pre", "final_norm": False}, "its final norm is missing"),
     "post-norm decoder": ({"kind": "decoder"}, "GPT-2: its norms are not LayerNorm before"),
     "rotary": ({"positions": "rotary"}, "Marian: its positions are rotary"),
     "widths": ({"d_k": 8, "d_v": 8}, "not d_model ÷ heads wide"),

@@ -1,9 +1,12 @@
 """Many heads: against torch.nn.MultiheadAttention, against single heads, with every option of its own."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.errors import RegardError
 from regard.model.attention import MultiHeadAttention, attention
 from regard.model.masks import causal_mask
 from regard.model.positions import rotary, rotate
@@ -41,6 +44,51 @@ def test_equals_torch(dtype: torch.dtype, readable: bool, masked: bool) -> None:
         same(right, mine)
     right = theirs(*xs, attn_mask=~mask, average_attn_weights=False)[1]
     same(right, ours(*xs, mask=mask, return_weights=True)[1])
+
+
+@pytest.mark.parametrize("readable", [False, True])
+def test_keys_and_values_of_other_widths_equal_torch(readable: bool) -> None:
+    theirs = nn.MultiheadAttention(12, 4, batch_first=True, kdim=7, vdim=9, dtype=torch.float64)
+    ours = MultiHeadAttention(12, 4, kdim=7, vdim=9).double()
+    with torch.no_grad():
+        theirs.in_proj_bias.normal_()
+        for linear, weight, bias in zip(
+            (ours.q, ours.k, ours.v),
+            (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight),
+            theirs.in_proj_bias.chunk(3),
+            strict=True,
+        ):
+            linear.weight.copy_(weight)
+            linear.bias.copy_(bias)
+    ours.out.load_state_dict(theirs.out_proj.state_dict())
+    xs = [torch.randn(3, n, width, dtype=torch.float64) for n, width in ((5, 12), (8, 7), (8, 9))]
+    towards = torch.randn(3, 5, 12, dtype=torch.float64)
+
+    def call_ours(*x: Tensor) -> Tensor:
+        result = ours(*x, return_weights=readable)
+        return result[0] if readable else result
+
+    for right, mine in zip(
+        flat(run(lambda *x: theirs(*x)[0], xs, towards)), flat(run(call_ours, xs, towards)), strict=True
+    ):
+        same(right, mine)
+
+
+def test_an_output_of_another_width() -> None:
+    """From width 7 to width 9, with one head: softmax(q kᵀ / √d_k) v, then the output projection."""
+    mha = MultiHeadAttention(7, 1, d_k=3, d_v=4, d_out=9).double()
+    x = torch.randn(2, 5, 7, dtype=torch.float64)
+    q, k, v = mha.q(x), mha.k(x), mha.v(x)
+    scores = torch.einsum("btd,bsd->bts", q, k) / 3**0.5
+    expected = torch.einsum("bts,bsd->btd", scores.exp() / scores.exp().sum(-1, keepdim=True), v)
+    same(expected @ mha.out.weight.T + mha.out.bias, mha(x, x, x))
+    assert mha(x, x, x).shape == (2, 5, 9)
+
+
+@pytest.mark.parametrize("widths", [{"kdim": 0}, {"vdim": -1}, {"d_out": 0}])
+def test_widths_of_inputs_and_output_are_positive(widths: dict[str, Any]) -> None:
+    with pytest.raises(RegardError, match=r"(kdim|vdim|d_out)=-?\d is too small: it must be at least 1"):
+        MultiHeadAttention(12, 4, **widths)
 
 
 def flat(result: tuple[Tensor, list[Tensor]]) -> list[Tensor]:
