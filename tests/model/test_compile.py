@@ -1,6 +1,6 @@
 """torch.compile(fullgraph=True): every preset in one graph, and the compiled code equal to what is written.
 
-The checks of shapes cannot be traced, so that these tests run in a process of their own, as a user's program would.
+The checks of shapes cannot be traced, so that these tests run in processes of their own, as a user's program would.
 """
 
 import os
@@ -11,33 +11,50 @@ import pytest
 
 from regard.config import PRESETS
 
+pytestmark = pytest.mark.slow
+
 TRACE = """
 import sys, torch, regard
-name, backend = sys.argv[1:]
-torch.manual_seed(0)
-model = regard.build(regard.preset(name)).eval()
-pair, tokens = model.config.kind == "encoder-decoder", torch.randint(1, 500, (2, 8))
-lengths, packed = torch.tensor([8, 5]), torch.tensor([[3, 4], [5, 3]])
-arguments = {
-    "plain": (tokens, tokens) if pair else (tokens,),
-    "padded": (tokens, tokens, lengths, lengths) if pair else (tokens, lengths),
-    "packed": (tokens, tokens, packed, packed) if pair else (tokens, packed),
-}
-for case, args in arguments.items():
-    torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, backend=backend)
-    torch.testing.assert_close(compiled(*args), model(*args), rtol=1e-4, atol=1e-4)
-if model.config.kind != "encoder":
-    with torch.inference_mode():
-        caches = [model.start(tokens, 8, lengths) if pair else model.start(2, 8) for _ in range(2)]
-        step = torch.compile(model.step, fullgraph=True, backend=backend)
-        for t in range(3):
-            new = tokens[:, t : t + 1], torch.full((2, 1), t)
-            torch.testing.assert_close(step(*new, caches[0]), model.step(*new, caches[1]), rtol=1e-4, atol=1e-4)
+SMALL = {"vocab_size": 501, "d_model": 48, "heads": 4, "layers": 2, "d_ff": 64}
+def trace(name, backend, **changes):
+    torch.manual_seed(0)
+    model = regard.build(regard.preset(name, **changes)).eval()
+    pair, tokens = model.config.kind == "encoder-decoder", torch.randint(1, 500, (2, 8))
+    lengths, packed = torch.tensor([8, 5]), torch.tensor([[3, 4], [5, 3]])
+    arguments = {
+        "plain": (tokens, tokens) if pair else (tokens,),
+        "padded": (tokens, tokens, lengths, lengths) if pair else (tokens, lengths),
+        "packed": (tokens, tokens, packed, packed) if pair else (tokens, packed),
+    }
+    for case, args in arguments.items():
+        torch.compiler.reset()
+        compiled = torch.compile(model, fullgraph=True, backend=backend)
+        torch.testing.assert_close(compiled(*args), model(*args), rtol=1e-4, atol=1e-4)
+    if model.config.kind != "encoder":
+        with torch.inference_mode():
+            caches = [model.start(tokens, 8, lengths) if pair else model.start(2, 8) for _ in range(2)]
+            step = torch.compile(model.step, fullgraph=True, backend=backend)
+            for t in range(3):
+                new = tokens[:, t : t + 1], torch.full((2, 1), t)
+                torch.testing.assert_close(step(*new, caches[0]), model.step(*new, caches[1]), rtol=1e-4, atol=1e-4)
+"""
+
+TRACE_SMALL_PRESETS = """
+traced = []
+for name in sys.argv[1:]:
+    config = regard.preset(name, dropout=0.0, **SMALL)  # where nothing else differs, the graph is the same
+    if config in traced:
+        continue
+    traced.append(config)
+    try:
+        trace(name, "eager", **SMALL)
+    except BaseException as error:
+        error.add_note(f"the preset is {name}")
+        raise
+assert len(traced) >= 4, traced
 """
 
 SHAPES = """
-import torch, regard
 torch.manual_seed(0)
 graphs = []
 def count(graph, inputs):
@@ -49,12 +66,14 @@ def check(what, calls, most=3):
     for compiled, eager in calls():
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
     assert len(graphs) <= most, (what, len(graphs))
-pair, decoder = regard.build("tiny").eval(), regard.build(regard.preset("tiny", kind="decoder")).eval()
+small = {"d_model": 32, "layers": 1, "d_ff": 32}
+pair = regard.build(regard.preset("tiny", **small)).eval()
+decoder = regard.build(regard.preset("tiny", kind="decoder", **small)).eval()
 def rows(t):
     return torch.randint(1, 500, (2, t)), torch.tensor([t, t - 1]), torch.tensor([[2, t - 2], [t - 1, 1]])
 def forward(model, packed):
     fast = torch.compile(model, fullgraph=True, backend=count)
-    for t in range(4, 18):
+    for t in (4, 5, 6, 7, 8, 9, 17):
         tokens, lengths, several = rows(t)
         lengths = several if packed else lengths
         args = (tokens, tokens, lengths, lengths) if model is pair else (tokens, lengths)
@@ -72,8 +91,9 @@ check("step", stepping)
 """
 
 TRAIN = """
-import torch, torch.nn.functional as F, regard
+import torch.nn.functional as F
 torch.manual_seed(0)
+torch.compiler.reset()
 model = regard.build(regard.preset("tiny", dropout=0.0))
 tokens = torch.randint(1, 500, (2, 8))
 grads = []
@@ -83,7 +103,7 @@ for call in (model, torch.compile(model, fullgraph=True)):
     grads.append([p.grad.clone() for p in model.parameters()])
 for eager, compiled in zip(*grads):
     torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
-compiled = torch.compile(model.eval())
+compiled = torch.compile(model.eval(), backend="eager")
 with regard.watch(compiled) as seen:
     compiled(tokens, tokens)
 assert seen["decoder.layers.1.cross_attention"][0].shape == (2, 4, 8, 8), seen.keys()
@@ -97,23 +117,19 @@ def run_alone(program: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.slow
+def test_every_preset_is_one_graph_and_other_lengths_do_not_recompile() -> None:
+    """Each preset's structure, with two layers of small widths. Then padded, packed and step by step through a
+    growing cache: a second graph is for any size, and is the last.
+    """
+    run_alone(TRACE + TRACE_SMALL_PRESETS + SHAPES, *PRESETS)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_one_graph(name: str) -> None:
-    run_alone(TRACE, name, "eager")
+def test_every_preset_at_its_own_size_is_one_graph(name: str) -> None:
+    run_alone(TRACE + 'trace(sys.argv[1], "eager")', name)
 
 
-@pytest.mark.slow
-def test_other_lengths_do_not_recompile() -> None:
-    """Padded, packed and step by step through a growing cache: a second graph is for any size, and is the last."""
-    run_alone(SHAPES)
-
-
-@pytest.mark.slow
 def test_compiled_equals_eager() -> None:
-    run_alone(TRACE, "tiny", "inductor")
-
-
-@pytest.mark.slow
-def test_gradients_and_watching_a_compiled_model() -> None:
-    run_alone(TRAIN)
+    """In outputs, steps, gradients and watched weights."""
+    run_alone(TRACE + 'trace("tiny", "inductor")' + TRAIN)

@@ -18,10 +18,10 @@ from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.attention_maps import Attention
 from regard.decoding.text_model import Model
 from regard.model.transformer import build
-from tests.support.browser import MISSING, chromium, serving
+from tests.support.browser import MISSING, chromium, open_tab, serving
 from tests.support.oracles import randomise, small
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
 
 SENTENCE = "Il y a trois livres sur la table."
 LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
@@ -44,9 +44,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
+def context() -> Iterator[Any]:
+    """A browser window. Each test opens tabs of its own."""
+    with chromium() as browser:
+        yield browser.new_context()
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +58,10 @@ def looked() -> Attention:
 class Opened:
     """An open page. When it is closed, the console must be empty and no other server must have been contacted."""
 
-    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+    def __init__(self, context: Any, address: str, width: int = 1280, height: int = 900, **media: str) -> None:
         self.address = address
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
-        self.page = self.context.new_page()
+        self.context = context
+        self.page = open_tab(context, width, height, **media)
         self.page.set_default_timeout(10_000)
         self.said: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text))
@@ -105,13 +106,13 @@ class Opened:
             self.page.keyboard.press(key)
 
     def close(self) -> None:
-        self.context.close()
+        self.page.close()
         assert self.said == []
 
 
 @pytest.fixture
-def opened(browser: Any, address: str) -> Iterator[Opened]:
-    page = Opened(browser, address)
+def opened(context: Any, address: str) -> Iterator[Opened]:
+    page = Opened(context, address)
     yield page
     page.close()
 
@@ -171,13 +172,15 @@ def test_alternatives_are_distinct(opened: Opened, address: str) -> None:
         assert ranks == sorted(ranks, reverse=True)
 
 
-def test_the_translation_can_be_copied(browser: Any, address: str) -> None:
-    opened = Opened(browser, address, permissions=["clipboard-read", "clipboard-write"])
+def test_the_translation_can_be_copied(context: Any, address: str) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened = Opened(context, address)
     opened.open(f"#/translate?{urlencode({'source': SENTENCE})}")
     opened.page.get_by_role("button", name="Copy").click()
     opened.page.get_by_role("button", name="Copied").wait_for()
     assert opened.page.evaluate("navigator.clipboard.readText()") == opened.text(".result")
     opened.close()
+    context.clear_permissions()
 
 
 def test_an_outdated_response_is_dropped(opened: Opened) -> None:
@@ -333,14 +336,14 @@ def test_another_model_and_another_target(opened: Opened) -> None:
     assert "target=A+cat." in opened.page.url
 
 
-def test_links_and_navigation_restore_the_view(opened: Opened, browser: Any, address: str) -> None:
+def test_links_and_navigation_restore_the_view(opened: Opened, context: Any, address: str) -> None:
     opened.look()
     opened.page.get_by_role("radio", name="Decoder").check()
     opened.page.get_by_role("button", name="layer 0, head 1", exact=True).click()
     opened.page.locator(".attention-queries button").nth(2).click()
     opened.until(lambda: "step=3" in opened.page.url and "head=1" in opened.page.url)
     shown = shares(opened, "keys")
-    other = Opened(browser, address).look(opened.page.url.removeprefix(address))
+    other = Opened(context, address).look(opened.page.url.removeprefix(address))
     other.until(lambda: shares(other, "keys") == shown)
     assert other.page.get_by_role("radio", name="Decoder").is_checked()
     assert other.text(".attention-large h2") == "Layer 0, head 1"
@@ -370,8 +373,8 @@ def test_labels_of_word_pieces_and_of_the_start_token(opened: Opened, address: s
 
 
 @pytest.mark.parametrize("width", [1200, 1280, 1440])
-def test_lines_and_matrix_are_side_by_side_and_scrolling_boxes_fade(browser: Any, address: str, width: int) -> None:
-    opened = Opened(browser, address, viewport={"width": width, "height": 900})
+def test_lines_and_matrix_are_side_by_side_and_scrolling_boxes_fade(context: Any, address: str, width: int) -> None:
+    opened = Opened(context, address, width)
     opened.look(f"#/look?{urlencode({'model': 'fr-en', 'source': SENTENCE})}")
     lines, matrix = (opened.page.locator(each).bounding_box() for each in (".attention-lines", ".attention-matrix"))
     assert lines["x"] + lines["width"] <= matrix["x"]
@@ -388,9 +391,9 @@ def test_lines_and_matrix_are_side_by_side_and_scrolling_boxes_fade(browser: Any
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (800, 700), (360, 740)])
 def test_a_clicked_head_is_visible_for_any_number_of_layers(
-    browser: Any, address: str, width: int, height: int
+    context: Any, address: str, width: int, height: int
 ) -> None:
-    opened = Opened(browser, address, viewport={"width": width, "height": height})
+    opened = Opened(context, address, width, height)
     opened.look("#/look?model=deep&source=the+cat+sleeps")
     assert opened.page.locator(".attention-heads button").count() == 30 * 5
     for layer in (29, 0, 15):
@@ -506,9 +509,9 @@ def test_reading_a_lab(opened: Opened) -> None:
     opened.until(lambda: opened.page.url.endswith("#/labs"))
 
 
-def test_labs_at_a_medium_width(browser: Any, address: str) -> None:
+def test_labs_at_a_medium_width(context: Any, address: str) -> None:
     """Tables fit their box, command options do not break, and the current lab is visible in the list."""
-    opened = Opened(browser, address, viewport={"width": 1200, "height": 700})
+    opened = Opened(context, address, 1200, 700)
     names = [each["name"] for each in opened.context.request.get(f"{address}api/labs").json()]
     opened.open(f"#/labs/{names[-1]}", ".lab h2")
     current = """(() => {
@@ -569,24 +572,29 @@ def test_everything_is_reachable_by_keyboard(opened: Opened) -> None:
     assert reached[1:] == ["▶ Play", "Decoding step"]
 
 
-@pytest.mark.parametrize("hash_", ["#/translate?source=Oui", LOOK, "#/write?model=writer&text=the", "#/labs/align"])
-def test_every_control_has_a_name(opened: Opened, hash_: str) -> None:
-    waits = {"t": ".alternatives li", "l": ".attention-heads button", "w": ".bars button"}
-    opened.open(hash_, ".lab h2" if "labs" in hash_ else waits[hash_[2]])
+def test_every_control_has_a_name(opened: Opened) -> None:
+    views = {
+        "#/translate?source=Oui": ".alternatives li",
+        LOOK: ".attention-heads button",
+        "#/write?model=writer&text=the": ".bars button",
+        "#/labs/align": ".lab h2",
+    }
     nameless = """() => {
       const controls = "button, input, select, textarea, a, img, [tabindex='0'], [role=treeitem]";
       const name = e => e.getAttribute("aria-label") || e.alt || e.labels?.[0]?.textContent || e.textContent;
       const seen = [...document.querySelectorAll(controls)].filter(e => !e.closest("[hidden]") && e.alt !== "");
       return seen.filter(e => !name(e).trim()).map(e => e.outerHTML);
     }"""
-    assert opened.page.evaluate(nameless) == []
-    assert opened.page.locator("h1").count() == 1
-    assert opened.page.locator("[role=status], [aria-live]").count() >= 1
+    for hash_, wait in views.items():
+        opened.open(hash_, wait)
+        assert opened.page.evaluate(nameless) == [], hash_
+        assert opened.page.locator("h1").count() == 1, hash_
+        assert opened.page.locator("[role=status], [aria-live]").count() >= 1, hash_
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1920, "dark")])
-def test_every_view_fits_a_phone_and_a_projector(browser: Any, address: str, width: int, scheme: str) -> None:
-    opened = Opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+def test_every_view_fits_a_phone_and_a_projector(context: Any, address: str, width: int, scheme: str) -> None:
+    opened = Opened(context, address, width, 800, color_scheme=scheme)
     long = {"source": "Il aime son grand-père et il lui écrit souvent. " * 5, "model": "petit-fr-en"}
     views = {
         f"#/translate?{urlencode(long)}": ".alternatives li",
@@ -603,16 +611,16 @@ def test_every_view_fits_a_phone_and_a_projector(browser: Any, address: str, wid
     opened.close()
 
 
-def test_reduced_motion_is_respected(browser: Any, address: str) -> None:
-    opened = Opened(browser, address, reduced_motion="reduce").open("#/write?model=writer&text=the", ".bars button")
+def test_reduced_motion_is_respected(context: Any, address: str) -> None:
+    opened = Opened(context, address, reduced_motion="reduce").open("#/write?model=writer&text=the", ".bars button")
     assert opened.page.locator(".bar-after").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
     opened.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_bars_are_visible_with_forced_colours(browser: Any, address: str, scheme: str) -> None:
+def test_bars_are_visible_with_forced_colours(context: Any, address: str, scheme: str) -> None:
     """Forced colours remove backgrounds and shadows, so bars must be drawn in another way."""
-    opened = Opened(browser, address, forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
+    opened = Opened(context, address, forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
 
     def columns(selector: str) -> list[bool]:
         """Whether each pixel along the middle of an element is drawn."""
@@ -641,15 +649,14 @@ def test_bars_are_visible_with_forced_colours(browser: Any, address: str, scheme
 TITLES = {"look": "Attention", "write": "Write", "labs": "Labs"}
 
 
-@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "hasOwnProperty", "nothing"])
-def test_unknown_views_and_options(opened: Opened, name: str) -> None:
-    opened.open(f"#/{name}?model={name}&source=Oui", ".alternatives li")
-    assert opened.text("h1") == "Translate"
-    for view in ("look", "write", "labs"):
-        opened.page.evaluate(
-            "hash => { location.hash = hash }", f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
-        )
-        opened.until(lambda view=view: opened.text("h1") == TITLES[view])  # type: ignore[misc]
+def test_unknown_views_and_options(opened: Opened) -> None:
+    for name in ("constructor", "__proto__", "toString", "hasOwnProperty", "nothing"):
+        opened.open(f"#/{name}?model={name}&source=Oui", ".alternatives li")
+        assert opened.text("h1") == "Translate"
+        for view in ("look", "write", "labs"):
+            hash_ = f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
+            opened.page.evaluate("hash => { location.hash = hash }", hash_)
+            opened.until(lambda view=view: opened.text("h1") == TITLES[view])  # type: ignore[misc]
 
 
 def test_requests_to_a_busy_server_are_retried(opened: Opened) -> None:
@@ -704,13 +711,14 @@ def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
     assert opened.page.locator(".attention-heads").count() == 0
 
 
-@pytest.mark.parametrize("view", ["translate", "look", "write"])
-def test_a_missing_model_is_reported(opened: Opened, view: str) -> None:
-    opened.open(f"#/{view}?model=nosuch")
-    served = "writer" if view == "write" else "fr-en"
-    assert opened.text(".missing-model") == f"This server has no model “nosuch”; showing {served} instead."
-    opened.page.evaluate("hash => { location.hash = hash }", f"#/{view}?model={served}")
-    opened.until(lambda: opened.text(".missing-model") == "")
+def test_a_missing_model_is_reported(opened: Opened) -> None:
+    for view in ("translate", "look", "write"):
+        served = "writer" if view == "write" else "fr-en"
+        reported = f"This server has no model “nosuch”; showing {served} instead."
+        opened.open(f"#/{view}?model=nosuch")
+        opened.until(lambda reported=reported: opened.text(".missing-model") == reported)  # type: ignore[misc]
+        opened.page.evaluate("hash => { location.hash = hash }", f"#/{view}?model={served}")
+        opened.until(lambda: opened.text(".missing-model") == "")
 
 
 def test_the_token_is_requested_and_sent(opened: Opened) -> None:
@@ -767,7 +775,6 @@ def harmless(opened: Opened, where: str) -> None:
     assert opened.page.locator("main script, main iframe, main math, main details, main img[src=x]").count() == 0
 
 
-@pytest.mark.slow
 def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
     """50 by URL and 50 by typing, through the model's tokens and translations."""
     opened.open()
