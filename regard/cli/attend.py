@@ -36,6 +36,10 @@ def attend(
     """
     from dataclasses import replace
 
+    if png:
+        from regard.plots.optional_matplotlib import require_matplotlib
+
+        require_matplotlib("--png needs")
     model = model or default_model()
     attention = replace(load_model(model, device).attend(text, target), model=Path(model).resolve().name)
     attention = attention if kind is None else attention.only(kind)

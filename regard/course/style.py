@@ -34,7 +34,7 @@ class StyleRemark:
 
 def style_note() -> str | None:
     """Why style was not checked; None if it was."""
-    return None if find_spec("ruff") else "Style was not checked because ruff is missing: pip install ruff"
+    return None if find_spec("ruff") else "Style was not checked because ruff is missing: pip install 'regard[course]'"
 
 
 def style_remarks(source: str, notebook: bool = False) -> list[StyleRemark]:

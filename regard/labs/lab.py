@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.config import did_you_mean
 from regard.errors import RegardError
+from regard.plots.optional_matplotlib import require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,6 +111,7 @@ def load_lab(name: str) -> Lab:
     """Import the lab of this name, with its default sizes."""
     if name not in NAMES:
         raise RegardError(f"unknown lab {name!r}: {did_you_mean(name, NAMES)}")
+    require_matplotlib("the labs need")  # to draw their figures
     module = import_module(f"regard.labs.{_file(name).stem}")
     question, _, about = (module.__doc__ or "").strip().partition("\n")
     return Lab(name, question, about.strip(), module.Sizes(), module.run, getattr(module, "FULL_SIZES", ""))

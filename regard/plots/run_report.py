@@ -16,6 +16,7 @@ from regard.evaluation.classification import ClassScores
 from regard.evaluation.metrics import TranslationScores
 from regard.evaluation.perplexity import LanguageScore
 from regard.formatting import code_cell, duration, escape_markdown, markdown_table, visible
+from regard.plots.optional_matplotlib import INSTALL_MATPLOTLIB, has_matplotlib
 from regard.plots.run_lines import SET_VALIDATION, example_text, plural, shell_argument, usage
 from regard.plots.run_progress import is_unvalidated
 from regard.storage.model_folder import RECIPE_FILE
@@ -47,10 +48,7 @@ def write_report(folder: Path, scores: Sequence[ReportScores] | None = None) -> 
     sections = [f"# {escape_markdown(started[-1].name)}", _opening(started[-1], recipe)]
     scored = [event for event in validated if not is_unvalidated(event)]
     if stepped or scored:
-        from regard.plots.figures import curves_png
-
-        write_file(folder / CURVES_FILE, curves_png(stepped, scored, visible(started[-1].name)))
-        sections.append(f"![Loss, score and learning rate over the steps]({CURVES_FILE})")
+        sections.append(_curves_section(folder, stepped, scored, started[-1].name))
     sections += [
         _training_section(events, started, _config(folder), recipe),
         _validation_section(validated, recipe),
@@ -64,6 +62,16 @@ def write_report(folder: Path, scores: Sequence[ReportScores] | None = None) -> 
     ]
     write_file(folder / REPORT_FILE, "\n\n".join(section for section in sections if section) + "\n")
     return folder / REPORT_FILE
+
+
+def _curves_section(folder: Path, stepped: Sequence[Stepped], scored: Sequence[Validated], name: str) -> str:
+    """Draw the curves of the run and show them, or say what is missing to draw them."""
+    if not has_matplotlib():
+        return f"Curves are drawn only if matplotlib is installed: `{INSTALL_MATPLOTLIB}`."
+    from regard.plots.figures import curves_png
+
+    write_file(folder / CURVES_FILE, curves_png(stepped, scored, visible(name)))
+    return f"![Loss, score and learning rate over the steps]({CURVES_FILE})"
 
 
 def _recipe(folder: Path) -> dict[str, Any]:

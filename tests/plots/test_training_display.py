@@ -22,6 +22,7 @@ from regard.evaluation.classification import class_scores
 from regard.evaluation.metrics import translation_scores
 from regard.evaluation.perplexity import language_score
 from regard.formatting import duration, escape_markdown
+from regard.plots import run_report
 from regard.plots.figures import curves_figure, curves_png
 from regard.plots.run_progress import RunProgress
 from regard.plots.run_report import write_report
@@ -417,6 +418,18 @@ def test_the_report_describes_the_run(tmp_path: Path) -> None:
     assert "![Loss, score and learning rate over the steps](curves.png)" in text
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.size[0] == 1200
+
+
+def test_the_report_without_matplotlib_has_no_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path, run())
+    with_curves = write_report(tmp_path).read_text()
+    (tmp_path / "curves.png").unlink()
+    monkeypatch.setattr(run_report, "has_matplotlib", lambda: False)
+    text = write_report(tmp_path).read_text()
+    picture = "![Loss, score and learning rate over the steps](curves.png)"
+    note = "Curves are drawn only if matplotlib is installed: `pip install 'regard[plot]'`."
+    assert text == with_curves.replace(picture, note) != with_curves
+    assert not (tmp_path / "curves.png").exists()
 
 
 def test_the_report_is_deterministic(tmp_path: Path) -> None:
