@@ -122,7 +122,7 @@ def _dtype(device: torch.device, precision: Precision) -> torch.dtype:
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}[precision]
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    native = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    native = device.type == "cpu" and torch.cpu.get_capabilities().get("avx512_bf16", False)
     return torch.bfloat16 if native else torch.float32
 
 

@@ -223,7 +223,8 @@ def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: b
     """FlexAttention, compiled: uncompiled, it would store all scores."""
     if torch.compiler.is_compiling():  # it becomes part of the caller's graph
         return flex_attention(q, k, v, block_mask=mask, enable_gqa=grouped)
-    with torch._dynamo.config.patch(recompile_limit=64):  # each dtype, width and kind of mask needs its own graph
+    # Each dtype, width and kind of mask needs its own graph.
+    with torch.compiler.config.patch(recompile_limit=64):  # type: ignore[attr-defined]
         return _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
 
 
