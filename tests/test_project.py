@@ -132,10 +132,6 @@ def test_type_checkers_see_the_same_public_names() -> None:
     assert told == regard._MODULE_OF
 
 
-def test_the_version_matches_the_package() -> None:
-    assert f'version = "{regard.__version__}"' in (ROOT / "pyproject.toml").read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
 def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from regard import __version__
 from regard.cli import app
 from regard.training.recipe_files import as_toml, read_recipe
 from tests.support.commands import regard
@@ -20,7 +21,7 @@ def test_help_lists_the_commands() -> None:
 
 
 def test_version() -> None:
-    assert regard("--version").stdout.strip() == "regard 0.1.0"
+    assert regard("--version").stdout.strip() == f"regard {__version__}"
 
 
 @pytest.mark.parametrize("command", ["demo"])
