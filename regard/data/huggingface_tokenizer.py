@@ -119,10 +119,10 @@ class HuggingFaceTokenizer(Tokenizer):
         """Return the ids of many targets, which are encoded like sources."""
         return self.encode_batch(texts)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of the ids, without special tokens."""
+    def decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
+        """Return the text of the ids; special tokens such as </s> appear in it only with `keep_special`."""
         with panics_as_errors():
-            return str(self.engine.decode(list(ids), skip_special_tokens=True))
+            return str(self.engine.decode(list(ids), skip_special_tokens=not keep_special))
 
     def token(self, id_: int) -> str:
         """Return an id's spelling in the vocabulary, or "<id7>" for an id that has none."""

@@ -96,10 +96,16 @@ class OpusTokenizer(Tokenizer):
         """Return the ids of a target, encoded with `target.spm`."""
         return [self.ids.get(piece, self.ids[UNKNOWN_TOKEN]) for piece in self.target.encode(text, out_type=str)]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the target text of the ids, without special tokens."""
-        pieces = [self.token(id_) for id_ in ids if self.token(id_) not in (END, PAD, UNKNOWN_TOKEN)]
-        return str(self.target.decode_pieces(pieces)).replace("▁", " ").strip()
+    def decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
+        """Return the target text of the ids; special tokens such as </s> appear in it only with `keep_special`."""
+        text, pieces = "", []
+        for token in map(self.token, ids):
+            if token not in (END, PAD, UNKNOWN_TOKEN):
+                pieces.append(token)
+            elif keep_special:  # SentencePiece would drop the token
+                text += f"{self.target.decode_pieces(pieces)}{token} "
+                pieces = []
+        return f"{text}{self.target.decode_pieces(pieces)}".replace("▁", " ").strip()
 
     def token(self, id_: int) -> str:
         """Return an id's spelling in the vocabulary, or "<id7>" for an id that has none."""

@@ -63,8 +63,8 @@ class Tokenizer(ABC):
         """
 
     @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of the ids, without special tokens."""
+    def decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
+        """Return the text of the ids; special tokens such as </s> appear in it only with `keep_special`."""
 
     @abstractmethod
     def token(self, id_: int) -> str:

@@ -73,7 +73,9 @@ print(train_tokenizer({TEXTS!r}, 320, {kind!r}).digest)
 
 def test_decoding_skips_special_ids() -> None:
     tokenizer = TRAINED["bpe"]
-    assert tokenizer.decode([tokenizer.pad, *tokenizer.encode("Un chat"), tokenizer.end]) == "Un chat"
+    ids = [tokenizer.pad, *tokenizer.encode("Un chat"), tokenizer.end]
+    assert tokenizer.decode(ids) == "Un chat"
+    assert tokenizer.decode(ids, keep_special=True) == "<pad>Un chat</s>"
 
 
 def test_bpe_merges_frequent_characters_and_the_character_kind_does_not() -> None:
@@ -94,6 +96,8 @@ def test_a_saved_tokenizer_is_the_same_when_loaded_and_in_transformers(kind: Tok
     for text in [*TEXTS, "don 't , stop .", "  two  spaces ", "日本 😀", "a <pad> b </s>", "l'été"]:
         assert theirs(text)["input_ids"] == tokenizer.encode(text)
         assert theirs.decode(tokenizer.encode(text)) == text
+        ids = [*tokenizer.encode(text), tokenizer.end]
+        assert theirs.decode(ids) == tokenizer.decode(ids, keep_special=True)
 
 
 @pytest.mark.usefixtures("without_type_checks")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -274,8 +274,8 @@ def test_the_space_after_a_prompt_is_kept() -> None:
     assert isinstance(plain, HuggingFaceTokenizer)
 
     class Dropping(HuggingFaceTokenizer):
-        def decode(self, ids: object) -> str:
-            return super().decode(ids).removeprefix(" ")  # type: ignore[arg-type]
+        def decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
+            return super().decode(ids, keep_special).removeprefix(" ")
 
     model.tokenizer = Dropping(plain.engine, plain.settings)
     ids = plain.encode("Le chat dort bien")

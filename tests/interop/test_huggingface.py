@@ -1351,6 +1351,7 @@ def test_marian_models_of_opus_mt(tmp_path: Path) -> None:
         assert stored.tokenizer.encode_with_template(text) == tokenizer(text).input_ids
         target = tokenizer(text_target=text).input_ids
         assert stored.tokenizer.decode(target) == tokenizer.decode(target, skip_special_tokens=True)
+        assert stored.tokenizer.decode(target, keep_special=True) == tokenizer.decode(target)
     assert stored.special == SpecialIds(end=(0,), start=tokenizer.pad_token_id, suppressed=(tokenizer.pad_token_id,))
     source = stored.tokenizer.encode_with_template(OPUS_TEXTS[0])
     got = theirs.generate(torch.tensor([source]), do_sample=False, num_beams=1, max_new_tokens=15)[0, 1:].tolist()
