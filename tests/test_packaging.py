@@ -300,8 +300,7 @@ def test_commands_that_need_an_extra_work_with_it(with_extras: Environment) -> N
     assert (work / "scaling/scaling.png").is_file()
     with_extras.succeeds("attend", "Le chat dort.", "--png", "heads.png")
     assert (work / "heads.png").read_bytes().startswith(b"\x89PNG")
-    with_extras.succeeds("course", "start", "causal-attention")
-    checked = with_extras.regard("check", "causal_attention.py")
+    checked = with_extras.regard("check", "self_attention.py")
     assert checked.returncode == 1
     assert "regard[course]" not in checked.stdout
 

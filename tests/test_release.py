@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.course.solution_process import Limits
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,6 +51,18 @@ def test_the_citation_and_the_security_policy_name_this_version() -> None:
     assert (citation["version"], str(citation["date-released"])) == versions_in_changelog()[0]
     assert citation["license"] == tomllib.loads(text("pyproject.toml"))["project"]["license"]
     assert f"The current one is {regard.__version__}." in text("SECURITY.md")
+
+
+def test_the_security_policy_states_the_limits_of_the_checker() -> None:
+    limits = Limits()
+    policy = " ".join(text("SECURITY.md").split())
+    assert (
+        f"limits on processor time ({limits.seconds} s), time ({limits.patience * limits.seconds} s), "
+        f"memory ({limits.memory / 1e9:g} GB more than torch needs), output ({limits.output / 1e6:g} MB), "
+        f"size of each written file ({limits.file_bytes / 1e6:g} MB) and number of processes ({limits.processes})"
+    ) in policy
+    for name in re.findall(r"`(tests/[\w/]+\.py)`", policy):
+        assert (ROOT / name).is_file()
 
 
 def test_the_documents_give_the_bounds_of_torch() -> None:
