@@ -44,6 +44,7 @@ def small_petit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_bundled_recipe_with_overrides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Output is not a terminal here, so the progress is printed as plain lines."""
     result = regard.train("petit-fr-en", out=tmp_path / "run", overrides=OVERRIDES)
@@ -65,6 +66,7 @@ def test_a_bundled_recipe_with_overrides(tmp_path: Path, capsys: pytest.CaptureF
     assert any(line.startswith("To use the model: regard translate ") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_recipe_object_resumed_without_display(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = read_recipe("petit-fr-en", OVERRIDES | {"train.validation_sentences": 0})
     assert isinstance(recipe, regard.Recipe)

@@ -296,6 +296,7 @@ def test_training_is_prepared_from_the_files_found(tmp_path: Path) -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_check_accepts_a_folder(tmp_path: Path) -> None:
     make_folder(tmp_path, "train-parts/a.fr\ntrain-parts/a.en\ntrain-parts/b.fr.gz\ntrain-parts/b.en")
     leak = "A sentence that is long enough to be a leak.\n"
@@ -313,6 +314,7 @@ def test_check_accepts_a_folder(tmp_path: Path) -> None:
     assert re.findall(r"leaked test sentences +(\d)", done.stdout) == ["0", "0"]
 
 
+@pytest.mark.slow
 def test_check_reports_unsupported_folders(tmp_path: Path) -> None:
     done = regard("data", "check", str(make_folder(tmp_path, "train.fr\ntrain.en\ntrain.de")))
     assert done.returncode == 2

@@ -24,6 +24,7 @@ GOLDEN = {
 """Loss after 0, 10, 20, 30 and 40 steps of Adam at 0.003."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
 def test_step_losses_match_the_recorded_ones(name: str) -> None:
     model = build(SHAPES[name])
@@ -149,7 +150,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize("name", RUNS)
+QUICK = "classification"
+"""The run that is also among the fast tests."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in RUNS])
 def test_run_losses_match_the_recorded_ones(
     name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_stopped_run_ends_like_an_uninterrupted_one(runs_folder: Path, tmp_pat
     assert state(tmp_path / "stopped")["last"] == before
 
 
+@pytest.mark.slow
 def test_runs_with_bpe_dropout_and_r_drop_are_resumed(runs_folder: Path, tmp_path: Path) -> None:
     """BPE dropout and R-Drop, which doubles the number of operations."""
     ways = "tokenizer.dropout=0.2", "train.consistency=2.0"
@@ -68,6 +69,7 @@ def test_runs_with_bpe_dropout_and_r_drop_are_resumed(runs_folder: Path, tmp_pat
 # Watchers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), SystemExit(1)])
 def test_a_watcher_that_lost_its_terminal_does_not_stop_a_run(
     runs_folder: Path, finished_run: Path, tmp_path: Path, error: BaseException

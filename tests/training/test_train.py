@@ -35,6 +35,8 @@ from regard.training.training_setup import TrainingSetup, cache_folder, prepare_
 from regard.training.validation import ValidationResult, validate, validation_loss
 from tests.support.recipes import PETIT_PAIRS, TASK_MODELS, small_recipe
 
+pytestmark = pytest.mark.slow
+
 DEV = 40
 E = TypeVar("E", bound=Event)
 
@@ -206,11 +208,11 @@ def test_packed_batches_learn_too(tmp_path: Path) -> None:
     assert last < first - 0.5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_other_precisions_learn_and_keep_float32_weights(precision: str, tmp_path: Path) -> None:
     outcome, events = run(
-        small_recipe(precision=precision, steps=40, validate_every=40, validation_sentences=0), tmp_path / "run"
+        small_recipe(precision=precision, steps=24, validate_every=24, log_every=4, validation_sentences=0),
+        tmp_path / "run",
     )
     first, *_, last = (event.loss for event in events_of(Stepped, events))
     assert last < first - 0.5
@@ -256,7 +258,6 @@ def test_a_classifier_can_start_from_a_language_model(folder: Path, tmp_path: Pa
 # Validation and the best model
 
 
-@pytest.mark.slow
 def test_validation_bleu_equals_sacrebleu_on_greedy_translations(tmp_path: Path) -> None:
     """With a model that has learned enough for the score not to be 0."""
     outcome, events = run(
@@ -554,16 +555,19 @@ def test_divergence_is_reported_by_the_diagnosis_not_the_decoder(tmp_path: Path)
 
 def test_old_best_models_are_removed(tmp_path: Path) -> None:
     bests: set[int] = set()
+    improved: list[bool] = []
 
     def look(event: Event) -> None:
         if isinstance(event, Validated):
+            improved.append(event.best)
             bests.add(len(list((tmp_path / "run" / "checkpoints").glob("best-*"))))
 
-    recipe = small_recipe(steps=30, validate_every=2, checkpoint_every=1_000, validation_sentences=0)
+    recipe = small_recipe("classification", steps=10, validate_every=2, checkpoint_every=1_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "score_best_model", lambda *_: [])
         train_recipe(recipe, tmp_path / "run", watchers=[look])
     assert bests == {1}
+    assert sum(improved) > 2
 
 
 def test_the_end_of_a_run_is_logged(tmp_path: Path) -> None:
@@ -573,11 +577,11 @@ def test_the_end_of_a_run_is_logged(tmp_path: Path) -> None:
 
 def test_checkpoint_files_are_not_kept_open(tmp_path: Path) -> None:
     """Otherwise a removed file would occupy the disk until the process ends."""
-    settings: dict[str, Any] = {"checkpoint_every": 5, "average": 2, "validate_every": 5}
-    run(small_recipe(steps=10, **settings), tmp_path / "run")
+    settings: dict[str, Any] = {"checkpoint_every": 2, "average": 2, "validate_every": 2}
+    run(small_recipe("classification", steps=4, **settings), tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "score_best_model", lambda *_: [])
-        train_recipe(small_recipe(steps=25, **settings), tmp_path / "run", resume=True)
+        train_recipe(small_recipe("classification", steps=10, **settings), tmp_path / "run", resume=True)
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 

@@ -610,6 +610,7 @@ def real(name: str, *changes: str) -> Recipe:
     return read_recipe(name, [f"data.folder={folder}", "model.layers=1", "model.d_model=64", "model.heads=2", *changes])
 
 
+@pytest.mark.slow
 def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
     task = prepare_training(real("shakespeare-char"), tmp_path, packed=False)
     assert task.validation is not None
@@ -630,7 +631,13 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "train", "validation", "changes"),
     [
-        ("multi30k-fr-en", 29_000, 1_014, ()),
+        pytest.param("multi30k-fr-en", 29_000, 1_014, (), marks=pytest.mark.long),
+        (
+            "multi30k-fr-en",
+            1_014,
+            1_014,
+            ('data.train.0.files=["val.fr.gz", "val.en.gz"]', "tokenizer.vocab_size=1_000"),
+        ),
         ("tatoeba-fr-en", 1_000, 1_000, ('data.train.0.files=["test.en-fr.tsv"]', "tokenizer.vocab_size=1_000")),
     ],
 )
