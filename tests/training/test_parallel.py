@@ -47,8 +47,8 @@ dropout = 0.0
 [train]
 steps = 20
 batch_tokens = 256
-lr = 6e-3
-warmup = 8
+lr = 3e-3
+warmup = 10
 eps = 1e-4  # with the paper's, Adam makes steps of roundings: what has no gradient (biases of keys) goes anywhere
 validate_every = 10
 validation_sentences = 0
@@ -175,7 +175,7 @@ def test_the_runs_clip_gradients_and_have_few_rows(runs: Path) -> None:
     """Otherwise the comparisons above would prove less than they claim."""
     norms = [event.gradient for event in read_metrics(runs / "accumulated-one") if isinstance(event, Stepped)]
     assert max(norms) > 0.3
-    assert losses(runs / "ragged-one")[-1] < losses(runs / "ragged-one")[0] - 1
+    assert losses(runs / "ragged-one")[-1] < losses(runs / "ragged-one")[0] - 0.8
     ended = [event for event in read_metrics(runs / "few-one") if isinstance(event, Ended)]
     assert ended[0].tokens <= 14 * 10
 
