@@ -171,6 +171,52 @@ MODEL_MAXIMA = {
 """Maxima of a model's numbers: far above any model in use, yet small enough that the rest is rejected quickly."""
 
 
+SCALING_MAXIMA = {
+    "factor": 1e6,
+    "original_length": 100_000_000,
+    "low_frequency": 1e6,
+    "high_frequency": 1e6,
+    "beta_fast": 1e6,
+    "beta_slow": 1e6,
+    "magnitude": 1e6,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryScaling(StrictConfig, maxima=SCALING_MAXIMA, label="rotary_scaling"):
+    """How rotary positions are stretched, so that a model reads texts longer than those it was pretrained on."""
+
+    kind: Literal["linear", "llama3", "yarn"]
+    """Which frequencies are divided by `factor`: all (linear), or only low ones, with the limits of Llama 3 or YaRN."""
+    factor: float
+    """How many times longer the texts may be."""
+    original_length: int = 8192
+    """Maximum length of a text in pretraining, for llama3 and yarn."""
+    low_frequency: float = 1.0
+    """For llama3: frequencies that turn fewer times than this within `original_length` are divided by `factor`."""
+    high_frequency: float = 4.0
+    """For llama3: frequencies that turn more often than this within `original_length` are unchanged."""
+    beta_fast: float = 32.0
+    """For yarn: frequencies that turn more often than this within `original_length` are unchanged."""
+    beta_slow: float = 1.0
+    """For yarn: frequencies that turn fewer times than this within `original_length` are divided by `factor`."""
+    magnitude: float | None = None
+    """For yarn: factor of queries and keys. Default: 0.1 ln(factor) + 1."""
+
+    def __post_init__(self) -> None:
+        """Check that the numbers are positive and in order."""
+        super().__post_init__()
+        require_at_least(1, original_length=self.original_length)
+        for name in ("factor", "low_frequency", "high_frequency", "beta_fast", "beta_slow", "magnitude"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise RegardError(f"rotary_scaling.{name}={quoted(value)} must be above 0 and finite")
+        if self.low_frequency >= self.high_frequency:
+            raise RegardError(
+                f"rotary_scaling.low_frequency={self.low_frequency} must be below high_frequency={self.high_frequency}"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """A Transformer's architecture. The defaults are the base model of "Attention Is All You Need"."""
@@ -219,6 +265,11 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Maximum sequence length; only learned positions enforce it."""
     rotary_base: float = 10_000.0
     """Base of the rotary wavelengths."""
+    rotary_pairs: Literal["halves", "adjacent"] = "halves"
+    """Which dimensions of a head are rotated together: i and i + d_k/2 (halves, as in Hugging Face's Llama), or 2i and
+    2i + 1 (adjacent, as in RoFormer and Meta's Llama)."""
+    rotary_scaling: RotaryScaling | None = None
+    """How rotary positions are stretched for longer texts. Default: not at all."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by √d_model, as in the paper."""
     embedding_norm: bool = False
@@ -242,6 +293,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 
     def __post_init__(self) -> None:
         """Check that the fields fit together."""
+        scaling: object = self.rotary_scaling
+        if isinstance(scaling, dict):  # as read from a file
+            object.__setattr__(self, "rotary_scaling", RotaryScaling(**scaling))
         super().__post_init__()
         require_at_least(
             1,
@@ -262,6 +316,8 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             raise RegardError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
         if self.positions == "rotary" and d_k % 2:
             raise RegardError(f"rotary positions rotate pairs of dimensions: d_k={d_k} is odd but must be even")
+        if self.positions != "rotary" and (self.rotary_scaling or self.rotary_pairs != "halves"):
+            raise RegardError(f"rotary_scaling and rotary_pairs need positions='rotary': positions={self.positions!r}")
         if self.decoder_layers is not None and self.kind != "encoder-decoder":
             raise RegardError(
                 f"decoder_layers is for an encoder-decoder: {self.kind_with_article} has only layers={self.layers}"

@@ -19,6 +19,7 @@ from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.gguf_header import GgufFile, SettingValue, gguf_package, open_gguf, short_repr
 from regard.interop.gguf_tokenizer import read_tokenizer, token_id
+from regard.interop.weight_rules import heads_in_halves
 from regard.storage.model_folder import assign_weights, build_empty, check_tensors
 from regard.storage.weights import TensorEntry, Weights
 
@@ -167,16 +168,8 @@ def _weight(file: GgufFile, name: str, shape: tuple[int, ...], config: ModelConf
         weight = torch.tensor(gguf_package().quants.dequantize(raw, tensor.kind))
     _, _, groups = config.widths
     heads = {"attn_q": config.heads, "attn_k": groups}.get(name.split(".")[-2])
-    return weight if heads is None else _heads_in_halves(weight, heads)
-
-
-def _heads_in_halves(weight: Float[Tensor, "HD *C"], heads: int) -> Float[Tensor, "HD *C"]:
-    """Reorder the rows that compute queries or keys.
-
-    llama.cpp rotates neighbouring dimensions of a head; Regard rotates one of the first half with one of the second.
-    """
-    pairs = weight.reshape(heads, -1, 2, *weight.shape[1:])  # [H, D / 2, 2, *C]
-    return pairs.transpose(1, 2).reshape(weight.shape)  # [H, 2, D / 2, *C] → [HD, *C]
+    # llama.cpp rotates adjacent dimensions of a head.
+    return weight if heads is None else heads_in_halves(weight, heads)
 
 
 def _origin(file: GgufFile) -> dict[str, Any]:

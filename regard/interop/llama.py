@@ -3,8 +3,8 @@
 from typing import Any
 
 from regard.config import ModelConfig
-from regard.errors import RegardError
 from regard.interop.architecture import Architecture
+from regard.interop.rope_settings import read_rope, write_rope
 from regard.interop.weight_rules import (
     StateDict,
     WeightRule,
@@ -13,12 +13,14 @@ from regard.interop.weight_rules import (
     refuse_export,
     renamed,
     require_settings,
+    rotate_halves,
 )
 
 
 def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
     """Return the ModelConfig of a Llama `config.json`."""
     require_settings(settings, where, hidden_act="silu", architectures=["LlamaForCausalLM"])
+    base, scaling = read_rope(settings, where)
     attention_bias, bias = (settings.get(name, False) for name in ("attention_bias", "mlp_bias"))
     return ModelConfig(
         kind="decoder",
@@ -39,7 +41,8 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
         norm_eps=settings.get("rms_norm_eps", 1e-6),
         positions="rotary",
         max_length=settings.get("max_position_embeddings", 2048),
-        rotary_base=_rotary_base(settings, where),
+        rotary_base=base,
+        rotary_scaling=scaling,
         scale_embeddings=False,
         tied=settings.get("tie_word_embeddings", False),
         dropout=0.0,
@@ -47,21 +50,9 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
     )
 
 
-def _rotary_base(settings: dict[str, Any], where: str) -> Any:
-    """Return the base of the rotary wavelengths, which may be given in several sections if they agree."""
-    sections = [settings, *(settings.get(name) or {} for name in ("rope_parameters", "rope_scaling"))]
-    for section in sections:
-        require_settings(section, where, rope_type="default", type="default", partial_rotary_factor=1.0)
-    bases = {section["rope_theta"] for section in sections if section.get("rope_theta") is not None} or {10_000.0}
-    if len(bases) > 1:
-        raise RegardError(f"{where}: rope_theta has several values: {sorted(bases)}")
-    base = bases.pop()
-    return float(base) if type(base) is int else base  # ModelConfig rejects other types
-
-
 def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
     """Rewrite a model into an equivalent one that Llama can represent."""
-    return drop_pad_row(*fold_embedding_scale(config, state))
+    return drop_pad_row(*fold_embedding_scale(*rotate_halves(config, state)))
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
@@ -92,7 +83,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "mlp_bias": config.bias,
         "rms_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_length,
-        "rope_theta": config.rotary_base,
+        **write_rope(config),
         "tie_word_embeddings": config.tied,
         "attention_dropout": config.attention_dropout,
     }

@@ -2,7 +2,7 @@
 
 "Ours" refers to Regard's tensors, "theirs" to those of the other library.
 
-Dimensions: C model width.
+Dimensions: C model width, H heads, D head width.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.config import ModelConfig
@@ -162,6 +163,27 @@ def _width_axis(name: str) -> int | None:
     if module in {"tokens", "positions", "output"}:
         return 1
     return None if module == "output_bias" else 0  # out, down, norms
+
+
+def rotate_halves(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Rewrite a model that rotates adjacent dimensions into an equivalent one that rotates those of two halves."""
+    if config.rotary_pairs == "halves":
+        return config, state
+    _, _, groups = config.widths
+    rows = {".attention.q.": config.heads, ".attention.k.": groups}
+    reordered = {
+        name: heads_in_halves(tensor, heads)
+        for name, tensor in state.items()
+        for part, heads in rows.items()
+        if part in name
+    }
+    return replace(config, rotary_pairs="halves"), state | reordered
+
+
+def heads_in_halves(weight: Float[Tensor, "HD *C"], heads: int) -> Float[Tensor, "HD *C"]:
+    """Reorder the rows that compute queries or keys: the first dimensions of all adjacent pairs, then the second."""
+    pairs = weight.reshape(heads, -1, 2, *weight.shape[1:])  # [H, D / 2, 2, *C]
+    return pairs.transpose(1, 2).reshape(weight.shape)  # [H, 2, D / 2, *C] → [HD, *C]
 
 
 def require_settings(settings: dict[str, Any], where: str, **required: Any) -> None:

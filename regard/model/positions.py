@@ -6,22 +6,32 @@ precision when a model is cast to bfloat16. Learned positions are a table in the
 Dimensions: T positions, D width. Frequencies fall along the width from 1 to nearly 1 ÷ base.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.config import RotaryScaling
 from regard.errors import RegardError
-
-Rotary = tuple[Tensor, Tensor]
-"""The cosines and sines of each position's angles."""
+from regard.model.rotary_scaling import magnitude, scale_frequencies
 
 
-def angles(positions: Int[Tensor, "*B T"], width: int, base: float, dtype: torch.dtype) -> Float[Tensor, "*B T half"]:
-    """Position × frequency, for the width ÷ 2 frequencies base^(-2i / width)."""
+class Rotary(NamedTuple):
+    """The cosines and sines of each position's angles, and the dimensions that are rotated together."""
+
+    cos: Tensor
+    sin: Tensor
+    adjacent: bool = False
+    """Whether pairs are (2i, 2i + 1) instead of (i, i + D/2)."""
+
+
+def frequencies(width: int, base: float, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " half"]:
+    """The width ÷ 2 frequencies base^(-2i / width)."""
     if width % 2:
         raise RegardError(f"sinusoidal and rotary positions need an even width, not {width}")
-    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
-    return positions[..., None].to(dtype) * base**-exponents
+    exponents = torch.arange(0, width, 2, device=device, dtype=dtype) / width
+    return base**-exponents
 
 
 def sinusoids(
@@ -32,27 +42,39 @@ def sinusoids(
     >>> sinusoids(torch.tensor([0]), 4)
     tensor([[0., 1., 0., 1.]])
     """
-    angle = angles(positions, width, 10_000.0, _wide(dtype))  # [*B, T, width / 2]
+    wide = _wide(dtype)
+    angle = positions[..., None].to(wide) * frequencies(width, 10_000.0, wide, positions.device)  # [*B, T, width / 2]
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)  # [*B, T, width]
 
 
 def rotary(
-    positions: Int[Tensor, "*B T"], width: int, base: float = 10_000.0, dtype: torch.dtype = torch.float32
+    positions: Int[Tensor, "*B T"],
+    width: int,
+    base: float = 10_000.0,
+    dtype: torch.dtype = torch.float32,
+    scaling: RotaryScaling | None = None,
+    adjacent: bool = False,
 ) -> Rotary:
     """Cosines and sines for `rotate`, [T, width / 2]; if positions differ by row, [B, 1, T, width / 2], where 1 stands
     for the heads."""
-    angle = angles(positions, width, base, _wide(dtype))  # [*B, T, width / 2]
+    rates = frequencies(width, base, _wide(dtype), positions.device)  # [width / 2]
+    if scaling is not None:
+        rates = scale_frequencies(rates, scaling, base)
+    angle = positions[..., None].to(rates.dtype) * rates  # [*B, T, width / 2]
     if positions.dim() == 2:
         angle = angle[:, None]  # [B, 1, T, width / 2]
-    return angle.cos(), angle.sin()
+    cos, sin, size = angle.cos(), angle.sin(), magnitude(scaling)
+    return Rotary(cos, sin, adjacent) if size == 1 else Rotary(cos * size, sin * size, adjacent)
 
 
 def rotate(x: Float[Tensor, "*B T D"], by: Rotary) -> Float[Tensor, "*B T D"]:
-    """Rotate each pair of dimensions (i, i + D/2) by its position's angle. The inner product of two rotated vectors
-    then depends on the distance between their positions only."""
-    cos, sin = by
-    a, b = x.chunk(2, dim=-1)  # [*B, T, D / 2] each
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)  # [*B, T, D]
+    """Rotate each pair of dimensions, (i, i + D/2) or (2i, 2i + 1), by its position's angle. The inner product of two
+    rotated vectors then depends on the distance between their positions only."""
+    cos, sin, adjacent = by
+    a, b = (x[..., 0::2], x[..., 1::2]) if adjacent else x.chunk(2, dim=-1)  # [*B, T, D / 2] each
+    pairs = (a * cos - b * sin, b * cos + a * sin)
+    rotated = torch.stack(pairs, -1).flatten(-2) if adjacent else torch.cat(pairs, -1)  # [*B, T, D]
+    return rotated.to(x.dtype)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -71,8 +71,9 @@ class Transformer(nn.Module):
         x = self.embedding(tokens, positions)
         if self.config.positions != "rotary":
             return x, None
-        d_k, _, _ = self.config.widths
-        return x, rotary(positions, d_k, self.config.rotary_base, x.dtype)
+        config, (d_k, _, _) = self.config, self.config.widths
+        adjacent = config.rotary_pairs == "adjacent"
+        return x, rotary(positions, d_k, config.rotary_base, x.dtype, config.rotary_scaling, adjacent)
 
     def mask(
         self, t: int, s: int, queries: Tensor | None, keys: Tensor | None, causal: bool, prefix: Tensor | None = None

@@ -472,13 +472,16 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
     "llama": [
         ({"model_type": "mamba"}, "does not support model_type 'mamba'"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Regard reads only 'silu'"),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type='llama3'"),
-        ({"rope_parameters": {"type": "yarn", "rope_theta": 1e4}}, "type='yarn'"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type='llama3' needs a factor"),
+        ({"rope_parameters": {"type": "yarn", "rope_theta": 1e4}}, "rope_type='yarn' needs a factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type='linear'"),
-        ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type='linear'"),
-        ({"rope_theta": 500.0}, r"rope_theta has several values: \[500.0, 10000.0\]"),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            "rope_type has several values: 'default' and 'linear'",
+        ),
+        ({"rope_parameters": None, "rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope_type='ntk' is not supported"),
+        ({"rope_theta": 500.0}, r"rope_theta has several values: 500.0 and 10000.0"),
         ({"num_key_value_heads": 3}, "kv_heads=3 does not divide"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
     ],
@@ -861,13 +864,99 @@ def test_folders_of_published_models(name: str, tmp_path: Path) -> None:
     assert kept.get("suppress_tokens") == ([30] if "bad_words_ids" in told else None)
 
 
-def test_scaled_rotary_positions_are_rejected(tmp_path: Path) -> None:
-    """As those of Llama 3.2."""
+SCALINGS: dict[str, dict[str, Any]] = {
+    "linear": {"rope_type": "linear", "factor": 3.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    "yarn with its limits": {
+        "rope_type": "yarn",
+        "factor": 2.5,
+        "original_max_position_embeddings": 128,
+        "beta_fast": 8.0,
+        "beta_slow": 2.0,
+        "attention_factor": 1.3,
+    },
+}
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_scaled_rotary_positions_equal_transformers_both_ways(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    rope = SCALINGS[name] | {"rope_theta": 500.0}
+    settings = transformers.LlamaConfig(
+        vocab_size=50,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=256,
+        rope_parameters=rope,
+        eos_token_id=0,
+        bos_token_id=0,
+    )
+    theirs = transformers.LlamaForCausalLM(settings).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_huggingface(tmp_path / "theirs")
+    assert ours.config.rotary_scaling is not None
+    tokens = torch.randint(1, 50, (2, 200))
+    with torch.no_grad():
+        right = theirs(tokens).logits
+        torch.testing.assert_close(ours.network(tokens), right, rtol=1e-4, atol=1e-5)
+        unscaled = build(replace(ours.config, rotary_scaling=None))
+        unscaled.load_state_dict(ours.network.state_dict())
+        assert not torch.allclose(unscaled(tokens), right, atol=1e-3)
+        export(ours, tmp_path / "back")
+        back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back").eval()
+        torch.testing.assert_close(back(tokens).logits, right, rtol=1e-5, atol=1e-6)
+    ours.save(tmp_path / "saved")
+    assert regard.load(tmp_path / "saved").config == ours.config
+
+
+def test_scalings_that_regard_does_not_know_are_rejected(tmp_path: Path) -> None:
     published("TinyLlama", tmp_path / "llama")
-    stretch = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"}
-    edit_json(tmp_path / "llama", rope_theta=500000.0, rope_scaling=stretch, eos_token_id=[2, 3, 4])
-    with pytest.raises(ValueError, match="rope_type='llama3' is not supported; Regard reads only 'default'"):
-        load_huggingface(tmp_path / "llama")
+    for rope, message in (
+        ({"rope_type": "dynamic", "factor": 2.0}, "rope_type='dynamic' is not supported"),
+        ({"rope_type": "yarn", "factor": 2.0, "mscale": 1.0}, "mscale=1.0 is not supported"),
+        ({"rope_type": "yarn", "factor": 2.0, "truncate": False}, "truncate=False is not supported"),
+        ({"rope_type": "linear"}, "rope_type='linear' needs a factor"),
+        ({"rope_type": "llama3", "factor": -1.0}, "factor=-1.0 must be above 0"),
+    ):
+        edit_json(tmp_path / "llama", rope_scaling=rope, rope_parameters=None)
+        with pytest.raises(ValueError, match=message):
+            load_huggingface(tmp_path / "llama")
+
+
+def test_adjacent_rotary_pairs_are_exported_as_halves(tmp_path: Path) -> None:
+    config = ModelConfig(
+        kind="decoder",
+        vocab_size=50,
+        pad=None,
+        d_model=48,
+        heads=4,
+        kv_heads=2,
+        layers=2,
+        d_ff=40,
+        activation="swiglu",
+        bias=False,
+        norm="pre",
+        norm_kind="rms",
+        positions="rotary",
+        rotary_pairs="adjacent",
+        scale_embeddings=False,
+        dropout=0.0,
+    )
+    stored = Model(build(config).eval(), None, SpecialIds(end=(0,)))
+    export(stored, tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    tokens = torch.randint(1, 50, (2, 30))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, stored.network(tokens), rtol=1e-4, atol=1e-5)
 
 
 def test_the_rotary_base_is_read_from_any_of_its_keys(tmp_path: Path) -> None:

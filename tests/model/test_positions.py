@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.model.positions import rotary, rotate, sinusoids
+from regard.model.transformer import Decoder, build
+from tests.support.oracles import small
 
 
 @given(position=st.integers(0, 5000), half=st.integers(1, 40))
@@ -58,6 +60,28 @@ def test_rotations_are_complex_products() -> None:
     turned = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.ones_like(angles), angles)
     ours = rotate(x, rotary(positions, 8, base=500.0, dtype=torch.float64))
     torch.testing.assert_close(ours, torch.cat([turned.real, turned.imag], -1))
+
+
+def test_adjacent_pairs_are_complex_numbers() -> None:
+    x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    positions = torch.randint(0, 50, (2, 5))
+    angles = positions[:, None, :, None] * 500.0 ** -(torch.arange(4) / 4).double()
+    turned = torch.view_as_complex(x.unflatten(-1, (4, 2))) * torch.polar(torch.ones_like(angles), angles)
+    ours = rotate(x, rotary(positions, 8, base=500.0, dtype=torch.float64, adjacent=True))
+    torch.testing.assert_close(ours, torch.view_as_real(turned).flatten(-2))
+
+
+def test_both_pairings_decode_with_a_cache_as_without() -> None:
+    for pairs in ("halves", "adjacent"):
+        config = small(
+            kind="decoder", positions="rotary", rotary_pairs=pairs, rotary_scaling={"kind": "yarn", "factor": 4}
+        )
+        model = build(config).double().eval()
+        assert isinstance(model, Decoder)
+        tokens = torch.randint(0, 30, (2, 9))
+        cache = model.start(2, 9)
+        steps = [model.step(tokens[:, i : i + 1], torch.full((2, 1), i), cache) for i in range(9)]
+        torch.testing.assert_close(torch.cat(steps, 1), model(tokens))
 
 
 def test_rotating_keeps_the_type() -> None:
