@@ -233,6 +233,7 @@ def test_the_important_choices_match_the_ablation() -> None:
     assert f"A dropout of 0.1, which the paper needs, costs {cost['(D) dropout 0.1']}" in text
 
 
+@pytest.mark.slow
 def test_the_parameter_counts_of_the_ablation_are_correct() -> None:
     chosen = load_lab("ablation")
     sizes = chosen.with_sizes(chosen.full_sizes.split()).sizes

@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,9 +40,10 @@ ORDER: list[set[str]] = [
 ]
 
 
-def modules() -> list[str]:
+@cache
+def modules() -> tuple[str, ...]:
     found = pkgutil.walk_packages(regard.__path__, "regard.")
-    return ["regard", *(module.name for module in found)]
+    return ("regard", *(module.name for module in found))
 
 
 def layer_of(module: str) -> tuple[int, str]:

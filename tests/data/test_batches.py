@@ -64,6 +64,7 @@ def test_decoder_translation_predicts_only_the_target() -> None:
     assert batch.prefix.tolist() == [3]  # the source and <sep> are not predicted
 
 
+@pytest.mark.slow
 def test_language_blocks_form_one_stream() -> None:
     documents = [[5, 6, 7], [8], [], [9, 10, 11, 12]]
     stream = [END, 5, 6, 7, END, 8, END, END, 9, 10, 11, 12, END]
@@ -115,6 +116,7 @@ def sentences(batch: Batch) -> list[tuple[tuple[int, ...], tuple[int, ...], tupl
     return found  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["translation", "packed flat", "packed rows"])
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_each_pair_occurs_once_per_epoch(task: str, ranks: int) -> None:
@@ -148,6 +150,7 @@ def test_any_batch_can_be_resumed_from_two_integers(task: str) -> None:
     assert all(same_batch(a, b) for a, b in zip(rest, whole[2:], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_ranks_split_each_batch_and_take_the_same_number_of_steps(task: str, ranks: int) -> None:
@@ -292,6 +295,7 @@ def check_against_reference(batches: Batches, read: Callable[[int], tuple[list[i
 SENTENCE = st.lists(st.integers(2, 90), max_size=9)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=30), st.sampled_from([None, 19, 24]))
 def test_batches_equal_a_loop_over_sentences(pairs: list[tuple[list[int], list[int]]], row: int | None) -> None:
     data = corpus_of([s for s, _ in pairs], [t for _, t in pairs])
@@ -312,11 +316,12 @@ def test_batches_equal_a_loop_over_sentences(pairs: list[tuple[list[int], list[i
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["packed rows", "packed decoder", "documents", "blocks"])
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_packed_rows_have_one_shape_in_every_epoch_and_on_every_rank(task: str, ranks: int) -> None:
     shares = [TASKS[task](rank=rank, ranks=ranks) for rank in range(ranks)]
-    found = [batch for share in shares for epoch in range(8) for batch in share.epoch(epoch)]
+    found = [batch for share in shares for epoch in range(3) for batch in share.epoch(epoch)]
     shapes = {tuple(None if x is None else tuple(x.shape) for x in vars(batch).values()) for batch in found}
     assert len(shapes) == 1
     width = found[0].tokens.size(1)
@@ -339,6 +344,7 @@ def test_an_empty_row_does_not_affect_the_model() -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.slow
 @given(st.lists(SENTENCE, min_size=1, max_size=12), st.integers(1, 20), st.integers(1, 3))
 def test_covering_blocks_predict_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
     stream = [END, *(i for document in documents for i in [*document, END])]
@@ -364,6 +370,7 @@ def rows_in_global_order(shares: list[Batch]) -> list[list[tuple[list[int], list
     return [list(turn) for turn in zip(*rows, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [128, 256])
 def test_rows_are_full_and_shuffled_every_epoch(row: int) -> None:
     chance = np.random.default_rng(0)

@@ -145,6 +145,7 @@ def test_long_lines_are_skipped_even_in_strict_mode(tmp_path: Path) -> None:
             assert problems.counts == ({} if kept else {"too long": 1})
 
 
+@pytest.mark.slow
 def test_memory_depends_on_the_line_length_not_the_file_size(tmp_path: Path) -> None:
     path = write_bytes(tmp_path / "t.gz", gzip.compress(b"a" * 30_000_000 + b"\n" + b"b c\n" * 5_000))
     problems = CorpusProblems()

@@ -140,6 +140,7 @@ def test_user_errors_are_reported(arguments: tuple[str, ...], message: str) -> N
     assert message in refused("data", "check", *arguments)
 
 
+@pytest.mark.slow
 def test_a_user_error_prints_a_message_without_traceback() -> None:
     done = regard("data", "check", "nowhere.fr")
     assert (done.returncode, done.stdout) == (2, "")
@@ -157,6 +158,7 @@ def test_labelled_text_is_reported_with_classes_instead_of_ratios(tmp_path: Path
     assert "t[red].tsv" in re.sub(r"\s+", "", done.stdout)
 
 
+@pytest.mark.slow
 def test_an_interrupted_write_leaves_no_folder(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "regard", "data", "petit", "--pairs", "500000", "--out", str(tmp_path / "big")],

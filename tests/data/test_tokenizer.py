@@ -57,6 +57,7 @@ def test_training_is_deterministic(kind: TokenizerKind) -> None:
     assert train_tokenizer(["autre chose"], 320, kind).digest != TRAINED[kind].digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_is_deterministic_in_any_process(kind: TokenizerKind) -> None:
     program = f"""
@@ -128,6 +129,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
     return tokenizers
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:builtin type")
 @given(texts=st.lists(st.text(st.characters(codec="utf-8"), max_size=30), max_size=4))
 def test_every_tokenizer_implements_the_interface(tokenizers: list[Tokenizer], texts: list[str]) -> None:

@@ -143,6 +143,7 @@ def unigram(pieces: int, length: int) -> dict[str, Any]:
     return {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [[name, -1.0] for name in names]}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits the memory of a process")
 def test_a_trial_that_needs_too_much_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library needs 350 bytes per letter of such a vocabulary: 2 MB of it take 700 MB."""
@@ -152,6 +153,7 @@ def test_a_trial_that_needs_too_much_memory_is_rejected(tmp_path: Path, monkeypa
         HuggingFaceTokenizer.load(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow_pattern", [False, True])
 def test_a_trial_that_takes_too_long_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_pattern: bool
@@ -166,6 +168,7 @@ def test_a_trial_that_takes_too_long_is_rejected(
         HuggingFaceTokenizer.load(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
 def test_a_pattern_that_is_slow_on_its_own_letters_fails_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,11 +183,13 @@ def test_a_pattern_that_is_slow_on_its_own_letters_fails_the_trial(
         HuggingFaceTokenizer.load(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [each for each in IN_USE if "(?#" not in each])
 def test_patterns_in_use_pass_the_trial(tmp_path: Path, pattern: str) -> None:
     HuggingFaceTokenizer.load(write_tokenizer(tmp_path, pre_tokenizer=split_pre_tokenizer(pattern)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no processor time")
 def test_a_trial_that_uses_too_much_cpu_time_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = untrusted_tokenizer.TRIAL_PROGRAM.replace("    from tokenizers import Tokenizer", "    while True: pass")
@@ -244,6 +249,7 @@ def test_added_tokens_are_bounded_after_normalisation(tmp_path: Path, monkeypatc
     assert tried  # the growth caused by Unicode normalisation is measured in the child process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["NFKC", "ByteLevel", "Lowercase"])
 def test_thousands_of_short_added_tokens_are_accepted(tmp_path: Path, kind: str) -> None:
     tokens = [added_token(f"<unused_{i}>", 5_000 + i) | {"normalized": True} for i in range(10_000)]
@@ -264,6 +270,7 @@ def test_every_template_is_bounded() -> None:
             check_tokenizer(spec, b"", Path("tokenizer.json"))
 
 
+@pytest.mark.slow
 def test_a_panic_while_encoding_raises_an_error(tmp_path: Path) -> None:
     """The library aborts a match after ten million attempts with a panic."""
     engine = HuggingFaceTokenizer.load(write_tokenizer(tmp_path)).engine
@@ -275,6 +282,7 @@ def test_a_panic_while_encoding_raises_an_error(tmp_path: Path) -> None:
             encode("x" * 40)
 
 
+@pytest.mark.slow
 def test_training_on_a_long_run_of_one_letter_gives_an_accepted_tokenizer(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["=" * 40_000] * 3, 300)
     tokenizer.save(tmp_path)

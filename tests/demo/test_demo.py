@@ -39,7 +39,7 @@ TINY = (
     *("train.validation_sentences=3", "train.device=cpu", "decode.beam=1", "decode.max_tokens=3"),
 )
 README = Path(__file__).parents[2] / "README.md"
-HELD_OUT = 50
+HELD_OUT = 20
 
 
 def run_demo(out: Path, changes: Sequence[str] = TINY, **options: bool) -> tuple[str, int | None]:
@@ -81,6 +81,7 @@ def finished_demo(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return out, text
 
 
+@pytest.mark.slow
 def test_the_chapters_are_printed_in_plain_lines(finished_demo: tuple[Path, str]) -> None:
     out, text = finished_demo
     titles = [line[3:] for line in text.splitlines() if line[:1].isdigit()]
@@ -95,6 +96,7 @@ def test_the_chapters_are_printed_in_plain_lines(finished_demo: tuple[Path, str]
     assert f"regard export {out}" in text
 
 
+@pytest.mark.slow
 def test_the_folder_contains_model_report_scores_and_page(finished_demo: tuple[Path, str]) -> None:
     out, text = finished_demo
     assert load(out).config.d_model == 16
@@ -111,6 +113,7 @@ def test_the_folder_contains_model_report_scores_and_page(finished_demo: tuple[P
     assert (out / "report.md").is_file()
 
 
+@pytest.mark.slow
 def test_a_finished_demo_is_replayed_without_training(
     finished_demo: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +130,7 @@ def test_a_finished_demo_is_replayed_without_training(
     assert before == {name: (out / name).read_bytes() for name in before}
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_says_how_to_resume_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     show = TrainingDisplay._show
 
@@ -150,6 +154,7 @@ def test_an_interrupted_demo_says_how_to_resume_and_resumes(tmp_path: Path, monk
     assert find_run(ENCODER_DECODER.read(TINY), out)[1] == "done"
 
 
+@pytest.mark.slow
 def test_other_folders_are_rejected_and_left_untouched(finished_demo: tuple[Path, str], tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -166,6 +171,7 @@ def test_other_folders_are_rejected_and_left_untouched(finished_demo: tuple[Path
     assert sorted(file.name for file in other.iterdir()) == sorted(file.name for file in finished_demo[0].iterdir())
 
 
+@pytest.mark.slow
 def test_a_decoder_only_demo_has_the_same_chapters(tmp_path: Path) -> None:
     text, ended = run_demo(tmp_path / "run", decoder_only=True)
     assert ended is None
@@ -181,6 +187,7 @@ def test_a_decoder_only_demo_has_the_same_chapters(tmp_path: Path) -> None:
     assert "<sep> →" in text  # the first row that attends to the source
 
 
+@pytest.mark.slow
 def test_the_alignment_of_a_decoder_uses_its_target_rows(tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [change for change in TINY if "steps" not in change]
@@ -211,6 +218,7 @@ def test_the_alignment_of_a_decoder_uses_its_target_rows(tmp_path: Path) -> None
     assert found.heads[1][0].error_rate == pytest.approx(alignment_score(links, gold[0]).error_rate)
 
 
+@pytest.mark.slow
 def test_real_french_is_shown_if_the_bundled_model_exists(
     finished_demo: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

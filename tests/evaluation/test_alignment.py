@@ -153,6 +153,7 @@ def test_query_rows_that_write_and_read() -> None:
     assert words_of_rows([0, 0, 1], "reading") == [NO_WORD, 0, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["writing", "reading"])
 def test_the_attention_of_a_model_is_scored(moment: str) -> None:
     """From a model's own weights to scores; attention equal to gold has the lowest reachable error."""

@@ -82,6 +82,7 @@ def group(name: str, *runs: list[str], training: TrainingCost | None = None) -> 
 # Resampling.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 def test_resampled_scores_equal_sacrebleu_on_resampled_texts(several: bool) -> None:
     references = [ENGLISH, worse(0.1, 99)] if several else [ENGLISH]
@@ -143,6 +144,7 @@ def test_widened_draws_follow_students_t() -> None:
     assert np.quantile(many, [0.95, 0.975]) == pytest.approx([1.645, 1.960], rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "seeds", "least", "most"),
     [
@@ -175,6 +177,7 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> int:
     return 1_000
 
 
+@pytest.mark.slow
 def test_single_runs_are_compared_as_in_sacrebleu(few_trials: int) -> None:
     few = ENGLISH[:20]
     systems = {"a": worse(0.2, 0, few), "b": worse(0.2, 1, few), "c": worse(0.4, 2, few)}
@@ -185,6 +188,7 @@ def test_single_runs_are_compared_as_in_sacrebleu(few_trials: int) -> None:
     assert [each.p_value for each in found[0].systems] == [result.p_value for result in reported["BLEU"]]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_trials")
 def test_each_pair_of_systems_is_tested() -> None:
     one, other, many = [worse(0.2, 0)], [worse(0.3, 1)], [worse(0.3, seed) for seed in (2, 3, 4)]
@@ -215,6 +219,7 @@ def test_each_pair_of_systems_is_tested() -> None:
         assert comparison.test == ""
 
 
+@pytest.mark.slow
 def test_significant_and_insignificant_differences() -> None:
     base = [worse(0.2, seed) for seed in (0, 1, 2)]
     alike, bad = [worse(0.2, seed) for seed in (3, 4, 5)], [worse(0.35, seed) for seed in (6, 7, 8)]
@@ -244,6 +249,7 @@ def test_all_systems_are_scored_on_the_same_draws() -> None:
         assert other.p_value < 0.01
 
 
+@pytest.mark.slow
 def test_lucky_seeds_are_not_significant() -> None:
     """By sentences only, the other system would be significantly better; but one of its runs is much worse."""
     base = [worse(0.3, seed) for seed in (0, 1, 2)]
@@ -268,6 +274,7 @@ def test_the_resampling_seed_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {"|bs:1000|seed:7|" in each.score.signature for each in comparison.systems} == {True}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_trials")
 def test_few_runs_give_no_significance() -> None:
     def compared(first: int, other: int) -> Any:
@@ -433,6 +440,7 @@ def result() -> ComparisonResult:
     return compare(groups, examples(), sentences=4)
 
 
+@pytest.mark.slow
 def test_means_over_runs(result: ComparisonResult) -> None:
     runs = [
         SystemRun(
@@ -508,6 +516,7 @@ GFM_ADDRESS = re.compile(r"[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 GFM_NAME = re.compile(r"(?<!\w)@[A-Za-z0-9]")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_trials")
 def test_no_output_becomes_a_link_on_github() -> None:
     """GitHub's Markdown links text that starts with www. or a protocol, and e-mail addresses in the remaining text."""
@@ -545,6 +554,7 @@ def test_marks_in_markdown_are_rendered(ours: list[str], theirs: list[str]) -> N
         assert plain_text == [piece.text for piece in wrong if piece.mark == mark]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_trials")
 def test_without_groups_the_table_is_unchanged() -> None:
     text = shown(show_comparison, compare([group("a", worse(0.1, 0)), group("b", worse(0.3, 1))], examples()))
@@ -620,6 +630,7 @@ def test_two_recipes_with_two_seeds_each(tmp_path: Path, monkeypatch: pytest.Mon
     assert labelled["systems"][1]["training"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks", "few_trials")
 def test_user_errors_are_reported_before_the_work_starts(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a.en", ENGLISH), write(tmp_path, "b.en", worse(0.2, 0))

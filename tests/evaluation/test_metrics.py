@@ -73,6 +73,7 @@ def sacrebleu(
     return told if isinstance(told, list) else [told]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("several", [False, True])
 def test_scores_equal_those_of_sacrebleus_command(petit: Path, tmp_path: Path, lowercase: bool, several: bool) -> None:
@@ -94,6 +95,7 @@ def test_scores_equal_those_of_sacrebleus_command(petit: Path, tmp_path: Path, l
     assert f"nrefs:{len(references)}|bs:1000|seed:12345|case:{'lc' if lowercase else 'mixed'}" in ours.signature
 
 
+@pytest.mark.slow
 def test_paired_p_values_equal_those_of_sacrebleus_command(
     petit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_paired_p_values_equal_those_of_sacrebleus_command(
         assert worse.difference < -5
 
 
+@pytest.mark.slow
 def test_tiny_differences_are_not_significant(petit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sacreBLEU itself reports the smallest possible p for each of these."""
     monkeypatch.setattr(metrics, "RANDOMIZATION_TRIALS", 1_000)
@@ -139,6 +142,7 @@ def test_tiny_differences_are_not_significant(petit: Path, monkeypatch: pytest.M
         assert [each.p_value for each in comparison.systems] == [None, 1.0, 1.0, 0.25]
 
 
+@pytest.mark.slow
 def test_scores_are_deterministic_and_perfect_output_scores_100(petit: Path) -> None:
     references = read(petit / "test.en")[:100]
     outputs = damaged_outputs(references, 0.3)
@@ -320,6 +324,7 @@ def parallel(petit: Path) -> Iterator[tuple[str, list[str], list[str]]]:
             yield f"{name} {language}", read(paths[0]), read(paths[1])
 
 
+@pytest.mark.slow
 def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
     """In both directions, with and without references to learn lengths from: less than 0.5 % of lines."""
     for name, one, other in parallel(petit):

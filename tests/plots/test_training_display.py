@@ -379,6 +379,7 @@ def test_curves_show_the_available_points() -> None:
     assert len(curves_figure(steps, [replace(each, score=None) for each in tries], "language").axes) == 2
 
 
+@pytest.mark.slow
 def test_curves_of_non_finite_losses() -> None:
     steps = [stepped(1, math.inf), stepped(2, math.nan), stepped(3)]
     picture = curves_png(steps, [replace(validated(3), loss=math.nan, score=math.nan)], "odd $x_$ 猫")
@@ -396,6 +397,7 @@ def write_run(folder: Path, events: list[Event]) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "regard", "format": 1, "model": config, "about": {}}))
 
 
+@pytest.mark.slow
 def test_the_report_describes_the_run(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     path = write_report(tmp_path)
@@ -420,6 +422,7 @@ def test_the_report_describes_the_run(tmp_path: Path) -> None:
         assert picture.size[0] == 1200
 
 
+@pytest.mark.slow
 def test_the_report_without_matplotlib_has_no_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path, run())
     with_curves = write_report(tmp_path).read_text()
@@ -432,6 +435,7 @@ def test_the_report_without_matplotlib_has_no_curves(tmp_path: Path, monkeypatch
     assert not (tmp_path / "curves.png").exists()
 
 
+@pytest.mark.slow
 def test_the_report_is_deterministic(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     write_report(tmp_path)
@@ -441,6 +445,7 @@ def test_the_report_is_deterministic(tmp_path: Path) -> None:
     assert {"report.md", "curves.png"} <= first.keys()
 
 
+@pytest.mark.slow
 def test_the_first_middle_and_last_samples_are_shown_unchanged(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     text = write_report(tmp_path).read_text()
@@ -485,6 +490,7 @@ def test_the_report_of_an_unfinished_run_on_a_cpu(tmp_path: Path) -> None:
     assert "paper's Table 2" not in write_report(tmp_path).read_text()
 
 
+@pytest.mark.slow
 def test_scores_are_shown_with_their_signatures(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     outputs = ["The cat is sleeping on the mat.", "A dog is eating."]
@@ -513,6 +519,7 @@ def test_the_report_of_a_classifier_with_one_example(tmp_path: Path) -> None:
     assert "## Notes" not in text
 
 
+@pytest.mark.slow
 def test_the_report_names_the_starting_model_and_the_validated_sentences(tmp_path: Path) -> None:
     write_run(tmp_path, run())
     with (tmp_path / "recipe.toml").open("a") as file:
