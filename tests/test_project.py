@@ -173,6 +173,7 @@ def importable_modules() -> list[str]:
     return [name for name in modules() if name not in excluded]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", importable_modules())
 def test_examples_in_docstrings(module: str) -> None:
     assert not doctest.testmod(importlib.import_module(module)).failed

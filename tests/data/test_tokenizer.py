@@ -85,6 +85,7 @@ def test_bpe_merges_frequent_characters_and_the_character_kind_does_not() -> Non
     assert len(TRAINED["characters"].encode("é")) == 2  # not seen in training: encoded as bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_tokenizer_is_the_same_when_loaded_and_in_transformers(kind: TokenizerKind, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")

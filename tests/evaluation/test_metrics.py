@@ -162,6 +162,7 @@ def test_sacrebleu_is_not_loaded_before_it_is_needed() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_known_test_sets_are_recognised_by_their_references(petit: Path) -> None:
     for language in ("fr", "en"):  # tests of `regard data petit` check the other split
         references = read(petit / f"test.{language}")
@@ -179,6 +180,7 @@ def test_known_test_sets_are_recognised_by_their_references(petit: Path) -> None
     assert "This split" not in comparability_note(references[1:], [references[1:]]).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_2016_flickr", "multi30k/2017", "WMT13", "newstest2013.en", "petit/test.en"])
 def test_a_part_of_a_test_set_is_not_recognised_as_the_set(petit: Path, name: str) -> None:
     references = read(petit / "test.en")[:-1]
@@ -195,6 +197,7 @@ def test_a_part_of_a_test_set_is_not_recognised_as_the_set(petit: Path, name: st
     )
 
 
+@pytest.mark.slow
 def test_two_references_are_not_the_known_set(petit: Path) -> None:
     references = read(petit / "test.en")
     note = comparability_note(references, [references, references])
@@ -202,6 +205,7 @@ def test_two_references_are_not_the_known_set(petit: Path) -> None:
     assert "1,000 lines with 2 references each" in note.test_set
 
 
+@pytest.mark.slow
 def test_notes_report_tokenised_lowercased_small_and_unspaced_texts(petit: Path) -> None:
     references = read(petit / "test.en")
     moses = [text.replace(".", " .").replace(",", " ,").replace("'s", " 's") for text in references]
@@ -334,6 +338,7 @@ def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
                 assert len(lines) < 0.005 * len(outputs), name
 
 
+@pytest.mark.slow
 def test_damaged_outputs_are_nearly_always_suspected(petit: Path) -> None:
     pairs = [(fr, en) for fr, en in zip(read(petit / "test.fr"), read(petit / "test.en"), strict=True) if len(en) > 40]
     sources, references = map(list, zip(*pairs, strict=True))
@@ -399,6 +404,7 @@ def test_class_scores_match_a_hand_computation() -> None:
     assert uneven.classes[1].f1 == pytest.approx(4 / 5)  # precision 2/3, recall 1
 
 
+@pytest.mark.slow
 def test_petit_by_phenomenon(petit: Path, tmp_path: Path) -> None:
     references, tags = read(petit / "test.en"), read_tags(petit / "test.tags")
     assert len(tags) == len(references)
@@ -419,6 +425,7 @@ def test_petit_by_phenomenon(petit: Path, tmp_path: Path) -> None:
         read_tags(tmp_path / "a.tags", PHENOMENA)
 
 
+@pytest.mark.slow
 def test_reports_are_json(petit: Path) -> None:
     sources, references = read(petit / "test.fr")[:20], read(petit / "test.en")[:20]
     outputs = ["", *references[1:]]
