@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, no_type_check
 
 import torch
 from torch import Tensor
+from torch._C import DisableTorchFunction  # the tracer's own operations pass no mode, which makes them fast
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import RegardError
@@ -25,6 +26,8 @@ MAX_TRACED_NUMBERS = 65_536
 """Maximum number of elements of a traced tensor. The example is small."""
 MAX_TRACED_ITEMS = 16
 """Maximum number of items of a list, tuple or dictionary that are inspected."""
+_CONTAINERS = (tuple, list, dict)
+_MAY_HOLD_TENSORS = (Tensor, *_CONTAINERS)
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,6 @@ class _LineTracer:
         self.known: dict[FrameType, tuple[int, dict[str, _TensorState]]] = {}
         self.counts: Counter[tuple[int, str]] = Counter()
         self.calls: Counter[CodeType] = Counter()
-        self.busy = False
 
     def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
         """Called by Python when a function is entered. Its arguments are not any line's work."""
@@ -108,13 +110,19 @@ class _LineTracer:
         self.calls[frame.f_code] += 1
         if self.calls[frame.f_code] > MAX_TRACED_CALLS or len(self.traced) >= MAX_TRACED_TENSORS:
             return None
-        self._begin_line(frame)
+        with DisableTorchFunction():
+            self._begin_line(frame)
         return self.on_step
 
     def on_step(self, frame: FrameType, event: str, value: Any) -> Any:
         """Called by Python when a line begins or the function returns or yields: the previous line is done."""
         if event == "exception":  # the line has not ended yet: an `except` may follow, or the end of the function
             return self.on_step
+        with DisableTorchFunction():
+            self._end_line(frame, event, value)
+        return self.on_step
+
+    def _end_line(self, frame: FrameType, event: str, value: Any) -> None:
         line, old = self.known.pop(frame, (frame.f_lineno, {}))
         new = self._begin_line(frame) if event == "line" else self._tensors(frame)
         before = {name: state.shape for name, state in old.items()}
@@ -124,7 +132,6 @@ class _LineTracer:
         if event == "return":
             for name, tensor in _tensors_in("return", value):
                 self.keep(line, name, tensor, before)
-        return self.on_step
 
     def on_result(self, result: Any) -> None:
         """Called when a torch function returned. The result belongs to the innermost running line of the file."""
@@ -135,15 +142,15 @@ class _LineTracer:
             frame = frame.f_back
         if frame is None or _is_class_body(frame.f_code) or frame.f_code.co_name == "__init__":
             return  # the initial values of weights do not matter
-        for _, tensor in _tensors_in("", result):
-            self.keep(frame.f_lineno, "", tensor, {})
+        with DisableTorchFunction():
+            for _, tensor in _tensors_in("", result):
+                self.keep(frame.f_lineno, "", tensor, {})
 
     def keep(self, line: int, name: str, tensor: Tensor, before: Mapping[str, tuple[int, ...]]) -> None:
         """Keep a copy of a tensor's current values, unless a limit is reached."""
         if len(self.traced) >= MAX_TRACED_TENSORS or self.counts[line, name] >= MAX_TENSORS_PER_NAME:
             return
         self.counts[line, name] += 1
-        busy, self.busy = self.busy, True
         try:
             if not tensor.is_meta and tensor.numel() <= MAX_TRACED_NUMBERS:
                 value = plain_copy(tensor)
@@ -151,8 +158,6 @@ class _LineTracer:
                 self.traced.append(TracedTensor(line, name, value, before))
         except Exception:
             return
-        finally:
-            self.busy = busy
 
     def _begin_line(self, frame: FrameType) -> dict[str, _TensorState]:
         states = self._tensors(frame)
@@ -161,7 +166,6 @@ class _LineTracer:
 
     def _tensors(self, frame: FrameType) -> dict[str, _TensorState]:
         """The tensors in a function's local variables and in the attributes of its object."""
-        busy, self.busy = self.busy, True
         try:
             names = dict(frame.f_locals)
             if frame.f_code.co_argcount and hasattr(owner := names.get(frame.f_code.co_varnames[0]), "__dict__"):
@@ -169,12 +173,11 @@ class _LineTracer:
                 public = {name: value for name, value in attributes.items() if not name.startswith("_")}
                 public |= attributes.get("_buffers", {})
                 names |= {f"self.{name}": value for name, value in public.items()}
-            tensors = [pair for name, value in names.items() for pair in _tensors_in(name, value)]
+            values = [(name, value) for name, value in names.items() if isinstance(value, _MAY_HOLD_TENSORS)]
+            tensors = [pair for name, value in values for pair in _tensors_in(name, value)]
             return {name: state for name, tensor in tensors if (state := _tensor_state(tensor)) is not None}
         except Exception:
             return {}
-        finally:
-            self.busy = busy
 
 
 @no_type_check
@@ -187,7 +190,7 @@ class _ResultTracer(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not self.tracer.busy and sys.gettrace() is not None:  # a probe may pause tracing
+        if isinstance(result, _MAY_HOLD_TENSORS) and sys.gettrace() is not None:  # a probe may pause tracing
             self.tracer.on_result(result)
         return result
 
@@ -197,7 +200,7 @@ def _tensors_in(name: str, value: Any, depth: int = 2) -> list[tuple[str, Tensor
     """The tensors of a value, which may be a tensor or a tuple, list or dictionary of tensors."""
     if isinstance(value, Tensor):
         return [(name, value)]
-    if depth == 0 or not isinstance(value, tuple | list | dict):
+    if depth == 0 or not isinstance(value, _CONTAINERS):
         return []
     items = value.items() if isinstance(value, dict) else enumerate(value)
     inspected = [pair for pair, _ in zip(items, range(MAX_TRACED_ITEMS), strict=False)]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from torch import Tensor
 
@@ -61,9 +62,14 @@ def edited_lines(source: str, other: str) -> set[int]:
     lines, other_lines = source.splitlines(), other.splitlines()
     opcodes = SequenceMatcher(None, lines, other_lines, autojunk=False).get_opcodes()
     changed = {line + 1 for kind, start, end, _, _ in opcodes if kind != "equal" for line in range(start, end)}
+    return changed | {line for span in _statement_spans(source) if not changed.isdisjoint(span) for line in span}
+
+
+@lru_cache(maxsize=64)
+def _statement_spans(source: str) -> list[range]:
+    """The lines of each simple statement."""
     simple = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
-    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
-    return changed | {line for span in spans if changed & set(span) for line in span}
+    return [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
 
 
 def line_with_values(traced: Sequence[TracedTensor], differences: Sequence[tuple[TracedTensor, Tensor]]) -> int | None:

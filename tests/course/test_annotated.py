@@ -1,16 +1,16 @@
 """The assignment `annotated`: every known mistake is named, and correct solutions pass in any style."""
 
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 import torch
 
+from regard.course import diagnose as diagnose_module
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Variant, read_assignment
 from regard.course.diagnose import Diagnosis, diagnose
-from regard.course.numeric_equality import same_probe
 from regard.course.observe import SolutionRun, observe
 from regard.course.unfinished import find_gaps
+from tests.support.variant_runs import groups_that_look_alike, observe_variant
 
 SOLUTIONS = sorted((Path(__file__).parent / "solutions" / "annotated").glob("*.py"))
 
@@ -84,7 +84,7 @@ def annotated() -> Assignment:
 @pytest.fixture(scope="module")
 def seen(annotated: Assignment) -> dict[Variant, SolutionRun]:
     """The run of every variant."""
-    return {each: observe(each.applied_to(annotated.reference), annotated) for each in annotated.variants}
+    return {each: observe_variant(each, annotated) for each in annotated.variants}
 
 
 def ids(found: Diagnosis) -> set[str]:
@@ -103,10 +103,8 @@ def test_every_variant_is_named(annotated: Assignment, seen: dict[Variant, Solut
 
 @pytest.mark.slow
 def test_variants_of_two_mistakes_differ(annotated: Assignment, seen: dict[Variant, SolutionRun]) -> None:
-    for one, other in combinations(seen, 2):
-        if one.mistake != other.mistake:
-            alike = all(same_probe(seen[one], seen[other], name) for name in annotated.probes)
-            assert not alike, (one, other)
+    for alike in groups_that_look_alike(seen, annotated.probes):
+        assert len({each.mistake for each in alike}) == 1, alike
 
 
 def test_many_mistakes_are_known(annotated: Assignment) -> None:
@@ -146,6 +144,7 @@ def test_mistakes_in_other_styles_are_named(
     assert ids(found) == ({mistake} if mistake else set())
 
 
+@pytest.mark.slow
 def test_a_mistake_is_named_and_located(annotated: Assignment) -> None:
     source = annotated.reference.replace("torch.ones(1, size, size).tril()", "torch.ones(1, size, size).tril(1)")
     found = diagnose(observe(source, annotated), annotated, source)
@@ -154,12 +153,14 @@ def test_a_mistake_is_named_and_located(annotated: Assignment) -> None:
 
 
 @pytest.mark.slow
-def test_two_mistakes_are_both_named(annotated: Assignment) -> None:
+def test_two_mistakes_are_both_named(annotated: Assignment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose_module, "PAIR_SECONDS", 60)  # enough on any machine
     source = annotated.reference.replace("* math.sqrt(self.d_model)", "").replace(".tril()", ".tril(-1)")
     found = diagnose(observe(source, annotated), annotated, source)
     assert ids(found) == {"embeddings-not-scaled", "mask-hides-present"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

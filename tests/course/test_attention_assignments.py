@@ -1,19 +1,19 @@
 """The attention assignments: every mistake is named, in every style, and correct solutions pass."""
 
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from regard.course import diagnose as diagnose_module
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Variant, read_assignment
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.fixed_weights import deterministic_output, gradients, set_weights_by_role
-from regard.course.numeric_equality import same_probe
 from regard.course.observe import SolutionRun, observe
 from regard.course.unfinished import find_gaps
+from tests.support.variant_runs import groups_that_look_alike, observe_variant
 
 SELF, HEADS, MULTI = "self-attention", "multi-head-self-attention", "multi-head-attention"
 NAMES = (SELF, HEADS, MULTI)
@@ -27,7 +27,7 @@ def of(name: str) -> Assignment:
 
 
 VARIANTS = [
-    pytest.param(name, each, id=f"{name}-{number}-{each.mistake}")
+    pytest.param(name, each, id=f"{name}-{number}-{each.mistake}", marks=() if name == SELF else pytest.mark.slow)
     for name in NAMES
     for number, each in enumerate(of(name).variants)
 ]
@@ -36,6 +36,11 @@ VARIANTS = [
 @cache
 def run_of(name: str, source: str) -> SolutionRun:
     return observe(source, of(name))
+
+
+@cache
+def run_of_variant(name: str, variant: Variant) -> SolutionRun:
+    return observe_variant(variant, of(name))
 
 
 def diagnose_source(name: str, source: str) -> Diagnosis:
@@ -52,18 +57,17 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_a_variant_is_named_exactly(name: str, variant: Variant) -> None:
-    found = diagnose_source(name, variant.applied_to(of(name).reference))
+    found = diagnose(run_of_variant(name, variant), of(name), variant.applied_to(of(name).reference))
     assert not found.passed
     assert [each.id for each in found.mistakes] == [variant.mistake]
     assert not found.possible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_all_variants_give_different_values(name: str) -> None:
-    wrong = [(each, run_of(name, each.applied_to(of(name).reference))) for each in of(name).variants]
-    for (one, shown), (other, shown_too) in combinations(wrong, 2):
-        alike = all(same_probe(shown, shown_too, probe) for probe in of(name).probes)
-        assert not alike, f"{one.mistake} {one.edits} and {other.mistake} {other.edits} look the same"
+    runs = {each: run_of_variant(name, each) for each in of(name).variants}
+    assert not groups_that_look_alike(runs, of(name).probes)
 
 
 @pytest.mark.parametrize(("name", "style"), STYLES)
@@ -254,7 +258,10 @@ OTHER_STYLES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "style", "mistake", "edits"), OTHER_STYLES)
+@pytest.mark.parametrize(
+    ("name", "style", "mistake", "edits"),
+    [pytest.param(*each, marks=() if each[0] == SELF else pytest.mark.slow) for each in OTHER_STYLES],
+)
 def test_a_mistake_is_named_in_other_styles(name: str, style: str, mistake: str, edits: list[tuple[str, str]]) -> None:
     found = diagnose_source(name, edited(solution(name, style), *edits))
     assert [each.id for each in found.mistakes] == [mistake], (found.possible, found.stage, found.failures)
@@ -292,8 +299,9 @@ TWO_AT_ONCE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "style", "mistakes", "edits"), TWO_AT_ONCE)
 def test_two_mistakes_at_once_are_named(
-    name: str, style: str, mistakes: set[str], edits: list[tuple[str, str]]
+    name: str, style: str, mistakes: set[str], edits: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(diagnose_module, "PAIR_SECONDS", 60)  # enough on any machine
     found = diagnose_source(name, edited(solution(name, style), *edits))
     assert {each.id for each in found.mistakes} == mistakes, (found.possible, found.stage)
 
@@ -329,6 +337,7 @@ def test_projections_can_have_any_names(called: tuple[str, ...]) -> None:
     assert diagnose_source(MULTI, source).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("called", LAYERS[:4])
 def test_values_computed_from_keys_are_recognised_by_name_or_position(called: tuple[str, ...]) -> None:
     source = edited(of(MULTI).reference, ("self.value(V)", "self.value(K)"))

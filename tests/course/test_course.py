@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from regard import atomic_files
 from regard.cli import app
+from regard.course import diagnose as diagnose_module
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, load_assignment, load_assignments, read_assignment
 from regard.course.check import CheckReport, check, identify_assignment
 from regard.course.classroom import (
@@ -103,13 +104,16 @@ def test_a_mistake_is_named_and_located(source: str, name: str, place: str, self
     assert mistake_lines(source, found)[0].startswith(place)
 
 
-def test_two_mistakes_are_named(self_attention: Assignment) -> None:
+@pytest.mark.slow
+def test_two_mistakes_are_named(self_attention: Assignment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose_module, "PAIR_SECONDS", 60)  # enough on any machine
     both = UNSCALED.replace("(energy, -1)", "(energy, 1)")
     found = diagnose_source(both, self_attention)
     assert {each.id for each in found.mistakes} == {"no-scaling", "softmax-wrong-axis"}
     assert [each.split(" =")[0] for each in sorted(mistake_lines(both, found))] == ["attn", "energy"]
 
 
+@pytest.mark.slow
 def test_an_unknown_mistake_is_not_named(self_attention: Assignment) -> None:
     found = diagnose_source(ATTENTION.replace("** 0.5", "** 0.7"), self_attention)
     assert (found.mistakes, found.possible, found.stage) == ((), (), "scores")
@@ -128,6 +132,7 @@ def test_progress_has_the_last_correct_stage_and_its_line(self_attention: Assign
     assert hidden.unseen == ("v",)
 
 
+@pytest.mark.slow
 def test_progress_reports_the_layer_with_the_mistake() -> None:
     annotated = load_assignment("annotated")
     source = annotated.reference.replace("math.sqrt(query.size(-1))", "query.size(-1) ** 0.7")
@@ -143,6 +148,7 @@ def test_every_stage_has_a_description() -> None:
         assert set(each.stage_descriptions) == set(each.stages)
 
 
+@pytest.mark.slow
 def test_an_inverted_causal_flag_is_named() -> None:
     heads = load_assignment("multi-head-self-attention")
     found = diagnose_source(heads.reference.replace("if self.causal:", "if not self.causal:"), heads)
@@ -298,6 +304,7 @@ def unscaled(folder: Path) -> CheckReport:
     return check(folder / "zoe.py")
 
 
+@pytest.mark.slow
 def test_the_report_is_complete_and_escapes_control_characters(unscaled: CheckReport) -> None:
     text = as_text(unscaled)
     for part in (
@@ -316,6 +323,7 @@ def test_the_report_is_complete_and_escapes_control_characters(unscaled: CheckRe
     assert "\x1b[2J" not in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_style_mark_says_why_it_is_missing(unscaled: CheckReport) -> None:
     nothing = replace(unscaled, diagnosis=replace(unscaled.diagnosis, points=0.0), style=())
     something = replace(nothing, diagnosis=replace(unscaled.diagnosis, points=1.0))
@@ -323,6 +331,7 @@ def test_the_style_mark_says_why_it_is_missing(unscaled: CheckReport) -> None:
     assert (something.marks["style"][0], describe_mark(something, "style")) == (1, "No style remarks.")
 
 
+@pytest.mark.slow
 def test_progress_is_described_in_plain_words(unscaled: CheckReport) -> None:
     assert describe_progress(unscaled, StageProgress("weights", "scores", 15)) == (
         "Everything is correct up to line 15 (the scaled scores, query times key). "
@@ -332,6 +341,7 @@ def test_progress_is_described_in_plain_words(unscaled: CheckReport) -> None:
     assert "were not checked: the values." in describe_progress(unscaled, StageProgress("mixed", "weights", 16, ("v",)))
 
 
+@pytest.mark.slow
 def test_json_and_gradescope(unscaled: CheckReport) -> None:
     found = as_json(unscaled)
     assert {"assignment", "passed", "points", "mistakes", "shapes", "style"} <= set(found)
@@ -343,6 +353,7 @@ def test_json_and_gradescope(unscaled: CheckReport) -> None:
     assert all({"name", "score", "max_score", "output"} <= set(each) for each in results["tests"])
 
 
+@pytest.mark.slow
 def test_a_class_with_broken_files_is_checked(folder: Path) -> None:
     students = list(check_class(folder, workers=2))
     by_name = {each.name: each for each in students}

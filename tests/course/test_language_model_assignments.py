@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.course import diagnose as diagnose_module
 from regard.course.assignment import Assignment, Variant, load_assignment
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.fixed_weights import set_weights
 from regard.course.observe import observe
+from tests.support.variant_runs import observe_variant
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 ASSIGNMENTS = {name: load_assignment(name) for name in ("decoder-lm", "kv-cache")}
@@ -28,11 +30,12 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
     return Variant("a student's", edits).applied_to(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), VARIANTS)
 def test_a_known_mistake_is_named_and_nothing_else(name: str, number: int) -> None:
     of = ASSIGNMENTS[name]
     variant = of.variants[number]
-    found = diagnose_source(variant.applied_to(of.reference), of)
+    found = diagnose(observe_variant(variant, of), of, variant.applied_to(of.reference))
     assert not found.passed
     assert (ids(found), found.possible) == ([variant.mistake], ())
     assert found.points < sum(of.points.values())
@@ -72,6 +75,7 @@ def test_a_starter_reports_gaps_and_no_mistakes(name: str) -> None:
     assert {each.kind for each in found.failures.values()} == {"NotImplementedError"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solution", "edits", "mistake"),
     [
@@ -127,7 +131,8 @@ def test_a_mistake_is_named_in_other_styles(solution: str, edits: list[tuple[str
         ("kv-cache", {"cache-positions-wrong", "cache-prompt-not-read"}),
     ],
 )
-def test_two_mistakes_at_once_are_both_named(name: str, pair: set[str]) -> None:
+def test_two_mistakes_at_once_are_both_named(name: str, pair: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose_module, "PAIR_SECONDS", 60)  # enough on any machine
     of = ASSIGNMENTS[name]
     first = {each.mistake: each for each in reversed(of.variants)}
     source = of.reference

@@ -19,8 +19,6 @@ from regard.course.own_attention import ASSIGNMENT, OwnAttention, install_attent
 from regard.model.attention import MultiHeadAttention
 from regard.model.transformer import EncoderDecoder, Network, build
 from regard.petit import corpus_files as files
-from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
-from regard.training.train import train_recipe
 
 REFERENCE = ASSIGNMENTS_FOLDER / ASSIGNMENT / "reference.py"
 SOLUTIONS = [REFERENCE, *sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))]
@@ -151,28 +149,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_both_runs_have_the_same_losses_and_weights(small: Path) -> None:
-    recipe = Recipe(
-        name="own",
-        data=DataSection(petit=60, task="translation"),
-        tokenizer=TokenizerSection(vocab_size=320),
-        model=SIZES,
-        train=TrainSection(**QUICK),
-    )
-    student = student_of(REFERENCE.read_text())
-    train_recipe(recipe, small / "theirs")
-    train_recipe(recipe, small / "own", change_network=lambda network: install_attention(student, network))
-    own, theirs = read_losses(small / "own"), read_losses(small / "theirs")
-    assert own.keys() == theirs.keys()
-    assert {("training", 5), ("training", 20), ("validation", 10), ("validation", 20)} <= own.keys()
-    assert own == pytest.approx(theirs, rel=1e-4)
-    weights, expected = (load_file(small / name / "model.safetensors") for name in ("own", "theirs"))
-    assert weights.keys() == expected.keys()
-    for name in (name for name in weights if not name.endswith(".k.bias")):  # only rounding moves it
-        torch.testing.assert_close(weights[name], expected[name], rtol=1e-3, atol=1e-3)
-    assert "They agree" in compare_losses(own, theirs)
-
-
 def test_losses_that_differ_are_reported() -> None:
     table = compare_losses(
         {("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0}
@@ -193,7 +169,7 @@ def test_a_long_table_of_losses_is_shortened_and_keeps_the_last_row() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
-def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
+def test_the_command_trains_both_with_the_same_losses_and_weights_and_the_model_translates(small: Path) -> None:
     Path("my_attention.py").write_text(REFERENCE.read_text())
     changes = {f"train.{name}": each for name, each in QUICK.items()} | {
         f"model.{name}": each for name, each in SIZES.items()
@@ -207,6 +183,14 @@ def test_the_command_trains_both_and_the_model_translates(small: Path) -> None:
     assert "side by side: training loss" in result.output
     assert "They agree" in result.output
     assert Path("mine-reference/report.md").exists()
+    own, theirs = read_losses(Path("mine")), read_losses(Path("mine-reference"))
+    assert own.keys() == theirs.keys()
+    assert {("training", 5), ("training", 20), ("validation", 10), ("validation", 20)} <= own.keys()
+    assert own == pytest.approx(theirs, rel=1e-4)
+    weights, expected = (load_file(Path(name) / "model.safetensors") for name in ("mine", "mine-reference"))
+    assert weights.keys() == expected.keys()
+    for name in (name for name in weights if not name.endswith(".k.bias")):  # only rounding moves it
+        torch.testing.assert_close(weights[name], expected[name], rtol=1e-3, atol=1e-3)
     assert isinstance(regard.load("mine").translate(["Le chat dort."], beam=1)[0], str)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code != 0
@@ -221,6 +205,7 @@ def test_a_solution_of_another_assignment_is_refused(small: Path) -> None:
     assert message.endswith("good.py defines MultiHeadSelfAttention")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
 def test_the_command_refuses_a_mistake_before_anything_is_written(small: Path) -> None:
     Path("my_attention.py").write_text(REFERENCE.read_text().replace("mask == 0", "mask != 0"))

@@ -41,6 +41,7 @@ def test_every_claim_holds_whatever_the_seed(name: str, seed: int) -> None:
     assert result.holds, [result.claims[number].text for number in failing(result)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL_SIZES)
 def test_tables_and_figure_are_complete(name: str) -> None:
     result = run_small(name)

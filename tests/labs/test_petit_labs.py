@@ -41,11 +41,10 @@ from tests.support.lab_runs import check_complete, failing, run_lab_with
 HELD_OUT, TEST_PAIRS = 20, 40
 SMALL_SIZES = {
     "align": ["sentences=40"],
-    "prune": ["sentences=40", "shown=5"],
-    "smoothing": ["smoothings=0,0.2", "pairs=300", "steps=15", "batch_tokens=500", "sentences=20"],
-    "ablation": ["width=32", "pairs=300", "steps=120", "batch_tokens=400", "sentences=10"],
+    "prune": ["sentences=20", "shown=3"],
+    "smoothing": ["smoothings=0,0.2", "pairs=300", "steps=15", "batch_tokens=500", "sentences=10"],
+    "ablation": ["width=32", "pairs=300", "steps=60", "batch_tokens=400", "sentences=10"],
 }
-MARKS = {"prune": pytest.mark.slow, "smoothing": pytest.mark.slow}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,7 +70,9 @@ def cached_result(name: str) -> LabResult:
     return run_small(name)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in SMALL_SIZES])
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_type_checks")  # checked shapes would take half of the time
+@pytest.mark.parametrize("name", SMALL_SIZES)
 def test_every_claim_holds_and_the_result_is_complete(name: str) -> None:
     result = cached_result(name)
     assert result.holds, [result.claims[number].text for number in failing(result)]
@@ -81,6 +82,7 @@ def test_every_claim_holds_and_the_result_is_complete(name: str) -> None:
 # align
 
 
+@pytest.mark.slow
 def test_the_error_rate_of_a_head_matches_its_weights_sentence_by_sentence() -> None:
     model, tested = load("petit-fr-en"), held_out_pairs(12)
     scores = align.error_rates(model, tested)
@@ -106,6 +108,7 @@ def chosen_links(model: Model, pair: Pair, layer: int, head: int) -> set[tuple[i
     return {(max(of, key=lambda word: of[word]), target) for target, of in sums.items()}
 
 
+@pytest.mark.slow
 def test_random_weights_do_not_align(monkeypatch: pytest.MonkeyPatch) -> None:
     def random_weights(*arguments: Any) -> Iterator[AttentionPair]:
         random = np.random.default_rng(0)
@@ -128,6 +131,7 @@ def without_values(attention: Any, head: int) -> None:
     attention.v.bias.data[rows] = 0
 
 
+@pytest.mark.slow
 def test_a_disabled_head_contributes_nothing() -> None:
     x = torch.randn(2, 5, 128)
     for head in range(4):
@@ -150,7 +154,7 @@ def test_disabled_heads_are_restored_even_after_an_error() -> None:
 
 @pytest.mark.slow
 def test_bleu_without_a_head_matches_a_model_that_lacks_it() -> None:
-    model, tested = load("petit-fr-en"), held_out_pairs(40)
+    model, tested = load("petit-fr-en"), held_out_pairs(20)
     assert list(prune.attention_layers(model)) == [
         "encoder 0",
         "encoder 1",
@@ -167,7 +171,10 @@ def test_bleu_without_a_head_matches_a_model_that_lacks_it() -> None:
     assert outputs != references
 
 
+@pytest.mark.slow
 def test_heads_that_are_not_disabled_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = prune.attention_layers
+    monkeypatch.setattr(prune, "attention_layers", lambda model: dict(list(layers(model).items())[:2]))
     monkeypatch.setattr(prune, "disabled", lambda *_: nullcontext())
     result = run_small("prune", "sentences=4", "shown=1")
     assert failing(result) == [0, 1, 2]
@@ -202,6 +209,7 @@ def test_the_smoothed_target_minimises_the_loss(epsilon: float) -> None:
     assert [math.exp(nats), confidence, right] == pytest.approx([1 / asked, asked, 1.0])
 
 
+@pytest.mark.slow
 def test_missing_smoothing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_smoothing(recipe: Recipe) -> tuple[Model, Any]:
         return train_model(replace(recipe, train=replace(recipe.train, label_smoothing=0.0)))
@@ -210,6 +218,7 @@ def test_missing_smoothing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failing(run_small("smoothing")) == [0, 1]
 
 
+@pytest.mark.slow
 def test_prediction_quality_matches_the_scores_of_the_model() -> None:
     recipe = read_recipe("petit-fr-en", ["data.petit=300", "train.steps=1", "model.d_model=32", "model.layers=1"])
     model, held_out = train_model(recipe)
@@ -226,6 +235,7 @@ def test_prediction_quality_matches_the_scores_of_the_model() -> None:
 # ablation
 
 
+@pytest.mark.slow
 def test_each_row_changes_one_setting_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = full_table(monkeypatch)
     base = asked["base"][0]
@@ -326,11 +336,13 @@ def three_samples(text: str) -> tuple[float, ...]:
     return tuple(middle + sign * reach * math.sqrt(3) / STUDENT_T_95 for sign in (-1, 0, 1))
 
 
+@pytest.mark.slow
 def test_an_equal_width_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "row_changes", lambda _: {ablation.BASE: [], ablation.HALF_WIDTH: []})
     assert failing(run_small("ablation", "steps=5")) == [0]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(little_text: Path) -> None:
     changes = ["data.petit=300", "train.steps=3", "model.d_model=32", "model.layers=1", "model.dropout=0.1"]
 
