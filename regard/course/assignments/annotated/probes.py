@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.course import fixed_weights
 from regard.course.assignment import Names, Probe
+from regard.course.line_tracing import tracing_paused
 
 SRC_VOCAB, TGT_VOCAB, HEADS, WIDTH, INNER = 11, 7, 2, 8, 16
 SOURCE = torch.tensor([[3, 1, 4], [2, 9, 0], [5, 8, 6], [7, 0, 0], [10, 2, 3]])
@@ -286,7 +287,7 @@ def _moves(module: nn.Module) -> Tensor:
 def _fill(module: nn.Module) -> nn.Module:
     """Set weights by the roles of the parts: norms by their order in a layer, embeddings by their side."""
     turns: dict[str, int] = {}
-    with torch.no_grad():
+    with torch.no_grad(), tracing_paused():
         for path, part in _modules(module):
             own = {name: weight for name, weight in part.named_parameters(recurse=False) if weight.requires_grad}
             if isinstance(part, nn.MultiheadAttention):
