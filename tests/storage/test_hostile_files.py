@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
+import traceback
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,12 +36,13 @@ from regard.storage import model_folder as store
 from regard.storage.weights import pickle_refusal
 from tests.support.oracles import small
 from tests.support.tokenizer_files import added_token, replace_normalizer, split_pre_tokenizer, template_processor
+from tests.support.work_limits import fail_when_hanging
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["un", "chat", "noir", "dort", "mange", "une", "pomme", "rouge", "et", "boit", "de", "l'eau"]
 SENTENCES = [f"{a} {b} {c}." for a in WORDS for b in WORDS for c in WORDS[:4]]
 MOST_MEMORY = 150_000_000
-MOST_SECONDS = 5.0
+CLEAR_PEAK = Path("/proc/self/clear_refs")
 
 Craft = Callable[[Path], None]
 
@@ -1103,15 +1104,13 @@ def check_rejected(folder: Path, each: Case) -> None:
         (lambda: regard.load(folder), each.by_api or each.message),
     ]
     for load, message in ways:
-        start = time.perf_counter()
-        with pytest.raises(ValueError, match=r".") as caught:
+        with fail_when_hanging(), pytest.raises(ValueError, match=r".") as caught:
             load()
         said = str(caught.value)
         assert caught.type is RegardError, f"{caught.type}: {said}"
         assert re.search(message, said, re.S), f"it says {said[:600]!r}, not {message!r}"
         assert len(said) < 1_500
         assert str(folder) in said
-        assert time.perf_counter() - start < MOST_SECONDS
         assert not marker(folder).exists(), "a pickle ran"
 
 
@@ -1126,10 +1125,37 @@ def test_valid_folders_are_loaded(folders: Path, base: str) -> None:
     assert sum(parameter.numel() for parameter in regard.load(folders / base).network.parameters()) > 1_000
 
 
-@pytest.mark.usefixtures("without_type_checks")
-@pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
-def test_hostile_folders_are_rejected(hostile_folders: Path, number: int) -> None:
-    check_rejected(hostile_folders / str(number), list(CASES.values())[number])
+@dataclass(frozen=True)
+class Outcome:
+    """What happened when a hostile folder was loaded."""
+
+    error: str
+    """Why the folder was not rejected as it should be, or nothing."""
+    peak: int
+    """Growth of the peak memory, in bytes. Zero where it cannot be measured."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(folders: Path, hostile_folders: Path) -> dict[str, Outcome]:
+    """Load every hostile folder in one process of its own, where memory can be measured."""
+    command = [sys.executable, "-m", "tests.storage.test_hostile_files", str(folders), str(hostile_folders)]
+    quiet = os.environ | {"RUST_BACKTRACE": "0"}  # printing the backtrace of a Rust panic takes 40 MB
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-1_000:] + done.stderr[-3_000:]
+    return {name: Outcome(error, peak) for name, error, peak in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_folders_are_rejected_with_little_memory(outcomes: dict[str, Outcome], name: str) -> None:
+    assert outcomes[name].error == ""
+    assert outcomes[name].peak <= MOST_MEMORY
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CLEAR_PEAK.exists(), reason="peaks are measured on Linux")
+def test_memory_of_hostile_folders_is_measured(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["ballast"].peak > MOST_MEMORY  # larger growth would be visible
 
 
 FILES: dict[str, tuple[Craft, str]] = {label: (write, CONVERT) for label, write in PICKLES.items()} | {
@@ -1202,45 +1228,39 @@ def test_a_large_id_allocates_no_memory(folders: Path, tmp_path: Path) -> None:
 
 def peak_memory() -> int:
     """Return the peak memory of this process since `reset_peak_memory`. (getrusage inherits it from the parent.)"""
+    if not CLEAR_PEAK.exists():
+        return 0
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) * 1024
 
 
 def reset_peak_memory() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
+    if CLEAR_PEAK.exists():
+        CLEAR_PEAK.write_text("5")
 
 
 def measure(valid: Path, hostile_folders: Path) -> None:
-    """In a separate process: load the valid folders, try every hostile one, and print how much the peak grew."""
+    """In a separate process: load the valid folders, try every hostile one, and print how each one went."""
     for base in ("gpt2", "sharded", "marian", "bert", "regard"):
         load_directly(valid / base, base)
     reset_peak_memory()
     before = peak_memory()
     for number, (name, each) in enumerate(CASES.items()):
-        check_rejected(hostile_folders / str(number), each)
-        print(json.dumps([name, peak_memory() - before]))
+        try:
+            check_rejected(hostile_folders / str(number), each)
+            error = ""
+        except BaseException:
+            error = traceback.format_exc()[-3_000:]
+        print(json.dumps([name, error, peak_memory() - before]), flush=True)
         reset_peak_memory()
     ballast = b"x" * (MOST_MEMORY + 10_000_000)
-    print(json.dumps(["ballast", peak_memory() - before]))
+    print(json.dumps(["ballast", "", peak_memory() - before]))
     del ballast
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are measured on Linux")
-def test_memory_stays_bounded(folders: Path, hostile_folders: Path) -> None:
-    command = [sys.executable, "-m", "tests.storage.test_hostile_files", str(folders), str(hostile_folders)]
-    quiet = os.environ | {"RUST_BACKTRACE": "0"}  # printing the backtrace of a Rust panic takes 40 MB
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    grown = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert grown.pop("ballast") > MOST_MEMORY  # larger growth would be visible
-    assert set(grown) == set(CASES)
-    assert {name: by for name, by in grown.items() if by > MOST_MEMORY} == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("base", ["gpt2", "marian", "bert", "sharded"])
+@pytest.mark.parametrize("base", ["gpt2", "sharded"])  # in one file, and in several
 def test_the_suggested_conversion_command_works(folders: Path, tmp_path: Path, base: str) -> None:
     from safetensors.torch import load_file
 

@@ -49,7 +49,7 @@ class Running:
         finally:
             connection.close()
 
-    def raw(self, sent: bytes, timeout: float = 5.0) -> bytes:
+    def raw(self, sent: bytes, timeout: float = 60.0) -> bytes:
         """Send bytes: everything that comes back until the server closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(sent)
