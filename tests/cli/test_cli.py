@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from regard import __version__
-from regard.cli import app
+from regard.cli import app, main
 from regard.training.recipe_files import as_toml, read_recipe
 from tests.support.commands import regard
 
@@ -35,15 +35,21 @@ def test_an_unknown_command_is_reported() -> None:
     assert "demo" in done.stderr
 
 
-def test_demo_does_not_touch_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
+def test_demo_does_not_touch_a_folder_that_is_not_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    done = regard("demo", "--out", str(tmp_path))
-    assert done.returncode == 2
-    assert "--out" in done.stderr
-    assert done.stdout == ""
+    monkeypatch.setattr(sys, "argv", ["regard", "demo", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    printed = capsys.readouterr()
+    assert "--out" in printed.err
+    assert printed.out == ""
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_acknowledged(tmp_path: Path) -> None:
     program = (
         "import sys, regard.cli as cli\n"
@@ -71,6 +77,7 @@ def run_failing(error: str, *options: str, debug: str = "") -> subprocess.Comple
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_input_errors_print_one_line_and_bugs_their_traceback() -> None:
     for error, message in (
         ("RegardError('the file is empty\\x1b[2J')", "regard: the file is empty␛[2J\n"),
@@ -83,6 +90,7 @@ def test_input_errors_print_one_line_and_bugs_their_traceback() -> None:
         assert (done.returncode, "Traceback" in done.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_debug_shows_every_traceback() -> None:
     for done in (
         run_failing("RegardError('the file is empty')", "--debug"),

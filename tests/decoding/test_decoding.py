@@ -37,6 +37,13 @@ WAYS = {
 }
 
 
+QUICK_NETWORKS, QUICK_WAYS = ("paper", "llama"), ("greedy", "careful beam")
+ALL_NETWORKS = [name if name in QUICK_NETWORKS else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+ALL_WAYS = [
+    way if way in QUICK_WAYS else pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "short beam"
+]
+
+
 def network_of(name: str) -> Decoder | EncoderDecoder:
     """Weights that make its choices sharp: fresh ones say nearly the same thing everywhere."""
     network = build(NETWORKS[name]).double().eval()
@@ -69,8 +76,8 @@ def same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
         assert mine.penalised == pytest.approx(other.penalised, abs=1e-9)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "short beam"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("way", ALL_WAYS)
+@pytest.mark.parametrize("name", ALL_NETWORKS)
 def test_batched_equals_single(name: str, way: str) -> None:
     """Ragged, in any order, whatever the others are."""
     network, options = network_of(name), WAYS[way]
@@ -83,8 +90,10 @@ def test_batched_equals_single(name: str, way: str) -> None:
     assert len({round(each[0].score, 6) for each in together}) > 1, "they all say the same: this proves little"
 
 
-@pytest.mark.parametrize("way", ["greedy", "beam", "short beam", "drawn"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "way", ["greedy", *(pytest.param(way, marks=pytest.mark.slow) for way in ("beam", "short beam", "drawn"))]
+)
+@pytest.mark.parametrize("name", ALL_NETWORKS)
 def test_scores_are_those_of_one_full_pass(name: str, way: str) -> None:
     network, options = network_of(name), WAYS[way]
     for ids, hypotheses in zip(INPUTS, say(network, INPUTS, options), strict=True):
@@ -106,7 +115,7 @@ def test_scores_are_those_of_one_full_pass(name: str, way: str) -> None:
             assert not {0, 2, 5, 30} & set(each.ids)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ALL_NETWORKS)
 def test_greedy_is_the_argmax_of_a_full_pass_at_each_step(name: str) -> None:
     """Without any cache: all is computed anew for every token."""
     network = network_of(name)
@@ -227,6 +236,7 @@ def test_rows_of_a_cache() -> None:
     assert left.source_mask.flatten().tolist() == [True, True]
 
 
+@pytest.mark.slow
 def test_maximum_lengths() -> None:
     network, unending = network_of("post-norm decoder"), SpecialIds(separator=1)
     assert isinstance(network, Decoder)
@@ -329,9 +339,12 @@ def test_streamed_text_is_the_text(text: str, stops: list[str]) -> None:
         assert len(read) <= len(text[:end].encode()) + 4, "it read on behind a stop"
 
 
+STREAMED_TOKENIZER = train_tokenizer(["aé€😀 the cat\n"] * 3, 300)
+
+
 @given(text=st.text(max_size=30))
 def test_streamed_text_through_a_tokenizer(text: str) -> None:
-    tokenizer = train_tokenizer(["aé€😀 the cat\n"] * 3, 300)
+    tokenizer = STREAMED_TOKENIZER
     assert "".join(stream_text(tokenizer.encode(text), tokenizer.decode)) == text
 
 

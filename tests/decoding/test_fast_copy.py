@@ -49,6 +49,10 @@ WAYS = {
 }
 
 
+ALL_KINDS = [kind if kind in ("paper", "llama") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+ALL_WAYS = [way if way == "beam" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
 def network_of(kind: str) -> Decoder | EncoderDecoder:
     torch.manual_seed(1)
     network = build(small(**{"max_length": 64} | KINDS[kind]))
@@ -57,8 +61,8 @@ def network_of(kind: str) -> Decoder | EncoderDecoder:
     return network.eval()
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ALL_WAYS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_fast_copy_generates_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
     search = generate if kind in ("gpt2", "llama") else search_translations
@@ -69,8 +73,8 @@ def test_a_fast_copy_generates_the_same(kind: str, way: str) -> None:
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ALL_WAYS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_recorded_search_generates_the_same(kind: str, way: str) -> None:
     """What a GPU records as a graph, run here as it is; twice, as for a second batch of the same shapes."""
     network = network_of(kind)
@@ -181,6 +185,7 @@ CHANGES = {
 """options that a graph does not depend on"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["paper", "gpt2", "prefix"])
 def test_a_search_is_recorded_once_for_all_batches_that_it_can_serve(kind: str, way: str) -> None:
@@ -197,6 +202,7 @@ def test_a_search_is_recorded_once_for_all_batches_that_it_can_serve(kind: str, 
     assert len(looped.recorded_searches.searches) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", "beam"])
 def test_threads_can_share_a_recorded_search(way: str) -> None:
     """Its tensors hold one batch at a time: without turns, threads would read one another's texts."""

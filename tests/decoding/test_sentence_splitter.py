@@ -1,6 +1,7 @@
 """Sentences in any script: where a text is split, where it is not, and that nothing is ever lost."""
 
 import re
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -132,6 +133,7 @@ def test_every_line_break_ends_a_sentence(line_break: str) -> None:
     assert sentences(f"le chat{line_break}dort") == [f"le chat{line_break}", "dort"]
 
 
+@pytest.mark.slow
 def test_the_terminals_are_unicodes() -> None:
     regex = pytest.importorskip("regex")
     every = [chr(code) for code in range(0x110000)]
@@ -190,12 +192,13 @@ HOSTILE += ("a.B", "ab.Cd", "a!B", "J.-C. ", "U.S. The ", "tard.Je ", "5 mm. ", 
 HOSTILE += (".[1", "a.'", ". -", "Dr. ", ".«", "α; ", "-", "x.", "(", ". . ", "\u200b", "*", ".\u200f")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = unit * (60_000 // len(unit))
     with fail_when_hanging():  # it takes a fraction of a second; a quadratic expression would take minutes
         assert "".join(sentences(text)) == text
-    short, long = (count_calls(lambda n=n: sentences(unit * n)) for n in (200, 400))
+    short, long = (count_calls(partial(sentences, unit * n)) for n in (200, 400))
     assert long < 2.5 * short + 100
 
 
@@ -247,6 +250,7 @@ def french() -> Model:
     return regard.load("fr-en")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [SIX, ". ".join(each.capitalize() for each in SIX.split(". "))])
 def test_the_bundled_model_translates_every_sentence(french: Model, text: str) -> None:
     out = french.translate(text)
@@ -255,6 +259,7 @@ def test_the_bundled_model_translates_every_sentence(french: Model, text: str) -
         assert words in out
 
 
+@pytest.mark.slow
 def test_the_bundled_model_translates_what_follows_an_abbreviation(french: Model) -> None:
     out = french.translate("César est mort en 44 av. J.-C. Auguste est mort en 14 apr. J.-C. Rome était grande.")
     for words in ("44", "14", "Rome"):

@@ -56,6 +56,7 @@ def first(found: list[list[module.Translation]]) -> list[str]:
     return [each[0].text for each in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
 def test_translations_do_not_depend_on_the_batch(kind: str, beam: int) -> None:
@@ -120,6 +121,7 @@ def test_a_batch_counts_its_hypotheses() -> None:
     assert max(map(len, shouting.asked)) == 40 // length
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="aBé1 .!?,»\n\t\u2028\u00a0", max_size=80), st.integers(3, 12))
 @example("aa!Ba a", 12)
 def test_spacing_is_kept_whatever_the_length(text: str, longest: int) -> None:
@@ -182,6 +184,7 @@ def test_max_source_tokens() -> None:
     assert model.max_source_tokens == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
 def test_learned_positions_are_never_exceeded(kind: str) -> None:
     model = random_model(kind=kind, positions="learned")
@@ -189,6 +192,7 @@ def test_learned_positions_are_never_exceeded(kind: str) -> None:
         assert isinstance(model.translate(text, beam=2), str)
 
 
+@pytest.mark.slow
 def test_lines_are_read_in_growing_batches() -> None:
     shouting, read = Shouting.of(random_model(), batch_tokens=800), 0
 
@@ -254,6 +258,7 @@ def test_a_language_models_score_by_hand() -> None:
     assert model.score(TEXTS)[0] == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 3, "top_k": 40}, {"stop": "e"}, {"beam": 3}])
 def test_generate_is_the_prompt_and_what_follows(options: Any) -> None:
     model = random_model(kind="decoder")

@@ -1,5 +1,7 @@
 """Step by step through the cache = all at once, for every shape, rows of any length, any way of cutting the steps."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -37,10 +39,14 @@ def test_step_by_step_is_all_at_once(name: str, cuts: list[int]) -> None:
         torch.testing.assert_close(steps(model, cache, tokens, cuts), wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.slow
+SMALL: dict[str, Any] = {"vocab_size": 31, "d_model": 24, "layers": 2, "d_ff": 32}
+
+
+@pytest.mark.parametrize("changes", [SMALL, pytest.param({}, marks=pytest.mark.long)], ids=["small", "its own size"])
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "bert-small"])
-def test_every_preset_at_its_own_size(name: str) -> None:
-    model, tokens = build(preset(name)).eval(), ids(2, 6)
+def test_every_preset(name: str, changes: dict[str, Any]) -> None:
+    heads = {} if not changes else {"heads": 4, "kv_heads": preset(name).kv_heads and 2}
+    model, tokens = build(preset(name, **changes, **heads)).eval(), ids(2, 6)
     assert isinstance(model, Decoder | EncoderDecoder)
     with torch.inference_mode():
         if isinstance(model, EncoderDecoder):

@@ -35,6 +35,7 @@ def test_causal_padding_both_and_prefix(t: int, data: st.DataObject) -> None:
                 assert bool(prefix[b, 0, i, j]) == (j <= i or j < length)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch's own
 def test_flex_attention_takes_packed_sentences() -> None:
     """Its mask is checked by create_block_mask, which refuses a bound method; and it is the dense one."""

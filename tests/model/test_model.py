@@ -33,6 +33,7 @@ def test_gpt2_small_has_the_published_size() -> None:
         assert sum(p.numel() for p in build(preset("gpt2-small")).parameters()) == 124_439_808
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_give_logits(name: str) -> None:
     config = preset(name, layers=1, d_ff=64)

@@ -36,6 +36,7 @@ from regard.training.recipe_files import as_toml, read_recipe
 from regard.training.training_summary import training_summary
 from tests.support.text_models import TEXTS, random_model
 
+pytestmark = pytest.mark.slow
 FILES = {
     "README.md",
     "config.json",

@@ -34,6 +34,8 @@ from regard.server.model_registry import ServedModel, build_registry
 from regard.server.page_api import attention_data, to_json
 from tests.support.serving import language_model, running
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def petit() -> Model:

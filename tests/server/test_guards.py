@@ -32,6 +32,8 @@ from regard.server.model_registry import ModelRegistry, build_registry, parse_mo
 from tests.support.fuzz import requests as fuzzed
 from tests.support.serving import Running, language_model, running
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -357,7 +359,6 @@ def test_fuzzed_requests_never_cause_a_500(server: Running) -> None:
         assert status < 500, (method, path, body[:300] if body else body, headers, content)
 
 
-@pytest.mark.slow
 def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "serve", "petit-fr-en", "--port", "0"]
     environment = {**os.environ, "COLUMNS": "200"}

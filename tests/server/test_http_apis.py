@@ -38,6 +38,8 @@ from regard.server.prefix_cache import EXTRA_CACHE_TOKENS, PrefixCache
 from tests.support.serving import Running, language_model, running
 from tests.support.signals import ignoring
 
+pytestmark = pytest.mark.slow
+
 GZIP = {"accept_encoding": "gzip, deflate"}
 
 
@@ -367,7 +369,6 @@ def test_connection_limits_respect_the_limit_on_open_files() -> None:
         assert most + spare <= room
 
 
-@pytest.mark.slow
 def test_more_idle_connections_than_file_descriptors(tmp_path: Path) -> None:
     """200 connections to a server that may open 128 files: few log lines, and it responds once they are closed."""
     folder = tmp_path / "noise"
@@ -406,7 +407,6 @@ def test_more_idle_connections_than_file_descriptors(tmp_path: Path) -> None:
 # Signals
 
 
-@pytest.mark.slow
 def test_a_server_in_the_background_ignores_ctrl_c(tmp_path: Path) -> None:
     """A shell starts background commands with SIGINT ignored."""
     folder = tmp_path / "noise"

@@ -15,6 +15,8 @@ from regard.page import PAGE_FOLDER
 from regard.petit import find_pair, pairs
 from tests.support.serving import Running, all_models, running
 
+pytestmark = pytest.mark.slow
+
 openai = pytest.importorskip("openai")
 LibreTranslateAPI = pytest.importorskip("libretranslatepy").LibreTranslateAPI
 
