@@ -31,6 +31,8 @@ from regard.training.device import DeviceSettings
 from regard.training.recipe import TrainSection
 from regard.training.recipe_files import read_recipe
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("transformers")
 
 SIZES: dict[str, Any] = {"vocab_size": 4097, "d_model": 32, "heads": 2, "layers": 2, "d_ff": 64}

@@ -24,6 +24,8 @@ from regard.interop.export import export as to_hugging_face
 from regard.model.transformer import Encoder, EncoderDecoder, Network, build
 from tests.support.oracles import randomise, small
 
+pytestmark = pytest.mark.slow
+
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 TOLERANCE = 1e-5

@@ -33,6 +33,8 @@ from tests.support.gguf_files import (
 )
 from tests.support.real_data import REAL_DATA
 
+pytestmark = pytest.mark.slow
+
 gguf = pytest.importorskip("gguf")
 STORIES = REAL_DATA / "weights" / "stories260K"
 
@@ -294,7 +296,6 @@ def smollm() -> Path:
     return files[0]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
 def test_smollm2_matches_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     path = smollm()

@@ -35,6 +35,8 @@ from tests.support.opus_tokenizer import OPUS_TEXTS, write_opus_tokenizer
 from tests.support.oracles import randomise
 from tests.support.real_data import REAL_DATA
 
+pytestmark = pytest.mark.slow
+
 SHAPES = ["marian", "pegasus", "gpt2", "llama", "bert-words", "bert-sequence", "bert-none"]
 MANY = 30  # random configurations for each shape and direction in the long test: 420 in all
 

@@ -218,6 +218,7 @@ def test_the_same_seed_gives_the_same_model() -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", SHAPES)
 def test_half_precision_stays_half_and_close(name: str, dtype: torch.dtype) -> None:

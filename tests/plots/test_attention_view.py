@@ -210,6 +210,7 @@ def test_the_command_shows_or_writes(folder: str, tmp_path: Path) -> None:
     assert '"open":{"layer":0,"head":3}' in files["html"].read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -25,7 +25,7 @@ from regard.training import train as train_module
 from regard.training import validation as validate
 from tests.support.recipes import COMMON_TOML, RECIPES_TOML
 
-pytestmark = pytest.mark.usefixtures("without_type_checks")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_type_checks")]
 FULL_DISK = r"No space left on device; free some space, or choose another location"
 
 

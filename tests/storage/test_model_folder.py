@@ -95,6 +95,7 @@ def check_detected(folder: Path, name: str) -> None:
         assert str(folder / name) in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_flipped_bit_is_detected(folder: Path, name: str) -> None:
     whole = (folder / name).read_bytes()
@@ -456,6 +457,7 @@ def outputs(path: Path, file: Path) -> dict[str, str]:
     return dict(line.split() for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regard", "huggingface", "gguf"])
 def test_changing_a_file_after_loading_does_not_affect_the_model(tmp_path: Path, kind: str) -> None:
     """When the file was memory-mapped, truncating it killed the process and overwriting it changed the weights."""

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app
 
+pytestmark = pytest.mark.slow
+
 WRITTEN = Path(__file__).parent / "version_0_1"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((WRITTEN / "expected.json").read_text(encoding="utf-8"))
 
