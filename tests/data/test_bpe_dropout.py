@@ -24,6 +24,8 @@ from regard.petit import corpus_files
 from regard.training.recipe_files import read_recipe
 from regard.training.training_setup import prepare_training
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedCorpus, Tokenizer]:
@@ -35,7 +37,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedCorpus, Tok
     return tokenize_corpora([corpus], tokenizer, folder / "cache", CorpusProblems()), tokenizer
 
 
-@pytest.mark.slow
 def test_every_variant_decodes_to_the_same_text(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     variants = add_bpe_variants(data, tokenizer, 0.3, variants=4)
@@ -99,7 +100,6 @@ def test_any_text_survives_dropout(text: tuple[TokenizedCorpus, Tokenizer], said
     assert tokenizer.decode(variants.sequence(0, 1).tolist()) == tokenizer.decode(ids.tolist())
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_variants(text: tuple[TokenizedCorpus, Tokenizer]) -> None:
     data, tokenizer = text
     once, again, other = (add_bpe_variants(data, tokenizer, 0.2, 3, seed) for seed in (0, 0, 1))
@@ -107,7 +107,6 @@ def test_the_same_seed_gives_the_same_variants(text: tuple[TokenizedCorpus, Toke
     assert not np.array_equal(once.tokens[0], other.tokens[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_an_epoch_uses_one_variant_of_each_example(text: tuple[TokenizedCorpus, Tokenizer], packed: bool) -> None:
     data, tokenizer = text
@@ -135,7 +134,6 @@ def test_a_variant_that_is_too_long_is_replaced_by_the_plain_encoding(text: tupl
     assert max(batch.source.shape[1] for batch in batches.epoch(0) if batch.source is not None) <= longest
 
 
-@pytest.mark.slow
 def test_recipes_can_enable_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_files, "HELD_OUT", 20)
     sizes = ["data.petit=200", "train.batch_tokens=400", "tokenizer.vocab_size=600", "model.layers=1"]
