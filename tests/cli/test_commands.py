@@ -23,7 +23,7 @@ from regard.evaluation import verify as module
 from tests.support.commands import command, refused
 from tests.support.text_models import ANSWERS, TEXTS, random_model
 
-pytestmark = pytest.mark.usefixtures("without_type_checks")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_type_checks")]
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,6 @@ def test_results_are_written_before_they_are_displayed(
     assert name == "evaluate" or Path(report).read_text()
 
 
-@pytest.mark.slow
 def test_a_process_reads_stdin_and_reports_errors(pair: str) -> None:
     with process("translate", "--model", pair, *QUICK) as running:
         out, err = running.communicate(f"{TEXTS[0]}\n".encode() + b"\xff\n")
@@ -231,7 +230,6 @@ def test_a_process_reads_stdin_and_reports_errors(pair: str) -> None:
     assert running.returncode == 2
 
 
-@pytest.mark.slow
 def test_a_closed_pipe_ends_the_command_quietly(pair: str) -> None:
     with process("translate", "--model", pair, *QUICK) as running:
         assert running.stdin is not None
@@ -246,7 +244,6 @@ def test_a_closed_pipe_ends_the_command_quietly(pair: str) -> None:
         assert running.stderr.read() == b""
 
 
-@pytest.mark.slow
 def test_finished_translations_are_written_after_an_interrupt(pair: str, tmp_path: Path) -> None:
     target = tmp_path / "out.en"
     with process("translate", "--model", pair, *QUICK, "--output", str(target)) as running:
@@ -263,7 +260,6 @@ def test_finished_translations_are_written_after_an_interrupt(pair: str, tmp_pat
     assert target.read_text() == (expected(pair, TEXTS[:1])[0] + "\n") * 32
 
 
-@pytest.mark.slow
 def test_typed_lines_are_translated_one_by_one(pair: str) -> None:
     master, slave = pty.openpty()
     with process("translate", "--model", pair, *QUICK, stdin=slave, stdout=slave, stderr=slave) as running:

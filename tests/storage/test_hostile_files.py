@@ -1013,7 +1013,7 @@ def our_ids_outside(folder: Path) -> None:
 
 def make_tokenizer_files(folder: Path) -> int:
     """Write SentencePiece models and their shared vocabulary; return the number of ids."""
-    import sentencepiece
+    sentencepiece = pytest.importorskip("sentencepiece")
 
     pieces: dict[str, None] = {}
     for side, texts in {"source": SENTENCES, "target": [text.upper() for text in SENTENCES]}.items():

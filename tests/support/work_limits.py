@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-HANGING_SECONDS = 60.0
+HANGING_SECONDS = 20.0
 """Processor time after which work that takes a fraction of a second is considered to hang."""
 
 
