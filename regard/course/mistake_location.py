@@ -47,14 +47,15 @@ def find_mistake_line(solution: TracedSource, variant: TracedSource, reference: 
     """
     edited = edited_lines(variant.source, reference.source)
     originals = edited_lines(reference.source, variant.source)
-    differences = list(_differences(variant.traced, reference.traced))
-    at_edits = [difference for difference in differences if difference[0].line in edited]
+    at_edits = list(_differences(variant.traced, reference.traced, edited))
+    by_values = line_with_values(solution.traced, at_edits)
+    if by_values is not None:
+        return by_values
     texts = [_join_lines(variant.source, edited), _join_lines(reference.source, originals)]
     by_words = line_with_words(solution.source, texts)
-    by_values = line_with_values(solution.traced, at_edits)
-    if by_values is None and not at_edits:
-        by_values = by_words
-    return by_values or line_with_values(solution.traced, differences) or by_words
+    if by_words is not None and not at_edits:
+        return by_words
+    return line_with_values(solution.traced, list(_differences(variant.traced, reference.traced))) or by_words
 
 
 def edited_lines(source: str, other: str) -> set[int]:
@@ -157,11 +158,16 @@ def _line_with(traced: Sequence[TracedTensor], value: Tensor) -> int | None:
 
 
 def _differences(
-    variant: Sequence[TracedTensor], reference: Sequence[TracedTensor]
+    variant: Sequence[TracedTensor], reference: Sequence[TracedTensor], lines: set[int] | None = None
 ) -> Iterator[tuple[TracedTensor, Tensor]]:
-    """Tensors of the variant that differ from the reference's, and the reference's values of the same assignment."""
+    """Tensors of the variant that differ from the reference's, and the reference's values of the same assignment.
+
+    With `lines`, only the tensors of these lines of the variant.
+    """
     expected = _by_occurrence(reference)
     for key, tensor in _by_occurrence(variant).items():
+        if lines is not None and tensor.line not in lines:
+            continue
         if key in expected and not same(tensor.value, expected[key].value):
             yield tensor, expected[key].value
 

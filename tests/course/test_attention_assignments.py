@@ -70,7 +70,9 @@ def test_all_variants_give_different_values(name: str) -> None:
     assert not groups_that_look_alike(runs, of(name).probes)
 
 
-@pytest.mark.parametrize(("name", "style"), STYLES)
+@pytest.mark.parametrize(
+    ("name", "style"), [pytest.param(*each, marks=pytest.mark.slow if "loops" in each else ()) for each in STYLES]
+)
 def test_a_correct_solution_passes(name: str, style: str) -> None:
     found = diagnose_source(name, solution(name, style))
     assert found.passed, (found.mistakes, found.possible, found.failures)
