@@ -19,6 +19,8 @@ from tests.support.interrupted_runs import cut, flip, losses, notes, recipe, sta
 
 pytestmark = pytest.mark.slow
 
+USUALLY_KEPT = checkpoint.CHECKPOINTS_KEPT  # the fixtures keep one more
+
 
 def empty(folder: Path) -> None:
     shutil.rmtree(folder)
@@ -117,7 +119,7 @@ def test_unknown_and_damaged_folders_do_not_disturb_a_save(runs_folder: Path, fi
 def test_two_checkpoints_and_their_best_models_are_kept(
     runs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "CHECKPOINTS_KEPT", 2)
+    monkeypatch.setattr(checkpoint, "CHECKPOINTS_KEPT", USUALLY_KEPT)
     train_recipe(recipe(runs_folder), tmp_path / "run")
     names = state(tmp_path / "run")["folders"]
     known = {
