@@ -123,6 +123,7 @@ def test_many_mistakes_are_known(annotated: Assignment) -> None:
     assert {"dropout-in-eval", "weights-wrong-shape", "norm-on-wrong-side", "layers-share-parameters"} <= named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_correct_solutions_pass(annotated: Assignment, path: Path) -> None:
     source = path.read_text(encoding="utf-8")

@@ -106,6 +106,7 @@ def test_the_list_names_every_lab_with_its_question() -> None:
     assert len(questions()) == len(NAMES) == len(set(NAMES)) == 18
 
 
+@pytest.mark.slow
 def test_the_list_does_not_wait_for_torch() -> None:
     program = (
         "import sys; sys.argv = ['regard', 'lab']\n"
@@ -182,6 +183,7 @@ def test_mistakes_in_the_command() -> None:
     assert "apply to a single lab" in refused("all", "--set", "seed=1")
 
 
+@pytest.mark.slow
 def test_sizes_that_do_not_go_together_are_named() -> None:
     assert "scaling cannot be run with heads=7: shape" in refused("scaling", "--set", "heads=7")
     assert "copy cannot be run with leads=1.0: " in refused("copy", "--set", "leads=1")
@@ -207,6 +209,7 @@ def test_sizes_are_shown_without_a_run() -> None:
     assert "Conclusions" not in ended.output
 
 
+@pytest.mark.slow
 def test_running_a_lab(tmp_path: Path) -> None:
     small = ("--set", "widths=8,32,128", "--set", "length=16", "--set", "sequences=8")
     ended = run_command("scaling", *small, "--out", str(tmp_path / "new" / "folder"))
@@ -318,6 +321,7 @@ def test_the_page_is_complete_and_runs_nothing() -> None:
     assert html.escape(run.record.command) in text
 
 
+@pytest.mark.slow
 def test_the_figure_is_reproducible() -> None:
     from PIL import Image
 
@@ -358,6 +362,7 @@ def test_several_tables_are_several_files(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "scaling-2.csv").read_text() == "b\n2\n"
 
 
+@pytest.mark.slow
 def test_the_gallery(tmp_path: Path, pretend: list[Claim]) -> None:
     assert run_command("ablation", "--full", "--out", str(tmp_path)).exit_code == 0
     assert "regard lab ablation --full" in (tmp_path / "ablation-full.md").read_text()
@@ -378,6 +383,7 @@ def test_the_gallery(tmp_path: Path, pretend: list[Claim]) -> None:
     assert "✗" not in text
 
 
+@pytest.mark.slow
 def test_a_gallery_reports_what_is_not_confirmed_and_exits_1(tmp_path: Path, pretend: list[Claim]) -> None:
     pretend.append(REFUTED)
     ended = run_command("all", "--out", str(tmp_path))

@@ -83,6 +83,7 @@ def test_the_error_of_a_copy_is_the_weight_of_the_other_keys() -> None:
         assert measured == pytest.approx(rest, rel=0.02)
 
 
+@pytest.mark.slow
 def test_random_scores_need_a_lead_greater_by_half_their_variance() -> None:
     sizes = copy.Sizes(leads=(9.0, 10.0, 11.0, 12.0, 13.0), draws=100)
     equal, random = (copy.lead_for_a_copy(sizes, copy.errors(sizes, 512, score_std)) for score_std in (0.0, 1.0))
@@ -127,6 +128,7 @@ def test_attention_of_the_heads_matches_numpy() -> None:
     assert np.allclose(output, two @ values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [6.0, 12.0])
 def test_the_mixing_weight_has_the_predicted_distribution(beta: float) -> None:
     samples = one_head.draw_samples(one_head.Sizes(samples=20_000), 0.5)
@@ -143,6 +145,7 @@ def test_two_heads_uses_the_samples_of_one_head() -> None:
     assert len(varying) == 2
 
 
+@pytest.mark.slow
 def test_two_heads_miss_k_a_when_it_is_too_short() -> None:
     sizes = one_head.Sizes(samples=20_000)
     samples = one_head.draw_samples(sizes, 0.5)
@@ -153,6 +156,7 @@ def test_two_heads_miss_k_a_when_it_is_too_short() -> None:
     assert one_head.share(two.weight_a, *two_heads.MISSED) == pytest.approx(too_short, abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_reversed_keys_are_most_of_what_two_heads_miss(seed: int) -> None:
     """Counted independently of the lab's own code."""
@@ -173,6 +177,7 @@ def test_reversed_keys_are_most_of_what_two_heads_miss(seed: int) -> None:
     assert f"reversed in {is_reversed.mean():.1%}" in run_lab_with("one-head", f"seed={seed}").claims[1].text
 
 
+@pytest.mark.slow
 def test_the_predicted_share_of_single_values() -> None:
     sizes = one_head.Sizes(samples=40_000)
     samples = one_head.draw_samples(sizes, 0.5)
@@ -184,6 +189,7 @@ def test_the_predicted_share_of_single_values() -> None:
         assert one_head.predicted_single(one_head.VARYING_LENGTH, beta, sizes) == pytest.approx(counted, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_variance_of_a_coin_toss_is_one() -> None:
     samples = one_head.draw_samples(one_head.Sizes(samples=20_000, betas=(1e6,)), 0.5)
     coin = two_heads.measure(
