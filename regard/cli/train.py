@@ -1,5 +1,6 @@
 """`regard train`: train a model from a recipe."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,7 @@ def _finish(result: "TrainingResult") -> None:
     if result.report is None:  # not the first rank
         return
     if result.stop_reason == "interrupted":
-        raise typer.Exit(128 + (result.signal or 0))
+        raise typer.Exit(128 + (result.signal or signal.SIGTERM))  # None: another process of this run received it
     typer.echo(f"{result.report}")
 
 
