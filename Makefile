@@ -30,9 +30,9 @@ test-fast: .venv/.developer
 test-all: .venv/.developer weights lint torture
 	REGARD_HYPOTHESIS=long $(PYTEST) -m "not gpu" --shuffle=$$(date +%s)
 
-# Compiling takes most of the time, in one thread per process.
+# Compiling takes most of the time, in one thread per process; tests are handed out one by one, since few of them are long.
 test-gpu:
-	TORCHINDUCTOR_COMPILE_THREADS=2 $(GPU_PYTHON) -m pytest -m gpu --numprocesses=12 --dist=worksteal
+	TORCHINDUCTOR_COMPILE_THREADS=2 $(GPU_PYTHON) -m pytest tests/gpu -m gpu --numprocesses=12 --dist=load --maxschedchunk=1
 
 pytest:
 	$(PYTEST) $(PYTEST_OPTIONS)

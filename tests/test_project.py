@@ -180,6 +180,12 @@ def test_examples_in_docstrings(module: str) -> None:
     assert not doctest.testmod(importlib.import_module(module)).failed
 
 
+def test_gpu_tests_are_in_their_folder() -> None:
+    """`make test-gpu` collects that folder only."""
+    marked = {path for path in (ROOT / "tests").rglob("*.py") if "pytest.mark." + "gpu" in path.read_text()}
+    assert marked == set((ROOT / "tests/gpu").glob("test_*.py"))
+
+
 def test_every_requirement_is_pinned() -> None:
     """The constraints list each requirement of pyproject.toml, and pin torch exactly."""
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,46 +18,11 @@ from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
+from tests.support.decoding_cases import INPUTS, KINDS, SPECIAL, WAYS, network_of
 from tests.support.oracles import randomise, small
-
-KINDS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "pre-norm, grouped, no bias": {"norm": "pre", "kv_heads": 2, "bias": False, "activation": "gelu"},
-    "the paper's biases": {"attention_bias": False},
-    "biases in attention only": {"bias": False, "attention_bias": True, "activation": "gelu-tanh"},
-    "untied, output bias": {"tied": False, "output_bias": True, "activation": "silu"},
-    "gpt2": {"kind": "decoder", "norm": "pre", "positions": "learned", "scale_embeddings": False},
-    "llama": {
-        "kind": "decoder",
-        "norm": "pre",
-        "norm_kind": "rms",
-        "positions": "rotary",
-        "activation": "swiglu",
-        "kv_heads": 2,
-        "bias": False,
-    },
-    "prefix": {"kind": "decoder", "prefix": True, "d_k": 6, "d_v": 10},
-}
-INPUTS = [[3, 4, 5], [6, 7, 8, 9, 10, 11], [12], [13, 14, 15, 16], [3, 9]]
-SPECIAL = SpecialIds(start=30, end=(0,), separator=1)
-WAYS = {
-    "greedy": Decoding(max_tokens=9),
-    "beam": Decoding(beam=4, n_best=3, max_tokens=9),
-    "drawn": Decoding(temperature=1.0, top_k=9, seed=3, max_tokens=9),
-    "without repetition": Decoding(beam=3, repetition_penalty=1.4, no_repeat_ngram=2, min_tokens=4, max_tokens=9),
-}
-
 
 ALL_KINDS = [kind if kind in ("paper", "llama") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 ALL_WAYS = [way if way == "beam" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
-
-
-def network_of(kind: str) -> Decoder | EncoderDecoder:
-    torch.manual_seed(1)
-    network = build(small(**{"max_length": 64} | KINDS[kind]))
-    randomise([network])
-    assert isinstance(network, Decoder | EncoderDecoder)
-    return network.eval()
 
 
 @pytest.mark.parametrize("way", ALL_WAYS)
@@ -137,22 +101,6 @@ def test_networks_without_a_fast_copy_are_refused() -> None:
         make_fast_copy(build(preset("tiny", kind="decoder", classes=3)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="precision='int4' is not a valid choice"):
         make_fast_copy(network_of("paper"), "int4")  # type: ignore[arg-type]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_cuda_graphs_generate_the_same(kind: str, way: str) -> None:
-    network = network_of(kind).cuda()
-    copy = make_fast_copy(network, "float32")
-    search = generate if kind in ("gpt2", "llama") else search_translations
-    for inputs in (INPUTS, INPUTS[::-1]):
-        theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
-        ours = search(copy, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
-        assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
-        for one, other in zip(chain(*ours), chain(*theirs), strict=True):
-            assert one.score == pytest.approx(other.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("looped", [False, True])

@@ -1,0 +1,52 @@
+"""Networks of every kind, and ways to decode with them, for tests of copies made for decoding."""
+
+from typing import Any
+
+import torch
+
+from regard.config import SpecialIds
+from regard.decoding.options import Decoding
+from regard.model.transformer import Decoder, EncoderDecoder, build
+from tests.support.oracles import randomise, small
+
+KINDS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre-norm, grouped, no bias": {"norm": "pre", "kv_heads": 2, "bias": False, "activation": "gelu"},
+    "the paper's biases": {"attention_bias": False},
+    "biases in attention only": {"bias": False, "attention_bias": True, "activation": "gelu-tanh"},
+    "untied, output bias": {"tied": False, "output_bias": True, "activation": "silu"},
+    "gpt2": {"kind": "decoder", "norm": "pre", "positions": "learned", "scale_embeddings": False},
+    "llama": {
+        "kind": "decoder",
+        "norm": "pre",
+        "norm_kind": "rms",
+        "positions": "rotary",
+        "activation": "swiglu",
+        "kv_heads": 2,
+        "bias": False,
+    },
+    "prefix": {"kind": "decoder", "prefix": True, "d_k": 6, "d_v": 10},
+    "final norm, adjacent pairs": {
+        "final_norm": True,
+        "positions": "rotary",
+        "rotary_pairs": "adjacent",
+        "rotary_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16},
+    },
+}
+INPUTS = [[3, 4, 5], [6, 7, 8, 9, 10, 11], [12], [13, 14, 15, 16], [3, 9]]
+SPECIAL = SpecialIds(start=30, end=(0,), separator=1)
+WAYS = {
+    "greedy": Decoding(max_tokens=9),
+    "beam": Decoding(beam=4, n_best=3, max_tokens=9),
+    "drawn": Decoding(temperature=1.0, top_k=9, seed=3, max_tokens=9),
+    "without repetition": Decoding(beam=3, repetition_penalty=1.4, no_repeat_ngram=2, min_tokens=4, max_tokens=9),
+}
+
+
+def network_of(kind: str) -> Decoder | EncoderDecoder:
+    """A small network of this kind, with random weights."""
+    torch.manual_seed(1)
+    network = build(small(**{"max_length": 64} | KINDS[kind]))
+    randomise([network])
+    assert isinstance(network, Decoder | EncoderDecoder)
+    return network.eval()
