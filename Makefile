@@ -1,6 +1,6 @@
 # make demo       set everything up, then train, score and inspect a small translator
 # make test       set everything up, then run every check and every test; CI runs exactly this
-# make test-fast  run the checks and the fast tests, in under a minute
+# make test-fast  run the checks and the fast tests of the core packages, in under a minute
 # make test-all   run every test, also those that take minutes or build and install packages: before a release
 # make test-gpu   run the tests that need a CUDA device, in .venv or with PYTHON=...
 # make torture    kill a training run 200 times and check that it ends like an uninterrupted one (minutes)
@@ -37,8 +37,10 @@ test-gpu:
 pytest:
 	$(PYTEST) $(PYTEST_OPTIONS)
 
+# Without the applications, and without checks of shapes: importing and checking take as long as the tests.
 pytest-fast:
-	$(PYTEST) -x -q -m "not slow and not long and not gpu"
+	REGARD_CHECK_SHAPES=0 $(PYTEST) -x -q -m "not slow and not long and not gpu" \
+	  $(addprefix --ignore=tests/,benchmarks course demo gpu interop labs plots server)
 
 torture: .venv/.developer
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.torture

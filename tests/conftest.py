@@ -3,14 +3,16 @@
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from random import Random
 
+os.environ.setdefault("REGARD_CHECK_SHAPES", "1" if find_spec("beartype") else "0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are small here, and threads that wait for a busy core are slow
 
 import jaxtyping
 import pytest
 
-if find_spec("beartype"):  # before the first import of regard
+if os.environ["REGARD_CHECK_SHAPES"] == "1":  # before the first import of regard
     from tests.support.shape_checks import check_shapes
 
     check_shapes()
@@ -31,9 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    shapes = "checked" if find_spec("beartype") else "not checked: no beartype"
+    shapes = "checked" if os.environ["REGARD_CHECK_SHAPES"] == "1" else "not checked"
     seed = config.getoption("shuffle")
     return f"torch {torch.__version__}; shapes {shapes}" + (f"; order: --shuffle={seed}" if seed else "")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out, do not import modules that are slow as a whole: importing them takes seconds."""
+    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.slow" in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -47,6 +47,7 @@ def test_many_mistakes_are_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for name in ASSIGNMENTS for path in sorted((SOLUTIONS / name).glob("*.py"))])
+@pytest.mark.slow
 def test_a_correct_solution_gets_all_points(path: Path) -> None:
     of = ASSIGNMENTS[path.parent.name]
     found = diagnose_source(path.read_text(), of)

@@ -133,6 +133,7 @@ def test_each_pair_occurs_once_per_epoch(task: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.slow
 def test_the_order_depends_only_on_seed_and_epoch(task: str) -> None:
     make = TASKS[task]
     first, second = list(make(seed=3).epoch(2)), list(make(seed=3).epoch(2))

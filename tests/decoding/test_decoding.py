@@ -78,6 +78,7 @@ def same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize("way", ALL_WAYS)
 @pytest.mark.parametrize("name", ALL_NETWORKS)
+@pytest.mark.slow
 def test_batched_equals_single(name: str, way: str) -> None:
     """Ragged, in any order, whatever the others are."""
     network, options = network_of(name), WAYS[way]

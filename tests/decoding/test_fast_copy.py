@@ -105,6 +105,7 @@ def test_networks_without_a_fast_copy_are_refused() -> None:
 
 @pytest.mark.parametrize("looped", [False, True])
 @pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.slow
 def test_no_ngram_is_repeated_across_the_end_of_a_prompt(beam: int, looped: bool) -> None:
     """Whatever the prompts beside it: its own is what a text must not repeat."""
     network = network_of("gpt2")

@@ -90,6 +90,7 @@ def test_the_default_beam_is_the_papers() -> None:
     assert model.translator(beam=2).options.beam == 2
 
 
+@pytest.mark.slow
 def test_n_best_with_scores() -> None:
     model = random_model()
     for text, found in zip(TEXTS, model.translations(TEXTS, n_best=3, max_tokens=8), strict=True):
@@ -338,6 +339,7 @@ def test_mistakes_are_reported() -> None:
             mistake()
 
 
+@pytest.mark.slow
 def test_a_saved_and_loaded_model_translates_the_same(tmp_path: Path) -> None:
     model = random_model()
     model.network.float()

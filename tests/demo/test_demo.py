@@ -235,6 +235,7 @@ def test_real_french_is_shown_if_the_bundled_model_exists(
     assert "Il fait froid" in chapter()
 
 
+@pytest.mark.slow
 def test_every_printed_command_is_valid() -> None:
     known = typer.main.get_group(app).commands
     lines = [line for lines in next_commands(Path("runs/my demo"), "C'est l'été !").values() for line in lines]

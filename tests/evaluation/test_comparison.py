@@ -461,6 +461,7 @@ def test_means_over_runs(result: ComparisonResult) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.slow
 def test_the_terminal_table(result: ComparisonResult, width: int) -> None:
     text = shown(show_comparison, result, width)
     words = " ".join(text.split())

@@ -96,6 +96,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
     return claims
 
 
+@pytest.mark.slow
 def test_the_list_names_every_lab_with_its_question() -> None:
     ended = run_command()
     assert ended.exit_code == 0

@@ -57,6 +57,7 @@ def test_every_preset(name: str, changes: dict[str, Any]) -> None:
 
 
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), new=st.integers(1, 4), seed=st.integers(0, 999))
+@pytest.mark.slow
 def test_rows_of_unequal_length_continue_where_each_ends(lengths: list[int], new: int, seed: int) -> None:
     """Prompts padded on the right; each row's next tokens overwrite its padding. Each must equal the row alone."""
     torch.manual_seed(seed)

@@ -223,6 +223,7 @@ UNTRIED = Validated(200, math.nan, None, None, True, 0, (), 0.1)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.slow
 def test_a_run_without_validation_text(terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     end = replace(ENDED, best_step=400, best_loss=None, best_score=None)

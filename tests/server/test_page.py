@@ -62,7 +62,7 @@ class Opened:
         self.address = address
         self.context = context
         self.page = open_tab(context, width, height, **media)
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(60_000)
         self.said: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))

@@ -55,6 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.slow
 def test_only_new_and_empty_folders_are_written(name: str, tmp_path: Path) -> None:
     write, file = WRITERS[name]
     write(tmp_path / "new" / "er", False)

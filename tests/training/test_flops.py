@@ -40,6 +40,7 @@ def ids(rows: int, length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.slow
 def test_encoder_decoder(shape: str) -> None:
     config = ModelConfig(**SMALL | SHAPES[shape])
     expected = count_with_pytorch(build(config), ids(ROWS, S), ids(ROWS, T))

@@ -275,6 +275,7 @@ def test_the_objective_equals_the_cross_entropy_of_the_network(name: str, smooth
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_packed_and_padded_pairs_have_the_same_gradients() -> None:
     """Over a complete epoch: a sentence counts the same, whatever is packed next to it."""
     network, _ = network_and_batch("padded")

@@ -109,6 +109,7 @@ def test_the_gradient_is_the_mean_over_all_targets() -> None:
 
 @pytest.mark.parametrize("when", ["forward", "backward"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_split(when: str, dtype: torch.dtype) -> None:
     """Also when some of its gradients already exist: they must not count twice."""
     batches = unequal_batches()
@@ -197,6 +198,7 @@ def take_batches(feed: BatchPrefetcher, count: int) -> list[PrefetchedBatch]:
 
 
 @pytest.mark.parametrize("name", ["translation", "packed rows", "blocks"])
+@pytest.mark.slow
 def test_batches_are_in_order_across_epochs(name: str) -> None:
     batches = TASKS[name]()
     wanted = [
@@ -209,6 +211,7 @@ def test_batches_are_in_order_across_epochs(name: str) -> None:
     assert all(same_batch(fed.batch, batch) for fed, (batch, _, _) in zip(found, wanted, strict=True))
 
 
+@pytest.mark.slow
 def test_batches_resume_from_any_position() -> None:
     """Every reported position can be resumed from: the first, within an epoch, and the end of one."""
     with BatchPrefetcher(TASKS["translation"](), 0, 0, CPU) as feed:
