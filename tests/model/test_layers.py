@@ -8,42 +8,28 @@ from torch import Tensor, nn
 from regard.model.layers import Dropout, FeedForward, Layer, Stack
 from regard.model.masks import causal_mask
 from tests.support.oracles import (
-    attention_gradients,
-    copy_attention,
-    gradient,
+    copy_parts,
     layer_parts,
     randomise,
     run,
     same,
+    same_gradients,
     small,
 )
 
 DTYPES = [torch.float64, torch.float32]
 
 
-def twins(kind: type, norm: str, activation: str, dtype: torch.dtype) -> tuple[nn.Module, Layer]:
+def twins(
+    kind: type, norm: str, activation: str, dtype: torch.dtype
+) -> tuple[nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, Layer]:
     """A layer of PyTorch's and one of ours with the same random weights."""
     act = "relu" if activation == "relu" else F.gelu
     theirs = kind(24, 4, 40, dropout=0.0, activation=act, batch_first=True, norm_first=norm == "pre", dtype=dtype)
     ours = Layer(small(norm=norm, activation=activation), cross=kind is nn.TransformerDecoderLayer).to(dtype)
     randomise([theirs])
-    attentions, others = layer_parts(theirs, ours)
-    for right, mine in attentions:
-        copy_attention(right, mine)
-    for there, here in others:
-        here.load_state_dict(there.state_dict())
+    copy_parts(*layer_parts(theirs, ours))
     return theirs, ours
-
-
-def check_gradients(theirs: nn.Module, ours: Layer) -> None:
-    assert isinstance(theirs, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
-    attentions, others = layer_parts(theirs, ours)
-    for right, mine in attentions:
-        for pair in attention_gradients(right, mine):
-            same(*pair)
-    for there, here in others:
-        for a, b in zip(there.parameters(), here.parameters(), strict=True):
-            same(gradient(a), gradient(b))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -58,7 +44,7 @@ def test_encoder_layer(norm: str, activation: str, dtype: torch.dtype, masked: b
     mine, (my_x,) = run(lambda x: ours(x, mask), [x], towards)
     same(right, mine)
     same(right_x, my_x)
-    check_gradients(theirs, ours)
+    same_gradients(*layer_parts(theirs, ours))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -78,7 +64,7 @@ def test_decoder_layer(norm: str, activation: str, dtype: torch.dtype) -> None:
     same(right, mine)
     for pair in zip(right_inputs, my_inputs, strict=True):
         same(*pair)
-    check_gradients(theirs, ours)
+    same_gradients(*layer_parts(theirs, ours))
 
 
 def test_a_pre_norm_stack_ends_with_a_norm() -> None:
@@ -92,10 +78,7 @@ def test_a_pre_norm_stack_ends_with_a_norm() -> None:
     ours = Stack(small(norm="pre"), 2).double()
     for right, mine in zip(theirs.layers, ours.layers, strict=True):
         assert isinstance(right, nn.TransformerEncoderLayer)
-        attentions, others = layer_parts(right, mine)
-        copy_attention(*attentions[0])
-        for there, here in others:
-            here.load_state_dict(there.state_dict())
+        copy_parts(*layer_parts(right, mine))
     assert theirs.norm is not None
     ours.norm.load_state_dict(theirs.norm.state_dict())
     x = torch.randn(3, 5, 24, dtype=torch.float64)

@@ -10,11 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
-from regard.model.attention import MultiHeadAttention
 from regard.model.layers import FeedForward
 from regard.model.masks import causal_mask
 from regard.model.transformer import EncoderDecoder
-from tests.support.oracles import attention_gradients, copy_attention, gradient, layer_parts, randomise, same
+from tests.support.oracles import (
+    Attentions,
+    Others,
+    copy_parts,
+    gradient,
+    layer_parts,
+    randomise,
+    same,
+    same_gradients,
+    small,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # torch says why it uses no fast path
 
@@ -48,17 +57,8 @@ def test_a_small_torch_transformer(norm: Literal["post", "pre"], activation: Lit
     theirs = nn.Transformer(
         24, 4, 2, 3, 40, activation=activation, norm_first=norm == "pre", layer_norm_eps=1e-3, batch_first=True
     ).double()
-    config = ModelConfig(
-        vocab_size=VOCABULARY,
-        d_model=24,
-        heads=4,
-        layers=2,
-        decoder_layers=3,
-        d_ff=40,
-        activation=activation,
-        norm=norm,
-        norm_eps=1e-3,
-        final_norm=True,
+    config = small(
+        vocab_size=VOCABULARY, decoder_layers=3, activation=activation, norm=norm, norm_eps=1e-3, final_norm=True
     )
     check_same_function(theirs, EncoderDecoder(config).double())
 
@@ -66,11 +66,8 @@ def test_a_small_torch_transformer(norm: Literal["post", "pre"], activation: Lit
 def check_same_function(theirs: nn.Transformer, ours: EncoderDecoder) -> None:
     """Outputs of real tokens and the gradients of all weights are equal, with padding on both sides."""
     randomise([theirs])
-    attentions, others = corresponding_parts(theirs, ours)
-    for their_attention, our_attention in attentions:
-        copy_attention(their_attention, our_attention)
-    for there, here in others:
-        here.load_state_dict(there.state_dict())
+    parts = corresponding_parts(theirs, ours)
+    copy_parts(*parts)
     theirs.eval()
     ours.eval()
     source, target = sentences(7), sentences(5)
@@ -89,18 +86,12 @@ def check_same_function(theirs: nn.Transformer, ours: EncoderDecoder) -> None:
     towards = torch.randn_like(mine[written])
     torch.autograd.backward(right[written], towards)
     torch.autograd.backward(mine[written], towards)
-    for their_attention, our_attention in attentions:
-        for pair in attention_gradients(their_attention, our_attention):
-            same(*pair)
-    for there, here in others:
-        for their_weight, our_weight in zip(there.parameters(), here.parameters(), strict=True):
-            same(gradient(their_weight), gradient(our_weight))
+    same_gradients(*parts)
 
 
-def corresponding_parts(
-    theirs: nn.Transformer, ours: EncoderDecoder
-) -> tuple[list[tuple[nn.MultiheadAttention, MultiHeadAttention]], list[tuple[nn.Module, nn.Module]]]:
-    attentions, others = [], []
+def corresponding_parts(theirs: nn.Transformer, ours: EncoderDecoder) -> tuple[Attentions, Others]:
+    attentions: Attentions = []
+    others: Others = []
     for their_stack, our_stack in ((theirs.encoder, ours.encoder), (theirs.decoder, ours.decoder)):
         assert isinstance(their_stack, nn.TransformerEncoder | nn.TransformerDecoder)
         for their_layer, our_layer in zip(their_stack.layers, our_stack.layers, strict=True):
@@ -186,12 +177,8 @@ class Annotated(nn.Module):
 
 def test_a_model_in_the_style_of_the_annotated_transformer() -> None:
     theirs = Annotated(VOCABULARY, depth=2, d_model=24, d_ff=40, heads=4).double()
-    config = ModelConfig(
+    config = small(
         vocab_size=VOCABULARY,
-        d_model=24,
-        heads=4,
-        layers=2,
-        d_ff=40,
         norm="pre",
         norm_eps=1e-6,
         tied=False,

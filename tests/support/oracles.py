@@ -16,6 +16,11 @@ from regard.model.layers import Layer
 # Relative and absolute; those for float32 are torch.testing's own.
 TOLERANCE = {torch.float64: (0.0, 1e-10), torch.float32: (1.3e-6, 1e-5)}
 
+Attentions = list[tuple[nn.MultiheadAttention, MultiHeadAttention]]
+"""Attentions that correspond, theirs first."""
+Others = list[tuple[nn.Module, nn.Module]]
+"""Other modules that correspond, theirs first."""
+
 
 def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
     """Their weights into ours; biases too, which start at zero there and are made random first."""
@@ -50,11 +55,11 @@ def gradient(parameter: Tensor) -> Tensor:
 
 def layer_parts(
     theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, ours: Layer
-) -> tuple[list[tuple[nn.MultiheadAttention, MultiHeadAttention]], list[tuple[nn.Module, nn.Module]]]:
+) -> tuple[Attentions, Others]:
     """The attentions that correspond, and the other modules that do."""
     attentions = [(theirs.self_attn, ours.attention)]
     feed_forward = ours.feed_forward
-    others: list[tuple[nn.Module, nn.Module]] = [(theirs.linear1, feed_forward.up), (theirs.linear2, feed_forward.down)]
+    others: Others = [(theirs.linear1, feed_forward.up), (theirs.linear2, feed_forward.down)]
     others.append((theirs.norm1, ours.attention_norm))
     if isinstance(theirs, nn.TransformerDecoderLayer):
         assert ours.cross_attention is not None
@@ -64,6 +69,24 @@ def layer_parts(
     else:
         others.append((theirs.norm2, ours.feed_forward_norm))
     return attentions, others
+
+
+def copy_parts(attentions: Attentions, others: Others) -> None:
+    """Their weights into ours."""
+    for theirs, ours in attentions:
+        copy_attention(theirs, ours)
+    for there, here in others:
+        here.load_state_dict(there.state_dict())
+
+
+def same_gradients(attentions: Attentions, others: Others) -> None:
+    """The gradients of all weights are equal."""
+    for theirs, ours in attentions:
+        for pair in attention_gradients(theirs, ours):
+            same(*pair)
+    for there, here in others:
+        for their_weight, our_weight in zip(there.parameters(), here.parameters(), strict=True):
+            same(gradient(their_weight), gradient(our_weight))
 
 
 def randomise(modules: Iterable[nn.Module]) -> None:

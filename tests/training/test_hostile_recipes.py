@@ -1,11 +1,9 @@
 """Hostile recipes: each results in a recipe or a short message, within little memory and time."""
 
 import resource
-import signal
 import sys
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from regard.training.recipe_files import MAX_TOML_BYTES, SECTION_CLASSES, read_r
 from regard.training.training_setup import check_memory
 from tests.support.forked import forked
 from tests.support.oracles import small
+from tests.support.work_limits import fail_when_hanging
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,22 +88,6 @@ def write_recipe(folder: Path, content: str | bytes) -> Path:
     return path
 
 
-@contextmanager
-def cpu_limit(seconds: float) -> Iterator[None]:
-    """Raise an error once this process has computed for so long, whatever else the machine does."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError(f"more than {seconds} seconds of CPU time")
-
-    before = signal.signal(signal.SIGVTALRM, give_up)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_hostile_recipes_are_rejected_with_a_short_message(
@@ -112,7 +95,7 @@ def test_hostile_recipes_are_rejected_with_a_short_message(
 ) -> None:
     content, message = HOSTILE[name]
     path = write_recipe(tmp_path, content)
-    with cpu_limit(300), pytest.raises(ValueError, match=message) as caught:
+    with fail_when_hanging(300), pytest.raises(ValueError, match=message) as caught:
         read_recipe(str(path))  # it takes less than a second; quadratic time would take an hour
     assert caught.type is RegardError
     assert str(path) in str(caught.value)
