@@ -156,6 +156,7 @@ MAX_PARAMETERS = 10**12
 """Maximum number of parameters of a model."""
 MODEL_MAXIMA = {
     "vocab_size": 10_000_000,
+    "target_vocab_size": 10_000_000,
     "d_model": 131_072,
     "heads": 65_536,
     "kv_heads": 65_536,
@@ -224,9 +225,14 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     kind: Literal["encoder", "decoder", "encoder-decoder"] = "encoder-decoder"
     """Which of the three Transformers this is."""
     vocab_size: int
-    """Number of token ids, including <pad>. Source and target share one vocabulary."""
+    """Number of token ids, including <pad>: of source and target, which share one vocabulary, or only of the source if
+    `target_vocab_size` is set."""
+    target_vocab_size: int | None = None
+    """Number of target ids, including <pad>, of an encoder-decoder with separate vocabularies, whose source and target
+    have their own embeddings. Default: one shared vocabulary."""
     pad: int | None = -1
-    """Id of <pad>; negative ids count from the end. The last id is never predicted, and its embedding stays zero."""
+    """Id of <pad>; negative ids count from the end, so -1 is the last id of either vocabulary. A <pad> that is the last
+    id is never predicted, and its embedding stays zero."""
     d_model: int = 512
     """Width of the vectors between layers."""
     heads: int = 8
@@ -275,7 +281,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     embedding_norm: bool = False
     """Whether the sum of embeddings and positions is normalised, as in BERT."""
     tied: bool = True
-    """Whether the output layer shares the embedding's weights."""
+    """Whether the output layer shares the weights of the embedding: with separate vocabularies, of the target's."""
     output_bias: bool = False
     """Whether the output layer over the vocabulary has a bias, as in Marian and BERT."""
     output_transform: bool = False
@@ -304,7 +310,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             d_ff=self.d_ff,
             max_length=self.max_length,
         )
-        require_at_least(2, vocab_size=self.vocab_size)
+        require_at_least(2, vocab_size=self.vocab_size, target_vocab_size=self.target_vocab_size)
         require_at_least(0, classes=self.classes)
         d_k, _, _ = self.widths
         check_probability("dropout", self.dropout)
@@ -322,14 +328,20 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             raise RegardError(
                 f"decoder_layers is for an encoder-decoder: {self.kind_with_article} has only layers={self.layers}"
             )
+        if self.target_vocab_size is not None and self.kind != "encoder-decoder":
+            raise RegardError(
+                f"target_vocab_size is for an encoder-decoder: {self.kind_with_article} has only "
+                f"vocab_size={self.vocab_size}"
+            )
         if self.prefix and self.kind != "decoder":
             raise RegardError(f"prefix is for a decoder: an {self.kind} attends in both directions anyway")
         if self.classes and self.kind == "encoder-decoder":
             raise RegardError(f"classes={self.classes}: classification needs kind 'encoder' or 'decoder'")
         if self.classes and (self.output_bias or self.output_transform):
             raise RegardError(f"output_bias and output_transform need classes=0: classes={self.classes}")
-        if self.pad is not None and not -self.vocab_size <= self.pad < self.vocab_size:
-            raise RegardError(f"pad={quoted(self.pad)} is outside the vocabulary of {self.vocab_size} ids")
+        smallest = min(self.vocab_size, self.output_vocab_size)
+        if self.pad is not None and not -smallest <= self.pad < smallest:
+            raise RegardError(f"pad={quoted(self.pad)} is outside the vocabulary of {smallest} ids")
         if self.min_parameters > MAX_PARAMETERS:
             raise RegardError(
                 f"a model with d_model={self.d_model}, d_ff={self.d_ff}, heads={self.heads} and layers={self.layers} "
@@ -377,17 +389,34 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             layers, attentions = layers + self.decoder_depth, attentions + 2 * self.decoder_depth
         rows = self.vocab_size + (0 if self.tied or self.classes else self.outputs) + self.classes
         rows += self.max_positions or 0
+        if self.target_vocab_size is not None:
+            rows += self.target_vocab_size + (self.max_positions or 0)
         return attentions * attention + layers * feed_forward + rows * self.d_model
 
     @property
+    def output_vocab_size(self) -> int:
+        """Number of ids of the vocabulary that is predicted: `target_vocab_size`, or else `vocab_size`."""
+        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    @property
     def pad_id(self) -> int | None:
-        """The id of <pad>, never negative."""
+        """The id of <pad>, never negative; with separate vocabularies, in the source's."""
         return None if self.pad is None else self.pad % self.vocab_size
+
+    @property
+    def output_pad_id(self) -> int | None:
+        """The id of <pad> in the vocabulary that is predicted, never negative."""
+        return None if self.pad is None else self.pad % self.output_vocab_size
+
+    @property
+    def inputs(self) -> int:
+        """The number of ids, before a <pad> that is the last one, of the vocabulary that is read first."""
+        return self.vocab_size - (self.pad_id == self.vocab_size - 1)
 
     @property
     def pad_is_last(self) -> bool:
         """Whether <pad> is the last id, as in the tokenizers that Regard trains; then it is never predicted."""
-        return self.pad_id == self.vocab_size - 1
+        return self.output_pad_id == self.output_vocab_size - 1
 
     @property
     def max_positions(self) -> int | None:
@@ -397,12 +426,13 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     @property
     def outputs(self) -> int:
         """The number of ids that the model can predict: all except a <pad> that is the last id."""
-        return self.vocab_size - self.pad_is_last
+        return self.output_vocab_size - self.pad_is_last
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialIds(StrictConfig):
-    """The ids that control generation instead of being text; a loaded model keeps its own."""
+    """The ids that control generation instead of being text; a loaded model keeps its own. With separate vocabularies,
+    they are ids of the target's; the ids around a source are in its tokenizer's template."""
 
     end: tuple[int, ...] = ()
     """Ids that end a text."""
@@ -418,9 +448,9 @@ class SpecialIds(StrictConfig):
         given = {"start": (self.start,), "separator": (self.separator,), "end": self.end, "suppressed": self.suppressed}
         for name, ids in given.items():
             for id_ in ids:
-                if id_ is not None and not 0 <= id_ < config.vocab_size:
+                if id_ is not None and not 0 <= id_ < config.output_vocab_size:
                     raise RegardError(
-                        f"the {name} id {quoted(id_)} is outside the vocabulary of {config.vocab_size} ids"
+                        f"the {name} id {quoted(id_)} is outside the vocabulary of {config.output_vocab_size} ids"
                     )
         if config.kind == "encoder-decoder" and self.start is None:
             raise RegardError("an encoder-decoder needs an id that starts its targets (decoder_start_token_id)")

@@ -8,7 +8,7 @@ import pytest
 
 import regard
 from regard import config
-from regard.config import PRESETS, ModelConfig, check_type, preset
+from regard.config import PRESETS, ModelConfig, SpecialIds, check_type, preset
 from tests.support.oracles import documented_fields, small
 
 
@@ -44,6 +44,14 @@ from tests.support.oracles import documented_fields, small
         ({"vocab_size": 0}, "vocab_size=0 is too small"),
         ({"norm_eps": 0.0}, "norm_eps=0.0 .* above 0"),
         ({"kind": "decoder", "decoder_layers": 2}, "decoder_layers is for an encoder-decoder"),
+        (
+            {"kind": "decoder", "target_vocab_size": 9},
+            "target_vocab_size is for an encoder-decoder: a decoder has only vocab_size=31",
+        ),
+        ({"kind": "encoder", "target_vocab_size": 9}, "target_vocab_size is for an encoder-decoder: an encoder has"),
+        ({"target_vocab_size": 1}, "target_vocab_size=1 is too small"),
+        ({"target_vocab_size": 20, "pad": 20}, "pad=20 is outside the vocabulary of 20 ids"),
+        ({"target_vocab_size": 40, "pad": 31}, "pad=31 is outside the vocabulary of 31 ids"),
         ({"prefix": True}, "prefix is for a decoder"),
         ({"classes": 3}, "classification needs kind 'encoder' or 'decoder'"),
         ({"pad": 31}, "pad=31 is outside the vocabulary of 31 ids"),
@@ -81,6 +89,22 @@ def test_the_last_id_is_pad_by_default() -> None:
     assert replace(small(), vocab_size=100).outputs == 99
     assert small(pad=None).outputs == 31
     assert small(pad=0).outputs == 31
+
+
+def test_separate_vocabularies_have_their_own_pad() -> None:
+    config = small(target_vocab_size=40)
+    assert (config.pad_id, config.output_pad_id) == (30, 39)
+    assert (config.inputs, config.outputs) == (30, 39)
+    config = small(target_vocab_size=40, pad=30)  # the last id of the source only
+    assert (config.pad_id, config.output_pad_id) == (30, 30)
+    assert (config.inputs, config.outputs) == (30, 40)
+
+
+def test_special_ids_are_ids_of_the_target() -> None:
+    special = SpecialIds(start=39, end=(35,))
+    special.check(small(target_vocab_size=40))
+    with pytest.raises(ValueError, match="the start id 39 is outside the vocabulary of 39 ids"):
+        special.check(small(vocab_size=50, target_vocab_size=39))
 
 
 def test_attention_has_biases_like_the_model_by_default() -> None:

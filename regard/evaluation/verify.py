@@ -135,14 +135,15 @@ def draw_case(network: Network, chance: random.Random) -> VerificationCase:
     taken = 1 if has_target else longest_input
     longest = 0 if config.kind == "encoder" else min(MAX_INPUT_TOKENS, max(0, positions - taken - 1))
 
-    def random_ids(count: int) -> list[int]:
-        ids = (chance.randrange(config.outputs) for _ in range(count))
-        return [(id_ + 1) % config.outputs if id_ == config.pad_id else id_ for id_ in ids]
+    def random_ids(count: int, size: int, pad: int | None) -> list[int]:
+        ids = (chance.randrange(size) for _ in range(count))
+        return [(id_ + 1) % size if id_ == pad else id_ for id_ in ids]
 
     rows = range(chance.randint(1, MAX_ROWS))
-    inputs = [random_ids(chance.randint(1, longest_input)) for _ in rows]
-    continuations = [random_ids(chance.randint(0, longest)) for _ in rows]
-    return VerificationCase(inputs, continuations, tuple(chance.randrange(config.vocab_size) for _ in range(7)))
+    inputs = [random_ids(chance.randint(1, longest_input), config.inputs, config.pad_id) for _ in rows]
+    continuations = [random_ids(chance.randint(0, longest), config.outputs, config.output_pad_id) for _ in rows]
+    shared_ids = min(config.vocab_size, config.output_vocab_size)
+    return VerificationCase(inputs, continuations, tuple(chance.randrange(shared_ids) for _ in range(7)))
 
 
 def full_pass(network: Network, special: SpecialIds, case: VerificationCase) -> RowLogits:

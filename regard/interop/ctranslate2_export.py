@@ -73,6 +73,8 @@ def check_supported(model: Model) -> None:
         raise RegardError(f"norm={config.norm}, final_norm={config.final_norm}: CTranslate2 has no such stack")
     if config.classes:
         raise RegardError(f"classes={config.classes}: CTranslate2 has no classification heads")
+    if config.target_vocab_size is not None:
+        raise RegardError("separate source and target vocabularies are not converted to CTranslate2")
     if config.kind == "encoder":
         return
     if config.prefix:

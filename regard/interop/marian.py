@@ -84,6 +84,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
             "it normalises its embeddings": config.embedding_norm,
             f"its positions are {config.positions}, but there they are sinusoidal": config.positions != "sinusoidal",
             "it has an output_transform": config.output_transform,
+            "source and target have separate vocabularies": config.target_vocab_size is not None,
         },
     )
     return {

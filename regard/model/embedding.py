@@ -17,12 +17,13 @@ from regard.model.tensor_checks import check_range
 class Embedding(nn.Module):
     """Token embeddings, multiplied by √d_model if `scale_embeddings`, plus positions; then norm and dropout."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
         self.kind = config.positions
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        padding = config.pad_id if config.pad_is_last else None  # its row stays zero and gets no gradient
-        self.tokens = nn.Embedding(config.vocab_size, config.d_model, padding_idx=padding)
+        pad_is_last = config.pad in (-1, vocab_size - 1)
+        padding = vocab_size - 1 if pad_is_last else None  # its row stays zero and gets no gradient
+        self.tokens = nn.Embedding(vocab_size, config.d_model, padding_idx=padding)
         self.positions = nn.Embedding(config.max_length, config.d_model) if config.positions == "learned" else None
         self.norm = norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)

@@ -35,7 +35,9 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(config)
+        self.embedding = Embedding(config, config.vocab_size)
+        if config.target_vocab_size is not None:
+            self.target_embedding = Embedding(config, config.target_vocab_size)
         if config.classes:
             self.classifier = SequenceHead(config)
             return
@@ -55,9 +57,14 @@ class Transformer(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
+    def output_embedding(self) -> Embedding:
+        """The embedding of the tokens that the model writes: the target's, where the source has its own vocabulary."""
+        return self.embedding if self.config.target_vocab_size is None else self.target_embedding
+
+    @property
     def output_weight(self) -> Float[Tensor, "V C"]:
         """The matrix of the output layer: the embedding's if tied, without a <pad> that is the last id."""
-        return self.embedding.tokens.weight[: self.config.outputs] if self.config.tied else self.output.weight
+        return self.output_embedding.tokens.weight[: self.config.outputs] if self.config.tied else self.output.weight
 
     def head(self, hidden: Hidden, lengths: Lengths | None = None) -> Float[Tensor, "B T V"] | Float[Tensor, "B K"]:
         """Logits over the vocabulary for each token or, in a classifier, over the classes for each sequence."""
@@ -66,9 +73,11 @@ class Transformer(nn.Module):
         hidden = self.transform(hidden)
         return F.linear(hidden, self.output_weight, self.output_bias)
 
-    def embed(self, tokens: Tokens, positions: Tensor) -> tuple[Hidden, Rotary | None]:
+    def embed(
+        self, tokens: Tokens, positions: Tensor, embedding: Embedding | None = None
+    ) -> tuple[Hidden, Rotary | None]:
         """The vectors of the tokens and, for rotary positions, the rotations that every layer uses."""
-        x = self.embedding(tokens, positions)
+        x = (self.embedding if embedding is None else embedding)(tokens, positions)
         if self.config.positions != "rotary":
             return x, None
         config, (d_k, _, _) = self.config, self.config.widths
@@ -198,7 +207,7 @@ class EncoderDecoder(Transformer):
         """The decoder's output vector for each token of the target."""
         check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
-        x, rotations = self.embed(target, default_positions(target, target_lengths))
+        x, rotations = self.embed(target, default_positions(target, target_lengths), self.output_embedding)
         t, s = target.size(1), source.size(1)
         mask = self.mask(t, t, target_lengths, target_lengths, causal=True)
         memory_mask = self.mask(t, s, target_lengths, source_lengths, causal=False)
@@ -230,7 +239,7 @@ class EncoderDecoder(Transformer):
         """Logits for new target tokens at these positions, given the cache, which they are added to."""
         check_tokens(tokens, rows=cache.rows)
         check_positions(positions, tokens, cache)
-        x, rotations = self.embed(tokens, positions)
+        x, rotations = self.embed(tokens, positions, self.output_embedding)
         mask = cached_mask(positions, cache.length)
         hidden = self.decoder(x, mask, rotations, memory_mask=cache.source_mask, cache=cache.layers(positions))
         return self.head(hidden)

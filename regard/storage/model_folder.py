@@ -178,7 +178,8 @@ def build_empty(config: ModelConfig, weights: Weights) -> Network:
         )
     d_k, d_v, _ = config.widths
     positions = config.max_positions or 0
-    rows = max(config.vocab_size, config.classes, config.d_ff, positions, config.heads * d_k, config.heads * d_v)
+    ids = max(config.vocab_size, config.output_vocab_size)
+    rows = max(ids, config.classes, config.d_ff, positions, config.heads * d_k, config.heads * d_v)
     largest = max(math.prod(entry.shape) for entry in weights.entries.values())
     if rows * config.d_model > largest:
         raise RegardError(
@@ -231,7 +232,7 @@ def generation_config(config: ModelConfig, special: SpecialIds) -> dict[str, Any
     ids = {
         "decoder_start_token_id": special.start,
         "eos_token_id": list(special.end) if len(special.end) != 1 else special.end[0],
-        "pad_token_id": config.pad_id,
+        "pad_token_id": config.output_pad_id,
         "sep_token_id": special.separator,
         "suppress_tokens": list(special.suppressed) or None,
     }

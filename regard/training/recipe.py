@@ -38,7 +38,7 @@ MODEL_KINDS: dict[TaskKind, tuple[str, ...]] = {
     "classification": ("encoder", "decoder"),
 }
 """The kinds of model that can do each task."""
-DERIVED_MODEL_KEYS = ("vocab_size", "pad", "classes")
+DERIVED_MODEL_KEYS = ("vocab_size", "target_vocab_size", "pad", "classes")
 """Fields of `ModelConfig` that follow from the text."""
 FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout", "feed_forward_dropout")
 """Fields of `ModelConfig` that can be changed when an existing model is fine-tuned."""

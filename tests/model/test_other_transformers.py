@@ -31,8 +31,8 @@ SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([7, 4, 1]), torch.tensor([5, 2, 4]
 VOCABULARY = 41
 
 
-def sentences(length: int) -> Tensor:
-    return torch.randint(0, VOCABULARY - 1, (3, length))
+def sentences(length: int, vocabulary: int = VOCABULARY) -> Tensor:
+    return torch.randint(0, vocabulary - 1, (3, length))
 
 
 def real_tokens(lengths: Tensor, length: int) -> Tensor:
@@ -106,13 +106,28 @@ def corresponding_parts(theirs: nn.Transformer, ours: EncoderDecoder) -> tuple[A
 
 class Annotated(nn.Module):
     """An encoder–decoder in the style of "The Annotated Transformer": pre-norm layers, biases everywhere, positions
-    from a table, one linear layer at the end. Its layer norm divides by the square root of variance + eps."""
+    from a table, one linear layer at the end. Its layer norm divides by the square root of variance + eps. Without
+    `target_vocabulary`, source and target share one embedding. The last id is never predicted."""
 
-    def __init__(self, vocabulary: int, depth: int, d_model: int, d_ff: int, heads: int) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        depth: int,
+        d_model: int,
+        d_ff: int,
+        heads: int,
+        target_vocabulary: int | None = None,
+        tied: bool = False,
+        attention_bias: bool = True,
+        feed_bias: bool = True,
+    ) -> None:
         super().__init__()
         self.heads, self.depth, self.d_model = heads, depth, d_model
-        self.lookup = nn.Embedding(vocabulary, d_model)
-        self.generator = nn.Linear(d_model, vocabulary - 1)
+        self.source_lookup = nn.Embedding(vocabulary, d_model)
+        self.separate = target_vocabulary is not None
+        self.target_lookup = nn.Embedding(target_vocabulary, d_model) if target_vocabulary else self.source_lookup
+        self.bias = nn.Parameter(torch.empty(self.target_lookup.num_embeddings - 1))
+        self.generator = None if tied else nn.Parameter(torch.empty(len(self.bias), d_model))
         widths = {"q": (d_model, d_model), "k": (d_model, d_model), "v": (d_model, d_model), "o": (d_model, d_model)}
         feed = {"w1": (d_model, d_ff), "w2": (d_ff, d_model)}
         self.linears, self.norms = nn.ModuleDict(), nn.ParameterDict()
@@ -120,9 +135,9 @@ class Annotated(nn.Module):
             for i in range(depth):
                 for kind in attentions:
                     for name, (rows, columns) in widths.items():
-                        self.linears[f"{side}{i}{kind}{name}"] = nn.Linear(rows, columns)
+                        self.linears[f"{side}{i}{kind}{name}"] = nn.Linear(rows, columns, bias=attention_bias)
                 for name, (rows, columns) in feed.items():
-                    self.linears[f"{side}{i}{name}"] = nn.Linear(rows, columns)
+                    self.linears[f"{side}{i}{name}"] = nn.Linear(rows, columns, bias=feed_bias)
                 for kind in (*attentions, "feed"):
                     self.add_norm(f"{side}{i}{kind}")
             self.add_norm(side)
@@ -132,28 +147,29 @@ class Annotated(nn.Module):
         self.norms[f"{name}-bias"] = nn.Parameter(torch.empty(self.d_model))
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        memory = self.embed(source)
+        memory = self.embed(self.source_lookup(source))
         for i in range(self.depth):
             name = f"encoder{i}"
             y = self.norm(f"{name}self", memory)
             memory = memory + self.attend(f"{name}self", y, y, source_mask)
             memory = memory + self.feed(name, self.norm(f"{name}feed", memory))
         memory = self.norm("encoder", memory)
-        x = self.embed(target)
+        x = self.embed(self.target_lookup(target))
         for i in range(self.depth):
             name = f"decoder{i}"
             y = self.norm(f"{name}self", x)
             x = x + self.attend(f"{name}self", y, y, target_mask)
             x = x + self.attend(f"{name}source", self.norm(f"{name}source", x), memory, source_mask)
             x = x + self.feed(name, self.norm(f"{name}feed", x))
-        return F.log_softmax(self.generator(self.norm("decoder", x)), -1)
+        matrix = self.target_lookup.weight[:-1] if self.generator is None else self.generator
+        return F.log_softmax(self.norm("decoder", x) @ matrix.T + self.bias, -1)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        position = torch.arange(tokens.size(1), dtype=torch.float64)[:, None]
+    def embed(self, vectors: Tensor) -> Tensor:
+        position = torch.arange(vectors.size(1), dtype=torch.float64)[:, None]
         rate = torch.exp(torch.arange(0, self.d_model, 2, dtype=torch.float64) * -(math.log(10000.0) / self.d_model))
-        table = torch.zeros(tokens.size(1), self.d_model, dtype=torch.float64)
+        table = torch.zeros(vectors.size(1), self.d_model, dtype=torch.float64)
         table[:, 0::2], table[:, 1::2] = torch.sin(position * rate), torch.cos(position * rate)
-        return self.lookup(tokens) * math.sqrt(self.d_model) + table
+        return vectors * math.sqrt(self.d_model) + table
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         gain, shift = self.norms[f"{name}-weight"], self.norms[f"{name}-bias"]
@@ -175,22 +191,36 @@ class Annotated(nn.Module):
         return self.linears[f"{name}w2"](torch.relu(self.linears[f"{name}w1"](x)))
 
 
-def test_a_model_in_the_style_of_the_annotated_transformer() -> None:
-    theirs = Annotated(VOCABULARY, depth=2, d_model=24, d_ff=40, heads=4).double()
-    config = small(
-        vocab_size=VOCABULARY,
-        norm="pre",
-        norm_eps=1e-6,
-        tied=False,
-        output_bias=True,
-        attention_dropout=0.1,
-        feed_forward_dropout=0.1,
-    )
+@pytest.mark.parametrize("target_vocabulary", [None, 53, 29])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_model_in_the_style_of_the_annotated_transformer(target_vocabulary: int | None, tied: bool) -> None:
+    """Source and target share an embedding, or each has its own; the output layer may be tied to the target's."""
+    theirs = Annotated(VOCABULARY, 2, 24, 40, heads=4, target_vocabulary=target_vocabulary, tied=tied).double()
+    dropout = {"attention_dropout": 0.1, "feed_forward_dropout": 0.1}  # not active here
+    check_same_as_annotated(theirs, annotated_config(target_vocab_size=target_vocabulary, tied=tied, **dropout))
+
+
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("feed", [False, True])
+def test_biases_of_attention_and_feed_forward_network_are_independent(attention: bool, feed: bool) -> None:
+    theirs = Annotated(VOCABULARY, 1, 24, 40, heads=4, attention_bias=attention, feed_bias=feed).double()
+    check_same_as_annotated(theirs, annotated_config(layers=1, bias=feed, attention_bias=attention))
+    if attention == feed:
+        check_same_as_annotated(theirs, annotated_config(layers=1, bias=feed))
+
+
+def annotated_config(**changes: object) -> ModelConfig:
+    shape = {"vocab_size": VOCABULARY, "norm": "pre", "norm_eps": 1e-6, "tied": False, "output_bias": True}
+    return small(**shape | changes)
+
+
+def check_same_as_annotated(theirs: Annotated, config: ModelConfig) -> None:
+    """Log-probabilities of real tokens and the gradients of all weights are equal, with padding on both sides."""
     ours = EncoderDecoder(config).double().eval()
     randomise([theirs])
     weights = annotated_weights(theirs)
     ours.load_state_dict({name: weight.detach() for name, weight in weights.items()})
-    source, target = sentences(7), sentences(5)
+    source, target = sentences(7), sentences(5, config.output_vocab_size)
     read, written = real_tokens(SOURCE_LENGTHS, 7), real_tokens(TARGET_LENGTHS, 5)
     right = theirs(source, target, read[:, None], written[:, None] & torch.ones(5, 5).tril().bool())
     mine = ours(source, target, SOURCE_LENGTHS, TARGET_LENGTHS).log_softmax(-1)
@@ -201,8 +231,8 @@ def test_a_model_in_the_style_of_the_annotated_transformer() -> None:
     for (name, parameter), right_gradient in zip(
         ours.named_parameters(), ordered(weights, gradients, ours), strict=True
     ):
-        if name == "embedding.tokens.weight":
-            right_gradient = right_gradient.index_fill(0, torch.tensor([VOCABULARY - 1]), 0.0)  # <pad> stays zero
+        if name.endswith("embedding.tokens.weight"):
+            assert not right_gradient[-1].any()  # of <pad>, which is neither read nor predicted
         same(right_gradient, gradient(parameter))
 
 
@@ -215,10 +245,13 @@ def ordered(weights: dict[str, Tensor], gradients: tuple[Tensor, ...], model: nn
 def annotated_weights(theirs: Annotated) -> dict[str, Tensor]:
     """The weights of the model above, by the names of Regard's. Gradients flow back to them."""
     weights = {
-        "embedding.tokens.weight": theirs.lookup.weight,
-        "output.weight": theirs.generator.weight,
-        "output_bias": theirs.generator.bias,
+        "embedding.tokens.weight": theirs.source_lookup.weight,
+        "output_bias": theirs.bias,
     }
+    if theirs.separate:
+        weights["target_embedding.tokens.weight"] = theirs.target_lookup.weight
+    if theirs.generator is not None:
+        weights["output.weight"] = theirs.generator
 
     def add(name: str, module: nn.Module) -> None:
         weights.update({f"{name}.{key}": parameter for key, parameter in module.named_parameters()})

@@ -15,6 +15,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "the paper's biases": {"attention_bias": False},
     "biases in attention only": {"bias": False, "attention_bias": True, "activation": "gelu-tanh"},
     "untied, output bias": {"tied": False, "output_bias": True, "activation": "silu"},
+    "separate vocabularies": {"vocab_size": 23, "target_vocab_size": 37, "output_bias": True},
     "gpt2": {"kind": "decoder", "norm": "pre", "positions": "learned", "scale_embeddings": False},
     "llama": {
         "kind": "decoder",

@@ -12,6 +12,7 @@ SHAPES: dict[str, ModelConfig] = {
     "pre-norm": small(norm="pre", activation="gelu", decoder_layers=3),
     "uneven": small(d_k=5, d_v=7, kv_heads=2, positions="learned", tied=False),
     "rotary": small(positions="rotary", activation="silu"),
+    "separate vocabularies": small(target_vocab_size=37, positions="learned", embedding_norm=True),
     "gpt2": small(
         kind="decoder", norm="pre", activation="gelu-tanh", positions="learned", pad=None, scale_embeddings=False
     ),
