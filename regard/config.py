@@ -166,6 +166,7 @@ MODEL_MAXIMA = {
     "decoder_layers": MAX_LAYERS,
     "d_ff": 1_048_576,
     "max_length": 100_000_000,
+    "window": 100_000_000,
     "rotary_base": 1e15,
     "classes": 10_000_000,
 }
@@ -269,6 +270,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """How positions are encoded."""
     max_length: int = 1024
     """Maximum sequence length; only learned positions enforce it."""
+    window: int | None = None
+    """Number of positions that each position of a decoder sees: itself and the window - 1 before it, as in Mistral.
+    Default: all before it."""
     rotary_base: float = 10_000.0
     """Base of the rotary wavelengths."""
     rotary_pairs: Literal["halves", "adjacent"] = "halves"
@@ -309,6 +313,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             decoder_layers=self.decoder_layers,
             d_ff=self.d_ff,
             max_length=self.max_length,
+            window=self.window,
         )
         require_at_least(2, vocab_size=self.vocab_size, target_vocab_size=self.target_vocab_size)
         require_at_least(0, classes=self.classes)
@@ -335,6 +340,10 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             )
         if self.prefix and self.kind != "decoder":
             raise RegardError(f"prefix is for a decoder: an {self.kind} attends in both directions anyway")
+        if self.window is not None and (self.kind != "decoder" or self.prefix):
+            raise RegardError(
+                f"window={self.window} needs kind='decoder' and prefix=False: it limits how far positions look back"
+            )
         if self.classes and self.kind == "encoder-decoder":
             raise RegardError(f"classes={self.classes}: classification needs kind 'encoder' or 'decoder'")
         if self.classes and (self.output_bias or self.output_transform):

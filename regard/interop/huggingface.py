@@ -216,6 +216,7 @@ def architecture_for(model: Model) -> Architecture:
         {
             "its source tokens attend to later ones (prefix), and other engines have no such mask": config.prefix,
             "its final norm is missing, or follows post-norm layers (final_norm)": not config.has_usual_final_norm,
+            f"each position sees only {config.window} positions (window)": config.window is not None,
             "it is a decoder with classes": config.kind == "decoder" and config.classes > 0,
             "it is a decoder with an output_bias or output_transform": config.kind == "decoder"
             and (config.output_bias or config.output_transform),

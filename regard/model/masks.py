@@ -22,12 +22,14 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from regard.errors import RegardError
 from regard.model.tensor_checks import check_integers, check_range, check_tensor
 
+UNLIMITED = torch.iinfo(torch.int32).max
+"""The window of a packed mask without a window."""
 MAX_TILE_ROW = 128
 """Maximum length of a row that is computed as one tile: see `regard.model.tile_attention`."""
 
 
 class PackedMask(NamedTuple):
-    """The mask of packed rows: a query sees the keys of its own sentence, up to its limit."""
+    """The mask of packed rows: a query sees the keys of its own sentence, up to its limit and within its window."""
 
     sentence: Int[Tensor, "B T"]
     """Number of the sentence that each query belongs to."""
@@ -37,22 +39,29 @@ class PackedMask(NamedTuple):
     """Number of the sentence that each key belongs to; -1 after the last sentence."""
     key_rank: Int[Tensor, "B S"]
     """Position of each key in its sentence; 0 within a prefix, which the whole sentence sees."""
+    window: int = UNLIMITED
+    """Maximum number of ranks that each query sees, its limit included."""
 
     def block_mask(self) -> BlockMask:
         """The same mask for FlexAttention."""
-        sentence, limit, key_sentence, key_rank = self
+        sentence, limit, key_sentence, key_rank, window = self
         (rows, t), s = sentence.shape, key_sentence.size(1)
         # A lambda, because FlexAttention inspects the signature: a method has `self`, and a function that is wrapped to
         # check its shapes has no named arguments.
         return create_block_mask(
-            lambda b, _head, i, j: (sentence[b, i] == key_sentence[b, j]) & (key_rank[b, j] <= limit[b, i]),
+            lambda b, _head, i, j: (
+                (sentence[b, i] == key_sentence[b, j])
+                & (key_rank[b, j] <= limit[b, i])
+                & (limit[b, i] - key_rank[b, j] < window)
+            ),
             rows, None, t, s, device=sentence.device,
         )  # fmt: skip
 
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
         """The same mask as a boolean tensor."""
         same_sentence = self.sentence[:, :, None] == self.key_sentence[:, None]
-        return (same_sentence & (self.key_rank[:, None] <= self.limit[:, :, None]))[:, None]
+        behind = self.limit[:, :, None] - self.key_rank[:, None]  # [B, T, S]
+        return (same_sentence & (behind >= 0) & (behind < self.window))[:, None]
 
 
 Mask = Tensor | PackedMask | BlockMask | Literal["causal"] | None
@@ -89,17 +98,34 @@ def prefix_mask(prefix: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 t t"]:
     return causal_mask(t, prefix.device) | padding_mask(prefix, t)
 
 
+def window_mask(t: int, window: int, device: torch.device | str | None = None) -> Bool[Tensor, "t t"]:
+    """Position i sees itself and the `window` - 1 positions before it.
+
+    >>> window_mask(4, 2)
+    tensor([[ True, False, False, False],
+            [ True,  True, False, False],
+            [False,  True,  True, False],
+            [False, False,  True,  True]])
+    """
+    return causal_mask(t, device).triu(1 - window)
+
+
 def cached_mask(
-    positions: Int[Tensor, "B T"], s: int, prefix: Int[Tensor, " B"] | None = None
+    positions: Int[Tensor, "B T"], s: int, prefix: Int[Tensor, " B"] | None = None, window: int | None = None
 ) -> Bool[Tensor, "B 1 T s"] | None:
-    """A query at position p sees the keys at positions 0 … p (and its prefix) of a cache of length `s`.
+    """A query at position p sees the keys at positions 0 … p (and its prefix) of a cache of length `s`, or with a
+    window only the last `window` of them.
 
     None if every row has a single query at the last position, which sees everything.
     """
     readable = positions.device.type == "cpu" and not torch.compiler.is_compiling()
-    if positions.size(1) == 1 and readable and bool((positions == s - 1).all()):
+    limited = window is not None and window < s
+    if positions.size(1) == 1 and readable and not limited and bool((positions == s - 1).all()):
         return None
-    sees = torch.arange(s, device=positions.device) <= positions[..., None]  # [B, T, s]
+    keys, last = torch.arange(s, device=positions.device), positions[..., None]
+    sees = keys <= last  # [B, T, s]
+    if window is not None:
+        sees = sees & (keys > last - window)
     return sees[:, None] if prefix is None else sees[:, None] | padding_mask(prefix, s)
 
 
@@ -110,13 +136,14 @@ def packed_mask(
     s: int,
     causal: bool = False,
     prefix: Int[Tensor, "B N"] | None = None,
+    window: int | None = None,
 ) -> Bool[Tensor, "B 1 t s"] | PackedMask | BlockMask:
     """Many sentences one after the other in a row: a query sees only the keys of its own sentence.
 
     `queries` and `keys` hold the lengths of the sentences in each row, 0 for unused entries; they are equal for
     self-attention, and those of target and source for cross-attention. Positions after the last sentence of a row
-    neither see nor are seen. On a GPU the mask stays symbolic, for kernels that skip what is hidden; elsewhere it is a
-    tensor.
+    neither see nor are seen. A `window` is for causal masks. On a GPU the mask stays symbolic, for kernels that skip
+    what is hidden; elsewhere it is a tensor.
 
     >>> packed_mask(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]), 3, 3, causal=True)[0, 0]
     tensor([[ True, False, False],
@@ -130,9 +157,10 @@ def packed_mask(
     last = queries.size(1) - 1
     if prefix is not None:
         key_rank = key_rank.where(key_rank >= prefix.gather(1, key_sentence.clamp(max=last)), 0)
-    limit = rank if causal else torch.full_like(rank, torch.iinfo(torch.int32).max)
+    limit = rank if causal else torch.full_like(rank, s)  # no key has a higher rank
     key_sentence = key_sentence.where(key_sentence <= last, -1)
-    mask = PackedMask(*(x.int() for x in (sentence, limit, key_sentence, key_rank)))
+    sentence, limit, key_sentence, key_rank = (x.int() for x in (sentence, limit, key_sentence, key_rank))
+    mask = PackedMask(sentence, limit, key_sentence, key_rank, UNLIMITED if window is None else window)
     if not queries.is_cuda:
         return mask.dense()
     return mask if max(t, s) <= MAX_TILE_ROW else mask.block_mask()
@@ -145,8 +173,10 @@ def choose_mask(
     keys: Tensor | None = None,
     causal: bool = False,
     prefix: Tensor | None = None,
+    window: int | None = None,
+    device: torch.device | None = None,
 ) -> Mask:
-    """The cheapest correct mask for T queries and S keys, given the lengths of both.
+    """The cheapest correct mask for T queries and S keys, given the lengths of both. A `window` is for causal masks.
 
     Lengths are [B] if each row holds one sentence, padded on the right, and [B, N] if it holds many. A causal mask
     already hides padding on the right, which lies in the future of every real position.
@@ -155,11 +185,11 @@ def choose_mask(
         if queries is None or keys is None or queries.shape != keys.shape:
             shapes = ["missing" if lengths is None else list(lengths.shape) for lengths in (queries, keys)]
             raise RegardError(f"packed rows need the lengths of queries and keys: got {shapes[0]} and {shapes[1]}")
-        return packed_mask(queries, keys, t, s, causal, prefix)
+        return packed_mask(queries, keys, t, s, causal, prefix, window)
     if prefix is not None:
         return prefix_mask(prefix, t)
     if causal:
-        return "causal"
+        return "causal" if window is None or window >= t else window_mask(t, window, device)
     return None if keys is None else padding_mask(keys, s)
 
 

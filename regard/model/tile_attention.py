@@ -21,14 +21,21 @@ C = tl.constexpr  # sizes and strides are compile-time constants, so that loads 
 
 @torch.library.custom_op("regard::tile_attention", mutates_args=(), device_types="cuda")
 def tile_attention(
-    q: Tensor, k: Tensor, v: Tensor, sentence: Tensor, limit: Tensor, key_sentence: Tensor, key_rank: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sentence: Tensor,
+    limit: Tensor,
+    key_sentence: Tensor,
+    key_rank: Tensor,
+    window: int,
 ) -> Tensor:
     """softmax(q kᵀ / √d_k) v, [B, H, T, Dv], for a `masks.PackedMask`."""
     q, k, v = (_with_contiguous_heads(x) for x in (q, k, v))
     b, h = q.shape[:2]
     out = _output(q, k, v)
     sides = (sentence, limit, key_sentence, key_rank)
-    _forward[(b, h)](q, k, v, out, *sides, _scale(q), *_strides(q, k, v, out), **_sizes(q, k, v))
+    _forward[(b, h)](q, k, v, out, *sides, _scale(q), window, *_strides(q, k, v, out), **_sizes(q, k, v))
     return out
 
 
@@ -42,34 +49,36 @@ def _tile_attention_backward(
     limit: Tensor,
     key_sentence: Tensor,
     key_rank: Tensor,
+    window: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     gradient, q, k, v = (_with_contiguous_heads(x) for x in (gradient, q, k, v))
     b, h = q.shape[:2]
     dq, dk, dv = _outputs(gradient, q, k, v)
     sides = (sentence, limit, key_sentence, key_rank)
     tensors = (q, k, v, gradient, dq, dk, dv)
-    _backward[(b, h)](*tensors, *sides, _scale(q), *_strides(*tensors), **_sizes(q, k, v))
+    _backward[(b, h)](*tensors, *sides, _scale(q), window, *_strides(*tensors), **_sizes(q, k, v))
     return dq, dk, dv
 
 
 @tile_attention.register_fake
-def _output(q: Tensor, _k: Tensor, v: Tensor, *_sides: Tensor) -> Tensor:
+def _output(q: Tensor, _k: Tensor, v: Tensor, *_mask: Any) -> Tensor:
     b, h, t, _ = q.shape
     return q.new_empty(b, t, h, v.size(-1)).transpose(1, 2)  # in the layout that `combine_heads` needs
 
 
 @_tile_attention_backward.register_fake
-def _outputs(_gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_sides: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _outputs(_gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_mask: Any) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = (x.new_empty(x.transpose(1, 2).shape).transpose(1, 2) for x in (q, k, v))
     return dq, dk, dv
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG001
-    ctx.save_for_backward(*inputs)
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    *tensors, ctx.window = inputs
+    ctx.save_for_backward(*tensors)
 
 
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_tile_attention_backward(gradient, *ctx.saved_tensors), None, None, None, None)
+    return (*_tile_attention_backward(gradient, *ctx.saved_tensors, ctx.window), None, None, None, None, None)
 
 
 tile_attention.register_autograd(_gradients, setup_context=_save_inputs)
@@ -110,14 +119,15 @@ def _store(x, tile, row, head, sb: C, sh: C, st: C, n: C, d: C, NN: C, DD: C):
 
 
 @triton.jit
-def _weights(q, k, sentence, limit, key_sentence, key_rank, row, scale, t: C, s: C, TT: C, SS: C):
+def _weights(q, k, sentence, limit, key_sentence, key_rank, row, scale, window: C, t: C, s: C, TT: C, SS: C):
     """The attention weights of one tile, [TT, SS]; zeros for a query that sees nothing."""
     i, j = tl.arange(0, TT), tl.arange(0, SS)
     ours = tl.load(sentence + row * t + i, mask=i < t, other=-2)
     until = tl.load(limit + row * t + i, mask=i < t, other=-1)
     theirs = tl.load(key_sentence + row * s + j, mask=j < s, other=-1)
     rank = tl.load(key_rank + row * s + j, mask=j < s, other=0)
-    sees = (ours[:, None] == theirs[None, :]) & (rank[None, :] <= until[:, None])
+    behind = until[:, None] - rank[None, :]
+    sees = (ours[:, None] == theirs[None, :]) & (behind >= 0) & (behind < window)
     scores = tl.where(sees, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, float("-inf"))
     top = tl.max(scores, 1)
     powers = tl.exp(scores - tl.where(top == float("-inf"), 0.0, top)[:, None])
@@ -127,7 +137,7 @@ def _weights(q, k, sentence, limit, key_sentence, key_rank, row, scale, t: C, s:
 
 @triton.jit
 def _forward(
-    q, k, v, out, sentence, limit, key_sentence, key_rank, scale,
+    q, k, v, out, sentence, limit, key_sentence, key_rank, scale, window: C,
     qb: C, qh: C, qt: C, kb: C, kh: C, ks: C, vb: C, vh: C, vs: C, ob: C, oh: C, ot: C,
     t: C, s: C, dk: C, dv: C, TT: C, SS: C, KK: C, VV: C,
 ):  # fmt: skip
@@ -135,13 +145,13 @@ def _forward(
     queries = _load(q, row, head, qb, qh, qt, t, dk, TT, KK)
     keys = _load(k, row, head, kb, kh, ks, s, dk, SS, KK)
     values = _load(v, row, head, vb, vh, vs, s, dv, SS, VV)
-    weights = _weights(queries, keys, sentence, limit, key_sentence, key_rank, row, scale, t, s, TT, SS)
+    weights = _weights(queries, keys, sentence, limit, key_sentence, key_rank, row, scale, window, t, s, TT, SS)
     _store(out, tl.dot(weights.to(values.dtype), values, input_precision="ieee"), row, head, ob, oh, ot, t, dv, TT, VV)
 
 
 @triton.jit
 def _backward(
-    q, k, v, gradient, dq, dk_, dv_, sentence, limit, key_sentence, key_rank, scale,
+    q, k, v, gradient, dq, dk_, dv_, sentence, limit, key_sentence, key_rank, scale, window: C,
     qb: C, qh: C, qt: C, kb: C, kh: C, ks: C, vb: C, vh: C, vs: C, gb: C, gh: C, gt: C,
     dqb: C, dqh: C, dqt: C, dkb: C, dkh: C, dks: C, dvb: C, dvh: C, dvs: C,
     t: C, s: C, dk: C, dv: C, TT: C, SS: C, KK: C, VV: C,
@@ -151,7 +161,7 @@ def _backward(
     keys = _load(k, row, head, kb, kh, ks, s, dk, SS, KK)
     values = _load(v, row, head, vb, vh, vs, s, dv, SS, VV)
     g = _load(gradient, row, head, gb, gh, gt, t, dv, TT, VV)
-    weights = _weights(queries, keys, sentence, limit, key_sentence, key_rank, row, scale, t, s, TT, SS)
+    weights = _weights(queries, keys, sentence, limit, key_sentence, key_rank, row, scale, window, t, s, TT, SS)
     _store(
         dv_, tl.dot(tl.trans(weights).to(g.dtype), g, input_precision="ieee"), row, head, dvb, dvh, dvs, s, dv, SS, VV
     )

@@ -92,7 +92,7 @@ class Transformer(nn.Module):
             raise RegardError(
                 f"attention_dropout={self.config.attention_dropout} is not possible with packed batches: set it to 0"
             )
-        return choose_mask(t, s, queries, keys, causal, prefix)
+        return choose_mask(t, s, queries, keys, causal, prefix, self.config.window if causal else None, self.device)
 
     def allocate_cache(self, batch: int, length: int) -> list[KeyValueBuffer]:
         """Memory for the keys [B, G, L, Dk] and values [B, G, L, Dv] of `length` tokens, for each decoder layer."""
@@ -168,7 +168,8 @@ class Decoder(Transformer):
         check_positions(positions, tokens, cache)
         self.check_prefix(prefix)
         x, rotations = self.embed(tokens, positions)
-        return self.decoder(x, cached_mask(positions, cache.length, prefix), rotations, cache=cache.layers(positions))
+        mask = cached_mask(positions, cache.length, prefix, self.config.window)
+        return self.decoder(x, mask, rotations, cache=cache.layers(positions))
 
     def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
         """Raise a RegardError unless prefix lengths are given exactly if the config has a prefix, and fit the rows."""

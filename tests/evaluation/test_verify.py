@@ -38,6 +38,7 @@ def random_config(chance: random.Random) -> ModelConfig:
     """Return a small random config of any kind."""
     kind = chance.choice(["encoder", "decoder", "decoder", "encoder-decoder", "encoder-decoder"])
     heads, groups = chance.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
+    prefix = kind == "decoder" and chance.random() < 0.4
     return ModelConfig(
         kind=kind,  # type: ignore[arg-type]
         vocab_size=chance.choice([5, 9, 33]),
@@ -58,7 +59,8 @@ def random_config(chance: random.Random) -> ModelConfig:
         max_length=chance.choice([1, 4, 16, 64]),
         scale_embeddings=chance.random() < 0.5,
         tied=chance.random() < 0.5,
-        prefix=kind == "decoder" and chance.random() < 0.4,
+        prefix=prefix,
+        window=chance.choice([None, 1, 3]) if kind == "decoder" and not prefix else None,
         classes=3 if kind != "encoder-decoder" and chance.random() < 0.2 else 0,
     )
 

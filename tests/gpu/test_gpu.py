@@ -176,6 +176,7 @@ LENGTHS = {
     "causal": ([[40, 1, 60], [128, 0, 0], [0, 5, 100]], None),
     "whole": ([[40, 1, 60], [128, 0, 0], [0, 5, 100]], None),
     "prefix": ([[40, 1, 60], [128, 0, 0], [0, 5, 100]], None),
+    "window": ([[40, 1, 60], [128, 0, 0], [0, 5, 100]], None),
     "cross": ([[40, 1, 20], [77, 0, 0], [3, 5, 60]], [[10, 30, 60], [1, 0, 0], [100, 0, 28]]),
     "empty": ([[0, 0, 0], [3, 0, 0], [17, 0, 2]], None),
 }
@@ -193,7 +194,8 @@ def test_tiles_are_the_readable_attention(width: int, dtype: torch.dtype, kind: 
 
     def mask_on(device: str) -> Mask:
         known = None if prefix is None else prefix.to(device)
-        return packed_mask(queries.to(device), keys.to(device), t, s, kind in ("causal", "prefix"), known)
+        causal, window = kind in ("causal", "prefix", "window"), 7 if kind == "window" else None
+        return packed_mask(queries.to(device), keys.to(device), t, s, causal, known, window)
 
     mask, exact_mask = mask_on("cuda"), mask_on("cpu")
     assert isinstance(mask, PackedMask)

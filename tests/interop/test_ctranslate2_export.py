@@ -463,6 +463,7 @@ def test_an_encoder_is_exported_without_its_head(tmp_path: Path) -> None:
         ({"kind": "encoder", "classes": 3}, 0, "classes=3"),
         ({"kind": "decoder", "classes": 3}, 0, "classes=3"),
         ({"kind": "decoder", "prefix": True}, 0, "prefix=True"),
+        ({"kind": "decoder", "window": 4}, 0, "window=4"),
         ({"output_transform": True}, 0, "output_transform=True"),
         ({"final_norm": True}, 0, "norm=post, final_norm=True: CTranslate2 has no such stack"),
         ({}, None, "special.end contains no id"),

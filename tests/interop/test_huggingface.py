@@ -445,6 +445,7 @@ def test_a_card_contains_the_metadata(tokenizer: Tokenizer, tmp_path: Path) -> N
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "prefix": ({"kind": "decoder", "prefix": True}, "its source tokens attend to later ones"),
+    "window": ({"kind": "decoder", "window": 8}, r"each position sees only 8 positions \(window\)"),
     "classes": ({"kind": "decoder", "classes": 3}, "decoder with classes"),
     "final norm after post-norm layers": (
         {"final_norm": True},

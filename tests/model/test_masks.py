@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.model.masks import (
+    UNLIMITED,
     PackedMask,
     cached_mask,
     causal_mask,
@@ -15,6 +16,7 @@ from regard.model.masks import (
     packed_positions,
     padding_mask,
     prefix_mask,
+    window_mask,
 )
 
 lengths_in = st.lists(st.integers(0, 9), min_size=1, max_size=4)
@@ -35,12 +37,41 @@ def test_causal_padding_both_and_prefix(t: int, data: st.DataObject) -> None:
                 assert bool(prefix[b, 0, i, j]) == (j <= i or j < length)
 
 
+@given(t=st.integers(1, 9), window=st.integers(1, 12), data=st.data())
+def test_a_window_sees_itself_and_the_positions_before_it(t: int, window: int, data: st.DataObject) -> None:
+    """As one row, as packed sentences and through a cache whose rows are at different positions."""
+    lengths = data.draw(st.lists(st.integers(0, t), min_size=1, max_size=3))
+    whole = choose_mask(t, t, causal=True, window=window)
+    assert (whole == "causal") == (window >= t)
+    positions = torch.tensor([[data.draw(st.integers(0, t - 1)) for _ in range(2)] for _ in lengths])
+    cached = cached_mask(positions, t, window=window)
+    total = sum(lengths)
+    packed = choose_mask(total, total, torch.tensor([lengths]), torch.tensor([lengths]), causal=True, window=window)
+    assert cached is not None
+    assert isinstance(packed, torch.Tensor)
+    wanted = torch.zeros(total, total, dtype=torch.bool)
+    for n, length in enumerate(lengths):
+        start = sum(lengths[:n])
+        for i in range(length):
+            for j in range(length):
+                wanted[start + i, start + j] = i - window < j <= i
+    assert torch.equal(packed[0, 0], wanted)
+    for i in range(t):
+        for j in range(t):
+            assert bool(window_mask(t, window)[i, j]) == (i - window < j <= i)
+    for b, row in enumerate(positions.tolist()):
+        for i, position in enumerate(row):
+            for j in range(t):
+                assert bool(cached[b, 0, i, j]) == (position - window < j <= position)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("window", [UNLIMITED, 2])
 @pytest.mark.filterwarnings("default")  # torch's own
-def test_flex_attention_takes_packed_sentences() -> None:
+def test_flex_attention_takes_packed_sentences(window: int) -> None:
     """Its mask is checked by create_block_mask, which refuses a bound method; and it is the dense one."""
-    sides = torch.randint(-1, 4, (4, 2, 200), dtype=torch.int32)
-    packed = PackedMask(*sides)
+    sentence, limit, key_sentence, key_rank = torch.randint(-1, 4, (4, 2, 200), dtype=torch.int32)
+    packed = PackedMask(sentence, limit, key_sentence, key_rank, window)
     block = packed.block_mask()
     assert block.seq_lengths == (200, 200)
     assert torch.equal(dense_mask(block, torch.empty(2, 1, 200, 200)), packed.dense())  # type: ignore[arg-type]
@@ -140,3 +171,5 @@ def test_a_step_at_the_last_position_sees_everything() -> None:
     assert cached_mask(torch.tensor([[3], [3]]), 4) is None
     assert cached_mask(torch.tensor([[3], [2]]), 4) is not None
     assert cached_mask(torch.tensor([[2, 3]]), 4) is not None
+    assert cached_mask(torch.tensor([[3], [3]]), 4, window=4) is None
+    assert cached_mask(torch.tensor([[3], [3]]), 4, window=3) is not None

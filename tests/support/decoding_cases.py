@@ -26,6 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "kv_heads": 2,
         "bias": False,
     },
+    "window": {"kind": "decoder", "positions": "rotary", "kv_heads": 2, "window": 4},
     "prefix": {"kind": "decoder", "prefix": True, "d_k": 6, "d_v": 10},
     "final norm, adjacent pairs": {
         "final_norm": True,

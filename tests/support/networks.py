@@ -27,6 +27,7 @@ SHAPES: dict[str, ModelConfig] = {
         pad=None,
         scale_embeddings=False,
     ),
+    "window": small(kind="decoder", norm="pre", positions="rotary", kv_heads=2, window=3),
     "post-norm decoder": small(kind="decoder"),
     "bert": small(
         kind="encoder", activation="gelu", positions="learned", pad=0, scale_embeddings=False, embedding_norm=True
