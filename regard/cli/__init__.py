@@ -11,10 +11,12 @@ import typer
 from regard import __version__
 from regard.cli import (
     attend,
+    classify,
     compare,
     course,
     data,
     demo,
+    embed,
     evaluate,
     export,
     generate,
@@ -64,6 +66,8 @@ commands: list[Callable[..., None]] = [
     *train.COMMANDS,
     *translate.COMMANDS,
     *generate.COMMANDS,
+    *classify.COMMANDS,
+    *embed.COMMANDS,
     *verify.COMMANDS,
     *models.COMMANDS,
     *export.COMMANDS,

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,12 @@ MODEL_HELP = (
 )
 OPTIONAL_MODEL_HELP = f"{MODEL_HELP} The default is the bundled {DEFAULT_MODEL}."
 
+Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, the lines of --input or stdin.")]
+InputFile = Annotated[
+    Path | None, typer.Option("--input", "-i", help="File with one text per line; .gz and .xz are supported.")
+]
+OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="File to write to instead of stdout.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto uses a GPU if there is one.")]
 Beam = Annotated[int, typer.Option(help="Beam size; 1 is greedy decoding.")]
 LengthPenalty = Annotated[

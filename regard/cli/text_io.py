@@ -1,15 +1,96 @@
 """Text input and output of commands: lines of a file or stdin, and a file or stdout to write to."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import typer
 
 from regard.errors import RegardError
 from regard.formatting import visible_lines
+
+LINES_PER_BATCH = 256
+"""Number of lines that are read before they are processed together."""
+T = TypeVar("T")
+
+
+def answer_lines(
+    texts: list[str] | None,
+    source: Path | None,
+    output: Path | None,
+    action: str,
+    answer: Callable[[list[str]], Sequence[str]],
+) -> None:
+    """Write one line of output for each text, in order: see `answers`. Typed lines are answered at once."""
+    rows = answers(texts, source, action, answer)
+    first = list(islice(rows, 1))  # an error is raised before the output file is truncated
+    with open_output(output) as file:
+        for row in chain(first, rows):
+            file.write(for_output(file, row) + "\n")
+            if _is_typed(texts, source):
+                file.flush()
+
+
+def answers(
+    texts: list[str] | None, source: Path | None, action: str, answer: Callable[[list[str]], Sequence[T]]
+) -> Iterator[T]:
+    """The answer to each text: to the arguments, or else to the lines of a file or of stdin.
+
+    `answer` is called with batches of texts. The first text that is invalid or that it refuses raises an error that
+    names the text, after the answers to those before it. `action` is the verb of the prompt for typed lines.
+    """
+    typed = _is_typed(texts, source)
+    if typed:
+        typer.echo(f"Type a line to {action} it; Ctrl-D ends.", err=True)
+    errors: list[RegardError] = []
+    lines = enumerate(until_error(argument_lines(texts) if texts else input_lines(source), errors), 1)
+    name = "text " if texts else f"{source or 'stdin'}:"
+    while batch := list(islice(lines, 1 if typed else LINES_PER_BATCH)):
+        yield from _answer_batch(batch, answer, name)
+    if errors:
+        raise errors[0]
+
+
+def _is_typed(texts: list[str] | None, source: Path | None) -> bool:
+    return not texts and source is None and sys.stdin.isatty()
+
+
+def _answer_batch(batch: list[tuple[int, str]], answer: Callable[[list[str]], Sequence[T]], name: str) -> Iterator[T]:
+    """The answers to numbered lines. If they are refused, they are answered singly to find the one at fault."""
+    try:
+        together = answer([text for _, text in batch])
+    except RegardError:
+        together = None
+    if together is not None:
+        yield from together
+        return
+    for number, text in batch:
+        try:
+            (alone,) = answer([text])
+        except RegardError as error:
+            raise RegardError(f"{name}{number}: {error}") from None
+        yield alone
+
+
+def check_input(texts: list[str] | None, source: Path | None, output: Path | None, action: str) -> None:
+    """Raise a RegardError if a command was given two inputs, an empty text, or the same file for input and output."""
+    if texts and source is not None:
+        raise RegardError(f"both texts and --input {source} were given: use one of them")
+    if texts and not any(text.strip() for text in texts):
+        raise RegardError(f"the text is empty: there is nothing to {action}")
+    if source is not None and output is not None and output.exists() and output.samefile(source):
+        raise RegardError(f"--output and --input are the same file, {source}: choose another output")
+
+
+def until_error(lines: Iterable[str], errors: list[RegardError]) -> Iterator[str]:
+    """The lines before the first invalid one, so that they are still processed; its error goes into `errors`."""
+    try:
+        yield from lines
+    except RegardError as error:
+        errors.append(error)
 
 
 def input_lines(path: Path | None) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Annotated, TextIO
 import typer
 
 from regard.cli.model_loading import default_model, load_model
-from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Beam, Device, LengthPenalty
-from regard.cli.text_io import argument_lines, for_output, input_lines, open_output
+from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Beam, Device, InputFile, LengthPenalty
+from regard.cli.text_io import argument_lines, check_input, for_output, input_lines, open_output, until_error
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
@@ -27,9 +27,7 @@ def translate(
         list[str] | None, typer.Argument(help="Texts to translate; without any, the lines of --input or stdin.")
     ] = None,
     model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
-    source: Annotated[
-        Path | None, typer.Option("--input", "-i", help="File with one text per line; .gz and .xz are supported.")
-    ] = None,
+    source: InputFile = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the translations.")] = None,
     beam: Beam = DEFAULT_BEAM,
     length_penalty: LengthPenalty = Decoding.length_penalty,
@@ -62,7 +60,7 @@ def translate(
 
     # Wrong options are reported before the model is loaded.
     decoding = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
-    _check_input(text, source, output)
+    check_input(text, source, output, "translate")
     interactive = not text and source is None and sys.stdin.isatty()
     loaded = load_model(model or default_model(), device)
     if scores and precision == "auto":
@@ -72,7 +70,7 @@ def translate(
     if interactive:
         typer.echo("Type a line to translate it; Ctrl-D ends.", err=True)
     errors: list[RegardError] = []
-    lines = _until_error(argument_lines(text) if text else input_lines(source), errors)
+    lines = until_error(argument_lines(text) if text else input_lines(source), errors)
     translated = translator.translate_lines(lines, lines_per_batch=1 if interactive else None)
     first = list(islice(translated, 1))  # an error is raised before the output file is truncated
     with (
@@ -90,15 +88,6 @@ def translate(
         raise errors[0]
 
 
-def _check_input(texts: list[str] | None, source: Path | None, output: Path | None) -> None:
-    if texts and source is not None:
-        raise RegardError(f"both texts and --input {source} were given: use one of them")
-    if texts and not any(text.strip() for text in texts):
-        raise RegardError("the text is empty: there is nothing to translate")
-    if source is not None and output is not None and output.exists() and output.samefile(source):
-        raise RegardError(f"--output and --input are the same file, {source}: choose another output")
-
-
 def _row(number: int | None, score: float | None, text: str) -> str:
     """One line of output. Line breaks in a translation become spaces."""
     columns = [] if number is None else [str(number)]
@@ -106,14 +95,6 @@ def _row(number: int | None, score: float | None, text: str) -> str:
         columns.append(f"{score:.4f}")
     columns.append(re.sub(r"[\r\n]+", " ", text))
     return "\t".join(columns) + "\n"
-
-
-def _until_error(lines: Iterable[str], errors: list[RegardError]) -> Iterator[str]:
-    """The lines before the first invalid one, so that they are still translated; its error goes into `errors`."""
-    try:
-        yield from lines
-    except RegardError as error:
-        errors.append(error)
 
 
 @contextmanager

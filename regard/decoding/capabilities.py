@@ -11,7 +11,7 @@ from regard.decoding.fast_copy import is_fast_copy
 from regard.errors import RegardError
 from regard.model.transformer import Network
 
-TextTask = Literal["translate", "generate", "classify", "score pairs", "score texts", "attend"]
+TextTask = Literal["translate", "generate", "classify", "score pairs", "score texts", "attend", "embed"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ CAPABILITIES: dict[TextTask, Capability] = {
     ),
     "score texts": Capability("score(texts)", "a language model, which is a decoder without a prefix"),
     "attend": Capability("attend(text)", "a model that is not a copy made for decoding"),
+    "embed": Capability("embed(texts)", "a model that is not a copy made for decoding"),
 }
 
 

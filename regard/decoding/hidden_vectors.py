@@ -8,13 +8,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.token_labels import token_labels
+from regard.model.layers import Stack
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 
 HIDDEN_BATCH_TOKENS = 4_096
@@ -48,23 +49,32 @@ def hidden_vectors(network: Network, tokenizer: Tokenizer, rows: Sequence[Sequen
 @torch.inference_mode()
 def _batch_vectors(network: Network, rows: Sequence[Sequence[int]]) -> Float[Tensor, "states B T C"]:
     tokens, lengths = pad_rows(rows, network.device)
-    stack = network.decoder if isinstance(network, Decoder) else network.encoder
-    with _outputs_of([network.embedding, *stack.layers[:-1], stack]) as outputs:
-        if isinstance(network, EncoderDecoder):
-            network.encode(tokens, lengths)
-        elif isinstance(network, Encoder):
-            network.hidden(tokens, lengths)
-        else:
-            network.hidden(tokens, lengths, lengths if network.config.prefix else None)
-    return torch.stack(outputs)
+    with layer_states(network.decoder if isinstance(network, Decoder) else network.encoder) as states:
+        last_vectors(network, tokens, lengths)
+    return torch.stack(states)
+
+
+def last_vectors(
+    network: Network, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None
+) -> Float[Tensor, "B T C"]:
+    """The last vectors of a text that is read: of an encoder–decoder's encoder, or of the only stack there is."""
+    if isinstance(network, EncoderDecoder):
+        return network.encode(tokens, lengths)
+    if isinstance(network, Encoder):
+        return network.hidden(tokens, lengths)
+    return network.hidden(tokens, lengths, lengths if network.config.prefix else None)
 
 
 @contextmanager
-def _outputs_of(modules: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect the output of each module, in the order of the calls."""
-    outputs: list[Tensor] = []
+def layer_states(stack: Stack) -> Iterator[list[Tensor]]:
+    """Collect the L + 1 states of one pass through a stack: its input, and the output of each layer.
+
+    The last is the output of the stack, which the final norm has normalised if there is one.
+    """
+    states: list[Tensor] = []
     with ExitStack() as hooks:
-        for module in modules:
-            handle = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+        hooks.callback(stack.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0])).remove)
+        for module in (*stack.layers[:-1], stack):
+            handle = module.register_forward_hook(lambda _module, _inputs, output: states.append(output))
             hooks.callback(handle.remove)
-        yield outputs
+        yield states

@@ -1,6 +1,6 @@
 """`regard.Model`: a network with its tokenizer, from loading to text.
 
-Dimensions: B rows, K classes.
+Dimensions: N texts, B rows, K classes, C model width.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds, check_token_count
 from regard.data.tokenizer import Tokenizer, check_text
@@ -29,6 +31,7 @@ from regard.decoding.options import (
 from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
 from regard.decoding.search import Hypothesis
 from regard.decoding.search_tree import SearchNode, search_tree
+from regard.decoding.sentence_vectors import Pooling, check_pooling, sentence_vectors
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, stream_text, text_before_stop
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
 from regard.errors import RegardError
@@ -289,22 +292,51 @@ class Model:
             )
         return score_rows(self.network, self.special, self._pair_rows(source_texts, target_texts), with_end=True)
 
+    @property
+    def class_names(self) -> list[str]:
+        """The names of a classifier's classes, in the order of its outputs; classes without names are numbered."""
+        names = self.about.get("classes")
+        is_complete = isinstance(names, list) and len(names) == self.config.classes
+        return [str(name) for name in (names if is_complete else range(self.config.classes))]
+
     def classify(self, texts: Iterable[str]) -> list[tuple[str, float]]:
         """The most likely class of each text and its probability; classes without names are numbered."""
+        names, best = self.class_names, self.class_probabilities(texts).max(-1)  # [N] each
+        return [
+            (names[label], probability)
+            for label, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def class_probabilities(self, texts: Iterable[str]) -> Float[Tensor, "N K"]:
+        """The probability of every class for each text, in the order of `class_names`."""
         self.require("classify")
-        tokenizer = self.require_tokenizer()
-        rows = [tokenizer.encode_with_template(text) for text in _text_list(texts)]
-        self._check_rows(rows)
-        names = self.about.get("classes") or range(self.config.classes)
-        answers: dict[int, tuple[str, float]] = {}
+        rows = self._text_ids(texts)
+        probabilities = torch.empty(len(rows), self.config.classes)
         for batch in batches_by_length(dict(enumerate(map(len, rows))), BATCH_TOKENS):
             raise_if_cancelled()
             tokens, lengths = pad_rows([rows[number] for number in batch], self.device)
             with torch.inference_mode():
-                best = self.network(tokens, lengths).float().softmax(-1).max(-1)  # [B] each
-            for number, label, probability in zip(batch, best.indices.tolist(), best.values.tolist(), strict=True):
-                answers[number] = (str(names[label]), probability)
-        return [answers[number] for number in range(len(rows))]
+                logits = self.network(tokens, lengths)  # [B, K]
+            probabilities[batch] = logits.float().softmax(-1).cpu()
+        return probabilities
+
+    @overload
+    def embed(self, texts: str, pooling: Pooling = "mean") -> Float[Tensor, " C"]: ...
+
+    @overload
+    def embed(self, texts: Iterable[str], pooling: Pooling = "mean") -> Float[Tensor, "N C"]: ...
+
+    def embed(self, texts: str | Iterable[str], pooling: Pooling = "mean") -> Tensor:
+        """One vector for each text, [texts, d_model], on the CPU; a single text gives a single vector, [d_model].
+
+        It is the mean of the last layer's vectors over all tokens, special tokens included, as sentence encoders use
+        it; with pooling="cls", the vector of an encoder's first token. Of an encoder-decoder, the encoder is used.
+        Vectors are not normalised: cosine similarity is the product of `torch.nn.functional.normalize(vectors)`.
+        """
+        self.require("embed")
+        check_pooling(self.network, pooling)
+        vectors = sentence_vectors(self.network, self._text_ids(texts), pooling)
+        return vectors[0] if isinstance(texts, str) else vectors
 
     @overload
     def hidden(self, texts: str) -> HiddenVectors: ...  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
@@ -317,10 +349,8 @@ class Model:
 
         The embeddings come first. Of an encoder-decoder they are the encoder's. A single text gives a single result.
         """
-        tokenizer = self.require_tokenizer()
-        rows = [tokenizer.encode_with_template(text) for text in _text_list(texts)]
-        self._check_rows(rows)
-        vectors = hidden_vectors(self.network, tokenizer, rows)
+        rows = self._text_ids(texts)
+        vectors = hidden_vectors(self.network, self.require_tokenizer(), rows)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def attend(self, source: str, target: str | None = None) -> Attention:
@@ -354,6 +384,13 @@ class Model:
         assert isinstance(self.network, Decoder)
         return self.network, ids, chosen
 
+    def _text_ids(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text, with the template around it."""
+        tokenizer = self.require_tokenizer()
+        rows = [tokenizer.encode_with_template(text) for text in _text_list(texts)]
+        self._check_rows(rows)
+        return rows
+
     def _text_rows(self, texts: list[str]) -> list[ContextAndTarget]:
         self.require("score texts")
         rows = text_rows(self.require_tokenizer(), texts)
@@ -371,9 +408,10 @@ class Model:
     def _check_rows(self, rows: list[list[int]]) -> None:
         """Raise a RegardError for the first text that is empty or too long for learned positions."""
         for number, ids in enumerate(rows):
+            name = f"text {number}" if len(rows) > 1 else "the text"
             if not ids:
-                raise RegardError(f"text {number} is empty: there is nothing to read")
-            check_token_count(f"text {number}", len(ids), self.config.max_positions)
+                raise RegardError(f"{name} is empty: there is nothing to read")
+            check_token_count(name, len(ids), self.config.max_positions)
 
 
 def _text_list(texts: Iterable[str]) -> list[str]:

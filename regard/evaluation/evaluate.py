@@ -206,7 +206,7 @@ def evaluate_classification(
     if task_of(model) != "classes":
         raise RegardError(f"{name} is not a classifier: {_required_input(model)}")
     labels = [label.strip() for label in examples.references[0]]
-    classes = [str(class_) for class_ in model.about.get("classes") or range(model.config.classes)]
+    classes = model.class_names
     for line, label in zip(examples.lines, labels, strict=True):
         if label not in classes:
             raise RegardError(f"{examples.name}:{line}: unknown class {label!r}: {did_you_mean(label, classes)}")

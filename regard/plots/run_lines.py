@@ -1,6 +1,5 @@
 """A run in words: one line per event, and what to do with the model at the end."""
 
-import json
 import re
 import shlex
 
@@ -15,6 +14,8 @@ RESUME, CONTINUE, USE = "To resume:", "To continue:", "To use the model:"
 """Beginnings of lines with a command, which must be copied unbroken."""
 NO_VALIDATION = "no validation text: the last model is kept"
 SET_VALIDATION = "set data.validation or data.held_out"
+COMMANDS = {"translation": "translate", "language": "generate", "classification": "classify"}
+"""The command that uses a model, by its task."""
 EXAMPLE_TEXTS = {"translation": "Le chat dort.", "language": "Once upon a time", "classification": "Le chat dort."}
 
 
@@ -68,12 +69,8 @@ def closing_lines(event: Ended, state: RunProgress, recipe: str) -> list[str]:
 
 
 def usage(started: Started, validated: Validated | None, options: str = "") -> str:
-    """One line that uses the model: a command, or Python for a classifier, which has no command."""
-    text = example_text(started, validated)
-    if started.task == "classification":
-        folder, quoted = (json.dumps(argument, ensure_ascii=False) for argument in (visible(started.out), text))
-        return f"regard.load({folder}).classify([{quoted}]) in Python"
-    verb = "translate" if started.task == "translation" else "generate"
+    """The command that uses the model."""
+    verb, text = COMMANDS[started.task], example_text(started, validated)
     return f"regard {verb} {shell_argument(text)} --model {shlex.quote(visible(started.out))}{options}"
 
 

@@ -31,6 +31,7 @@ CALLS: dict[str, Callable[[Model], Any]] = {
     "score(texts)": lambda model: model.score(["un chat"]),
     "score(sources, targets)": lambda model: model.score(["un chat"], ["a cat"]),
     "attend(text)": lambda model: model.attend("un chat"),
+    "embed(texts)": lambda model: model.embed(["un chat"]),
 }
 
 
@@ -101,5 +102,5 @@ def test_only_models_that_generate_text_have_fast_copies(kind: str) -> None:
 
 
 def test_errors_of_an_encoder_suggest_neither_translate_nor_score() -> None:
-    with pytest.raises(ValueError, match=r"this is an encoder; this model supports attend\(text\)$"):
+    with pytest.raises(ValueError, match=r"this is an encoder; this model supports attend\(text\), embed\(texts\)$"):
         made("encoder").generate("un chat")

@@ -325,7 +325,7 @@ def test_mistakes_are_reported() -> None:
         (lambda: language.generate("a", beam=3, n_best=2), "generate returns one text"),
         (lambda: language.stream("a", beam=3), "beam=3 cannot stream"),
         (lambda: language.stream("a", temprature=3), "did you mean 'temperature'"),  # type: ignore[call-arg]
-        (lambda: language.score([""]), "text 0 is empty"),
+        (lambda: language.score([""]), "the text is empty"),
         (
             lambda: random_model(kind="decoder", positions="learned").generate("a b c" * 99),
             "reads at most 32",

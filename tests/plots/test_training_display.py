@@ -253,7 +253,7 @@ def test_the_end_says_how_to_use_the_model() -> None:
     )
     classes = replace(STARTED, task="classification", out="runs/c")
     *_, used = display_output([classes, ENDED]).splitlines()
-    assert used == 'To use the model: regard.load("runs/c").classify(["Le chat dort."]) in Python'
+    assert used == 'To use the model: regard classify "Le chat dort." --model runs/c'
     assert "80,000 texts in" in display_output([classes, ENDED])
 
 

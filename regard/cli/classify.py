@@ -1,0 +1,53 @@
+"""`regard classify`: the class of each text."""
+
+from collections.abc import Callable
+from json import dumps
+from typing import Annotated
+
+import typer
+
+from regard.cli.model_loading import load_model
+from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
+from regard.cli.text_io import answer_lines, check_input
+
+
+def classify(
+    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)],
+    text: Texts = None,
+    source: InputFile = None,
+    output: OutputFile = None,
+    json: JsonLines = False,
+    device: Device = "auto",
+) -> None:
+    """Print the most likely class of each text and its probability. Each input line gives one output line, in order.
+
+    Class and probability are separated by a tab. With --json, each line also has the probabilities of all classes.
+
+    Example: regard classify "Les chats dorment." --model runs/classify
+
+    Example: regard classify --model runs/classify --input texts.txt --json
+    """
+    check_input(text, source, output, "classify")
+    loaded = load_model(model, device)
+    loaded.require("classify")
+    names, row = loaded.class_names, _json_row if json else _plain_row
+
+    def rows(texts: list[str]) -> list[str]:
+        probabilities = loaded.class_probabilities(texts).tolist()
+        return [row(*each, names) for each in zip(texts, probabilities, strict=True)]
+
+    answer_lines(text, source, output, "classify", rows)
+
+
+def _plain_row(_: str, probabilities: list[float], names: list[str]) -> str:
+    best = max(probabilities)
+    return f"{names[probabilities.index(best)]}\t{best:.4f}"
+
+
+def _json_row(text: str, probabilities: list[float], names: list[str]) -> str:
+    best = max(probabilities)
+    label, by_name = names[probabilities.index(best)], dict(zip(names, probabilities, strict=True))
+    return dumps({"text": text, "label": label, "probability": best, "probabilities": by_name}, ensure_ascii=False)
+
+
+COMMANDS: list[Callable[..., None]] = [classify]

@@ -1,0 +1,80 @@
+"""`regard embed`: one vector for each text."""
+
+from collections.abc import Callable
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.model_loading import load_model
+from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
+from regard.cli.text_io import answer_lines, answers, check_input
+from regard.errors import RegardError
+
+
+def embed(
+    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)],
+    text: Texts = None,
+    source: InputFile = None,
+    output: OutputFile = None,
+    npy: Annotated[
+        Path | None, typer.Option(help="Write all vectors to one NumPy file: [texts, width] in float32.")
+    ] = None,
+    pooling: Annotated[
+        str, typer.Option(help="mean averages over the tokens of a text; cls takes the first token of an encoder.")
+    ] = "mean",
+    json: JsonLines = False,
+    device: Device = "auto",
+) -> None:
+    """Turn texts into vectors, which are similar for similar texts. Each input line gives one vector, in order.
+
+    Vectors are printed as numbers separated by spaces, as JSON (--json), or written to a file that numpy.load reads.
+
+    Example: regard embed "A cat sleeps." "A cat is sleeping." --model minilm
+
+    Example: regard embed --model minilm --input sentences.txt --npy vectors.npy
+    """
+    check_input(text, source, npy or output, "embed")
+    if npy is not None and (json or output is not None):
+        other = "--json" if json else f"--output {output}"
+        raise RegardError(f"both --npy {npy} and {other} were given: use one of them")
+    loaded = load_model(model, device)
+    loaded.require("embed")
+
+    from regard.decoding.sentence_vectors import check_pooling
+
+    check_pooling(loaded.network, pooling)  # type: ignore[arg-type]  # reports other values
+
+    def vectors(texts: list[str]) -> list[list[float]]:
+        return loaded.embed(texts, pooling).tolist()  # type: ignore[no-any-return]
+
+    if npy is not None:
+        _write_npy(npy, list(answers(text, source, "embed", vectors)), loaded.config.d_model)
+        return
+    row = _json_row if json else _plain_row
+    answer_lines(text, source, output, "embed", lambda texts: list(map(row, texts, vectors(texts))))
+
+
+def _plain_row(_: str, vector: list[float]) -> str:
+    return " ".join(f"{value:.9g}" for value in vector)  # nine digits identify every float32
+
+
+def _json_row(text: str, vector: list[float]) -> str:
+    return dumps({"text": text, "vector": [float(f"{value:.9g}") for value in vector]}, ensure_ascii=False)
+
+
+def _write_npy(path: Path, vectors: list[list[float]], width: int) -> None:
+    from io import BytesIO
+
+    import numpy as np
+
+    from regard.atomic_files import write_file
+
+    buffer = BytesIO()
+    np.save(buffer, np.array(vectors, np.float32).reshape(-1, width))
+    write_file(path, buffer.getvalue())
+    typer.echo(f"{path}  {len(vectors):,} × {width:,}")
+
+
+COMMANDS: list[Callable[..., None]] = [embed]

@@ -1,0 +1,90 @@
+"""`regard classify` and `regard embed` as users run them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import regard
+from tests.support.commands import command, refused
+from tests.support.text_models import TEXTS, random_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_type_checks")]
+
+BERT = {
+    "kind": "encoder",
+    "positions": "learned",
+    "max_length": 64,
+    "activation": "gelu",
+    "scale_embeddings": False,
+    "embedding_norm": True,
+    "classes": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Hugging Face folder with a classification head."""
+    model = random_model(**BERT)
+    model.network.float()
+    model.about["classes"] = ["froid", "tiède", "chaud"]
+    folder = tmp_path_factory.mktemp("models") / "classifier"
+    regard.export(model, folder)
+    return str(folder)
+
+
+def test_classes_and_probabilities(classifier: str, tmp_path: Path) -> None:
+    best = regard.load(classifier).classify(TEXTS)
+    rows = [line.split("\t") for line in command("classify", *TEXTS, "-m", classifier).stdout.splitlines()]
+    assert [row[0] for row in rows] == [label for label, _ in best]
+    assert [float(row[1]) for row in rows] == pytest.approx([p for _, p in best], abs=1e-4)
+    source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text("\n".join([TEXTS[0], "", TEXTS[1]]), encoding="utf-8")
+    done = command("classify", "-m", classifier, "-i", str(source), "-o", str(output), "--json")
+    assert (done.exit_code, done.stdout) == (0, "")
+    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [answer["text"] for answer in answers] == [TEXTS[0], "", TEXTS[1]]
+    assert (answers[2]["label"], answers[2]["probability"]) == pytest.approx(best[1])
+    assert list(answers[0]["probabilities"]) == ["froid", "tiède", "chaud"]
+    assert sum(answers[0]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_vectors_as_numbers_json_and_numpy(classifier: str, tmp_path: Path) -> None:
+    vectors = regard.load(classifier).embed(TEXTS, pooling="cls").numpy()
+    text = "\n".join(TEXTS)
+    plain = command("embed", "-m", classifier, "--pooling", "cls", stdin=text).stdout
+    assert np.array_equal(np.array([line.split() for line in plain.splitlines()], np.float32), vectors)
+    rows = [json.loads(line) for line in command("embed", "-m", classifier, *TEXTS, "--json").stdout.splitlines()]
+    assert [row["text"] for row in rows] == TEXTS
+    assert np.array_equal(np.array([row["vector"] for row in rows], np.float32), regard.load(classifier).embed(TEXTS))
+    path = tmp_path / "vectors.npy"
+    done = command("embed", "-m", classifier, "--pooling", "cls", "--npy", str(path), stdin=text)
+    assert done.stdout.split() == [str(path), str(len(TEXTS)), "×", str(vectors.shape[1])]
+    assert np.array_equal(np.load(path), vectors)
+    command("embed", "-m", classifier, "--npy", str(path), stdin="")
+    assert np.load(path).shape == (0, vectors.shape[1])
+
+
+def test_errors_name_the_line_after_the_output_of_earlier_lines(classifier: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join([*TEXTS[:2], "chat " * 99, TEXTS[2]]), encoding="utf-8")
+    done = command("classify", "-m", classifier, "-i", str(source))
+    assert str(done.exception).startswith(f"{source}:3: the text has ")
+    assert len(done.stdout.splitlines()) == 2
+    assert "text 2: the text has" in refused("embed", "-m", classifier, "a", "chat " * 99)
+    output = tmp_path / "kept"
+    output.write_text("kept", encoding="utf-8")
+    assert "stdin:1: invalid UTF-8" in refused("classify", "-m", classifier, "-o", str(output), stdin=b"caf\xe9\n")
+    assert output.read_text(encoding="utf-8") == "kept"
+    assert "stdin:2: invalid UTF-8" in refused("embed", "-m", classifier, "--npy", str(output), stdin=b"a\ncaf\xe9\n")
+    assert output.read_text(encoding="utf-8") == "kept"
+
+
+def test_wrong_options_are_reported(classifier: str, tmp_path: Path) -> None:
+    npy = ("--npy", str(tmp_path / "a.npy"))
+    assert "both texts and --input" in refused("classify", "a", "-i", "b", "-m", classifier)
+    assert "nothing to classify" in refused("classify", " ", "-m", classifier)
+    assert "both --npy" in refused("embed", "a", "-m", classifier, *npy, "--json")
+    assert "pooling" in refused("embed", "a", "-m", classifier, "--pooling", "max")
+    assert "requires a model with a classification head" in refused("classify", "a", "-m", "petit-fr-en")
