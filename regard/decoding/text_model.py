@@ -296,8 +296,9 @@ class Model:
     def class_names(self) -> list[str]:
         """The names of a classifier's classes, in the order of its outputs; classes without names are numbered."""
         names = self.about.get("classes")
-        is_complete = isinstance(names, list) and len(names) == self.config.classes
-        return [str(name) for name in (names if is_complete else range(self.config.classes))]
+        if not isinstance(names, list) or len(names) != self.config.classes:
+            names = range(self.config.classes)
+        return list(map(str, names))
 
     def classify(self, texts: Iterable[str]) -> list[tuple[str, float]]:
         """The most likely class of each text and its probability; classes without names are numbered."""

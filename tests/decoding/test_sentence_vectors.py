@@ -77,7 +77,7 @@ def test_what_cannot_be_embedded_is_reported() -> None:
         (encoder, "max", "pooling"),
     ):
         with pytest.raises(regard.RegardError, match=message):
-            model.embed([], pooling)  # type: ignore[arg-type]
+            model.embed([], pooling)  # type: ignore[call-overload]
     with pytest.raises(regard.RegardError, match=r"text 1 has \d+ tokens, but this model reads at most 64"):
         encoder.embed(["a", "chat " * 99])
     with pytest.raises(regard.RegardError, match="the text is empty"):
