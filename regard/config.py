@@ -300,6 +300,8 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Whether the prefix of a decoder-only model (the source of a translation) attends to itself in both directions."""
     classes: int = 0
     """Number of classes: 0 predicts tokens of the vocabulary; otherwise one class is predicted per sequence."""
+    classifier_activation: Literal["tanh", "relu"] = "tanh"
+    """Activation of the dense layer before the classes of an encoder: tanh as in BERT, relu as in DistilBERT."""
 
     def __post_init__(self) -> None:
         """Check that the fields fit together."""

@@ -56,7 +56,8 @@ class Model:
     "trained" for, its scores on "tests" (see `regard.storage.metadata`) and a "card" in Markdown, as `regard export`
     adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on
     limitations; "longest", the tokens of the longest source it was trained on; "head": "none" if it was loaded
-    without one; "tokenizer": the reason why it has none."""
+    without one; the "model_type" of the Hugging Face folder that it was loaded from; "tokenizer": the reason why it has
+    none."""
 
     @classmethod
     def from_folder(cls, folder: Path | str) -> "Model":

@@ -58,6 +58,8 @@ class Architecture:
     "Ours" refers to Regard's configs and tensors, "theirs" to those of the other library.
     """
 
+    kind: str
+    """The kind of ModelConfig that it represents."""
     prefix: str
     """Prefix of most tensor names, which a folder may omit."""
     ignored_patterns: tuple[str, ...]

@@ -1,6 +1,12 @@
-"""BERT: a post-norm encoder with learned positions, normalised embeddings and one of four heads."""
+"""BERT and its relatives: post-norm encoders with learned positions, normalised embeddings and one of four heads.
 
-from dataclasses import replace
+RoBERTa, XLM-R and DistilBERT differ from BERT in names, in the first position and in details of their heads. `Names`
+describes each of them; the code is the same for all.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,48 +24,181 @@ from regard.interop.weight_rules import (
     fold_embedding_scale,
     refuse_export,
     renamed,
+    renamed_layers,
     require_settings,
     uneven_heads_reason,
     with_pad_row,
     with_position_table,
 )
 
-TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 HEAD_KINDS = {
-    "BertModel": "none",
-    "BertForMaskedLM": "words",
-    "BertForPreTraining": "words",
-    "BertForSequenceClassification": "sequence",
-    "BertForTokenClassification": "token",
+    "Model": "none",
+    "ForMaskedLM": "words",
+    "ForPreTraining": "words",
+    "ForSequenceClassification": "sequence",
+    "ForTokenClassification": "token",
+}
+"""The head of a class of `transformers`, by the end of its name."""
+BERT_SETTINGS = {
+    "d_model": "hidden_size",
+    "heads": "num_attention_heads",
+    "layers": "num_hidden_layers",
+    "d_ff": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+DISTILBERT_SETTINGS = {
+    "d_model": "dim",
+    "heads": "n_heads",
+    "layers": "n_layers",
+    "d_ff": "hidden_dim",
+    "activation": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+}
+BERT_LAYER = {
+    "attention.q": "attention.self.query",
+    "attention.k": "attention.self.key",
+    "attention.v": "attention.self.value",
+    "attention.out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feed_forward.up": "intermediate.dense",
+    "feed_forward.down": "output.dense",
+    "feed_forward_norm": "output.LayerNorm",
+}
+DISTILBERT_LAYER = {
+    "attention.q": "attention.q_lin",
+    "attention.k": "attention.k_lin",
+    "attention.v": "attention.v_lin",
+    "attention.out": "attention.out_lin",
+    "attention_norm": "sa_layer_norm",
+    "feed_forward.up": "ffn.lin1",
+    "feed_forward.down": "ffn.lin2",
+    "feed_forward_norm": "output_layer_norm",
 }
 
 
-def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
-    """Return the ModelConfig of a BERT `config.json`."""
+@dataclass(frozen=True)
+class Names:
+    """What one of these architectures calls its classes, settings and tensors, and where it differs from BERT."""
+
+    title: str
+    """Its name in messages."""
+    class_prefix: str
+    """Start of the names of its classes in `transformers`."""
+    model_type: str
+    prefix: str
+    """Prefix of all tensors outside its heads."""
+    words: dict[str, str]
+    """Modules of the masked-language-model head, and its output layer and bias, by our names."""
+    sequence: dict[str, str]
+    """Modules of the head over classes, by our names."""
+    settings: dict[str, str] = field(default_factory=lambda: BERT_SETTINGS)
+    layers: str = "encoder.layer"
+    layer: dict[str, str] = field(default_factory=lambda: BERT_LAYER)
+    token_types: bool = True
+    """Whether it distinguishes the two texts of a pair."""
+    norm_eps: float | None = None
+    """The value added to the variance where it cannot be set; None if layer_norm_eps sets it."""
+    default_pad: int = 0
+    positions_after_pad: bool = False
+    """Whether the first position is the one after the id of <pad>, which stands for the position of <pad>."""
+    head_activation: str | None = None
+    """The only activation of the masked-language-model head; None if it is that of the layers."""
+    classifier_activation: str = "tanh"
+    classes: tuple[str, ...] = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+    """Ends of the names of the supported classes."""
+
+
+BERT = Names(
+    title="BERT",
+    class_prefix="Bert",
+    model_type="bert",
+    prefix="bert.",
+    words={
+        "transform.dense": "cls.predictions.transform.dense",
+        "transform.norm": "cls.predictions.transform.LayerNorm",
+        "output": "cls.predictions.decoder",
+        "output_bias": "cls.predictions.bias",
+    },
+    sequence={"classifier.pool": "bert.pooler.dense", "classifier.classes": "classifier"},
+    classes=tuple(HEAD_KINDS),
+)
+ROBERTA = Names(
+    title="RoBERTa",
+    class_prefix="Roberta",
+    model_type="roberta",
+    prefix="roberta.",
+    words={
+        "transform.dense": "lm_head.dense",
+        "transform.norm": "lm_head.layer_norm",
+        "output": "lm_head.decoder",
+        "output_bias": "lm_head.bias",
+    },
+    sequence={"classifier.pool": "classifier.dense", "classifier.classes": "classifier.out_proj"},
+    default_pad=1,
+    positions_after_pad=True,
+    head_activation="gelu",
+)
+XLM_ROBERTA = replace(ROBERTA, title="XLM-R", class_prefix="XLMRoberta", model_type="xlm-roberta")
+DISTILBERT = Names(
+    title="DistilBERT",
+    class_prefix="DistilBert",
+    model_type="distilbert",
+    prefix="distilbert.",
+    words={
+        "transform.dense": "vocab_transform",
+        "transform.norm": "vocab_layer_norm",
+        "output": "vocab_projector",
+        "output_bias": "vocab_projector.bias",
+    },
+    sequence={"classifier.pool": "pre_classifier", "classifier.classes": "classifier"},
+    settings=DISTILBERT_SETTINGS,
+    layers="transformer.layer",
+    layer=DISTILBERT_LAYER,
+    token_types=False,
+    norm_eps=1e-12,
+    classifier_activation="relu",
+)
+RELATIVES = (ROBERTA, XLM_ROBERTA, DISTILBERT)
+
+
+def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
+    """Return the ModelConfig of a `config.json`."""
     require_settings(settings, where, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
-    head = _head_of(settings, where)
+    head = _head_of(names, settings, where)
+    theirs, vocabulary = names.settings, settings["vocab_size"]
+    if head == "words" and names.head_activation is not None:
+        require_settings(settings, where, **{theirs["activation"]: names.head_activation})
     labels = len(settings.get("id2label") or range(settings.get("num_labels", 2)))
-    pad = settings.get("pad_token_id", 0)
+    pad = settings.get("pad_token_id", names.default_pad)
+    max_length = settings.get("max_position_embeddings", 512)
+    if names.positions_after_pad:
+        if type(pad) is not int or not 0 <= pad < min(vocabulary - 1, max_length - 1):
+            raise RegardError(f"{where}: pad_token_id={quoted(pad)}, but positions are counted from it")
+        max_length -= pad + 1
     config = ModelConfig(
         kind="encoder",
-        vocab_size=settings["vocab_size"],
-        pad=None if pad == settings["vocab_size"] - 1 and head != "token" else pad,
-        d_model=settings["hidden_size"],
-        heads=settings["num_attention_heads"],
-        layers=settings["num_hidden_layers"],
-        d_ff=settings["intermediate_size"],
-        activation=regard_activation(settings.get("hidden_act", "gelu"), where),
-        norm_eps=settings.get("layer_norm_eps", 1e-12),
+        vocab_size=vocabulary,
+        pad=None if pad == vocabulary - 1 and head != "token" else pad,
+        d_model=settings[theirs["d_model"]],
+        heads=settings[theirs["heads"]],
+        layers=settings[theirs["layers"]],
+        d_ff=settings[theirs["d_ff"]],
+        activation=regard_activation(settings.get(theirs["activation"], "gelu"), where),
+        norm_eps=names.norm_eps or settings.get("layer_norm_eps", 1e-12),
         positions="learned",
-        max_length=settings.get("max_position_embeddings", 512),
+        max_length=max_length,
         scale_embeddings=False,
         embedding_norm=True,
         tied=head == "none" or (head != "token" and settings.get("tie_word_embeddings", True)),
         output_bias=head in ("words", "token"),
         output_transform=head == "words",
-        dropout=settings.get("hidden_dropout_prob", 0.1),
-        attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
+        dropout=settings.get(theirs["dropout"], 0.1),
+        attention_dropout=settings.get(theirs["attention_dropout"], 0.1),
         classes=labels if head == "sequence" else 0,
+        classifier_activation=names.classifier_activation if head == "sequence" else "tanh",  # type: ignore[arg-type]
     )
     if head == "token" and labels != config.outputs:
         raise RegardError(
@@ -68,26 +207,33 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
     return config
 
 
-def _head_of(settings: dict[str, Any], where: str) -> str:
-    name = (settings.get("architectures") or ["BertModel"])[0]
-    if name not in HEAD_KINDS:
-        raise RegardError(f"{where}: Regard does not support {name}; supported: {', '.join(HEAD_KINDS)}")
-    return HEAD_KINDS[name]
+def _head_of(names: Names, settings: dict[str, Any], where: str) -> str:
+    supported = [names.class_prefix + end for end in names.classes]
+    name = (settings.get("architectures") or supported)[0]
+    if name not in supported:
+        raise RegardError(f"{where}: Regard does not support {name}; supported: {', '.join(supported)}")
+    return HEAD_KINDS[name.removeprefix(names.class_prefix)]
 
 
-def about(settings: dict[str, Any], config: ModelConfig, tensors: FolderTensors) -> dict[str, Any]:
+def about(names: Names, settings: dict[str, Any], config: ModelConfig, tensors: FolderTensors) -> dict[str, Any]:
     """Return what the config and tensors say about the model: a missing head, the names of its classes, limitations."""
-    metadata: dict[str, Any] = {"head": "none"} if _head_of(settings, "") == "none" else {}
-    names = settings.get("id2label")
-    if config.classes and names and list(names.values()) != _default_labels(config.classes):
+    metadata: dict[str, Any] = {"head": "none"} if _head_of(names, settings, "") == "none" else {}
+    labels = settings.get("id2label")
+    if config.classes and labels and list(labels.values()) != _default_labels(config.classes):
         numbers = [str(i) for i in range(config.classes)]
-        if sorted(names) != sorted(numbers) or not all(isinstance(name, str) for name in names.values()):
-            raise RegardError(f"id2label must number the classes from 0, but is {quoted(names)}")
-        metadata["classes"] = [names[number] for number in numbers]
-    token_types, notes = tensors.read(TOKEN_TYPES), []
-    if not torch.equal(token_types, token_types[:1].expand_as(token_types)):
-        notes.append("Regard gives every text token type 0, so the model cannot distinguish the two texts of a pair.")
-    if tensors.entry("bert.pooler.dense.weight") is not None and not config.classes:
+        if sorted(labels) != sorted(numbers) or not all(isinstance(label, str) for label in labels.values()):
+            raise RegardError(f"id2label must number the classes from 0, but is {quoted(labels)}")
+        metadata["classes"] = [labels[number] for number in numbers]
+    notes = []
+    if names.token_types:
+        token_types = tensors.read(_token_types(names))
+        if not torch.equal(token_types, token_types[:1].expand_as(token_types)):
+            notes.append(
+                "Regard gives every text token type 0, so the model cannot distinguish the two texts of a pair."
+            )
+    pooler = f"{names.prefix}pooler.dense"
+    is_read = config.classes and names.sequence["classifier.pool"] == pooler
+    if tensors.entry(f"{pooler}.weight") is not None and not is_read:
         notes.append("The pooler of the original folder (pooler_output) was dropped because no head reads it.")
     return metadata | ({"notes": notes} if notes else {})
 
@@ -112,105 +258,130 @@ def adapt_without_head(config: ModelConfig, state: StateDict) -> tuple[ModelConf
     return with_position_table(*fold_embedding_scale(*expand_biases_and_heads(config, state)))
 
 
-def write_config(config: ModelConfig) -> dict[str, Any]:
-    """Return the BERT `config.json` of a model."""
+def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
+    """Return the `config.json` of a model."""
+    title, theirs = names.title, names.settings
+    head = "sequence" if config.classes else "words" if config.output_transform else "none" if config.tied else "token"
     refuse_export(
-        "BERT",
+        title,
         uneven_heads_reason(config)
         | {
             "its norms are not LayerNorm after each sub-layer": config.norm != "post" or config.norm_kind != "layer",
-            "its embeddings are not normalised, as BERT's are (embedding_norm)": not config.embedding_norm,
-            f"its positions are {config.positions}, but BERT's are learned": config.positions != "learned",
+            f"its embeddings are not normalised, as {title}'s are (embedding_norm)": not config.embedding_norm,
+            f"its positions are {config.positions}, but {title}'s are learned": config.positions != "learned",
+            f"its norm_eps is {config.norm_eps}, but there it is always {names.norm_eps}": names.norm_eps
+            not in (None, config.norm_eps),
+            f"its activation is {config.activation}, but that of {title}'s head is always {names.head_activation}": (
+                head == "words" and names.head_activation not in (None, config.activation)
+            ),
+            f"its classifier_activation is {config.classifier_activation}, but {title}'s is "
+            f"{names.classifier_activation}": head == "sequence"
+            and config.classifier_activation != names.classifier_activation,
+            f"it has no <pad>, and {title} counts positions from its id": names.positions_after_pad
+            and config.pad_id is None,
         },
     )
-    head = "sequence" if config.classes else "words" if config.output_transform else "none" if config.tied else "token"
     labels = {"sequence": config.classes, "token": config.outputs}.get(head, 2)
+    norm_eps = {"layer_norm_eps": config.norm_eps} if names.norm_eps is None else {}
+    # One type makes the second text of a pair an error there, instead of reading it as a first.
+    token_types = {"type_vocab_size": 1} if names.token_types else {}
     return {
-        "architectures": [next(name for name, kind in HEAD_KINDS.items() if kind == head)],
-        "model_type": "bert",
+        "architectures": [names.class_prefix + next(end for end, kind in HEAD_KINDS.items() if kind == head)],
+        "model_type": names.model_type,
         "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "num_attention_heads": config.heads,
-        "num_hidden_layers": config.layers,
-        "intermediate_size": config.d_ff,
-        "hidden_act": huggingface_activation(config, "BERT"),
-        "layer_norm_eps": config.norm_eps,
-        "max_position_embeddings": config.max_length,
-        "type_vocab_size": 1,  # makes the second text of a pair an error there, instead of reading it as a first
+        theirs["d_model"]: config.d_model,
+        theirs["heads"]: config.heads,
+        theirs["layers"]: config.layers,
+        theirs["d_ff"]: config.d_ff,
+        theirs["activation"]: huggingface_activation(config, title),
+        **norm_eps,
+        "max_position_embeddings": config.max_length + _first_position(names, config),
+        **token_types,
         "tie_word_embeddings": config.tied,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
+        theirs["dropout"]: config.dropout,
+        theirs["attention_dropout"]: config.attention_dropout,
         "id2label": {str(i): name for i, name in enumerate(_default_labels(labels))},
         "label2id": {name: i for i, name in enumerate(_default_labels(labels))},
     }
 
 
-def rules(config: ModelConfig) -> list[WeightRule]:
-    """Return the rules that map Regard's tensors to those of BERT."""
-    weight_rules = renamed("embedding.tokens", "bert.embeddings.word_embeddings", ["weight"])
-    # Regard gives every text token type 0, so the vector of that type is added to the positions.
-    tables = ("bert.embeddings.position_embeddings.weight", TOKEN_TYPES)
-    weight_rules += [
-        WeightRule(("embedding.positions.weight",), tables, lambda x, types: (x + types[0],), _zero_token_types)
-    ]
-    weight_rules += renamed("embedding.norm", "bert.embeddings.LayerNorm")
-    for i in range(config.layers):
-        ours, theirs = f"encoder.layers.{i}", f"bert.encoder.layer.{i}"
-        for our_name, their_name in {"q": "query", "k": "key", "v": "value"}.items():
-            weight_rules += renamed(f"{ours}.attention.{our_name}", f"{theirs}.attention.self.{their_name}")
-        weight_rules += renamed(f"{ours}.attention.out", f"{theirs}.attention.output.dense")
-        weight_rules += renamed(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm")
-        weight_rules += renamed(f"{ours}.feed_forward.up", f"{theirs}.intermediate.dense")
-        weight_rules += renamed(f"{ours}.feed_forward.down", f"{theirs}.output.dense")
-        weight_rules += renamed(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm")
-    return weight_rules + _head_rules(config)
+def _first_position(names: Names, config: ModelConfig) -> int:
+    """Return the row of their table for the first token of a text."""
+    return config.pad_id + 1 if names.positions_after_pad and config.pad_id is not None else 0
 
 
-def _zero_token_types(positions: Tensor) -> tuple[Tensor, Tensor]:
-    return positions, torch.zeros(1, positions.size(1))
+def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
+    """Return the rules that map Regard's tensors to theirs."""
+    embeddings = f"{names.prefix}embeddings"
+    weight_rules = renamed("embedding.tokens", f"{embeddings}.word_embeddings", ["weight"])
+    weight_rules += [_position_rule(names, config), *renamed("embedding.norm", f"{embeddings}.LayerNorm")]
+    weight_rules += renamed_layers("encoder.layers", names.prefix + names.layers, config.layers, names.layer)
+    return weight_rules + _head_rules(names, config)
 
 
-def _head_rules(config: ModelConfig) -> list[WeightRule]:
+def _token_types(names: Names) -> str:
+    return f"{names.prefix}embeddings.token_type_embeddings.weight"
+
+
+def _position_rule(names: Names, config: ModelConfig) -> WeightRule:
+    """Return the rule of the positions. Regard gives every text token type 0, whose vector is added to them."""
+    first = _first_position(names, config)
+
+    def read(table: Tensor, token_types: Tensor | None = None) -> tuple[Tensor, ...]:
+        positions = table[first:]
+        return (positions if token_types is None else positions + token_types[0],)
+
+    def write(positions: Tensor) -> tuple[Tensor, ...]:
+        table = torch.cat([positions.new_zeros(first, positions.size(1)), positions])
+        return (table, torch.zeros(1, positions.size(1))) if names.token_types else (table,)
+
+    tables = (f"{names.prefix}embeddings.position_embeddings.weight", _token_types(names))
+    return WeightRule(("embedding.positions.weight",), tables[: 1 + names.token_types], read, write)
+
+
+def _head_rules(names: Names, config: ModelConfig) -> list[WeightRule]:
     if config.classes:
-        return renamed("classifier.pool", "bert.pooler.dense") + renamed("classifier.classes", "classifier")
+        return [rule for ours, theirs in names.sequence.items() for rule in renamed(ours, theirs)]
     if config.output_transform:
-        transform = renamed("transform.dense", "cls.predictions.transform.dense")
-        transform += renamed("transform.norm", "cls.predictions.transform.LayerNorm")
-        decoder = "cls.predictions.decoder"
-        outputs = [WeightRule(("output_bias",), ("cls.predictions.bias",))]
-        if not config.tied:  # then transformers uses the bias of the decoder
-            outputs = [*renamed("output", decoder, ["weight"]), WeightRule(("output_bias",), (f"{decoder}.bias",))]
+        words = names.words
+        transform = [rule for ours in ("transform.dense", "transform.norm") for rule in renamed(ours, words[ours])]
+        outputs = [WeightRule(("output_bias",), (words["output_bias"],))]
+        if not config.tied:  # then transformers uses the bias of the output layer
+            outputs = [
+                *renamed("output", words["output"], ["weight"]),
+                WeightRule(("output_bias",), (f"{words['output']}.bias",)),
+            ]
         return transform + [with_pad_row(rule) if config.pad_is_last else rule for rule in outputs]
-    if config.output_bias:  # a head over ids: a token classifier in BERT
+    if config.output_bias:  # a head over ids: a token classifier there
         return [*renamed("output", "classifier", ["weight"]), WeightRule(("output_bias",), ("classifier.bias",))]
     return []
 
 
-def tied_copies(config: ModelConfig) -> dict[str, str]:
+def tied_copies(names: Names, config: ModelConfig) -> dict[str, str]:
     """Return the copies of the embedding and the bias that some folders store in the masked-language-model head."""
     if not (config.tied and config.output_transform):
         return {}
-    decoder = "cls.predictions.decoder"
-    return {
-        f"{decoder}.weight": "bert.embeddings.word_embeddings.weight",
-        f"{decoder}.bias": "cls.predictions.bias",
-    }
+    copies = {f"{names.words['output']}.weight": f"{names.prefix}embeddings.word_embeddings.weight"}
+    bias = f"{names.words['output']}.bias"
+    return copies | ({bias: names.words["output_bias"]} if bias != names.words["output_bias"] else {})
 
 
-ARCHITECTURE = Architecture(
-    prefix="bert.",
-    ignored_patterns=(
-        r"bert\.embeddings\.position_ids",
-        r"bert\.pooler\.dense\.(weight|bias)",  # present but unused without a sequence classifier
-        r"cls\.seq_relationship\.(weight|bias)",
-        r"cls\.predictions\.(decoder\.weight|decoder\.bias|bias)",  # unused without this head, or copies
-    ),
-    read_config=read_config,
-    write_config=write_config,
-    adapt=adapt,
-    rules=rules,
-    tied_copies=tied_copies,
-    about=about,
-)
-WITHOUT_HEAD = replace(ARCHITECTURE, adapt=adapt_without_head)
-"""For models that were loaded without a head and are exported without one."""
+def architecture(names: Names) -> Architecture:
+    """Return the architecture that these names describe."""
+    prefix, output, bias = map(re.escape, (names.prefix, names.words["output"], names.words["output_bias"]))
+    return Architecture(
+        kind="encoder",
+        prefix=names.prefix,
+        ignored_patterns=(
+            rf"{prefix}embeddings\.position_ids",
+            rf"{prefix}pooler\.dense\.(weight|bias)",  # present but unused without a sequence classifier
+            r"cls\.seq_relationship\.(weight|bias)",
+            rf"{output}\.(weight|bias)|{bias}",  # unused without this head, or copies
+        ),
+        read_config=partial(read_config, names),
+        write_config=partial(write_config, names),
+        adapt=adapt,
+        rules=partial(rules, names),
+        tied_copies=partial(tied_copies, names),
+        about=partial(about, names),
+    )

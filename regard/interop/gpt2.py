@@ -101,6 +101,7 @@ def rules(config: ModelConfig) -> list[WeightRule]:
 
 
 ARCHITECTURE = Architecture(
+    kind="decoder",
     prefix="transformer.",
     ignored_patterns=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),  # masks saved by early versions
     read_config=read_config,

@@ -35,7 +35,7 @@ from regard.storage.weights import WEIGHT_DTYPES, open_weights, round_weights, w
 from regard.untrusted_files import is_regular_file, read_json
 
 ARCHITECTURES = {
-    "bert": bert.ARCHITECTURE,
+    **{names.model_type: bert.architecture(names) for names in (bert.BERT, *bert.RELATIVES)},
     "gpt2": gpt2.ARCHITECTURE,
     "llama": llama.ARCHITECTURE,
     "marian": marian.ARCHITECTURE,
@@ -74,7 +74,7 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
     expected_shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     assign_weights(network, read_state(tensors, architecture, config, expected_shapes))
     with _naming_file_in_errors(path, model_type):
-        about: dict[str, Any] = {"origin": f"a Hugging Face folder of the type {model_type}"}
+        about: dict[str, Any] = {"origin": f"a Hugging Face folder of the type {model_type}", "model_type": model_type}
         about |= architecture.about(settings, config, tensors)
     model = Model(network, load_tokenizer(folder), special, about)
     if model.tokenizer is None:
@@ -209,7 +209,8 @@ def export_huggingface(model: Model, folder: Path, dtype: str = "float32") -> Hu
 
 
 def architecture_for(model: Model) -> Architecture:
-    """Return the architecture in which a model is exported."""
+    """Return the architecture in which a model is exported: that of the folder it was loaded from, or else the one that
+    has its shape."""
     config = model.config
     refuse_export(
         "an architecture of another engine",
@@ -222,12 +223,23 @@ def architecture_for(model: Model) -> Architecture:
             and (config.output_bias or config.output_transform),
         },
     )
-    if config.kind == "decoder":
-        return llama.ARCHITECTURE if config.norm_kind == "rms" else gpt2.ARCHITECTURE
-    if config.kind == "encoder-decoder":
-        return marian.ARCHITECTURE
+    loaded_as = model.about.get("model_type")  # read from a file, so of any type
+    architecture = ARCHITECTURES.get(loaded_as) if isinstance(loaded_as, str) else None
+    if architecture is None or architecture.kind != config.kind:
+        architecture = ARCHITECTURES[_model_type(config)]
     has_no_head = config.tied and not (config.classes or config.output_bias or config.output_transform)
-    return bert.WITHOUT_HEAD if model.about.get("head") == "none" and has_no_head else bert.ARCHITECTURE
+    if config.kind == "encoder" and model.about.get("head") == "none" and has_no_head:
+        return replace(architecture, adapt=bert.adapt_without_head)
+    return architecture
+
+
+def _model_type(config: ModelConfig) -> str:
+    """Return the architecture that has the shape of a config."""
+    if config.kind == "encoder":
+        return "distilbert" if config.classes and config.classifier_activation == "relu" else "bert"
+    if config.kind == "encoder-decoder":
+        return "marian" if config.norm == "post" else "pegasus"
+    return "llama" if config.norm_kind == "rms" else "gpt2"
 
 
 def _labels(model: Model) -> dict[str, Any]:

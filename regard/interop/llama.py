@@ -108,6 +108,7 @@ def rules(config: ModelConfig) -> list[WeightRule]:
 
 
 ARCHITECTURE = Architecture(
+    kind="decoder",
     prefix="model.",
     ignored_patterns=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq"),
     read_config=read_config,

@@ -17,6 +17,7 @@ from regard.interop.weight_rules import (
     expand_biases_and_heads,
     refuse_export,
     renamed,
+    renamed_layers,
     require_settings,
     sinusoids_in_halves,
     sinusoids_interleaved,
@@ -31,6 +32,21 @@ POSITION_TABLES = ("model.encoder.embed_positions.weight", "model.decoder.embed_
 """Position tables that some folders contain. They are read only to check that they are sinusoids."""
 CLASS_NAMES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 NORM_EPS = 1e-5
+LAYER_NAMES = {
+    "attention.q": "self_attn.q_proj",
+    "attention.k": "self_attn.k_proj",
+    "attention.v": "self_attn.v_proj",
+    "attention.out": "self_attn.out_proj",
+    "attention_norm": "self_attn_layer_norm",
+    "feed_forward.up": "fc1",
+    "feed_forward.down": "fc2",
+    "feed_forward_norm": "final_layer_norm",
+}
+CROSS_NAMES = {
+    ours.replace("attention", "cross_attention"): theirs.replace("self_attn", "encoder_attn")
+    for ours, theirs in LAYER_NAMES.items()
+    if "attention" in ours
+}
 
 
 def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
@@ -120,29 +136,16 @@ def rules(config: ModelConfig) -> list[WeightRule]:
     """Return the rules for a model whose width is already ordered by `sinusoids_in_halves`."""
     weight_rules = renamed("embedding.tokens", "model.shared", ["weight"])
     for side in ("encoder", "decoder"):
-        count = config.layers if side == "encoder" else config.decoder_depth
-        for i in range(count):
-            weight_rules += _layer(f"{side}.layers.{i}", f"model.{side}.layers.{i}", cross=side == "decoder")
+        count, names = (
+            (config.layers, LAYER_NAMES) if side == "encoder" else (config.decoder_depth, LAYER_NAMES | CROSS_NAMES)
+        )
+        weight_rules += renamed_layers(f"{side}.layers", f"model.{side}.layers", count, names)
         if config.norm == "pre":
             weight_rules += renamed(f"{side}.norm", f"model.{side}.layer_norm")
     none = partial(torch.zeros, 1, config.vocab_size)
     outputs = [WeightRule(("output_bias",), ("final_logits_bias",), lambda x: (x[0],), lambda x: (x[None],), none)]
     outputs += [] if config.tied else renamed("output", "lm_head", ["weight"])
     return weight_rules + [with_pad_row(rule) if config.pad_is_last else rule for rule in outputs]
-
-
-def _layer(ours: str, theirs: str, cross: bool) -> list[WeightRule]:
-    attentions = {"attention": "self_attn"} | ({"cross_attention": "encoder_attn"} if cross else {})
-    weight_rules = []
-    for our_name, their_name in attentions.items():
-        for part in "qkv":
-            weight_rules += renamed(f"{ours}.{our_name}.{part}", f"{theirs}.{their_name}.{part}_proj")
-        weight_rules += renamed(f"{ours}.{our_name}.out", f"{theirs}.{their_name}.out_proj")
-        weight_rules += renamed(f"{ours}.{our_name}_norm", f"{theirs}.{their_name}_layer_norm")
-    weight_rules += renamed(f"{ours}.feed_forward.up", f"{theirs}.fc1") + renamed(
-        f"{ours}.feed_forward.down", f"{theirs}.fc2"
-    )
-    return weight_rules + renamed(f"{ours}.feed_forward_norm", f"{theirs}.final_layer_norm")
 
 
 def tied_copies(config: ModelConfig) -> dict[str, str]:
@@ -205,6 +208,7 @@ def converter_warning(config: ModelConfig, special: SpecialIds, state: StateDict
 
 
 ARCHITECTURE = Architecture(
+    kind="encoder-decoder",
     prefix="model.",
     ignored_patterns=tuple(map(re.escape, POSITION_TABLES)),
     read_config=read_config,

@@ -20,17 +20,6 @@ from regard.storage.metadata import (
     training_summary_of,
 )
 
-LOADED_BY = {
-    "MarianMTModel": "AutoModelForSeq2SeqLM",
-    "PegasusForConditionalGeneration": "AutoModelForSeq2SeqLM",
-    "GPT2LMHeadModel": "AutoModelForCausalLM",
-    "LlamaForCausalLM": "AutoModelForCausalLM",
-    "BertModel": "AutoModel",
-    "BertForMaskedLM": "AutoModelForMaskedLM",
-    "BertForSequenceClassification": "AutoModelForSequenceClassification",
-    "BertForTokenClassification": "AutoModelForTokenClassification",
-}
-"""The Auto class of `transformers` that loads each architecture with its head."""
 YAML_RESERVED_WORDS = {"no", "yes", "on", "off", "true", "false", "null"}
 """Words that YAML does not read as strings."""
 MAX_PARAGRAPH_CHARS = 5_000
@@ -192,7 +181,7 @@ def _example_text(model: Model) -> str:
 def _fills_masks(model: Model, architecture: str) -> bool:
     if model.tokenizer is None or _is_opus(model):
         return False
-    return architecture == "BertForMaskedLM" and "mask_token" in model.tokenizer.settings
+    return architecture.endswith("ForMaskedLM") and "mask_token" in model.tokenizer.settings
 
 
 def _example_length(config: ModelConfig) -> int:
@@ -227,9 +216,10 @@ def _regard(model: Model) -> list[str]:
 
 
 def _transformers(model: Model, architecture: str) -> list[str]:
-    name, has_tokenizer = LOADED_BY[architecture], model.tokenizer is not None
+    name, has_tokenizer = _auto_class(architecture), model.tokenizer is not None
     decoder_translates = model.config.kind == "decoder" and model.special.separator is not None
-    options = ", add_pooling_layer=False" if architecture == "BertModel" else ""  # a pooler would be random
+    has_pooler = architecture in ("BertModel", "RobertaModel", "XLMRobertaModel")
+    options = ", add_pooling_layer=False" if has_pooler else ""  # a pooler would be random
     code = ["import torch"] if not has_tokenizer or decoder_translates else []
     imports = f"{name}, AutoTokenizer" if has_tokenizer else name
     code += [f"from transformers import {imports}", "", FOLDER_LINE]
@@ -247,6 +237,16 @@ def _transformers(model: Model, architecture: str) -> list[str]:
     return code + _answer(model, architecture, decoder_translates)
 
 
+def _auto_class(architecture: str) -> str:
+    """Return the Auto class of `transformers` that loads an architecture with its head."""
+    if architecture.endswith(("MTModel", "ForConditionalGeneration")):
+        return "AutoModelForSeq2SeqLM"
+    if architecture.endswith(("LMHeadModel", "ForCausalLM")):
+        return "AutoModelForCausalLM"
+    head = re.search(r"For[A-Z]\w+$", architecture)  # as in RobertaForMaskedLM
+    return f"AutoModel{head[0] if head else ''}"
+
+
 def _answer(model: Model, architecture: str, decoder_translates: bool) -> list[str]:
     """Return the lines that run `model` of `transformers` on `ids` and print the result."""
     config, has_tokenizer = model.config, model.tokenizer is not None
@@ -255,7 +255,7 @@ def _answer(model: Model, architecture: str, decoder_translates: bool) -> list[s
     elif config.kind == "decoder":
         result = "output[0, ids.size(1) :]" if decoder_translates else "output[0]"
         code = [f"output = model.generate(ids, max_new_tokens={_example_length(config)})"]
-    elif architecture == "BertModel":
+    elif architecture.endswith("Model"):
         return [
             "states = model(ids).last_hidden_state  # one vector per token",
             "print(states.mean(1))  # one vector for the text",

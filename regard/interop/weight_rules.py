@@ -6,7 +6,7 @@ Dimensions: C model width, H heads, D head width.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,18 @@ class WeightRule:
 def renamed(ours: str, theirs: str, parts: Iterable[str] = ("weight", "bias")) -> list[WeightRule]:
     """Return the rules for a module that differs only in name."""
     return [WeightRule((f"{ours}.{part}",), (f"{theirs}.{part}",)) for part in parts]
+
+
+def renamed_layers(
+    ours: str, theirs: str, count: int, names: Mapping[str, str], parts: Iterable[str] = ("weight", "bias")
+) -> list[WeightRule]:
+    """Return the rules for a stack of layers; `names` maps our names of the modules of a layer to theirs."""
+    return [
+        rule
+        for i in range(count)
+        for our_name, their_name in names.items()
+        for rule in renamed(f"{ours}.{i}.{our_name}", f"{theirs}.{i}.{their_name}", parts)
+    ]
 
 
 def transposed_linears(ours: Sequence[str], theirs: str) -> list[WeightRule]:

@@ -261,12 +261,13 @@ class OutputTransform(nn.Module):
 
 
 class SequenceHead(nn.Module):
-    """Classifies sequences: from the first vector of an encoder through a tanh layer, as in BERT, or from the vector of
-    a decoder's last real token, which is the only one that has seen the whole sequence."""
+    """Classifies sequences: from the first vector of an encoder through a dense layer, as in BERT, or from the vector
+    of a decoder's last real token, which is the only one that has seen the whole sequence."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pool = nn.Linear(config.d_model, config.d_model) if config.kind == "encoder" else None
+        self.activation = torch.tanh if config.classifier_activation == "tanh" else F.relu
         self.dropout = Dropout(config.dropout)
         self.classes = nn.Linear(config.d_model, config.classes)
 
@@ -275,7 +276,7 @@ class SequenceHead(nn.Module):
         if lengths is not None and lengths.dim() == 2:
             raise RegardError("a classifier reads one sequence per row, and packed rows have several")
         if self.pool is not None:
-            pooled = self.pool(hidden[:, 0]).tanh()  # [B, C]
+            pooled = self.activation(self.pool(hidden[:, 0]))  # [B, C]
         elif lengths is None:
             pooled = hidden[:, -1]
         else:

@@ -1,0 +1,236 @@
+"""Hugging Face architectures on random configurations, compared with `transformers`: equal logits in both directions,
+and what Regard cannot represent is refused by name.
+
+All weights are multiples of 1/64, so that sums of them are exact and logits can be compared in float64.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from regard.config import ModelConfig, SpecialIds
+from regard.decoding.text_model import Model
+from regard.interop.export import export
+from regard.interop.huggingface import load_huggingface
+from regard.model.transformer import Network, build
+
+pytestmark = pytest.mark.slow
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A class of `transformers`, and random settings of its config."""
+
+    model: str
+    settings: Callable[[random.Random], Settings]
+    tolerance: float = 1e-10
+
+    @property
+    def config(self) -> str:
+        return self.model.partition("For")[0].removesuffix("Model") + "Config"
+
+
+def encoder(pick: random.Random) -> Settings:
+    heads = pick.choice([1, 2, 4])
+    return {
+        "vocab_size": pick.choice([31, 40]),
+        "hidden_size": heads * pick.choice([2, 4, 6]),
+        "num_hidden_layers": pick.choice([1, 2]),
+        "num_attention_heads": heads,
+        "intermediate_size": pick.choice([12, 20]),
+        "hidden_act": pick.choice(["relu", "gelu", "gelu_new"]),
+        "layer_norm_eps": pick.choice([1e-12, 1e-3]),
+        "max_position_embeddings": 40,
+        "num_labels": 5,
+    }
+
+
+def roberta(pick: random.Random) -> Settings:
+    return encoder(pick) | {"pad_token_id": pick.choice([0, 1, 3]), "type_vocab_size": pick.choice([1, 2])}
+
+
+def roberta_words(pick: random.Random) -> Settings:
+    return roberta(pick) | {"hidden_act": "gelu", "tie_word_embeddings": pick.choice([True, False])}
+
+
+def distilbert(pick: random.Random) -> Settings:
+    settings = encoder(pick)
+    names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+    names |= {"intermediate_size": "hidden_dim", "hidden_act": "activation"}
+    del settings["layer_norm_eps"]
+    settings = {names.get(name, name): value for name, value in settings.items()}
+    return settings | {"tie_word_embeddings": pick.choice([True, False])}
+
+
+SHAPES = [
+    Shape("RobertaForMaskedLM", roberta_words),
+    Shape("RobertaForSequenceClassification", roberta),
+    Shape("RobertaModel", roberta),
+    Shape("XLMRobertaForMaskedLM", roberta_words),
+    Shape("XLMRobertaForSequenceClassification", roberta),
+    Shape("DistilBertForMaskedLM", distilbert),
+    Shape("DistilBertForSequenceClassification", distilbert),
+    Shape("DistilBertModel", distilbert),
+]
+BY_NAME = {shape.model: shape for shape in SHAPES}
+
+
+@torch.no_grad()
+def randomise(parameters: Any) -> None:
+    for parameter in parameters:
+        parameter.copy_(torch.randn(parameter.shape).mul(20).round() / 64)
+
+
+def their_model(name: str, seed: int, **changes: Any) -> Any:
+    """A model of `transformers` in which every parameter is random."""
+    shape, pick = BY_NAME[name], random.Random(f"{name} {seed}")
+    torch.manual_seed(seed)
+    config = getattr(transformers, shape.config)(**shape.settings(pick) | changes)
+    model = getattr(transformers, name)(config).eval()
+    randomise(model.parameters())
+    return model
+
+
+def saved(theirs: Any, folder: Path) -> Path:
+    theirs.save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def compare(theirs: Any, ours: Network, tolerance: float) -> None:
+    """Both give the same output for a ragged batch, in float64."""
+    theirs, ours, config = theirs.double().eval(), ours.double().eval(), ours.config
+    rows, lengths = torch.randint(4, config.outputs - 1, (3, 7)), torch.tensor([7, 4, 1])
+    mask = (torch.arange(7) < lengths[:, None]).long()
+    if config.pad_id is not None:
+        rows = rows.where(mask.bool(), config.pad_id)  # RoBERTa recognises padding by its id
+    if config.kind == "encoder-decoder":
+        target = torch.randint(4, config.outputs - 1, (3, 5))
+        expected = theirs(input_ids=rows, attention_mask=mask, decoder_input_ids=target).logits
+        actual, kept = ours(rows, target, lengths), torch.ones(3, 5, dtype=torch.bool)
+    else:
+        output = theirs(input_ids=rows, attention_mask=mask)
+        has_head = hasattr(output, "logits")
+        expected = output.logits if has_head else output.last_hidden_state
+        actual, kept = (ours if has_head else ours.hidden)(rows, lengths), mask.bool()
+    if expected.dim() == 3:
+        expected, actual = expected[kept], actual[kept]
+    difference: Tensor = (expected[..., : actual.size(-1)] - actual).abs().max()
+    assert difference < tolerance
+    ours.float()
+
+
+def check_reading(name: str, seed: int, folder: Path) -> None:
+    theirs, tolerance = their_model(name, seed), BY_NAME[name].tolerance
+    model = load_huggingface(saved(theirs, folder / "theirs"))
+    compare(theirs, model.network, tolerance)
+    export(model, folder / "again")
+    settings = json.loads((folder / "again" / "config.json").read_text())
+    assert (settings["model_type"], settings["architectures"]) == (theirs.config.model_type, [name])
+    compare(type(theirs).from_pretrained(folder / "again"), model.network, tolerance)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", BY_NAME)
+def test_their_models_give_the_same_logits_and_are_exported_as_what_they_were(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    check_reading(name, seed, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 30))
+@pytest.mark.parametrize("name", BY_NAME)
+def test_many_of_their_models(name: str, seed: int, tmp_path: Path) -> None:
+    check_reading(name, seed, tmp_path)
+
+
+ENCODER = {"kind": "encoder", "embedding_norm": True, "positions": "learned", "norm_eps": 1e-12, "pad": 0}
+OURS: dict[str, tuple[Settings, str, str]] = {
+    "a classifier with relu": (
+        ENCODER | {"classes": 3, "classifier_activation": "relu"},
+        "DistilBertForSequenceClassification",
+        "AutoModelForSequenceClassification",
+    ),
+}
+"""Settings of our models, and the classes of `transformers` that their exports have and are loaded by."""
+
+
+def our_model(**settings: Any) -> Model:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 30, "d_model": 16, "heads": 4, "layers": 2, "d_ff": 12, "max_length": 40, "dropout": 0.0}
+    config = ModelConfig(**sizes | settings)
+    network = build(config).eval()
+    randomise(network.parameters())
+    start = 3 if config.kind == "encoder-decoder" else None
+    return Model(network, special=SpecialIds(end=(2,), start=start))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_models_are_exported_by_their_shape(name: str, tmp_path: Path) -> None:
+    settings, expected, auto_class = OURS[name]
+    model = our_model(**settings)
+    export(model, tmp_path / "ours")
+    theirs = getattr(transformers, auto_class).from_pretrained(tmp_path / "ours")
+    assert type(theirs).__name__ == expected
+    compare(theirs, model.network, BY_NAME[expected].tolerance)
+    compare(theirs, load_huggingface(tmp_path / "ours").network, BY_NAME[expected].tolerance)
+
+
+REFUSED: list[tuple[str, Settings, str]] = [
+    ("RobertaForMaskedLM", {"hidden_act": "relu"}, r"hidden_act='relu' is not supported; Regard reads only 'gelu'"),
+    ("RobertaForMaskedLM", {"is_decoder": True}, "is_decoder=True is not supported"),
+    ("RobertaModel", {"pad_token_id": None}, "pad_token_id=None, but positions are counted from it"),
+    ("RobertaModel", {"pad_token_id": 39}, "pad_token_id=39, but positions are counted from it"),
+    ("DistilBertModel", {"activation": "mish"}, "does not support the activation 'mish'"),
+    ("XLMRobertaForMaskedLM", {"architectures": ["XLMRobertaForCausalLM"]}, "does not support XLMRobertaForCausalLM"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), REFUSED)
+def test_settings_that_regard_cannot_represent_are_refused(
+    name: str, changes: Settings, message: str, tmp_path: Path
+) -> None:
+    folder = saved(their_model(name, 0), tmp_path / "theirs")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | changes))
+    with pytest.raises(ValueError, match=message):
+        load_huggingface(folder)
+
+
+REFUSED_EXPORTS: list[tuple[str, Settings, str]] = [
+    ("roberta", ENCODER | {"output_transform": True}, "activation is relu, but that of RoBERTa's head is always gelu"),
+    ("xlm-roberta", ENCODER | {"pad": None}, "it has no <pad>, and XLM-R counts positions from its id"),
+    ("distilbert", ENCODER | {"norm_eps": 1e-5}, "norm_eps is 1e-05, but there it is always 1e-12"),
+    ("distilbert", ENCODER | {"classes": 2}, "classifier_activation is tanh, but DistilBERT's is relu"),
+    ("bert", ENCODER | {"classes": 2, "classifier_activation": "relu"}, "is relu, but BERT's is tanh"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "settings", "message"), REFUSED_EXPORTS)
+def test_models_that_an_architecture_cannot_represent_are_not_exported(
+    model_type: str, settings: Settings, message: str, tmp_path: Path
+) -> None:
+    model = replace(our_model(**settings), about={"model_type": model_type})
+    with pytest.raises(ValueError, match=message):
+        export(model, tmp_path / "ours")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_follows_the_kind_of_the_model_and_not_a_damaged_note(tmp_path: Path) -> None:
+    for i, note in enumerate(["llama", "no such type", 3]):
+        export(replace(our_model(**ENCODER, classes=2), about={"model_type": note}), tmp_path / str(i))
+        assert json.loads((tmp_path / str(i) / "config.json").read_text())["model_type"] == "bert"
