@@ -451,12 +451,15 @@ class SpecialIds(StrictConfig):
     """Id that starts every target of an encoder-decoder."""
     separator: int | None = None
     """Id that separates source and target in a decoder-only translator."""
+    mask: int | None = None
+    """Id that replaces a token which a masked language model predicts."""
     suppressed: tuple[int, ...] = ()
     """Ids that are never generated."""
 
     def check(self, config: ModelConfig) -> None:
         """Raise a RegardError unless every id is in the vocabulary of a model with this configuration."""
-        given = {"start": (self.start,), "separator": (self.separator,), "end": self.end, "suppressed": self.suppressed}
+        single = {"start": self.start, "separator": self.separator, "mask": self.mask}
+        given = {name: (id_,) for name, id_ in single.items()} | {"end": self.end, "suppressed": self.suppressed}
         for name, ids in given.items():
             for id_ in ids:
                 if id_ is not None and not 0 <= id_ < config.output_vocab_size:

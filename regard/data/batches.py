@@ -30,12 +30,15 @@ from regard.data.batch_plans import (
     rows_per_batch,
     select_short_enough,
 )
+from regard.data.masking import Masking
 from regard.data.ragged import Ragged, concatenate_rows, index_ranges, take_rows
 from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.errors import RegardError
 
 IGNORED_TARGET = -100
 """Label of positions that do not count for the loss: torch's default `ignore_index`."""
+MASKINGS = 2**31
+"""Number of different ways in which texts can be masked. Each epoch draws one of them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Batch:
     tokens: Int[Tensor, "B T"]
     """The model's input; for an encoder-decoder, the target after its initial <pad>."""
     labels: Int[Tensor, "B T"] | Int[Tensor, " B"]
-    """The token that follows each token, IGNORED_TARGET where no loss is counted; or the class of each row."""
+    """The token that follows each token or that a mask replaces, IGNORED_TARGET where no loss is counted; or the class
+    of each row."""
     lengths: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
     """Number of tokens of each row, or of each sentence packed into it (0 for none); None if every row is full."""
     source: Int[Tensor, "B S"] | None = None
@@ -278,7 +282,7 @@ def classification_batches(
     classes = data.labels
     if classes is None:
         raise RegardError("this text has no classes: tokenize it with labelled=True")
-    lengths = (data.lengths(0) + 1)[None]  # [1, examples]
+    lengths = _lengths_with_end(data)
 
     def make(rows: IntArray) -> Batch:
         texts = concatenate_rows(_side(data, 0, rows), end)
@@ -286,6 +290,59 @@ def classification_batches(
         return Batch(texts.padded(pad), labels, torch.from_numpy(texts.lengths))
 
     return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+
+
+def masked_batches(
+    data: TokenizedCorpus,
+    end: int,
+    pad: int,
+    masking: Masking,
+    batch_tokens: int,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Batches:
+    """Return batches of texts, each ending with </s>, in which a masked language model predicts the chosen tokens.
+
+    Each epoch masks the texts in another way.
+    """
+    lengths = _lengths_with_end(data)
+
+    def make(items: IntArray) -> Batch:
+        tokens, labels = _masked_rows(data, items, end, masking)
+        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths))
+
+    batches = _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
+
+
+def packed_masked_batches(
+    data: TokenizedCorpus,
+    end: int,
+    pad: int,
+    masking: Masking,
+    batch_tokens: int,
+    row: int | None = None,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Batches:
+    """Return `masked_batches` packed as in `packed_translation_batches`."""
+    lengths = _lengths_with_end(data)
+
+    def make(items: IntArray) -> Batch:
+        texts, counts, max_count = _packing(items)
+        tokens, labels = _masked_rows(data, texts, end, masking)
+        return Batch(
+            tokens=tokens.packed(counts, pad, row),
+            labels=labels.packed(counts, IGNORED_TARGET, row),
+            lengths=tokens.packed_lengths(counts, max_count),
+        )
+
+    batches = _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+    return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
 
 
 def language_block_batches(
@@ -373,6 +430,12 @@ def _lengths_in_a_row(data: TokenizedCorpus) -> IntArray:
     return lengths
 
 
+def _lengths_with_end(data: TokenizedCorpus) -> IntArray:
+    """Return the length of each text and its </s>, [1, examples]."""
+    lengths: IntArray = (data.lengths(0) + 1)[None]
+    return lengths
+
+
 def _padded_batches(
     data: TokenizedCorpus,
     lengths: IntArray,
@@ -432,6 +495,26 @@ def _decoder_rows(data: TokenizedCorpus, pairs: IntArray, end: int, separator: i
         concatenate_rows(source, separator, target),
         concatenate_rows(source.filled(IGNORED_TARGET), target, end),
     )
+
+
+def _plan_maskings(plan: EpochPlan, examples: int) -> EpochPlan:
+    """Return a plan that draws a masking for each epoch: item i is example i % examples in masking i // examples."""
+
+    def masked(random: np.random.Generator) -> list[BatchItems]:
+        masking = int(random.integers(MASKINGS))  # drawn first: it depends on seed and epoch, not on the plan
+        return [np.where(items == NO_EXAMPLE, NO_EXAMPLE, items + masking * examples) for items in plan(random)]
+
+    return masked
+
+
+def _masked_rows(data: TokenizedCorpus, items: IntArray, end: int, masking: Masking) -> tuple[Ragged, Ragged]:
+    """Return what the model reads of each item of `_plan_maskings`, and the labels."""
+    numbers, rows = np.divmod(items, len(data))
+    texts = _side(data, 0, rows)
+    indices = index_ranges(data.offsets[0][rows], texts.lengths)
+    read, is_chosen = masking.apply(texts, indices, np.repeat(numbers, texts.lengths))
+    tokens, labels = (Ragged(ids, texts.lengths) for ids in (read, np.where(is_chosen, texts.values, IGNORED_TARGET)))
+    return concatenate_rows(tokens, end), concatenate_rows(labels, IGNORED_TARGET)
 
 
 def _stream(data: TokenizedCorpus, end: int) -> Callable[[IntArray], IntArray]:

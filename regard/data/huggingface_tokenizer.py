@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer as Engine
 from tokenizers import processors
 
-from regard.data.tokenizer import END, PAD, SEPARATOR, Tokenizer
+from regard.data.tokenizer import END, MASK, PAD, SEPARATOR, Tokenizer
 from regard.data.untrusted_tokenizer import check_tokenizer
 from regard.errors import RegardError
 from regard.formatting import shorten
@@ -38,7 +38,7 @@ COMMON_TOKEN_NAMES = {
     "sep_token": ("[SEP]", SEPARATOR),
     "pad_token": ("[PAD]", PAD),
     "cls_token": ("[CLS]",),
-    "mask_token": ("[MASK]", "<mask>"),
+    "mask_token": ("[MASK]", MASK),
 }
 """Names that special tokens have in most vocabularies, used where a folder does not assign the roles."""
 PLAIN_SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens", "model_max_length", "chat_template")
@@ -103,6 +103,19 @@ class HuggingFaceTokenizer(Tokenizer):
             raise RegardError(f"this tokenizer has no {token} token: it was not trained by Regard")
         return int(id_)
 
+    @property
+    def mask(self) -> int | None:
+        """The id of the token that has the role of the mask; None if there is none."""
+        id_ = self.engine.token_to_id(str(self.settings.get("mask_token", "")))
+        return None if id_ is None else int(id_)
+
+    @property
+    def text_ids(self) -> list[int]:
+        """The ids that stand for text, in increasing order: all but the special tokens."""
+        added = self.engine.get_added_tokens_decoder()
+        special = {id_ for id_, token in added.items() if token.special}
+        return sorted(set(self.engine.get_vocab().values()) - special)
+
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the ids of a text; see `Tokenizer.encode`."""
         with panics_as_errors():
@@ -158,12 +171,13 @@ class HuggingFaceTokenizer(Tokenizer):
         return engine
 
     def _default_settings(self) -> dict[str, Any]:
-        roles = {"eos_token": END, "sep_token": SEPARATOR, "pad_token": PAD}
+        roles = {"eos_token": END, "sep_token": SEPARATOR, "mask_token": MASK, "pad_token": PAD}
+        has_mask = self.engine.token_to_id(MASK) is not None
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **{role: token for role, token in roles.items() if self.engine.token_to_id(token) is not None},
             "clean_up_tokenization_spaces": False,
-            "split_special_tokens": True,
+            "split_special_tokens": not has_mask,  # a mask is written into the text
         }
 
     def _template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

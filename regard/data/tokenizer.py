@@ -12,7 +12,7 @@ from typing import Any
 from regard.errors import RegardError
 from regard.formatting import quoted
 
-END, SEPARATOR, PAD = "</s>", "<sep>", "<pad>"
+END, SEPARATOR, MASK, PAD = "</s>", "<sep>", "<mask>", "<pad>"
 
 
 def check_text(name: str, text: object) -> None:
@@ -112,3 +112,13 @@ class Tokenizer(ABC):
     def pad(self) -> int:
         """The id of <pad>."""
         return self.id_of(PAD)
+
+    @property
+    def mask(self) -> int | None:
+        """The id of <mask> or [MASK], which replaces a token that the model must predict; None if there is none."""
+        return None
+
+    @property
+    def text_ids(self) -> list[int]:
+        """The ids that stand for text, in increasing order: all but the special tokens."""
+        return [id_ for id_ in range(self.size) if id_ not in (*self.before, *self.after)]

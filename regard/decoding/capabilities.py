@@ -11,7 +11,7 @@ from regard.decoding.fast_copy import is_fast_copy
 from regard.errors import RegardError
 from regard.model.transformer import Network
 
-TextTask = Literal["translate", "generate", "classify", "score pairs", "score texts", "attend", "embed"]
+TextTask = Literal["translate", "generate", "classify", "fill", "score pairs", "score texts", "attend", "embed"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ CAPABILITIES: dict[TextTask, Capability] = {
     ),
     "generate": Capability("generate(prompt)", "a decoder with a head over the vocabulary"),
     "classify": Capability("classify(texts)", "a model with a classification head"),
+    "fill": Capability("fill(text)", "an encoder with a head over the vocabulary and a mask token"),
     "score pairs": Capability(
         "score(sources, targets)", "an encoder-decoder, or a decoder with a separator between source and target"
     ),
@@ -53,6 +54,8 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
     calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
     instead = f"this model supports {', '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
     described = _described(network.config, special, is_fast_copy(network))
+    if task == "fill" and network.config.kind == "encoder" and not network.config.classes:
+        described += " that does not predict masked tokens"
     raise RegardError(f"{capability.call} requires {capability.needs}, but this is {described}; {instead}")
 
 
@@ -67,6 +70,8 @@ def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
         return writes and config.kind == "decoder" and not config.prefix
     if task == "classify":
         return config.classes > 0
+    if task == "fill":
+        return config.kind == "encoder" and not config.classes and special.mask is not None
     return not is_fast_copy(network)
 
 

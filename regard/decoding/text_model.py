@@ -19,6 +19,7 @@ from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.capabilities import TextTask, require_task, tasks_of
 from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
+from regard.decoding.filling import Filling, fill_masks
 from regard.decoding.generate import generate, stream
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
 from regard.decoding.options import (
@@ -339,6 +340,25 @@ class Model:
         check_pooling(self.network, pooling)
         vectors = sentence_vectors(self.network, self._text_ids(texts), pooling)
         return vectors[0] if isinstance(texts, str) else vectors
+
+    def fill(self, text: str, k: int = 5) -> list[Filling] | list[list[Filling]]:
+        """The k most likely tokens for the mask in a text, as in "Le chat <mask> sur la table.", best first.
+
+        The mask is written as <mask> or as the tokenizer's own, such as [MASK]. A text with several masks gives a list
+        for each of them; the masks are predicted independently.
+        """
+        fillings = self.fillings(text, k)
+        return fillings[0] if len(fillings) == 1 else fillings
+
+    def fillings(self, text: str, k: int = 5) -> list[list[Filling]]:
+        """As `fill`, with a list for each mask, also if there is only one."""
+        self.require("fill")
+        tokenizer, mask = self.require_tokenizer(), self.special.mask
+        assert mask is not None  # otherwise the model could not fill
+        if not isinstance(text, str):
+            raise RegardError(f"fill takes one text, not a {type(text).__name__}: call it once per text")
+        check_text("the text", text)
+        return fill_masks(self.network, tokenizer, mask, text, k)
 
     @overload
     def hidden(self, texts: str) -> HiddenVectors: ...  # type: ignore[overload-overlap]  # a str is an Iterable[str] too

@@ -29,6 +29,7 @@ from regard.storage.model_folder import (
     load_tokenizer,
     special_ids,
     why_no_tokenizer,
+    with_mask_of,
     write_json,
 )
 from regard.storage.weights import WEIGHT_DTYPES, open_weights, round_weights, write_weights
@@ -76,7 +77,8 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
     with _naming_file_in_errors(path, model_type):
         about: dict[str, Any] = {"origin": f"a Hugging Face folder of the type {model_type}", "model_type": model_type}
         about |= architecture.about(settings, config, tensors)
-    model = Model(network, load_tokenizer(folder), special, about)
+    tokenizer = load_tokenizer(folder)
+    model = Model(network, tokenizer, with_mask_of(tokenizer, special, config, about), about)
     if model.tokenizer is None:
         about["tokenizer"] = why_no_tokenizer(folder)
     if generation_settings:

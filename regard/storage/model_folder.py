@@ -141,8 +141,11 @@ def read_model_folder(folder: Path) -> ModelParts:
     except RegardError:
         check_digest(folder / WEIGHTS_FILE, digests[WEIGHTS_FILE])  # report damage to the file first
         raise
-    special = special_ids(read_json(folder / "generation_config.json"), config, folder)
-    return network, load_tokenizer(folder), special, about
+    special, tokenizer = (
+        special_ids(read_json(folder / "generation_config.json"), config, folder),
+        load_tokenizer(folder),
+    )
+    return network, tokenizer, with_mask_of(tokenizer, special, config, about), about
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:
@@ -234,6 +237,7 @@ def generation_config(config: ModelConfig, special: SpecialIds) -> dict[str, Any
         "eos_token_id": list(special.end) if len(special.end) != 1 else special.end[0],
         "pad_token_id": config.output_pad_id,
         "sep_token_id": special.separator,
+        "mask_token_id": special.mask,
         "suppress_tokens": list(special.suppressed) or None,
     }
     return {name: value for name, value in ids.items() if value not in (None, [])}
@@ -246,12 +250,25 @@ def special_ids(settings: dict[str, Any], config: ModelConfig, where: Path) -> S
             end=_ids(settings.get("eos_token_id")),
             start=settings.get("decoder_start_token_id"),
             separator=settings.get("sep_token_id"),
+            mask=settings.get("mask_token_id"),
             suppressed=tuple(dict.fromkeys([*_ids(settings.get("suppress_tokens")), *_bad_words(settings)])),
         )
         special.check(config)
     except (ValueError, TypeError) as error:
         raise RegardError(shorten(f"{where}: invalid special ids: {error}")) from None
     return special
+
+
+def with_mask_of(
+    tokenizer: Tokenizer | None, special: SpecialIds, config: ModelConfig, about: dict[str, Any]
+) -> SpecialIds:
+    """Return the special ids with the tokenizer's mask, if the model is an encoder with a head that can predict it.
+
+    Most folders name the mask in the files of the tokenizer only.
+    """
+    predicts_tokens = config.kind == "encoder" and not config.classes and about.get("head") != "none"
+    mask = tokenizer.mask if tokenizer is not None and predicts_tokens and special.mask is None else None
+    return special if mask is None or mask >= config.vocab_size else replace(special, mask=mask)
 
 
 def _bad_words(settings: dict[str, Any]) -> list[int]:

@@ -9,11 +9,12 @@ import pytest
 
 from regard.decoding.capabilities import CAPABILITIES
 from regard.decoding.text_model import Model
-from tests.support.text_models import random_model
+from tests.support.text_models import random_masked_model, random_model
 
 KINDS: dict[str, dict[str, object]] = {
     "encoder": {"kind": "encoder"},
     "encoder with classes": {"kind": "encoder", "classes": 3},
+    "encoder with a mask": {"kind": "encoder"},
     "decoder": {"kind": "decoder"},
     "decoder with classes": {"kind": "decoder", "classes": 3},
     "decoder with a prefix": {"kind": "decoder", "prefix": True},
@@ -28,6 +29,7 @@ CALLS: dict[str, Callable[[Model], Any]] = {
     "generate(prompt)": lambda model: model.generate("un chat", max_tokens=3),
     "stream": lambda model: list(model.stream("un chat", max_tokens=3)),
     "classify(texts)": lambda model: model.classify(["un chat"]),
+    "fill(text)": lambda model: model.fill("un <mask>"),
     "score(texts)": lambda model: model.score(["un chat"]),
     "score(sources, targets)": lambda model: model.score(["un chat"], ["a cat"]),
     "attend(text)": lambda model: model.attend("un chat"),
@@ -36,7 +38,7 @@ CALLS: dict[str, Callable[[Model], Any]] = {
 
 
 def made(kind: str, separator: bool = True, tokenizer: bool = True, quick: bool = False) -> Model:
-    model = random_model(**KINDS[kind])
+    model = random_masked_model() if kind == "encoder with a mask" else random_model(**KINDS[kind])
     model.network.float()
     model.special = model.special if separator else replace(model.special, separator=None)
     if quick:
@@ -94,7 +96,7 @@ def test_without_a_tokenizer_no_call_is_suggested(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_models_that_generate_text_have_fast_copies(kind: str) -> None:
     model = made(kind)
-    if kind == "encoder" or "classes" in kind:
+    if (kind.startswith("encoder") and kind != "encoder-decoder") or "classes" in kind:
         with pytest.raises(ValueError, match="models that generate text"):
             model.quick()
     else:

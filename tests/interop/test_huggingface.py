@@ -28,6 +28,7 @@ from regard.data.tokenized_corpus import tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_model import Model
+from regard.errors import RegardError
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
@@ -1360,6 +1361,49 @@ def test_special_tokens_are_recognised_by_their_usual_names(tmp_path: Path) -> N
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
     assert theirs(["paris", "paris is in"], padding=True).input_ids == [[2, 5, 3, 0, 0], [2, 5, 6, 7, 3]]
     assert theirs.mask_token_id == 4
+
+
+def their_fillings(folder: Path, text: str, k: int) -> list[dict[str, Any]]:
+    """The answer of transformers' pipeline for masked language models."""
+    parts = {
+        "model": AUTO["bert-words"].from_pretrained(folder),
+        "tokenizer": transformers.AutoTokenizer.from_pretrained(folder),
+    }
+    fillings: list[dict[str, Any]] = transformers.pipeline("fill-mask", **parts, device="cpu")(text, top_k=k)
+    return fillings
+
+
+def test_masks_of_their_models_are_filled_as_in_transformers(tmp_path: Path) -> None:
+    folder = word_folder(tmp_path)
+    model = load_huggingface(folder)
+    assert model.special.mask == 4
+    expected = their_fillings(folder, "paris is [MASK] in", model.config.outputs)
+    known = [i for i, filling in enumerate(expected) if 5 <= filling["token"] < len(WORDS)]
+    assert len(known) == len(WORDS) - 5
+    for text in ("paris is [MASK] in", "paris is <mask> in"):
+        fillings = model.fill(text, model.config.outputs)
+        for i in known:  # the model has more ids than the tokenizer
+            assert fillings[i][0] == expected[i]["token_str"]
+            assert fillings[i][2] == expected[i]["sequence"]
+        for (_, probability, _), filling in zip(fillings, expected, strict=True):
+            assert abs(probability - filling["score"]) < 1e-5
+    with pytest.raises(RegardError, match=r"write <mask> or \[MASK\] in place of a word"):
+        model.fill("paris is in")
+
+
+def test_masks_of_our_models_are_filled_by_transformers(tmp_path: Path) -> None:
+    texts = ["Le petit chat noir dort.", "The little black cat sleeps."]
+    tokenizer = train_tokenizer(texts * 9, 300, mask=True)
+    model = our_model("bert-words", 0, tokenizer)
+    model.tokenizer = tokenizer.with_template([tokenizer.end], [tokenizer.end])
+    model.special = SpecialIds(end=(tokenizer.end,), mask=tokenizer.mask)
+    export(model, tmp_path / "ours")
+    again = load_huggingface(tmp_path / "ours")
+    expected = their_fillings(tmp_path / "ours", "Le petit <mask> dort.", 6)
+    for filled in (model.fill("Le petit <mask> dort.", 6), again.fill("Le petit <mask> dort.", 6)):
+        assert [text for _, _, text in filled] == [filling["sequence"] for filling in expected]
+        for (_, probability, _), filling in zip(filled, expected, strict=True):
+            assert abs(probability - filling["score"]) < 1e-5
 
 
 def test_special_tokens_in_a_text_are_parsed_only_on_request(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import torch
 
 from regard.data import batches as lay
 from regard.data.batches import Batch, Batches
+from regard.data.masking import Masking
 from regard.data.tokenized_corpus import TokenizedCorpus
 
-END, SEP, PAD = 0, 1, 99
+END, SEP, MASK, PAD = 0, 1, 98, 99
 
 
 def corpus_of(*sides: list[list[int]], labels: list[int] | None = None) -> TokenizedCorpus:
@@ -32,6 +33,7 @@ SOURCES, TARGETS = random_pairs()
 DATA = corpus_of(SOURCES, TARGETS)
 TEXT = corpus_of(TARGETS)
 CLASSES = corpus_of(SOURCES, labels=[i % 3 for i in range(200)])
+MASKING = Masking(MASK, range(2, 90))
 TASKS: dict[str, Callable[..., Batches]] = {
     "translation": lambda **k: lay.translation_batches(DATA, END, PAD, 64, **k),
     "decoder": lambda **k: lay.decoder_translation_batches(DATA, END, SEP, PAD, 64, **k),
@@ -43,6 +45,8 @@ TASKS: dict[str, Callable[..., Batches]] = {
     "blocks": lambda **k: lay.language_block_batches(TEXT, END, 16, 64, **k),
     "documents": lambda **k: lay.language_document_batches(TEXT, END, PAD, 16, 64, **k),
     "classification": lambda **k: lay.classification_batches(CLASSES, END, PAD, 64, **k),
+    "masked": lambda **k: lay.masked_batches(TEXT, END, PAD, MASKING, 64, **k),
+    "packed masked": lambda **k: lay.packed_masked_batches(TEXT, END, PAD, MASKING, 64, row=32, **k),
 }
 
 

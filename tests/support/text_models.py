@@ -11,6 +11,7 @@ from tests.support.oracles import small
 
 PAIRS = [(pair.french, pair.english) for pair in pairs(200)]
 TOKENIZER = train_tokenizer((text for pair in PAIRS for text in pair), vocab_size=320)
+MASK_TOKENIZER = train_tokenizer((text for pair in PAIRS for text in pair), vocab_size=320, mask=True)
 TEXTS = [french for french, _ in PAIRS[:5]]
 ANSWERS = [english for _, english in PAIRS[:5]]
 
@@ -27,3 +28,11 @@ def random_model(**changes: object) -> Model:
     special = SpecialIds(end=(TOKENIZER.end,), start=TOKENIZER.pad if pair else None, separator=TOKENIZER.separator)
     tokenizer = TOKENIZER.with_template(after=[TOKENIZER.end]) if pair or encoder else TOKENIZER
     return Model(network, tokenizer, special)
+
+
+def random_masked_model(**changes: object) -> Model:
+    """A small masked language model with random weights: `random_model` with a mask."""
+    model = random_model(kind="encoder", **changes)
+    assert MASK_TOKENIZER.size == model.config.vocab_size
+    tokenizer = MASK_TOKENIZER.with_template(before=[MASK_TOKENIZER.end], after=[MASK_TOKENIZER.end])
+    return Model(model.network, tokenizer, SpecialIds(end=(tokenizer.end,), mask=tokenizer.mask))

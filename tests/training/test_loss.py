@@ -18,7 +18,7 @@ from regard.model.transformer import Network, build
 from regard.training import loss as module
 from regard.training.loss import loss_sum, losses_and_gradients, rows_at_once
 from regard.training.objective import Objective
-from tests.support.batches import CLASSES, DATA, END, PAD, SEP, TEXT
+from tests.support.batches import CLASSES, DATA, END, MASKING, PAD, SEP, TEXT
 from tests.support.oracles import gradient, small
 
 
@@ -224,6 +224,11 @@ NETWORKS: dict[str, tuple[dict[str, Any], Callable[[], Batches]]] = {
         {"kind": "encoder", "classes": 3},
         lambda: lay.classification_batches(CLASSES, END, PAD, 128),
     ),
+    "masked": (
+        {"kind": "encoder", "output_transform": True, "output_bias": True},
+        lambda: lay.masked_batches(TEXT, END, PAD, MASKING, 128),
+    ),
+    "packed masked": ({"kind": "encoder"}, lambda: lay.packed_masked_batches(TEXT, END, PAD, MASKING, 128, row=32)),
 }
 
 
