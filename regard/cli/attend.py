@@ -25,6 +25,9 @@ def attend(
     png: Annotated[Path | None, typer.Option(help="Write a picture of all layers and heads.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write an interactive page, self-contained in one file.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the tokens and weights as JSON.")] = None,
+    lens: Annotated[
+        bool, typer.Option("--lens", help="Also show the tokens that each layer would predict: the logit lens.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Show the attention of every head of a model, in the terminal or as a picture, a page or JSON.
@@ -33,15 +36,20 @@ def attend(
     continues a word. Existing files are replaced.
 
     Example: regard attend "Le chat dort." --html attention.html
+
+    Example: regard attend "Le chat dort." --kind cross --lens
     """
     from dataclasses import replace
+
+    from regard.decoding.logit_lens import LENS_TOKENS
 
     if png:
         from regard.plots.optional_matplotlib import require_matplotlib
 
         require_matplotlib("--png needs")
     model = model or default_model()
-    attention = replace(load_model(model, device).attend(text, target), model=Path(model).resolve().name)
+    attended = load_model(model, device).attend(text, target, lens=LENS_TOKENS if lens else 0)
+    attention = replace(attended, model=Path(model).resolve().name)
     attention = attention if kind is None else attention.only(kind)
     for name, attention_map in attention.maps.items():
         try:

@@ -1,6 +1,6 @@
 """Attention maps: the weights of every head as a model reads and writes a text, with the tokens they connect.
 
-Dimensions: L layers, H heads, T queries (rows), S keys (columns), V outputs.
+Dimensions: L layers, H heads, T queries (rows), S keys (columns), V outputs, R tokens read, C model width.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,8 @@ from regard.data.tokenizer import Tokenizer, check_text
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.fast_copy import check_not_copy
 from regard.decoding.generate import search_translations
+from regard.decoding.hidden_vectors import layer_states
+from regard.decoding.logit_lens import LogitLens, lens_predictions
 from regard.decoding.options import make_translation_decoding
 from regard.decoding.token_labels import token_labels
 from regard.errors import ModelError, RegardError
@@ -63,8 +65,13 @@ class AttentionMap:
     @property
     def rows(self) -> list[str]:
         """The label of each row: the token that is read and, in a decoder, the token that is written."""
-        written = self.writes or ("",) * len(self.queries)
-        return [f"{read} → {write}" if write else read for read, write in zip(self.queries, written, strict=True)]
+        return row_labels(self.queries, self.writes)
+
+
+def row_labels(reads: Sequence[str], writes: Sequence[str]) -> list[str]:
+    """The token that is read and, if one is written, that token; `writes` may be empty."""
+    written = writes or [""] * len(reads)
+    return [f"{read} → {write}" if write else read for read, write in zip(reads, written, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class Attention:
     maps: dict[AttentionKind, AttentionMap]
     special: tuple[str, ...] = ()
     """Labels of special tokens, which are not part of the text."""
+    lens: LogitLens | None = None
+    """What each layer would predict, if it was asked for."""
 
     @property
     def kinds(self) -> tuple[AttentionKind, ...]:
@@ -114,7 +123,8 @@ class Attention:
             for kind, map_ in self.maps.items()
         ]
         texts = {"model": self.model, "source": self.source, "target": self.target}
-        return {**texts, "special": list(self.special), "maps": maps}
+        lens = {} if self.lens is None else {"lens": self.lens.to_json()}
+        return {**texts, "special": list(self.special), "maps": maps, **lens}
 
     def _repr_html_(self) -> str:
         """The page, for notebooks."""
@@ -126,6 +136,10 @@ class Observation:
     """One pass of a model over a text: its attention, and its logits for the tokens that it writes."""
 
     attention: Attention
+    read: tuple[int, ...]
+    """Ids that the last stack reads: of an encoder-decoder, those of the target."""
+    states: tuple[Float[Tensor, "1 R C"], ...]
+    """The vectors of that stack: see `regard.decoding.hidden_vectors.layer_states`."""
     written: tuple[int, ...]
     """Ids that the model writes: a translation with its end, or all tokens of a language model's text but the first."""
     logits: Float[Tensor, "T V"] | None
@@ -140,6 +154,7 @@ def observe_attention(
     target: str | None = None,
     written: Sequence[int] | None = None,
     name: str = "",
+    lens: int = 0,
 ) -> Observation:
     """The attention of every layer and head as a model called `name` reads `source` and writes `target`, with logits.
 
@@ -148,6 +163,8 @@ def observe_attention(
 
     A caller that has already translated the source passes the ids, the end included, as `written`, together with
     their text as `target`: they are used as they are, and nothing is decoded again.
+
+    With `lens`, the attention also has this many predictions of each layer for every token of the last stack.
     """
     check_not_copy(network, "inspect")
     for role, text in (("text", source), ("target", target)):
@@ -167,12 +184,17 @@ def observe_attention(
         raise RegardError("this model is an encoder, which reads a single text: leave the target out")
     else:
         observation = _encoder(network, tokenizer, special, source)
-    return replace(observation, attention=replace(observation.attention, model=name))
+    attention = replace(observation.attention, model=name)
+    if lens:
+        rows = attention.maps["encoder" if isinstance(network, Encoder) else "decoder"]
+        top = lens_predictions(network, tokenizer, observation.read, observation.states, lens)
+        attention = replace(attention, lens=LogitLens(rows.queries, rows.writes, top))
+    return replace(observation, attention=attention)
 
 
 def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source: str) -> Observation:
     ids = tokenizer.encode_with_template(source)
-    with torch.inference_mode(), watch(network) as weights:
+    with torch.inference_mode(), watch(network) as weights, layer_states(network.encoder) as states:
         network(_row(network, ids))
     tokens = token_labels(tokenizer, ids)
     attention = _attention(
@@ -183,7 +205,7 @@ def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source
         None,
         {"encoder": AttentionMap(_weights(weights, "encoder"), tokens, tokens)},
     )
-    return Observation(attention, (), None)
+    return Observation(attention, tuple(ids), tuple(states), (), None)
 
 
 def _encoder_decoder(
@@ -198,7 +220,7 @@ def _encoder_decoder(
     text, written = _written(network, tokenizer, special, ids, target, given_ids)
     assert special.start is not None  # else it could not have been loaded
     read = [special.start, *written[:-1]]
-    with torch.inference_mode(), watch(network) as weights:
+    with torch.inference_mode(), watch(network) as weights, layer_states(network.decoder) as states:
         logits = network(_row(network, ids), _row(network, read))[0]  # [T, V]
     sources, reads, writes = (token_labels(tokenizer, tokens) for tokens in (ids, read, written))
     maps: dict[AttentionKind, AttentionMap] = {
@@ -206,7 +228,8 @@ def _encoder_decoder(
         "decoder": AttentionMap(_weights(weights, "decoder"), reads, reads, writes),
         "cross": AttentionMap(_weights(weights, "cross"), reads, sources, writes),
     }
-    return Observation(_attention(network, tokenizer, special, source, text, maps), tuple(written), logits)
+    attention = _attention(network, tokenizer, special, source, text, maps)
+    return Observation(attention, tuple(read), tuple(states), tuple(written), logits)
 
 
 def _decoder(
@@ -229,7 +252,7 @@ def _decoder(
         read = [*ids, separator, *written[:-1]]
         prefix, writes = len(ids) + 1, ("",) * len(ids) + token_labels(tokenizer, written)
     lengths = {"prefix": torch.tensor([prefix], device=network.device)} if network.config.prefix else {}
-    with torch.inference_mode(), watch(network) as weights:
+    with torch.inference_mode(), watch(network) as weights, layer_states(network.decoder) as states:
         logits = network(_row(network, read), **lengths)  # [1, T, V], or [1, classes]
     if network.config.classes:
         writes, written = (), []
@@ -241,9 +264,9 @@ def _decoder(
     }
     attention = _attention(network, tokenizer, special, source, text, maps)
     if network.config.classes:
-        return Observation(attention, (), None)
+        return Observation(attention, tuple(read), tuple(states), (), None)
     first = 0 if separator is None else len(ids)  # the position that writes the first token
-    return Observation(attention, tuple(written), logits[0, first : first + len(written)])
+    return Observation(attention, tuple(read), tuple(states), tuple(written), logits[0, first : first + len(written)])
 
 
 def _written(

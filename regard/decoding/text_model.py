@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.config import ModelConfig, SpecialIds, check_token_count
+from regard.config import ModelConfig, SpecialIds, check_token_count, check_type
 from regard.data.tokenizer import Tokenizer, check_text
 from regard.decoding.attention_maps import Attention, Observation, observe_attention
 from regard.decoding.batching import batches_by_length, pad_rows
@@ -375,18 +375,31 @@ class Model:
         vectors = hidden_vectors(self.network, self.require_tokenizer(), rows)
         return vectors[0] if isinstance(texts, str) else vectors
 
-    def attend(self, source: str, target: str | None = None) -> Attention:
+    def attend(self, source: str, target: str | None = None, lens: int = 0) -> Attention:
         """The attention weights of every layer and head as the model reads `source` and writes `target`.
 
-        A translator without a `target` translates first; for a language model the target is a continuation.
+        A translator without a `target` translates first; for a language model the target is a continuation. With
+        `lens`, the result's `.lens` has this many predictions of each layer at each position: the logit lens.
         """
         self.require("attend")
-        return self.observe(source, target).attention
+        return self.observe(source, target, lens=lens).attention
 
-    def observe(self, source: str, target: str | None = None, written: Sequence[int] | None = None) -> Observation:
+    def observe(
+        self, source: str, target: str | None = None, written: Sequence[int] | None = None, lens: int = 0
+    ) -> Observation:
         """As `attend`, with the logits of the same pass: see `regard.decoding.attention_maps`."""
         tokenizer = self.require_tokenizer()
-        return observe_attention(self.network, tokenizer, self.special, source, target, written, self.name)
+        check_type("lens", lens, int)
+        if lens < 0:
+            raise RegardError(f"lens={lens} is too small: give a number of tokens per layer, or 0 for no lens")
+        if lens and not self.predicts_tokens:
+            raise RegardError("the logit lens needs a head over the vocabulary, which this model does not have")
+        return observe_attention(self.network, tokenizer, self.special, source, target, written, self.name, lens)
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether the model has a head over the vocabulary."""
+        return not self.config.classes and self.about.get("head") != "none"
 
     def search_tree(
         self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None

@@ -1,10 +1,11 @@
 // The attention of every head: thumbnails of all layers and heads, and one head in detail. Hover over a token to see what
 // it attends to and what attends to it. `createAttentionMap(root, data)` fills `root` from the data of
 // `Attention.to_json`. `data.open` may name the kind, layer and head to show first; `data.gold` has the gold alignment of
-// cross-attention as [row, column]. `onChange` is called with what is open, `more` has elements to append, and
+// cross-attention as [row, column]; `data.lens` has the logit lens. `onChange` is called with what is open, `more` has elements to append, and
 // `showHeading` says whether to show the sentence as a heading.
 
 import { colour, colourTable, COLOUR_RAMPS, createCanvas, layOut, MIN_NUMBER_CELL, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
+import { createLogitLens } from "./logit_lens.js";
 import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, scrollWithin, truncate, visibleToken } from "./dom.js";
 
 const KINDS = {
@@ -159,6 +160,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
   function paint() {
     const table = colourTable(ramp());
     for (const { weights, canvas } of thumbnails.flat()) paintCells(canvas, weights, table);
+    view.lens?.paint(ramp());
     paintCells(view.scale, [Array.from({ length: 256 }, (_, i) => (i / 255) ** 2)], table);
     show();
   }
@@ -376,6 +378,7 @@ function build(root, data, firstKind, more, showHeading) {
   const gold = make("input", { type: "checkbox", checked: "" });
   const goldScore = make("span", { class: "hint" });
   const goldChoice = make("p", { class: "attention-gold" }, make("label", {}, gold, " gold alignment"), " ", goldScore);
+  const lens = data.lens ? createLogitLens(withLabels(data, { ...data.lens, kind: "lens", keys: data.lens.queries })) : null;
   root.className = "attention";
   root.replaceChildren(
     ...(showHeading ? [createHeading(data)] : []),
@@ -383,9 +386,10 @@ function build(root, data, firstKind, more, showHeading) {
     make("section", { class: "attention-card attention-overview", "aria-label": "Overview" },
       make("h2", {}, "All layers and heads"), addScrollFade(make("div", { class: "attention-scroll" }, heads)), legend),
     make("section", { class: "attention-card attention-large", "aria-label": "One head" }, title, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
+    ...(lens ? [lens.root] : []),
     ...more,
   );
-  return { gold, goldScore, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, layout: null };
+  return { gold, goldScore, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, lens, layout: null };
 }
 
 function createHeading({ model, source, target }) {

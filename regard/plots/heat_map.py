@@ -23,21 +23,31 @@ QUARTER_BLOCKS = " ░▒▓█"
 """Blocks for terminals with few colours, whose hues have no natural order."""
 MIN_COLUMN_WIDTH, MAX_COLUMN_WIDTH = 4, 9
 """Limits of a column's width, including its space: "100" fits, and so do most words."""
+MAX_TEXT_COLUMN_WIDTH = 16
+"""Maximum width of a column whose cells have a text, a weight and two spaces."""
 
 
 def heat_map(
-    weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence[str], width: int | None = None
+    weights: Float[Tensor, "T S"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    width: int | None = None,
+    texts: Sequence[Sequence[str]] | None = None,
 ) -> Group:
     """A table with one row per query and one column per key, with the weights in per cent.
 
-    Columns that do not fit into `width` continue in a second table below, with the queries repeated.
+    Columns that do not fit into `width` continue in a second table below, with the queries repeated. Each cell may also
+    have a text.
     """
     if (len(queries), len(keys)) != tuple(weights.shape):
         raise RegardError(f"weights {list(weights.shape)} need as many labels: got {len(queries)} and {len(keys)}")
     label_width = max((cell_len(query) for query in queries), default=0) + 1
     available = None if width is None else max(width - label_width, MAX_COLUMN_WIDTH)
-    widths = _column_widths(keys, available)
-    tables = [_block(weights[:, part], queries, keys[part], widths[part]) for part in _parts(widths, available)]
+    widths = _column_widths(keys, available) if texts is None else _text_widths(keys, texts)
+    tables = [
+        _block(weights[:, part], queries, keys[part], widths[part], [row[part] for row in texts or [()] * len(queries)])
+        for part in _parts(widths, available)
+    ]
     return Group(*(line for table in tables for line in (table, "")))
 
 
@@ -48,6 +58,13 @@ def _column_widths(keys: Sequence[str], available: int | None) -> list[int]:
     )
     candidates = [[min(max(cell_len(key) + 1, MIN_COLUMN_WIDTH), limit) for key in keys] for limit in limits]
     return next((widths for widths in candidates if available and sum(widths) <= available), candidates[0])
+
+
+def _text_widths(keys: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
+    """Widths that fit the keys and, in front of the weights, the texts."""
+    columns = zip(keys, *texts, strict=True)
+    fitting = (max(cell_len(key) + 1, *(cell_len(text) + 5 for text in column)) for key, *column in columns)
+    return [min(width, MAX_TEXT_COLUMN_WIDTH) for width in fitting]
 
 
 def _parts(widths: Sequence[int], available: int | None) -> Iterator[slice]:
@@ -61,7 +78,13 @@ def _parts(widths: Sequence[int], available: int | None) -> Iterator[slice]:
     yield slice(start, len(widths))
 
 
-def _block(weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence[str], widths: Sequence[int]) -> Table:
+def _block(
+    weights: Float[Tensor, "T S"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    widths: Sequence[int],
+    texts: Sequence[Sequence[str]],
+) -> Table:
     table = Table(box=None, padding=0, pad_edge=False, show_header=False)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(width=1)
@@ -69,21 +92,24 @@ def _block(weights: Float[Tensor, "T S"], queries: Sequence[str], keys: Sequence
         table.add_column(width=width, no_wrap=True)
     headings = [f"{shorten_to_width(key, width - 1):>{width - 1}} " for key, width in zip(keys, widths, strict=True)]
     table.add_row("", "", *(Text(heading, style="bold") for heading in headings))
-    for query, row in zip(queries, weights.tolist(), strict=True):
-        cells = (_HeatMapCell(weight, width) for weight, width in zip(row, widths, strict=True))
+    for query, row, row_texts in zip(queries, weights.tolist(), texts, strict=True):
+        cells = map(_HeatMapCell, row, widths, row_texts or [""] * len(row))
         table.add_row(Text(query, style="bold"), "", *cells)
     return table
 
 
 @dataclass(frozen=True)
 class _HeatMapCell:
-    """A weight in per cent, or nothing for 0: on a coloured background or, with few colours, before a block."""
+    """A text, and a weight in per cent unless it is 0, on a coloured background; with few colours, before a block."""
 
     weight: float
     width: int
+    text: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        number = f"{100 * self.weight:{self.width - 1}.0f}" if self.weight else " " * (self.width - 1)
+        text = shorten_to_width(self.text, self.width - 5) if self.text else ""
+        room = self.width - 1 - cell_len(text)
+        number = text + (f"{100 * self.weight:{room}.0f}" if self.weight else " " * room)
         if console.color_system is None:
             yield Text(f"{number} ")
         elif console.no_color or console.color_system not in ("256", "truecolor"):

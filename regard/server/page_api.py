@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.attention_maps import Attention
 from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.logit_lens import LENS_TOKENS
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
 from regard.decoding.search_tree import StepCandidates, step_candidates
@@ -202,7 +203,8 @@ def _decoder_layers(served: ServedModel) -> int | None:
 
 
 def attention_data(served: ServedModel, source: str, target: str | None) -> dict[str, Any]:
-    """Attention as JSON data, with the candidates of each step, the beam search tree and Petit's gold alignment."""
+    """Attention as JSON data, with the logit lens, the candidates of each step, the beam search tree and Petit's gold
+    alignment."""
     model, tokenizer = served.model, served.model.require_tokenizer()
     max_target = max_target_tokens(served, tokenizer, source, target)
     tree: dict[str, Any] = {}
@@ -212,7 +214,8 @@ def attention_data(served: ServedModel, source: str, target: str | None) -> dict
         target_ids = [*best.ids, *(model.special.end[:1] if best.reason == "end" else ())]
         target = tokenizer.decode(best.ids)
         tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
-    observed = model.observe(source, target, target_ids)
+    lens = LENS_TOKENS if model.predicts_tokens else 0
+    observed = model.observe(source, target, target_ids, lens)
     steps = [] if observed.logits is None else step_candidates(tokenizer, observed.logits, observed.written)
     data = {**observed.attention.to_json(), "model": served.name, "steps": [_step(step) for step in steps], **tree}
     links = _gold(tokenizer, observed.attention) if isinstance(model.network, EncoderDecoder) else None

@@ -11,6 +11,7 @@ from regard.config import SpecialIds
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding import hidden_vectors as module
 from regard.decoding.text_model import Model
+from regard.decoding.token_labels import readable
 from regard.model.transformer import build
 from tests.support.oracles import randomise, small
 
@@ -119,3 +120,66 @@ def test_a_prefix_sees_the_whole_text() -> None:
     with torch.no_grad():
         expected = model.network.hidden(tokens, None, torch.tensor([tokens.size(1)]))[0]
     assert torch.allclose(model.hidden(TEXTS[0]).vectors[-1], expected, atol=1e-6)
+
+
+def lens_of_transformers(kind: str, model: Model, folder: Path, text: str) -> list[torch.Tensor]:
+    """The logits of each state, [tokens, outputs]: transformers' hidden states through its own norm and head."""
+    transformers = pytest.importorskip("transformers")
+    theirs = getattr(transformers, KINDS[kind][0]).from_pretrained(folder).eval()
+    ids = torch.tensor([model.require_tokenizer().encode_with_template(text)])
+    with torch.no_grad():
+        if model.config.kind == "encoder-decoder":
+            target = torch.tensor([[TOKENIZER.pad, *TOKENIZER.encode(TARGET)]])
+            states = theirs(input_ids=ids, decoder_input_ids=target, output_hidden_states=True).decoder_hidden_states
+        else:
+            states = theirs(input_ids=ids, output_hidden_states=True).hidden_states
+        norms = {
+            "gpt2": lambda: theirs.transformer.ln_f,
+            "llama": lambda: theirs.model.norm,
+            "pegasus": lambda: theirs.model.decoder.layer_norm,
+        }
+        normed = [*map(norms.get(kind, torch.nn.Identity)(), states[:-1]), states[-1]]
+        head = theirs.cls if kind == "bert" else theirs.lm_head
+        bias = getattr(theirs, "final_logits_bias", torch.zeros(1))
+        return [(head(state) + bias)[0, :, : model.config.outputs] for state in normed]
+
+
+TARGET = "The cat"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_logit_lens_reads_every_layer_as_transformers_heads_would(kind: str, tmp_path: Path) -> None:
+    model = random_model(**KINDS[kind][1])
+    regard.export(model, tmp_path / kind)
+    is_pair = model.config.kind == "encoder-decoder"
+    attention = model.attend(TEXTS[0], TARGET if is_pair else None, lens=3)
+    lens = attention.lens
+    assert lens is not None
+    assert lens.states == ["embedding", *(f"layer {i}" for i in range(model.config.decoder_depth))]
+    assert lens.queries == attention.maps["encoder" if kind == "bert" else "decoder"].queries
+    expected = lens_of_transformers(kind, model, tmp_path / kind, TEXTS[0])
+    for state, logits in zip(lens.top, expected, strict=True):
+        probabilities, ids = logits.softmax(-1).topk(3)
+        assert torch.allclose(torch.tensor([[p for _, p in row] for row in state]), probabilities, atol=1e-5)
+        names = [[readable(piece) for piece in TOKENIZER.pieces(row)] for row in ids.tolist()]
+        assert [[token.removeprefix("·") for token, _ in row] for row in state] == [
+            [name.removeprefix("·") for name in row] for row in names
+        ]
+    assert attention.to_json()["lens"]["top"][-1][0][0]["token"] == lens.top[-1][0][0][0]
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_models_without_a_head_over_the_vocabulary_have_no_logit_lens() -> None:
+    with pytest.raises(regard.RegardError, match="needs a head over the vocabulary"):
+        random_model(kind="encoder", classes=3).attend(TEXTS[0], lens=1)
+    headless = random_model(kind="encoder")
+    headless.about["head"] = "none"
+    with pytest.raises(regard.RegardError, match="needs a head over the vocabulary"):
+        headless.attend(TEXTS[0], lens=1)
+    for wrong in (-1, 1.5):
+        with pytest.raises(regard.RegardError, match="lens"):
+            random_model(kind="encoder").attend(TEXTS[0], lens=wrong)  # type: ignore[arg-type]
+    attention = random_model(kind="encoder").attend(TEXTS[0], lens=10_000)
+    assert attention.lens is not None
+    assert len(attention.lens.top[0][0]) == TOKENIZER.size - 1  # all outputs: <pad> is not one
+    assert "lens" not in random_model(kind="encoder").attend(TEXTS[0]).to_json()

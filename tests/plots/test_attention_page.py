@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from regard.decoding.attention_maps import Attention
 from regard.page import attention_frame, attention_page
-from tests.support.attention_examples import HOSTILE, made
+from tests.support.attention_examples import HOSTILE, made, made_lens
 from tests.support.browser import MISSING_FOR_PAGES, chromium, open_tab
 
 pytestmark = pytest.mark.slow
@@ -175,6 +176,28 @@ def test_every_control_has_a_name(look: Look) -> None:
     )
     assert reachable == 4  # a head, a token on each side, the heat map; arrow keys do the rest
     assert look.page.locator("[aria-live=polite]").count() == 1
+
+
+@needs_browser
+def test_the_logit_lens_shows_the_predictions_of_each_layer(context: Any, looked: Attention, tmp_path: Path) -> None:
+    path, lens = tmp_path / "lens.html", made_lens(WORDS)
+    path.write_text(attention_page(replace(looked, lens=lens).to_json()), encoding="utf-8")
+    look = Look(context, path)
+    cells = look.page.locator(".lens-table button")
+    assert cells.count() == 3 * len(WORDS)
+    best = [lens.top[state][row][0][0] for row in range(len(WORDS)) for state in range(3)]
+    assert cells.locator("bdi").all_text_contents() == best
+    assert {*cells.locator("span").all_text_contents()} == {"50%"}
+    assert cells.nth(0).evaluate("e => getComputedStyle(e).backgroundColor") not in ("rgba(0, 0, 0, 0)", "rgb(0, 0, 0)")
+    cells.nth(0).focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight"):
+        look.page.keyboard.press(key)
+    said = str(look.page.locator(".lens-readout").text_content()).replace("\u2068", "").replace("\u2069", "")
+    assert said == "After layer 1, at “le”: noir 50%, dort 25%, sur 12.5%"
+    assert look.focused().replace("\u2068", "").replace("\u2069", "") == said
+    assert look.page.evaluate("document.querySelectorAll('.lens-table button[tabindex=\"0\"]').length") == 1
+    assert look.page.evaluate("document.documentElement.scrollWidth") <= 1280
+    look.close()
 
 
 @needs_browser

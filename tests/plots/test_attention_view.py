@@ -21,7 +21,7 @@ from regard.page import attention_page
 from regard.plots.attention_view import KIND_TITLES, show_attention
 from regard.plots.figures import attention_figure, attention_png
 from regard.plots.heat_map import colour, heat_map
-from tests.support.attention_examples import HOSTILE, language_model, made, stored
+from tests.support.attention_examples import HOSTILE, language_model, made, made_lens, stored
 
 # In the terminal.
 
@@ -42,6 +42,18 @@ def test_the_terminal_shows_each_kind_and_the_numbers() -> None:
     assert [int(number) for number in row] == [round(100 * float(weight)) for weight in weights[1]]
     assert text.count("chat → dort") == 2
     assert "\x1b[" not in text  # plain where there is no terminal
+
+
+def test_the_terminal_shows_the_logit_lens() -> None:
+    words = ["le", "chat", "dort"]
+    text = printed(replace(made(words), lens=made_lens(words))).partition("Logit lens")[2]
+    assert text.splitlines()[1].split() == ["embedding", "layer", "0", "layer", "1"]
+    assert re.search(r"chat → dort +chat +50 +dort +50 +le +50", text)
+    long = printed(replace(made(words), lens=made_lens([*words, "anticonstitutionnellement"], layers=30)), width=60)
+    assert max(map(len, long.splitlines())) <= 60
+    heads = re.findall(r"embedding|layer \d+", long.partition("Logit lens")[2].partition("To see more")[0])
+    assert heads == ["embedding", *(f"layer {i}" for i in range(30))]
+    assert re.search("anticonsti… +50", long)
 
 
 @pytest.mark.slow
@@ -199,14 +211,19 @@ def test_the_command_shows_or_writes(folder: str, tmp_path: Path) -> None:
     assert "tiny" in shown.stdout
     assert "<pad> → the" in shown.stdout
     assert "encoder" not in shown.stdout
+    assert "Logit lens" not in shown.stdout
+    assert "Logit lens" in command("le chat", "--model", folder, "--target", "the cat", "--lens").stdout
     files = {name: tmp_path / f"look.{name}" for name in ("png", "html", "json")}
     files["png"].write_text("old")
     told = [argument for name, path in files.items() for argument in (f"--{name}", str(path))]
-    wrote = command("le chat", "--model", folder, "--target", "the cat", "--layer", "0", "--head", "3", *told)
+    wrote = command("le chat", "--model", folder, "--target", "the cat", "--layer", "0", "--head", "3", "--lens", *told)
     assert wrote.exit_code == 0, wrote.exception
     assert [line.split()[0] for line in wrote.stdout.splitlines()] == [str(path) for path in files.values()]
     assert files["png"].read_bytes().startswith(b"\x89PNG")  # what was there is written anew
     assert json.loads(files["json"].read_text())["model"] == "tiny"
+    lens = json.loads(files["json"].read_text())["lens"]
+    assert lens["states"] == ["embedding", "layer 0", "layer 1"]
+    assert len(lens["top"][0][0]) == 5
     assert '"open":{"layer":0,"head":3}' in files["html"].read_text()
 
 

@@ -8,6 +8,7 @@ from regard.config import SpecialIds
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.attention_maps import Attention, AttentionMap
+from regard.decoding.logit_lens import LogitLens
 from regard.decoding.text_model import Model
 from regard.model.transformer import build
 from tests.support.oracles import randomise, small
@@ -49,3 +50,13 @@ def made(tokens: list[str], layers: int = 2, heads: int = 3) -> Attention:
         kind: AttentionMap(each, names, names, () if kind == "encoder" else writes) for kind, each in weights.items()
     }
     return Attention("made", " ".join(tokens), "target", maps, ("</s>",))  # type: ignore[arg-type]
+
+
+def made_lens(tokens: list[str], layers: int = 2) -> LogitLens:
+    """Predictions of each layer: at position t, in state i, the tokens from t + i, at 50, 25, 12.5 %."""
+    t = len(tokens)
+    top = tuple(
+        tuple(tuple((tokens[(row + state + n) % t], 0.5 ** (n + 1)) for n in range(3)) for row in range(t))
+        for state in range(layers + 1)
+    )
+    return LogitLens(tuple(tokens), (*tokens[1:], "</s>"), top)
