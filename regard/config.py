@@ -113,6 +113,7 @@ def check_type(name: str, value: object, annotation: Any) -> None:
         return
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
+        choices += ["true", "false"] if bool in options else []
         raise RegardError(f"{name}={quoted(value)} is not a valid choice: {did_you_mean(_word(value), choices)}")
     wanted = " or ".join(_type_name(option) for option in options)
     raise RegardError(f"{name}={quoted(value)} has type {type(value).__name__}: expected {wanted}")
@@ -254,9 +255,12 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Non-linearity of the feed-forward network; swiglu adds a gate."""
     bias: bool = True
     """Whether the linear layers of attention and feed-forward network have biases."""
-    attention_bias: bool | None = None
+    attention_bias: bool | Literal["qkv"] | None = None
     """Whether the four projections of attention have biases. Default: bias. The paper's formulas have biases only in
-    the feed-forward network: bias = true, attention_bias = false."""
+    the feed-forward network: bias = true, attention_bias = false. With "qkv", all but the output projection have
+    them, as in Qwen2."""
+    qk_norm: bool = False
+    """Whether each head's queries and keys are normalised before they are rotated and compared, as in Qwen3."""
     norm: Literal["post", "pre"] = "post"
     """Where to normalise: after each residual sum (post, as in the paper), or before each sub-layer (pre)."""
     final_norm: bool | None = None
@@ -376,8 +380,13 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 
     @property
     def projection_bias(self) -> bool:
-        """Whether the four projections of attention have biases: `attention_bias`, or `bias` if that is not set."""
-        return self.bias if self.attention_bias is None else self.attention_bias
+        """Whether queries, keys and values have biases: by `attention_bias`, or `bias` if that is not set."""
+        return self.bias if self.attention_bias is None else bool(self.attention_bias)
+
+    @property
+    def out_projection_bias(self) -> bool:
+        """Whether the output projection of attention has a bias: if the other projections do, unless only they do."""
+        return self.projection_bias and self.attention_bias != "qkv"
 
     @property
     def has_final_norm(self) -> bool:

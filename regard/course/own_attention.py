@@ -75,6 +75,7 @@ def check_config(config: ModelConfig) -> None:
     features = {
         f"model.kv_heads={config.kv_heads}": kv_heads != config.heads,
         'model.positions="rotary"': config.positions == "rotary",
+        "model.qk_norm=true": config.qk_norm,
         f"model.attention_dropout={config.attention_dropout}": config.attention_dropout > 0,
     }
     for setting, is_used in features.items():

@@ -240,6 +240,7 @@ class FusedAttention(nn.Module):
             (linear.weight, linear.bias) for linear in (attention.q, attention.k, attention.v, attention.out)
         )
         self.widths = [len(q[0]), len(k[0]), len(v[0])]
+        self.q_norm, self.k_norm = attention.q_norm, attention.k_norm
         self.out = _linear([out], dtype, packed)
         if cross:
             self.q, self.kv = _linear([q], dtype, packed), _linear([k, v], dtype, packed)
@@ -257,13 +258,14 @@ class FusedAttention(nn.Module):
     ) -> Float[Tensor, "R T C"]:
         """As `MultiHeadAttention`."""
         if self.cross:
-            q = split_heads(self.q(query), self.heads)
+            q = self.q_norm(split_heads(self.q(query), self.heads))
             k, v = (cache.k, cache.v) if cache is not None else self.keys_and_values(cast("Tensor", key))
         else:
             parts = self.qkv(query).split(self.widths, -1)  # [R, T, H·Dk], [R, T, G·Dk], [R, T, G·Dv]
             q, k, v = (
                 split_heads(x, n) for x, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads), strict=True)
             )
+            q, k = self.q_norm(q), self.k_norm(k)
             q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
             k, v = (k, v) if cache is None else cache.put(k, v)
         return cast("Tensor", self.out(combine_heads(shared_attention(q, k, v, mask, attend=plain_attention))))
@@ -275,7 +277,8 @@ class FusedAttention(nn.Module):
     ) -> tuple[Float[Tensor, "R G S Dk"], Float[Tensor, "R G S Dv"]]:
         """The keys and values of all heads."""
         k, v = self.kv(key).split(self.widths[1:], -1)
-        return split_heads(k, self.kv_heads).contiguous(), split_heads(v, self.kv_heads).contiguous()
+        k, v = self.k_norm(split_heads(k, self.kv_heads)), split_heads(v, self.kv_heads)  # [R, G, S, Dk], [R, G, S, Dv]
+        return k.contiguous(), v.contiguous()
 
 
 def _linear(layers: Sequence[WeightAndBias], dtype: torch.dtype, packed: bool) -> nn.Module:

@@ -161,7 +161,6 @@ DISTILBERT = Names(
     norm_eps=1e-12,
     classifier_activation="relu",
 )
-RELATIVES = (ROBERTA, XLM_ROBERTA, DISTILBERT)
 
 
 def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
@@ -385,3 +384,6 @@ def architecture(names: Names) -> Architecture:
         tied_copies=partial(tied_copies, names),
         about=partial(about, names),
     )
+
+
+ARCHITECTURES = {names.model_type: architecture(names) for names in (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT)}

@@ -69,6 +69,8 @@ def check_supported(model: Model) -> None:
         raise RegardError(f"positions={config.positions}, norm_kind={config.norm_kind}: CTranslate2 has no such layer")
     if config.rotary_scaling or config.rotary_pairs != "halves":
         raise RegardError("rotary_scaling and rotary_pairs='adjacent' are not converted to CTranslate2")
+    if config.qk_norm:
+        raise RegardError("qk_norm=True is not converted to CTranslate2")
     if config.window is not None:
         raise RegardError(f"window={config.window} is not converted to CTranslate2")
     if not config.has_usual_final_norm:

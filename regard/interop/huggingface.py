@@ -36,9 +36,9 @@ from regard.storage.weights import WEIGHT_DTYPES, open_weights, round_weights, w
 from regard.untrusted_files import is_regular_file, read_json
 
 ARCHITECTURES = {
-    **{names.model_type: bert.architecture(names) for names in (bert.BERT, *bert.RELATIVES)},
+    **bert.ARCHITECTURES,
     "gpt2": gpt2.ARCHITECTURE,
-    "llama": llama.ARCHITECTURE,
+    **llama.ARCHITECTURES,
     "marian": marian.ARCHITECTURE,
     "pegasus": marian.ARCHITECTURE,
 }
@@ -214,12 +214,15 @@ def architecture_for(model: Model) -> Architecture:
     """Return the architecture in which a model is exported: that of the folder it was loaded from, or else the one that
     has its shape."""
     config = model.config
+    is_llama_like = config.kind == "decoder" and config.norm_kind == "rms"
     refuse_export(
         "an architecture of another engine",
         {
             "its source tokens attend to later ones (prefix), and other engines have no such mask": config.prefix,
             "its final norm is missing, or follows post-norm layers (final_norm)": not config.has_usual_final_norm,
-            f"each position sees only {config.window} positions (window)": config.window is not None,
+            f"each position sees only {config.window} positions (window)": config.window is not None
+            and not is_llama_like,
+            "it normalises queries and keys (qk_norm)": config.qk_norm and not is_llama_like,
             "it is a decoder with classes": config.kind == "decoder" and config.classes > 0,
             "it is a decoder with an output_bias or output_transform": config.kind == "decoder"
             and (config.output_bias or config.output_transform),
@@ -241,7 +244,13 @@ def _model_type(config: ModelConfig) -> str:
         return "distilbert" if config.classes and config.classifier_activation == "relu" else "bert"
     if config.kind == "encoder-decoder":
         return "marian" if config.norm == "post" else "pegasus"
-    return "llama" if config.norm_kind == "rms" else "gpt2"
+    if config.norm_kind != "rms":
+        return "gpt2"
+    if config.qk_norm:
+        return "qwen3"
+    if config.attention_bias == "qkv":
+        return "qwen2"
+    return "llama" if config.window is None else "mistral"
 
 
 def _labels(model: Model) -> dict[str, Any]:

@@ -1,8 +1,15 @@
-"""Llama: a pre-norm decoder with RMSNorm, rotary positions, SwiGLU, grouped heads and optional biases."""
+"""Llama and its relatives: pre-norm decoders with RMSNorm, rotary positions, SwiGLU and grouped heads.
 
-from typing import Any
+Mistral, Qwen2 and Qwen3 differ from Llama in which biases they have, in norms of queries and keys, and in the window of
+attention. `Names` describes each of them; the code is the same for all.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 from regard.config import ModelConfig
+from regard.errors import RegardError
 from regard.interop.architecture import Architecture
 from regard.interop.rope_settings import read_rope, write_rope
 from regard.interop.weight_rules import (
@@ -12,16 +19,79 @@ from regard.interop.weight_rules import (
     fold_embedding_scale,
     refuse_export,
     renamed,
+    renamed_layers,
     require_settings,
     rotate_halves,
 )
 
+PROJECTION_NAMES = {f"attention.{part}": f"self_attn.{part}_proj" for part in "qkv"}
+OUT_NAMES = {"attention.out": "self_attn.o_proj"}
+FEED_FORWARD_NAMES = {
+    "feed_forward.gate": "mlp.gate_proj",
+    "feed_forward.up": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+NORM_NAMES = {"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"}
+QK_NORM_NAMES = {"attention.q_norm": "self_attn.q_norm", "attention.k_norm": "self_attn.k_norm"}
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Names of the two kinds of layers in `layer_types`."""
 
-def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
-    """Return the ModelConfig of a Llama `config.json`."""
-    require_settings(settings, where, hidden_act="silu", architectures=["LlamaForCausalLM"])
+
+@dataclass(frozen=True)
+class Names:
+    """What one of these architectures calls itself, and where it differs from Llama."""
+
+    title: str
+    """Its name in messages."""
+    model_type: str
+    class_name: str
+    attention_bias: bool | Literal["qkv"] | None = False
+    """Which projections of attention have biases; None if the setting attention_bias says whether all of them do."""
+    feed_forward_bias: bool = False
+    """Whether the setting mlp_bias exists; otherwise the feed-forward network has no biases."""
+    qk_norm: bool = False
+    window: Literal["none", "every layer", "by layer"] = "none"
+    """Whether attention may have a window, and whether layers may differ in it."""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """Values of settings that a `config.json` may omit, where they differ from Llama's."""
+
+
+LLAMA = Names("Llama", "llama", "LlamaForCausalLM", attention_bias=None, feed_forward_bias=True)
+MISTRAL = Names(
+    "Mistral",
+    "mistral",
+    "MistralForCausalLM",
+    window="every layer",
+    defaults={"num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
+)
+QWEN2 = Names(
+    "Qwen2",
+    "qwen2",
+    "Qwen2ForCausalLM",
+    attention_bias="qkv",
+    window="by layer",
+    defaults={"num_key_value_heads": 32, "max_position_embeddings": 32_768},
+)
+QWEN3 = Names(
+    "Qwen3",
+    "qwen3",
+    "Qwen3ForCausalLM",
+    attention_bias=None,
+    qk_norm=True,
+    window="by layer",
+    defaults={"num_key_value_heads": 32, "max_position_embeddings": 32_768, "head_dim": 128},
+)
+
+
+def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
+    """Return the ModelConfig of a `config.json`."""
+    settings = names.defaults | settings
+    require_settings(settings, where, hidden_act="silu", architectures=[names.class_name])
     base, scaling = read_rope(settings, where)
-    attention_bias, bias = (settings.get(name, False) for name in ("attention_bias", "mlp_bias"))
+    bias = settings.get("mlp_bias", False) if names.feed_forward_bias else False
+    attention_bias = names.attention_bias
+    if attention_bias is None:
+        attention_bias = settings.get("attention_bias", False)
     return ModelConfig(
         kind="decoder",
         vocab_size=settings["vocab_size"],
@@ -36,6 +106,7 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
         activation="swiglu",
         bias=bias,
         attention_bias=None if attention_bias is bias else attention_bias,
+        qk_norm=names.qk_norm,
         norm="pre",
         norm_kind="rms",
         norm_eps=settings.get("rms_norm_eps", 1e-6),
@@ -43,6 +114,7 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
         max_length=settings.get("max_position_embeddings", 2048),
         rotary_base=base,
         rotary_scaling=scaling,
+        window=_read_window(names, settings, where),
         scale_embeddings=False,
         tied=settings.get("tie_word_embeddings", False),
         dropout=0.0,
@@ -50,27 +122,51 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
     )
 
 
+def _read_window(names: Names, settings: dict[str, Any], where: str) -> Any:
+    """Return the window of all layers, or None; raise RegardError if layers differ."""
+    layers, window = settings["num_hidden_layers"], settings.get("sliding_window")
+    if names.window == "none":
+        return None
+    if names.window == "every layer":
+        require_settings(settings, where, layer_types=[FULL if window is None else SLIDING] * layers)
+        return window
+    if not settings.get("use_sliding_window"):
+        window = None
+    first_with_window = layers if window is None else settings.get("max_window_layers", 28)
+    types = settings.get("layer_types") or [SLIDING if i >= first_with_window else FULL for i in range(layers)]
+    if len(set(types)) > 1:
+        raise RegardError(f"{where}: its layers have different windows (layer_types); Regard has one for all layers")
+    return window if types[0] == SLIDING else None
+
+
 def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
-    """Rewrite a model into an equivalent one that Llama can represent."""
+    """Rewrite a model into an equivalent one that these architectures can represent."""
     return drop_pad_row(*fold_embedding_scale(*rotate_halves(config, state)))
 
 
-def write_config(config: ModelConfig) -> dict[str, Any]:
-    """Return the Llama `config.json` of a model."""
+def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
+    """Return the `config.json` of a model."""
     d_k, d_v, groups = config.widths
+    title, attention_bias = names.title, config.bias if config.attention_bias is None else config.attention_bias
+    biases = "true or false" if names.attention_bias is None else names.attention_bias
     refuse_export(
-        "Llama",
+        title,
         {
             "its heads have keys and values of different widths": d_k != d_v,
             "its activation is not swiglu": config.activation != "swiglu",
             "its norms are not RMSNorm before each sub-layer": config.norm != "pre" or config.norm_kind != "rms",
             "it normalises its embeddings": config.embedding_norm,
-            f"its positions are {config.positions}, but Llama's are rotary": config.positions != "rotary",
+            f"its positions are {config.positions}, but {title}'s are rotary": config.positions != "rotary",
+            f"its feed-forward networks have biases, but {title}'s do not": config.bias and not names.feed_forward_bias,
+            f"its attention_bias is {attention_bias}, but {title}'s is {biases}": attention_bias
+            not in ((True, False) if names.attention_bias is None else (names.attention_bias,)),
+            f"its qk_norm is {config.qk_norm}, but {title}'s is {names.qk_norm}": config.qk_norm != names.qk_norm,
+            f"its attention has a window, but {title}'s has none": config.window is not None and names.window == "none",
         },
     )
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [names.class_name],
+        "model_type": names.model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
         "num_attention_heads": config.heads,
@@ -79,41 +175,60 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "num_hidden_layers": config.layers,
         "intermediate_size": config.d_ff,
         "hidden_act": "silu",
-        "attention_bias": config.projection_bias,
-        "mlp_bias": config.bias,
+        **({"attention_bias": attention_bias} if names.attention_bias is None else {}),
+        **({"mlp_bias": config.bias} if names.feed_forward_bias else {}),
         "rms_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_length,
         **write_rope(config),
+        **_write_window(names, config),
         "tie_word_embeddings": config.tied,
         "attention_dropout": config.attention_dropout,
     }
 
 
+def _write_window(names: Names, config: ModelConfig) -> dict[str, Any]:
+    if names.window == "none":
+        return {}
+    if names.window == "every layer":
+        return {"sliding_window": config.window}
+    has_window = config.window is not None
+    return {
+        "use_sliding_window": has_window,
+        "sliding_window": config.window,
+        "max_window_layers": 0 if has_window else config.layers,
+        "layer_types": [SLIDING if has_window else FULL] * config.layers,
+    }
+
+
 def rules(config: ModelConfig) -> list[WeightRule]:
-    """Return the rules that map Regard's tensors to those of Llama."""
-    feed_forward_parts = ("weight", "bias") if config.bias else ("weight",)
-    attention_parts = ("weight", "bias") if config.projection_bias else ("weight",)
+    """Return the rules that map Regard's tensors to theirs."""
+    names_with_parts = (
+        (PROJECTION_NAMES, config.projection_bias),
+        (OUT_NAMES, config.out_projection_bias),
+        (FEED_FORWARD_NAMES, config.bias),
+        (NORM_NAMES | (QK_NORM_NAMES if config.qk_norm else {}), False),
+    )
     weight_rules = renamed("embedding.tokens", "model.embed_tokens", ["weight"]) + renamed(
         "decoder.norm", "model.norm", ["weight"]
     )
-    for i in range(config.layers):
-        ours, theirs = f"decoder.layers.{i}", f"model.layers.{i}"
-        for our_name, their_name in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "o_proj"}.items():
-            weight_rules += renamed(f"{ours}.attention.{our_name}", f"{theirs}.self_attn.{their_name}", attention_parts)
-        for our_name, their_name in {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}.items():
-            weight_rules += renamed(f"{ours}.feed_forward.{our_name}", f"{theirs}.mlp.{their_name}", feed_forward_parts)
-        weight_rules += renamed(f"{ours}.attention_norm", f"{theirs}.input_layernorm", ["weight"])
-        weight_rules += renamed(f"{ours}.feed_forward_norm", f"{theirs}.post_attention_layernorm", ["weight"])
+    for names, has_bias in names_with_parts:
+        parts = ("weight", "bias") if has_bias else ("weight",)
+        weight_rules += renamed_layers("decoder.layers", "model.layers", config.layers, names, parts)
     return weight_rules if config.tied else weight_rules + renamed("output", "lm_head", ["weight"])
 
 
-ARCHITECTURE = Architecture(
-    kind="decoder",
-    prefix="model.",
-    ignored_patterns=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq"),
-    read_config=read_config,
-    write_config=write_config,
-    adapt=adapt,
-    rules=rules,
-    tied_copies=lambda config: {"lm_head.weight": "model.embed_tokens.weight"} if config.tied else {},
-)
+def architecture(names: Names) -> Architecture:
+    """Return the architecture that these names describe."""
+    return Architecture(
+        kind="decoder",
+        prefix="model.",
+        ignored_patterns=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq"),
+        read_config=partial(read_config, names),
+        write_config=partial(write_config, names),
+        adapt=adapt,
+        rules=rules,
+        tied_copies=lambda config: {"lm_head.weight": "model.embed_tokens.weight"} if config.tied else {},
+    )
+
+
+ARCHITECTURES = {names.model_type: architecture(names) for names in (LLAMA, MISTRAL, QWEN2, QWEN3)}

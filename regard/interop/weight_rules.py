@@ -182,7 +182,7 @@ def rotate_halves(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, S
     if config.rotary_pairs == "halves":
         return config, state
     _, _, groups = config.widths
-    rows = {".attention.q.": config.heads, ".attention.k.": groups}
+    rows = {".attention.q.": config.heads, ".attention.k.": groups, ".attention.q_norm.": 1, ".attention.k_norm.": 1}
     reordered = {
         name: heads_in_halves(tensor, heads)
         for name, tensor in state.items()

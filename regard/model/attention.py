@@ -123,7 +123,8 @@ class MultiHeadAttention(nn.Module):
     attention), each key and value head serves heads ÷ kv_heads query heads. `dropout` applies to the weights.
 
     Inputs and output have the width `d_model`. `kdim` and `vdim`, as in `nn.MultiheadAttention`, and `d_out` give keys,
-    values and output a width of their own.
+    values and output a width of their own. `out_bias` says whether the output projection has a bias; by default, if the
+    others do. `qk_norm` makes the norm of queries and that of keys, given the width of a head.
     """
 
     def __init__(
@@ -139,6 +140,8 @@ class MultiHeadAttention(nn.Module):
         kdim: int | None = None,
         vdim: int | None = None,
         d_out: int | None = None,
+        out_bias: bool | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         check_probability("dropout", dropout)
@@ -148,7 +151,9 @@ class MultiHeadAttention(nn.Module):
         self.q = nn.Linear(d_model, heads * d_k, bias)
         self.k = nn.Linear(kdim, kv_heads * d_k, bias)
         self.v = nn.Linear(vdim, kv_heads * d_v, bias)
-        self.out = nn.Linear(heads * d_v, d_out, bias)
+        self.out = nn.Linear(heads * d_v, d_out, bias if out_bias is None else out_bias)
+        self.q_norm = nn.Identity() if qk_norm is None else qk_norm(d_k)
+        self.k_norm = nn.Identity() if qk_norm is None else qk_norm(d_k)
 
     def forward(
         self,
@@ -169,7 +174,7 @@ class MultiHeadAttention(nn.Module):
         if isinstance(mask, Tensor) and mask.dim() == query.dim() == 3:
             raise RegardError(f"mask {list(mask.shape)} is ambiguous: pass mask[:, None] or mask[None]")
         q = split_heads(self.q(query), self.heads)  # [*B, H, T, Dk]
-        q = q if rotary is None else rotate(q, rotary)
+        q = self.q_norm(q) if rotary is None else rotate(self.q_norm(q), rotary)
         if cache is not None and cache.filled:
             if key is not None or value is not None:
                 raise RegardError("a filled cache replaces key and value: pass None for both")
@@ -192,7 +197,7 @@ class MultiHeadAttention(nn.Module):
         self, key: Float[Tensor, "*B S Ck"], value: Float[Tensor, "*B S Cv"], rotary: Rotary | None = None
     ) -> tuple[Float[Tensor, "*B G S Dk"], Float[Tensor, "*B G S Dv"]]:
         """The keys, which queries are compared with, and the values, which they retrieve."""
-        k = split_heads(self.k(key), self.kv_heads)
+        k = self.k_norm(split_heads(self.k(key), self.kv_heads))
         v = split_heads(self.v(value), self.kv_heads)
         return (k if rotary is None else rotate(k, rotary)), v
 

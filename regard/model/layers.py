@@ -139,10 +139,12 @@ def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
         config.kv_heads,
         config.attention_dropout,
         config.projection_bias,
+        out_bias=config.out_projection_bias,
+        qk_norm=partial(norm, config) if config.qk_norm else None,
     )
 
 
-def norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
-    """LayerNorm or RMSNorm over the model's width."""
+def norm(config: ModelConfig, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
+    """LayerNorm or RMSNorm over the model's width, or another one."""
     kind = nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm
-    return kind(config.d_model, eps=config.norm_eps)
+    return kind(config.d_model if width is None else width, eps=config.norm_eps)

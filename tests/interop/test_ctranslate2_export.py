@@ -59,7 +59,7 @@ def random_config(kind: str, seed: int) -> ModelConfig:
         "pad": deal(-1, 0, None),
     }
     decoder_layers = {"decoder_layers": deal(None, 1, 3)} if kind == "encoder-decoder" else {}
-    attention_bias = {"attention_bias": deal(None, True, False)}
+    attention_bias = {"attention_bias": deal(None, True, False, "qkv")}
     return small(kind=kind, **shape | widths | heads | decoder_layers | attention_bias)
 
 

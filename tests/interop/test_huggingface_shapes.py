@@ -17,10 +17,13 @@ import transformers
 from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds
+from regard.decoding.fast_copy import make_fast_copy
+from regard.decoding.generate import generate, search_translations
+from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
-from regard.model.transformer import Network, build
+from regard.model.transformer import Decoder, EncoderDecoder, Network, build
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +78,49 @@ def distilbert(pick: random.Random) -> Settings:
     return settings | {"tie_word_embeddings": pick.choice([True, False])}
 
 
+def llama(pick: random.Random) -> Settings:
+    heads = pick.choice([2, 4])
+    rope: Settings = {"rope_theta": pick.choice([100.0, 10_000.0])}
+    scaling: Settings = pick.choice(
+        [
+            {"rope_type": "default"},
+            {"rope_type": "linear", "factor": 3.0},
+            {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 16}
+            | {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+        ]
+    )
+    return {
+        "vocab_size": pick.choice([31, 40]),
+        "hidden_size": heads * pick.choice([4, 6]),
+        "num_hidden_layers": pick.choice([1, 2]),
+        "num_attention_heads": heads,
+        "num_key_value_heads": pick.choice([n for n in (1, 2, 4) if heads % n == 0]),
+        "intermediate_size": pick.choice([12, 20]),
+        "max_position_embeddings": 64,
+        "rms_norm_eps": pick.choice([1e-5, 1e-3]),
+        "tie_word_embeddings": pick.choice([True, False]),
+        "rope_parameters": rope | scaling,
+        "eos_token_id": pick.randrange(3),
+    }
+
+
+def mistral(pick: random.Random) -> Settings:
+    return llama(pick) | {"sliding_window": pick.choice([None, 1, 3]), "head_dim": pick.choice([None, 8])}
+
+
+def qwen2(pick: random.Random) -> Settings:
+    window = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
+    return llama(pick) | pick.choice([{}, window])
+
+
+def qwen3(pick: random.Random) -> Settings:
+    return qwen2(pick) | {"head_dim": pick.choice([4, 8]), "attention_bias": pick.choice([True, False])}
+
+
+FLOAT32_ROTATIONS = 1e-5
+"""Tolerance where `transformers` computes the rotations in float32."""
+
 SHAPES = [
     Shape("RobertaForMaskedLM", roberta_words),
     Shape("RobertaForSequenceClassification", roberta),
@@ -84,6 +130,10 @@ SHAPES = [
     Shape("DistilBertForMaskedLM", distilbert),
     Shape("DistilBertForSequenceClassification", distilbert),
     Shape("DistilBertModel", distilbert),
+    Shape("LlamaForCausalLM", llama, FLOAT32_ROTATIONS),
+    Shape("MistralForCausalLM", mistral, FLOAT32_ROTATIONS),
+    Shape("Qwen2ForCausalLM", qwen2, FLOAT32_ROTATIONS),
+    Shape("Qwen3ForCausalLM", qwen3, FLOAT32_ROTATIONS),
 ]
 BY_NAME = {shape.model: shape for shape in SHAPES}
 
@@ -115,7 +165,7 @@ def compare(theirs: Any, ours: Network, tolerance: float) -> None:
     theirs, ours, config = theirs.double().eval(), ours.double().eval(), ours.config
     rows, lengths = torch.randint(4, config.outputs - 1, (3, 7)), torch.tensor([7, 4, 1])
     mask = (torch.arange(7) < lengths[:, None]).long()
-    if config.pad_id is not None:
+    if config.kind == "encoder" and config.pad_id is not None:
         rows = rows.where(mask.bool(), config.pad_id)  # RoBERTa recognises padding by its id
     if config.kind == "encoder-decoder":
         target = torch.randint(4, config.outputs - 1, (3, 5))
@@ -140,7 +190,23 @@ def check_reading(name: str, seed: int, folder: Path) -> None:
     export(model, folder / "again")
     settings = json.loads((folder / "again" / "config.json").read_text())
     assert (settings["model_type"], settings["architectures"]) == (theirs.config.model_type, [name])
-    compare(type(theirs).from_pretrained(folder / "again"), model.network, tolerance)
+    again = type(theirs).from_pretrained(folder / "again")
+    compare(again, model.network, tolerance)
+    if isinstance(model.network, Decoder | EncoderDecoder):
+        compare_generation(again, model)
+
+
+def compare_generation(theirs: Any, model: Model) -> None:
+    """Both generate the same ids, and so does the fast copy."""
+    assert isinstance(model.network, Decoder | EncoderDecoder)
+    inputs, count = torch.randint(4, model.config.outputs - 1, (1, 5)), 9
+    options = {"do_sample": False, "num_beams": 1, "max_new_tokens": count}
+    expected = theirs.generate(inputs, attention_mask=torch.ones_like(inputs), **options)[0].tolist()
+    expected = expected[1 if model.config.kind == "encoder-decoder" else inputs.size(1) :]
+    search = search_translations if model.config.kind == "encoder-decoder" else generate
+    for network in (model.network, make_fast_copy(model.network, "float32")):
+        ((best,),) = search(network, model.special, inputs.tolist(), Decoding(max_tokens=count))  # type: ignore[arg-type]
+        assert [*best.ids, *([expected[-1]] if best.reason == "end" else [])] == expected
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -158,13 +224,31 @@ def test_many_of_their_models(name: str, seed: int, tmp_path: Path) -> None:
     check_reading(name, seed, tmp_path)
 
 
-ENCODER = {"kind": "encoder", "embedding_norm": True, "positions": "learned", "norm_eps": 1e-12, "pad": 0}
+ENCODER: Settings = {"kind": "encoder", "embedding_norm": True, "positions": "learned", "norm_eps": 1e-12, "pad": 0}
+LLAMA: Settings = {"kind": "decoder", "norm": "pre", "norm_kind": "rms", "positions": "rotary", "activation": "swiglu"}
+LLAMA |= {"bias": False, "kv_heads": 2, "scale_embeddings": False}
 OURS: dict[str, tuple[Settings, str, str]] = {
     "a classifier with relu": (
         ENCODER | {"classes": 3, "classifier_activation": "relu"},
         "DistilBertForSequenceClassification",
         "AutoModelForSequenceClassification",
     ),
+    "norms of queries and keys": (
+        LLAMA | {"qk_norm": True, "rotary_pairs": "adjacent", "attention_bias": True},
+        "Qwen3ForCausalLM",
+        "AutoModelForCausalLM",
+    ),
+    "norms of queries and keys, and a window": (
+        LLAMA | {"qk_norm": True, "window": 3},
+        "Qwen3ForCausalLM",
+        "AutoModelForCausalLM",
+    ),
+    "biases of queries, keys and values": (
+        LLAMA | {"attention_bias": "qkv"},
+        "Qwen2ForCausalLM",
+        "AutoModelForCausalLM",
+    ),
+    "a window": (LLAMA | {"window": 3, "d_k": 8, "d_v": 8}, "MistralForCausalLM", "AutoModelForCausalLM"),
 }
 """Settings of our models, and the classes of `transformers` that their exports have and are loaded by."""
 
@@ -196,6 +280,11 @@ REFUSED: list[tuple[str, Settings, str]] = [
     ("RobertaModel", {"pad_token_id": None}, "pad_token_id=None, but positions are counted from it"),
     ("RobertaModel", {"pad_token_id": 39}, "pad_token_id=39, but positions are counted from it"),
     ("DistilBertModel", {"activation": "mish"}, "does not support the activation 'mish'"),
+    ("MistralForCausalLM", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+    ("MistralForCausalLM", {"sliding_window": 0}, "window=0 is too small"),
+    ("Qwen2ForCausalLM", {"layer_types": ["full_attention", "sliding_attention"]}, "layers have different windows"),
+    ("Qwen3ForCausalLM", {"rope_parameters": {"rope_type": "longrope"}}, "rope_type='longrope' is not supported"),
+    ("Qwen3ForCausalLM", {"use_sliding_window": "maybe", "sliding_window": "x"} | {"layer_types": None}, "window='x'"),
     ("XLMRobertaForMaskedLM", {"architectures": ["XLMRobertaForCausalLM"]}, "does not support XLMRobertaForCausalLM"),
 ]
 
@@ -216,6 +305,15 @@ REFUSED_EXPORTS: list[tuple[str, Settings, str]] = [
     ("xlm-roberta", ENCODER | {"pad": None}, "it has no <pad>, and XLM-R counts positions from its id"),
     ("distilbert", ENCODER | {"norm_eps": 1e-5}, "norm_eps is 1e-05, but there it is always 1e-12"),
     ("distilbert", ENCODER | {"classes": 2}, "classifier_activation is tanh, but DistilBERT's is relu"),
+    ("llama", LLAMA | {"attention_bias": "qkv"}, "its attention_bias is qkv, but Llama's is true or false"),
+    ("llama", LLAMA | {"window": 4}, "its attention has a window, but Llama's has none"),
+    ("mistral", LLAMA | {"bias": True}, "its feed-forward networks have biases, but Mistral's do not"),
+    ("mistral", LLAMA | {"attention_bias": True}, "its attention_bias is True, but Mistral's is False"),
+    ("qwen2", LLAMA | {"qk_norm": True}, "its attention_bias is False, but Qwen2's is qkv"),
+    ("qwen3", LLAMA, "its qk_norm is False, but Qwen3's is True"),
+    ("gpt2", LLAMA | {"norm_kind": "layer", "qk_norm": True}, "normalises queries and keys"),
+    ("gpt2", LLAMA | {"norm_kind": "layer", "window": 4}, "each position sees only 4 positions"),
+    ("marian", {"qk_norm": True}, "normalises queries and keys"),
     ("bert", ENCODER | {"classes": 2, "classifier_activation": "relu"}, "is relu, but BERT's is tanh"),
 ]
 
