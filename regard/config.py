@@ -303,7 +303,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     prefix: bool = False
     """Whether the prefix of a decoder-only model (the source of a translation) attends to itself in both directions."""
     classes: int = 0
-    """Number of classes: 0 predicts tokens of the vocabulary; otherwise one class is predicted per sequence."""
+    """Number of classes: 0 predicts tokens of the vocabulary; otherwise classes are predicted."""
+    classes_per: Literal["sequence", "token"] = "sequence"
+    """What a class is predicted for: each sequence (a classifier), or each token (a tagger, which is an encoder)."""
     classifier_activation: Literal["tanh", "relu"] = "tanh"
     """Activation of the dense layer before the classes of an encoder: tanh as in BERT, relu as in DistilBERT."""
 
@@ -352,6 +354,10 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             )
         if self.classes and self.kind == "encoder-decoder":
             raise RegardError(f"classes={self.classes}: classification needs kind 'encoder' or 'decoder'")
+        if self.classes_per == "token" and (self.kind != "encoder" or not self.classes):
+            raise RegardError(
+                f"classes_per='token' needs an encoder with classes: kind={self.kind!r}, classes={self.classes}"
+            )
         if self.classes and (self.output_bias or self.output_transform):
             raise RegardError(f"output_bias and output_transform need classes=0: classes={self.classes}")
         smallest = min(self.vocab_size, self.output_vocab_size)
@@ -445,8 +451,19 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 
     @property
     def outputs(self) -> int:
-        """The number of ids that the model can predict: all except a <pad> that is the last id."""
-        return self.output_vocab_size - self.pad_is_last
+        """The number of ids that the model can predict, all except a <pad> that is the last id; of a tagger, the number
+        of classes."""
+        return self.classes if self.is_tagger else self.output_vocab_size - self.pad_is_last
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the model predicts one class for each sequence."""
+        return self.classes > 0 and self.classes_per == "sequence"
+
+    @property
+    def is_tagger(self) -> bool:
+        """Whether the model predicts one class for each token."""
+        return self.classes_per == "token"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 # A package imports only from packages in earlier sets; packages in one set do not import each other.
 ORDER: list[set[str]] = [
     {"regard"},  # the lazy public names: imports no other part of the package
-    {"regard.errors", "regard.rounding", "regard.system_memory", "regard.threads"},
+    {"regard.errors", "regard.rounding", "regard.system_memory", "regard.threads", "regard.word_splitter"},
     {"regard.formatting", "regard.page"},
     {"regard.atomic_files", "regard.untrusted_files"},
     {"regard.config"},

@@ -32,7 +32,7 @@ from regard.data.batch_plans import (
 )
 from regard.data.masking import Masking
 from regard.data.ragged import Ragged, concatenate_rows, index_ranges, take_rows
-from regard.data.tokenized_corpus import TokenizedCorpus
+from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus
 from regard.errors import RegardError
 
 IGNORED_TARGET = -100
@@ -48,8 +48,8 @@ class Batch:
     tokens: Int[Tensor, "B T"]
     """The model's input; for an encoder-decoder, the target after its initial <pad>."""
     labels: Int[Tensor, "B T"] | Int[Tensor, " B"]
-    """The token that follows each token or that a mask replaces, IGNORED_TARGET where no loss is counted; or the class
-    of each row."""
+    """The token that follows each token or that a mask replaces, or the class of each token, IGNORED_TARGET where no
+    loss is counted; or the class of each row."""
     lengths: Int[Tensor, " B"] | Int[Tensor, "B N"] | None = None
     """Number of tokens of each row, or of each sentence packed into it (0 for none); None if every row is full."""
     source: Int[Tensor, "B S"] | None = None
@@ -345,6 +345,52 @@ def packed_masked_batches(
     return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
 
 
+def tagging_batches(
+    data: TokenizedCorpus,
+    end: int,
+    pad: int,
+    batch_tokens: int,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Batches:
+    """Return batches of texts, each ending with </s>, and the class of each word at its first token."""
+    rows_of, lengths = _tagged_rows(data, end)
+
+    def make(examples: IntArray) -> Batch:
+        tokens, labels = rows_of(examples)
+        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths))
+
+    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+
+
+def packed_tagging_batches(
+    data: TokenizedCorpus,
+    end: int,
+    pad: int,
+    batch_tokens: int,
+    row: int | None = None,
+    max_length: int | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Batches:
+    """Return `tagging_batches` packed as in `packed_translation_batches`."""
+    rows_of, lengths = _tagged_rows(data, end)
+
+    def make(items: IntArray) -> Batch:
+        examples, counts, max_count = _packing(items)
+        tokens, labels = rows_of(examples)
+        return Batch(
+            tokens=tokens.packed(counts, pad, row),
+            labels=labels.packed(counts, IGNORED_TARGET, row),
+            lengths=tokens.packed_lengths(counts, max_count),
+        )
+
+    return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+
+
 def language_block_batches(
     data: TokenizedCorpus,
     end: int,
@@ -515,6 +561,23 @@ def _masked_rows(data: TokenizedCorpus, items: IntArray, end: int, masking: Mask
     read, is_chosen = masking.apply(texts, indices, np.repeat(numbers, texts.lengths))
     tokens, labels = (Ragged(ids, texts.lengths) for ids in (read, np.where(is_chosen, texts.values, IGNORED_TARGET)))
     return concatenate_rows(tokens, end), concatenate_rows(labels, IGNORED_TARGET)
+
+
+def _tagged_rows(data: TokenizedCorpus, end: int) -> tuple[Callable[[IntArray], tuple[Ragged, Ragged]], IntArray]:
+    """Return a function from examples to their tokens and labels, and the lengths of all examples, [1, examples]."""
+    word_labels = data.word_labels
+    if word_labels is None:
+        raise RegardError("the words of this text have no classes: tokenize it with tagged=True")
+
+    def rows_of(examples: IntArray) -> tuple[Ragged, Ragged]:
+        labels = take_rows(word_labels, data.offsets[0], examples)
+        values = np.where(labels.values == NO_LABEL, IGNORED_TARGET, labels.values)
+        return (
+            concatenate_rows(_side(data, 0, examples), end),
+            concatenate_rows(Ragged(values, labels.lengths), IGNORED_TARGET),
+        )
+
+    return rows_of, _lengths_with_end(data)
 
 
 def _stream(data: TokenizedCorpus, end: int) -> Callable[[IntArray], IntArray]:

@@ -39,6 +39,9 @@ REMEDIES = {
     "missing key": "each object needs every key",
     "not a string": "the value of each key must be a string",
     "unknown class": "the classes are those of the training text",
+    "missing label": "each line needs a word and its label; a blank line ends a sentence",
+    "labels do not match words": "each word needs one label, in the same order and separated by spaces",
+    "unknown label": "the labels are those of the training text",
     "too long": f"lines of {MAX_LINE_CHARACTERS:,} characters or more are skipped",
 }
 """The kinds of problems with a line, and what to do about each."""

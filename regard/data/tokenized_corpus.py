@@ -1,8 +1,8 @@
 """Tokenized corpora: memory-mapped token ids with an index, cached under a digest of their text and tokenizer.
 
 A cache folder contains, for each side n, `n.tokens` (all sequences concatenated) and `n.offsets` (the start of each
-sequence and the end of the last), `labels` for classification, and `prepared.json`. A second run with the same text and
-tokenizer opens the folder immediately.
+sequence and the end of the last), `labels` for classification, `word_labels` for tagging, and `prepared.json`. A second
+run with the same text and tokenizer opens the folder immediately.
 """
 
 import hashlib
@@ -22,11 +22,15 @@ from numpy.typing import NDArray
 from regard.atomic_files import file_digest, new_folder
 from regard.config import did_you_mean
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, require_files
+from regard.data.tagged_text import tagged_sentences
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 
 TOKENIZED_FORMAT = 1
 """Version of the cache format, incremented when the layout changes so that old folders are not used."""
+
+NO_LABEL = -1
+"""Class of a token that is not the first of a word."""
 
 ROWS_PER_CHUNK = 4096
 """Number of rows tokenized at a time: enough to use all cores, few enough to need little memory."""
@@ -48,6 +52,8 @@ class TokenizedCorpus:
     """Number of lines skipped for each kind of problem."""
     variants: int = 1
     """Number of variants of each example: those of example i are the sequences i, i + examples, i + 2 × examples …"""
+    word_labels: NDArray[np.int32] | None = None
+    """For tagging, the class of each token: that of a word at its first token, NO_LABEL at all others."""
 
     @property
     def examples(self) -> int:
@@ -74,10 +80,12 @@ def tokenize_corpora(
     documents: DocumentBoundary = "line",
     labelled: bool = False,
     classes: Sequence[str] = (),
+    tagged: bool = False,
 ) -> TokenizedCorpus:
     """Tokenize the corpora as one, or open the result of an earlier call from the folder `cache`.
 
-    With `labelled` the second side is a class: one of `classes`, or any class if none are given.
+    With `labelled` the second side is a class: one of `classes`, or any class if none are given. With `tagged` every
+    word has such a class: see `regard.data.tagged_text`.
     """
     if isinstance(corpora, Corpus):
         raise CorpusError("corpora must be a list, not a single corpus")
@@ -97,13 +105,19 @@ def tokenize_corpora(
         "skip": problems.skip,
         "tokenizer": tokenizer.digest,
         "documents": documents if sides == {1} else None,
-        "classes": list(classes) if labelled else None,
+        "classes": list(classes) if labelled or tagged else None,
     }
+    if tagged:
+        origin["tagged"] = True
     name = hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     folder = Path(cache) / name
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may be writing the same folder
-            _write(temporary, corpora, tokenizer, CorpusProblems(problems.skip), documents, labelled, tuple(classes))
+            found = CorpusProblems(problems.skip)
+            if tagged:
+                _write_tagged(temporary, corpora, tokenizer, found, tuple(classes))
+            else:
+                _write(temporary, corpora, tokenizer, found, documents, labelled, tuple(classes))
             if _digests(corpora) != origin["files"]:
                 raise CorpusError(
                     f"{corpora[0].files[0]} (or another file of the corpus) changed while it was read: start again"
@@ -120,18 +134,24 @@ def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list
         sides = range(info["sides"])
         offsets = tuple(_mapped(folder / f"{side}.offsets", np.int64) for side in sides)
         tokens = tuple(_mapped(folder / f"{side}.tokens", np.dtype(info["dtype"])) for side in sides)
-        labels = _mapped(folder / "labels", np.int32) if info["classes"] else None
+        labels, word_labels = (
+            _mapped(folder / name, np.int32) if (folder / name).exists() else None for name in ("labels", "word_labels")
+        )
         is_consistent = all(
             len(offset) == info["rows"] + 1 and offset[-1] == len(ids) and (np.diff(offset) >= 0).all()
             for offset, ids in zip(offsets, tokens, strict=True)
         )
-        if not is_consistent or (labels is not None and len(labels) != info["rows"]):
+        is_consistent &= len(info["classes"]) == 0 or (labels is None) != (word_labels is None)
+        is_consistent &= labels is None or len(labels) == info["rows"]
+        is_consistent &= word_labels is None or len(word_labels) == len(tokens[0])
+        if not is_consistent:
             raise RegardError("sizes do not match")
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise RegardError(
             f"{folder} is damaged ({error}): delete it, and the corpus will be tokenized again"
         ) from error
-    return TokenizedCorpus(tokens, offsets, labels, tuple(info["classes"]), info["problems"]), info["examples"]
+    data = TokenizedCorpus(tokens, offsets, labels, tuple(info["classes"]), info["problems"], word_labels=word_labels)
+    return data, info["examples"]
 
 
 def _write(
@@ -165,26 +185,46 @@ def _write(
                 token_files[side].write(np.fromiter(chain.from_iterable(ids), dtype).tobytes())
                 offset_files[side].write(stops[is_end].tobytes())
             rows += int(is_end.sum())
+    if labelled:
+        classes, numbers = labels.sorted()
+        (folder / "labels").write_bytes(numbers.tobytes())
+    _write_info(folder, corpora, problems, rows=rows, sides=sides, dtype=dtype.name, classes=classes)
+
+
+def _write_tagged(
+    folder: Path, corpora: Sequence[Corpus], tokenizer: Tokenizer, problems: CorpusProblems, classes: tuple[str, ...]
+) -> None:
+    """Tokenize words and write them with their labels in chunks."""
+    dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
+    labels = ClassNumbers(classes)
+    sentences = chain.from_iterable(tagged_sentences(corpus, problems, classes) for corpus in corpora)
+    offsets = array("q", [0])
+    with (folder / "0.tokens").open("wb") as file:
+        while chunk := list(islice(sentences, ROWS_PER_CHUNK)):
+            encoded = tokenizer.encode_words([sentence.words for sentence in chunk])
+            for sentence, words in zip(chunk, encoded, strict=True):
+                for label, ids in zip(sentence.labels, words, strict=True):
+                    number = labels.number_of(label)
+                    labels.seen.extend([number, *[NO_LABEL] * (len(ids) - 1)][: len(ids)])
+                file.write(np.fromiter(chain.from_iterable(words), dtype).tobytes())
+                offsets.append(len(labels.seen))
+    (folder / "0.offsets").write_bytes(np.asarray(offsets, np.int64).tobytes())
+    names, numbers = labels.sorted()
+    (folder / "word_labels").write_bytes(numbers.tobytes())
+    _write_info(folder, corpora, problems, rows=len(offsets) - 1, sides=1, dtype=dtype.name, classes=names)
+
+
+def _write_info(folder: Path, corpora: Sequence[Corpus], problems: CorpusProblems, rows: int, **info: Any) -> None:
     if rows == 0:
         raise CorpusError(
             f"{corpora[0].files[0]}: no row could be read: {dict(problems.counts) or 'the file is empty'}"
         )
-    if labelled:
-        classes, numbers = labels.sorted()
-        (folder / "labels").write_bytes(numbers.tobytes())
-    info = {
-        "rows": rows,
-        "sides": sides,
-        "dtype": dtype.name,
-        "classes": classes,
-        "problems": dict(problems.counts),
-        "examples": problems.examples,
-    }
+    info |= {"rows": rows, "problems": dict(problems.counts), "examples": problems.examples}
     (folder / "prepared.json").write_text(json.dumps(info, indent=2) + "\n")
 
 
 class ClassNumbers:
-    """Numbers the classes while reading: four bytes per row."""
+    """Numbers the classes while reading: four bytes per row or, for tagging, per token."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.closed = bool(classes)
@@ -199,14 +239,19 @@ class ClassNumbers:
                 detail = f"{label!r}: {did_you_mean(label, self.number)}"
                 problems.record("unknown class", corpus.where(row, 1), detail)
                 continue
-            self.seen.append(self.number.setdefault(label, len(self.number)))
+            self.seen.append(self.number_of(label))
             yield row.fields[:1], True
 
+    def number_of(self, label: str) -> int:
+        """Return the number of a class, which is a new one if it was not seen before."""
+        return self.number.setdefault(label, len(self.number))
+
     def sorted(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """Return the classes, as given or sorted by name, and each row's index among them."""
+        """Return the classes, as given or sorted by name, and the index of each one seen; NO_LABEL stays."""
         names = tuple(self.number) if self.closed else tuple(sorted(self.number))
-        index = np.array([names.index(name) for name in self.number], np.int32)
-        return names, index[np.asarray(self.seen)]
+        index = {name: i for i, name in enumerate(names)}
+        indices = np.array([*(index[name] for name in self.number), NO_LABEL], np.int32)  # [-1] is NO_LABEL
+        return names, indices[np.asarray(self.seen)]
 
 
 def rows_with_ends(

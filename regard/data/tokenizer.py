@@ -6,6 +6,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,13 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """Return the ids of many texts."""
         return map(self.encode, texts)
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[list[int]]]:
+        """Return the ids of each word of many sentences. Joined, they are the ids of the words separated by spaces, but
+        no token has parts of two words."""
+        spaced = [f" {word}" if i else word for words in sentences for i, word in enumerate(words)]
+        ids = iter(self.encode_batch(spaced))
+        return (list(islice(ids, len(words))) for words in sentences)
 
     def encode_target(self, text: str) -> list[int]:
         """Return the ids of a translation's target; by default, targets are encoded like any text."""

@@ -11,7 +11,7 @@ from regard.decoding.fast_copy import is_fast_copy
 from regard.errors import RegardError
 from regard.model.transformer import Network
 
-TextTask = Literal["translate", "generate", "classify", "fill", "score pairs", "score texts", "attend", "embed"]
+TextTask = Literal["translate", "generate", "classify", "tag", "fill", "score pairs", "score texts", "attend", "embed"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ CAPABILITIES: dict[TextTask, Capability] = {
     ),
     "generate": Capability("generate(prompt)", "a decoder with a head over the vocabulary"),
     "classify": Capability("classify(texts)", "a model with a classification head"),
+    "tag": Capability("tag(texts)", "an encoder with a class for each token (a tagger)"),
     "fill": Capability("fill(text)", "an encoder with a head over the vocabulary and a mask token"),
     "score pairs": Capability(
         "score(sources, targets)", "an encoder-decoder, or a decoder with a separator between source and target"
@@ -69,7 +70,9 @@ def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
     if task == "score texts":
         return writes and config.kind == "decoder" and not config.prefix
     if task == "classify":
-        return config.classes > 0
+        return config.is_classifier
+    if task == "tag":
+        return config.is_tagger
     if task == "fill":
         return config.kind == "encoder" and not config.classes and special.mask is not None
     return not is_fast_copy(network)
@@ -77,7 +80,9 @@ def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
 
 def _described(config: ModelConfig, special: SpecialIds, is_copy: bool) -> str:
     parts = [config.kind_with_article]
-    if config.classes:
+    if config.is_tagger:
+        parts.append(f" that tags tokens ({config.classes} classes)")
+    elif config.classes:
         parts.append(f" with a classification head ({config.classes} classes)")
     elif config.kind == "decoder":
         if config.prefix:

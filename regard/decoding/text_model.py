@@ -33,12 +33,14 @@ from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, tex
 from regard.decoding.search import Hypothesis
 from regard.decoding.search_tree import SearchNode, search_tree
 from regard.decoding.sentence_vectors import Pooling, check_pooling, sentence_vectors
+from regard.decoding.tagging import TaggedWord, tag_words
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, stream_text, text_before_stop
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
 from regard.errors import RegardError
 from regard.formatting import quoted
-from regard.model.transformer import Decoder, EncoderDecoder, Network
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.storage.model_folder import read_model_folder, write_model_files, write_model_folder
+from regard.word_splitter import split_words
 
 
 @dataclass
@@ -296,7 +298,7 @@ class Model:
 
     @property
     def class_names(self) -> list[str]:
-        """The names of a classifier's classes, in the order of its outputs; classes without names are numbered."""
+        """The names of the classes of a classifier or tagger, in the order of its outputs; classes without names are numbered."""
         names = self.about.get("classes")
         if not isinstance(names, list) or len(names) != self.config.classes:
             names = range(self.config.classes)
@@ -359,6 +361,23 @@ class Model:
             raise RegardError(f"fill takes one text, not a {type(text).__name__}: call it once per text")
         check_text("the text", text)
         return fill_masks(self.network, tokenizer, mask, text, k)
+
+    @overload
+    def tag(self, texts: str) -> list[TaggedWord]: ...  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
+
+    @overload
+    def tag(self, texts: Iterable[str | Sequence[str]]) -> list[list[TaggedWord]]: ...
+
+    def tag(self, texts: str | Iterable[str | Sequence[str]]) -> list[TaggedWord] | list[list[TaggedWord]]:
+        """The words of each text, each with its most likely label and the label's probability.
+
+        A text is a string, which is split into words and punctuation, or a list of words, which is used as it is. A
+        single string gives a single list.
+        """
+        self.require("tag")
+        assert isinstance(self.network, Encoder)
+        tagged = tag_words(self.network, self.require_tokenizer(), self.class_names, _word_lists(texts))
+        return tagged[0] if isinstance(texts, str) else tagged
 
     @overload
     def hidden(self, texts: str) -> HiddenVectors: ...  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
@@ -456,4 +475,22 @@ def _text_list(texts: Iterable[str]) -> list[str]:
     listed = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(listed):
         check_text(f"text {number}", text)
+    return listed
+
+
+def _word_lists(texts: str | Iterable[str | Sequence[str]]) -> list[list[str]]:
+    """The words of one text or several, each checked to be a valid string that is not empty."""
+    if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
+        raise RegardError(f"give a text or a list of texts, not a {type(texts).__name__}: {quoted(texts)}")
+    listed: list[list[str]] = []
+    for number, text in enumerate([texts] if isinstance(texts, str) else texts):
+        if not isinstance(text, str) and isinstance(text, list | tuple):
+            for position, word in enumerate(text):
+                check_text(f"word {position} of text {number}", word)
+                if not word.strip():
+                    raise RegardError(f"word {position} of text {number} is empty: remove it")
+            listed.append(list(text))
+        else:
+            check_text(f"text {number}", text)
+            listed.append(split_words(str(text)))
     return listed

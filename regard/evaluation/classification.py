@@ -43,12 +43,13 @@ def class_scores(labels: Sequence[str], predictions: Sequence[str]) -> ClassScor
     correct = [row[i] for i, row in enumerate(confusion)]
     counts = [sum(row) for row in confusion]
     predicted_counts = [sum(column) for column in zip(*confusion, strict=True)]
-    classes = tuple(_class_score(*row) for row in zip(names, correct, counts, predicted_counts, strict=True))
+    classes = tuple(class_score(*row) for row in zip(names, correct, counts, predicted_counts, strict=True))
     macro_f1 = sum(score.f1 for score in classes) / len(classes)
     return ClassScores(proportion(sum(correct), len(labels)), max(counts) / len(labels), macro_f1, classes, confusion)
 
 
-def _class_score(name: str, correct: int, count: int, predicted: int) -> ClassScore:
+def class_score(name: str, correct: int, count: int, predicted: int) -> ClassScore:
+    """Scores from the number of correct predictions, of correct answers, and of predictions."""
     precision = correct / predicted if predicted else 0.0
     recall = correct / count if count else 0.0
-    return ClassScore(name, precision, recall, 2 * correct / (count + predicted), count)
+    return ClassScore(name, precision, recall, 2 * correct / max(1, count + predicted), count)

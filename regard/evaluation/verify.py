@@ -127,7 +127,7 @@ def verify(
 
 
 def draw_case(network: Network, chance: random.Random) -> VerificationCase:
-    """A few rows of random ids that the model can predict, never <pad>; short enough for learned positions."""
+    """A few rows of random ids, never <pad>; short enough for learned positions."""
     config = network.config
     positions = config.max_positions or 4 * MAX_INPUT_TOKENS
     has_target = config.kind == "encoder-decoder"  # its targets have positions of their own, one of them for the start

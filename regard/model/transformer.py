@@ -38,13 +38,16 @@ class Transformer(nn.Module):
         self.embedding = Embedding(config, config.vocab_size)
         if config.target_vocab_size is not None:
             self.target_embedding = Embedding(config, config.target_vocab_size)
-        if config.classes:
+        if config.is_classifier:
             self.classifier = SequenceHead(config)
             return
-        if not config.tied:
+        if not self._shares_embedding:
             self.output = nn.Linear(config.d_model, config.outputs, bias=False)
-        self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if config.output_bias else None
-        self.transform = OutputTransform(config) if config.output_transform else nn.Identity()
+        has_bias = config.output_bias or config.is_tagger
+        self.output_bias = nn.Parameter(torch.zeros(config.outputs)) if has_bias else None
+        self.transform: nn.Module = OutputTransform(config) if config.output_transform else nn.Identity()
+        if config.is_tagger:
+            self.transform = Dropout(config.dropout)  # as in BERT
 
     @property
     def device(self) -> torch.device:
@@ -62,13 +65,19 @@ class Transformer(nn.Module):
         return self.embedding if self.config.target_vocab_size is None else self.target_embedding
 
     @property
+    def _shares_embedding(self) -> bool:
+        return self.config.tied and not self.config.is_tagger
+
+    @property
     def output_weight(self) -> Float[Tensor, "V C"]:
         """The matrix of the output layer: the embedding's if tied, without a <pad> that is the last id."""
-        return self.output_embedding.tokens.weight[: self.config.outputs] if self.config.tied else self.output.weight
+        shared = self.output_embedding.tokens.weight
+        return shared[: self.config.outputs] if self._shares_embedding else self.output.weight
 
     def head(self, hidden: Hidden, lengths: Lengths | None = None) -> Float[Tensor, "B T V"] | Float[Tensor, "B K"]:
-        """Logits over the vocabulary for each token or, in a classifier, over the classes for each sequence."""
-        if self.config.classes:
+        """Logits for each token, over the vocabulary or a tagger's classes; or over a classifier's classes for each
+        sequence."""
+        if self.config.is_classifier:
             return self.classifier(hidden, lengths)
         hidden = self.transform(hidden)
         return F.linear(hidden, self.output_weight, self.output_bias)
@@ -145,7 +154,7 @@ class Decoder(Transformer):
     @torch.no_grad()
     def start(self, batch: int, length: int) -> Cache:
         """An empty cache for `batch` rows of up to `length` tokens."""
-        if self.config.classes:
+        if self.config.is_classifier:
             raise RegardError(f"a classifier (classes={self.config.classes}) does not predict a next token")
         return Cache(self.allocate_cache(batch, length), [])
 

@@ -7,7 +7,6 @@ Every French sentence has exactly one correct translation, so a perfect model sc
 ambiguous, another word of the sentence decides (see `clauses`). The vocabulary is in `lexicon.toml`.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +19,7 @@ from regard.petit.french import elide_and_contract
 from regard.petit.french import spell as spell_french
 from regard.petit.lexicon import load
 from regard.petit.sentence_generator import Sentence, SentenceGenerator
+from regard.word_splitter import split_words, word_spans
 
 PHENOMENA: dict[str, str] = {
     "adjective-order": "an adjective that follows its noun in French and precedes it in English: une robe rouge",
@@ -82,20 +82,9 @@ class Pair:
     """Sorted names of the phenomena in the sentence."""
 
 
-_CLITIC = r"-(?:t-)?(?:je|tu|ils?|elles?|nous|vous|moi|toi|les?|la)\b"
-_WORD = re.compile(
-    rf"\b(?:[cdjlmnst]|qu)'(?=\w)"  # elided: l' qu'
-    rf"|'s\b"  # Marie's
-    rf"|{_CLITIC}"  # -t-il -vous -moi
-    rf"|\w+(?:'(?!s\b)\w+|(?!{_CLITIC})-\w+)*"  # any other word, aujourd'hui and grand-mère among them
-    r"|[^\w\s]",  # a comma or a stop
-    re.IGNORECASE,
-)
-
-
 def spans(sentence: str) -> list[tuple[int, int]]:
     """Return the start and end of each word of a sentence, in characters."""
-    return [match.span() for match in _WORD.finditer(sentence)]
+    return word_spans(sentence)
 
 
 def words(sentence: str) -> list[str]:
@@ -108,7 +97,7 @@ def words(sentence: str) -> list[str]:
     To join them again, put no space after a word that ends with an apostrophe, before a word that starts with a hyphen
     or an apostrophe, or before a comma or full stop; in English also none before ? and !.
     """
-    return [sentence[start:end] for start, end in spans(sentence)]
+    return split_words(sentence)
 
 
 def pairs(count: int, seed: int = 0, split: str = "train") -> Iterator[Pair]:

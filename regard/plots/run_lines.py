@@ -14,9 +14,14 @@ RESUME, CONTINUE, USE = "To resume:", "To continue:", "To use the model:"
 """Beginnings of lines with a command, which must be copied unbroken."""
 NO_VALIDATION = "no validation text: the last model is kept"
 SET_VALIDATION = "set data.validation or data.held_out"
-COMMANDS = {"translation": "translate", "language": "generate", "classification": "classify"}
+COMMANDS = {"translation": "translate", "language": "generate", "classification": "classify", "tagging": "tag"}
 """The command that uses a model, by its task."""
-EXAMPLE_TEXTS = {"translation": "Le chat dort.", "language": "Once upon a time", "classification": "Le chat dort."}
+EXAMPLE_TEXTS = {
+    "translation": "Le chat dort.",
+    "language": "Once upon a time",
+    "classification": "Le chat dort.",
+    "tagging": "Le chat dort.",
+}
 
 
 def event_line(event: Event, state: RunProgress) -> str:
@@ -158,7 +163,9 @@ def _best_model(event: Ended, state: RunProgress) -> str:
     """Which model is in the folder."""
     if state.validated is not None and is_unvalidated(state.validated):
         return f"The model is from step {event.best_step:,}; there was no validation text."
-    measure = "accuracy" if state.unit == "texts" else "BLEU"
+    task = "" if state.started is None else state.started.task
+    measure: str | None = {"translation": "BLEU", "classification": "accuracy"}.get(task, "score")
+    measure = measure if state.validated is None else state.validated.measure
     score = "" if event.best_score is None else f", {measure} {event.best_score:.1f}"
     loss = "" if event.best_loss is None else f", loss {event.best_loss:.3f}"
     return f"The best model is from step {event.best_step:,}{loss}{score}."

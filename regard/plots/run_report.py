@@ -15,6 +15,7 @@ from regard.errors import RegardError
 from regard.evaluation.classification import ClassScores
 from regard.evaluation.metrics import TranslationScores
 from regard.evaluation.perplexity import LanguageScore
+from regard.evaluation.tagging import TaggingScores
 from regard.formatting import code_cell, duration, escape_markdown, markdown_table, visible
 from regard.plots.optional_matplotlib import INSTALL_MATPLOTLIB, has_matplotlib
 from regard.plots.run_lines import SET_VALIDATION, example_text, plural, shell_argument, usage
@@ -33,7 +34,7 @@ MAX_RECIPE_BYTES = 1_000_000
 PAPER_BASE_FLOPS, PAPER_BIG_FLOPS = 3.3e18, 2.3e19
 """Training cost of the paper's models, from its Table 2."""
 
-ReportScores = TranslationScores | LanguageScore | ClassScores
+ReportScores = TranslationScores | LanguageScore | ClassScores | TaggingScores
 
 
 def write_report(folder: Path, scores: Sequence[ReportScores] | None = None) -> Path:
@@ -101,6 +102,7 @@ def _opening(started: Started, recipe: dict[str, Any]) -> str:
         "translation": "A translation model",
         "language": "A language model",
         "classification": "A text classifier",
+        "tagging": "A tagger of words",
     }[started.task]
     languages = _section(recipe, "data").get("languages")
     between = " → ".join(map(str, languages)) if isinstance(languages, list) else ""
@@ -194,7 +196,7 @@ def _validation_section(validated: Sequence[Validated], recipe: dict[str, Any]) 
         text = f"There was no validation text, so the last model is kept ({SET_VALIDATION} in the recipe)."
         return f"## Validation\n\n{text}"
     heads, row = ["step", "loss, nats"], [f"{best.step:,}", f"{best.loss:.4f}"]
-    if best.measure != "accuracy" and best.loss < 700:
+    if best.measure not in ("accuracy", "F1") and best.loss < 700:
         heads, row = [*heads, "perplexity"], [*row, f"{math.exp(best.loss):,.2f}"]
     if best.score is not None:
         heads, row = [*heads, str(best.measure)], [*row, f"{best.score:.2f}"]
@@ -216,6 +218,8 @@ def _scores_section(scores: ReportScores) -> str:
             [f"{scores.loss:.4f}", f"{scores.perplexity:,.2f}", f"{scores.bits_per_byte:.4f}", f"{scores.tokens:,}"]
         ]
         return markdown_table(["loss, nats per token", "perplexity", "bits per byte", "tokens"], rows)
+    if isinstance(scores, TaggingScores):
+        return _tagging_table(scores)
     if isinstance(scores, ClassScores):
         share = scores.accuracy
         interval = f"{share.low:.1%} – {share.high:.1%}"
@@ -230,6 +234,17 @@ def _scores_section(scores: ReportScores) -> str:
     notes = [f"- {escape_markdown(note)}" for note in (*scores.note.comparable, *scores.note.warnings)]
     head = f"**{escape_markdown(scores.note.test_set.rstrip('.'))}**"
     return "\n\n".join([head, table, *(["\n".join(notes)] if notes else [])])
+
+
+def _tagging_table(scores: TaggingScores) -> str:
+    share, spans = scores.words.accuracy, scores.spans
+    heads = ["accuracy", "95 % interval", "macro-F1", "most frequent label", "words", "sentences"]
+    row = [f"{share.value:.1%}", f"{share.low:.1%} – {share.high:.1%}", f"{scores.words.macro_f1:.1%}"]
+    row += [f"{scores.words.majority:.1%}", f"{share.total:,}", f"{scores.sentences:,}"]
+    if spans is not None:
+        heads = ["F1 of spans", "precision", "recall", "spans", *heads]
+        row = [f"{spans.f1:.1%}", f"{spans.precision:.1%}", f"{spans.recall:.1%}", f"{spans.count:,}", *row]
+    return markdown_table(heads, [row])
 
 
 def _cost_section(events: Sequence[Event], started: Started) -> str:
@@ -311,11 +326,13 @@ def _usage_section(
         ],
         "language": [command, f"regard evaluate {out} TEXT"],
         "classification": [f"regard evaluate {out} TEXTS CLASSES"],
+        "tagging": [command, f"regard evaluate {out} FILE"],
     }[started.task]
     call = {
         "translation": f"translate([{quoted}])",
         "language": f"generate({quoted}{f', temperature={temperature}' if sampled else ''})",
         "classification": f"classify([{quoted}])",
+        "tagging": f"tag({quoted})",
     }[started.task]
     program = ["import regard", "", f"model = regard.load({json.dumps(visible(started.out), ensure_ascii=False)})"]
     blocks = ["```sh", *commands, "```", "", "```python", *program, f"model.{call}", "```"]

@@ -21,7 +21,7 @@ class Started:
     steps: int
     """Number of steps in the complete run."""
     name: str
-    task: Literal["translation", "language", "classification"]
+    task: Literal["translation", "language", "classification", "tagging"]
     out: str
     """The run's folder."""
     place: str
@@ -83,7 +83,7 @@ class Validated:
     """Nats per target token, without label smoothing."""
     score: float | None
     """BLEU of greedy translations, or accuracy in per cent; None for language models."""
-    measure: Literal["BLEU", "accuracy"] | None
+    measure: Literal["BLEU", "accuracy", "F1"] | None
     best: bool
     """Whether this is the best model so far, which is then saved."""
     waited: int

@@ -4,16 +4,19 @@ from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.evaluation.classification import ClassScores, class_scores
 from regard.evaluation.metrics import TranslationScores, translation_scores
+from regard.evaluation.tagging import TaggingScores, score_tagger
 from regard.training.training_setup import TrainingSetup
 from regard.training.validation import for_decoding
 
 VALIDATION_SET = "the validation text"
 
-FinalScores = TranslationScores | ClassScores
+FinalScores = TranslationScores | ClassScores | TaggingScores
 
 
 def final_scores(setup: TrainingSetup, model: Model, decode: Decoding) -> list[FinalScores]:
-    """BLEU and chrF2++ of a translator, a classifier's accuracy; nothing for a language model."""
+    """BLEU and chrF2++ of a translator, the accuracy of a classifier or tagger; nothing for a language model."""
+    if setup.kind == "tagging":
+        return [score_tagger(model, setup.sentences)[0]] if setup.sentences else []
     sources, references = [source for source, _ in setup.examples], [target for _, target in setup.examples]
     if setup.kind == "language" or not sources:
         return []

@@ -124,7 +124,7 @@ def forward_flops(config: ModelConfig, work: TokenCounts) -> float:
 
 def _head(config: ModelConfig) -> int:
     """Multiplications of the output layer for one output."""
-    if config.classes:
+    if config.is_classifier:
         pool = config.d_model if config.kind == "encoder" else 0
         return config.d_model * (pool + config.classes)
     return config.d_model * (config.outputs + config.d_model * config.output_transform)

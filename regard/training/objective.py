@@ -36,14 +36,14 @@ class Objective(nn.Module):
         self.network = network
         self.smoothing = smoothing
         self.consistency = consistency
-        forward: Callable[..., Tensor] = network.forward if network.config.classes else network.hidden
+        forward: Callable[..., Tensor] = network.forward if network.config.is_classifier else network.hidden
         self.run_network = torch.compile(forward, options=INDUCTOR_OPTIONS) if compiled else forward
         self.consistency_loss = torch.compile(consistency_loss) if compiled else consistency_loss
 
     def forward(self, batch: Batch) -> Float[Tensor, ""]:
         """The sum of the losses of a batch; divide by `batch.targets` for the mean."""
         network = self.network
-        if network.config.classes:
+        if network.config.is_classifier:
             logits = self.run_network(batch.tokens, batch.lengths).float()  # [B, K]
             return F.cross_entropy(
                 logits, batch.labels, reduction="sum", ignore_index=IGNORED_TARGET, label_smoothing=self.smoothing

@@ -26,19 +26,23 @@ from regard.formatting import quoted
 from regard.petit import MAX_PAIRS
 from regard.training.corpus_folder import VALIDATION_STEMS, find_corpus_files, training_languages
 
-TaskKind = Literal["translation", "language", "classification"]
-CORPUS_SIDES: dict[TaskKind, tuple[int, str]] = {
-    "translation": (2, "two, source and target: two files, or two columns or keys of one"),
-    "language": (1, "one: a file, or a column or key of it"),
-    "classification": (2, "two, text and class: two files, or two columns or keys of one"),
+TaskKind = Literal["translation", "language", "classification", "tagging"]
+CORPUS_SIDES: dict[TaskKind, tuple[tuple[int, ...], str]] = {
+    "translation": ((2,), "two, source and target: two files, or two columns or keys of one"),
+    "language": ((1,), "one: a file, or a column or key of it"),
+    "classification": ((2,), "two, text and class: two files, or two columns or keys of one"),
+    "tagging": ((1, 2), "words and labels: two files, or one with two columns (by default the first and the last)"),
 }
 MODEL_KINDS: dict[TaskKind, tuple[str, ...]] = {
     "translation": ("encoder-decoder", "decoder"),
     "language": ("decoder",),
     "classification": ("encoder", "decoder"),
+    "tagging": ("encoder",),
 }
 """The kinds of model that can do each task."""
-DERIVED_MODEL_KEYS = ("vocab_size", "target_vocab_size", "pad", "classes")
+CLASSES_PER: dict[TaskKind, Literal["sequence", "token"]] = {"classification": "sequence", "tagging": "token"}
+"""What a class is predicted for, in tasks that predict classes instead of tokens."""
+DERIVED_MODEL_KEYS = ("vocab_size", "target_vocab_size", "pad", "classes", "classes_per")
 """Fields of `ModelConfig` that follow from the text."""
 FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout", "feed_forward_dropout")
 """Fields of `ModelConfig` that can be changed when an existing model is fine-tuned."""
@@ -73,8 +77,10 @@ class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
     or `keys`."""
 
     task: TaskKind = "translation"
-    """Task of the model: `translation` of the first side into the second, `language` modelling of a text, or
-    `classification` of a text (first side) into classes (second side)."""
+    """Task of the model: `translation` of the first side into the second, `language` modelling of a text,
+    `classification` of a text (first side) into classes (second side), or `tagging` of each word: a file with a word
+    and its label per line, blank lines between sentences, or a file of words and a file of labels, separated by
+    spaces."""
     languages: tuple[str, ...] = ()
     """Codes of the source and target language, such as ["fr", "en"], for the model card and to find files."""
     folder: str = ""
@@ -132,7 +138,7 @@ class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
     def _check_sides(self) -> None:
         sides, description = CORPUS_SIDES[self.task]
         for corpus in (*self.train, *([self.validation] if self.validation else [])):
-            if corpus.sides != sides:
+            if corpus.sides not in sides:
                 count = "1 side" if corpus.sides == 1 else f"{corpus.sides} sides"
                 raise RegardError(f"{corpus.files[0]} is read with {count}: the task {self.task} needs {description}")
         if len(self.languages) not in (0, 2 if self.task == "translation" else 1):
@@ -209,7 +215,7 @@ class TrainSection(StrictConfig, label="train", maxima=TRAIN_MAXIMA):
     validation_sentences: int = 500
     """Number of validation sentences that are translated and scored with BLEU; 0 computes only the loss."""
     best_by: Literal["loss", "score"] = "loss"
-    """Criterion for the best model: the lowest loss, or the highest score (BLEU or accuracy)."""
+    """Criterion for the best model: the lowest loss, or the highest score (BLEU, accuracy, or the F1 of spans)."""
     patience: int = 0
     """Stop after this many validations without improvement; 0 disables early stopping."""
     checkpoint_every: int = 1_000
@@ -271,8 +277,8 @@ class Recipe(StrictConfig):
     tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
     model: dict[str, Any] = field(default_factory=dict)
     """Fields of `ModelConfig`, and `preset`, the name of a preset to start with; or `start`, a model to fine-tune, of
-    which only the dropout rates can be changed. Fields that follow from the text (vocab_size, pad,
-    classes) are filled in."""
+    which only the dropout rates can be changed. Fields that follow from the text and the task (vocab_size, pad,
+    classes, classes_per) are filled in."""
     train: TrainSection = field(default_factory=TrainSection)
     decode: Decoding = field(default_factory=lambda: Decoding(beam=DEFAULT_BEAM))
     """How the finished model decodes when it is scored."""
@@ -295,12 +301,14 @@ class Recipe(StrictConfig):
         """The architecture of a new model, for this number of ids and classes."""
         settings = {key: value for key, value in self.model.items() if key != "preset"}
         settings |= {"vocab_size": vocab_size, "pad": -1, "classes": classes}
+        if classes:
+            settings["classes_per"] = CLASSES_PER[self.data.task]
         name = self.model.get("preset")
         return ModelConfig(**settings) if name is None else preset(name, **settings)
 
     def smallest_config(self) -> ModelConfig:
         """The architecture with the fewest ids and classes possible, for checks before the text is read."""
-        return self.config(vocab_size=2, classes=2 if self.data.task == "classification" else 0)
+        return self.config(vocab_size=2, classes=2 if self.data.task in CLASSES_PER else 0)
 
     def _check_model(self) -> None:
         known = [key.name for key in fields(ModelConfig) if key.name not in DERIVED_MODEL_KEYS]
@@ -311,9 +319,8 @@ class Recipe(StrictConfig):
         for key in ("preset", "start"):
             check_type(f"model.{key}", self.model.get(key), str | None)
         if self.start is None:
-            config = self.smallest_config()
-            check_kind(self.data.task, config.kind)
-            if config.prefix and self.data.task != "translation":
+            check_kind(self.data.task, self.config(vocab_size=2).kind)
+            if self.smallest_config().prefix and self.data.task != "translation":
                 raise RegardError(f"model.prefix is for translation only: the task is {self.data.task}")
             return
         for key, value in self.model.items():

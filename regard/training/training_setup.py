@@ -8,7 +8,7 @@ with the model therefore frames text exactly as the batches here do.
 | translation, encoder-decoder | source `</s>`; `<pad>` target | `</s>` after a text |
 | translation, decoder | source `<sep>` target | none |
 | language | `</s>` text `</s>` text | `</s>` before a text |
-| classification | text `</s>` | `</s>` after a text |
+| classification, tagging | text `</s>` | `</s>` after a text |
 
 A fine-tuned model keeps the ids that its own tokenizer puts before a text, such as [CLS] or <s>.
 """
@@ -16,7 +16,7 @@ A fine-tuned model keeps the ids that its own tokenizer puts before a text, such
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,11 +29,14 @@ from regard.data.batches import (
     language_block_batches,
     language_document_batches,
     packed_decoder_translation_batches,
+    packed_tagging_batches,
     packed_translation_batches,
+    tagging_batches,
     translation_batches,
 )
 from regard.data.corpus import CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
+from regard.data.tagged_text import TaggedSentence
 from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import Decoding
@@ -44,6 +47,7 @@ from regard.model.transformer import Network, build
 from regard.rounding import round_up
 from regard.system_memory import available_memory
 from regard.training.recipe import (
+    CLASSES_PER,
     FINE_TUNING_MODEL_KEYS,
     DataSection,
     Recipe,
@@ -62,6 +66,10 @@ from regard.training.training_text import (
     trained_tokenizer,
 )
 
+Example = TypeVar("Example")
+
+HEAD_WEIGHTS = ("classifier.", "output.", "output_bias", "transform.")
+"""Prefixes of the weights of all heads."""
 ROW_MULTIPLE = 64
 """Lengths of packed rows are multiples of this."""
 
@@ -85,6 +93,8 @@ class TrainingSetup:
     """Every validation example once, of any length that fits into a batch and the model's positions."""
     examples: list[tuple[str, str]]
     """The validation text: source and reference, text and class, or a prompt and its continuation."""
+    sentences: list[TaggedSentence]
+    """The validation text of tagging."""
     example_count: int
     """Number of training examples."""
     left_out: int
@@ -146,7 +156,8 @@ def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, r
         about=_about(recipe, text, base) | plan.longest_source(text.train),
         batches=batches,
         validation=None if text.validation is None else validation_plan.validation(text.validation),
-        examples=plan.readable_examples(text),
+        examples=plan.short_enough(text.examples, text.validation),
+        sentences=plan.short_enough(text.sentences, text.validation),
         example_count=text.train.examples - batches.left_out,
         left_out=batches.left_out,
         problems=dict(problems.counts),
@@ -198,7 +209,7 @@ def _framing_of(base: Model, task: TaskKind) -> TextFraming:
     """The tokenizer and ids of an existing model, with the framing of the task. Ids before a text are kept."""
     tokenizer, special, config = base.require_tokenizer(), base.special, base.config
     before = tokenizer.before
-    ends = tokenizer.after if task == "classification" and tokenizer.after else special.end or tokenizer.after
+    ends = tokenizer.after if task in CLASSES_PER and tokenizer.after else special.end or tokenizer.after
     if not ends and not (task == "language" and before):
         raise RegardError("the model in model.start has no id that ends a text (eos_token_id): add one to its folder")
     end, after = ends[0] if ends else before[0], (ends[0],) if ends else ()
@@ -252,10 +263,8 @@ def _load_base(start: str, task: TaskKind) -> Model:
     """The model to fine-tune, if it can do the task."""
     base = load(start)
     check_kind(task, base.config.kind)
-    if base.config.classes and task != "classification":
-        raise RegardError(
-            f"model.start={start!r} is a classifier and does not predict tokens: start from another model"
-        )
+    if base.config.classes and task not in CLASSES_PER:
+        raise RegardError(f"model.start={start!r} predicts classes and not tokens: start from another model")
     return base
 
 
@@ -281,15 +290,18 @@ def check_memory(config: ModelConfig, train: TrainSection) -> None:
 
 
 def _fine_tuned(base: Model, recipe: Recipe, classes: tuple[str, ...]) -> Network:
-    """The loaded weights in a network with the recipe's dropout; new classes get a new output layer."""
+    """The loaded weights in a network with the recipe's dropout; new classes get a new head."""
     changes = {key: recipe.model[key] for key in FINE_TUNING_MODEL_KEYS if key in recipe.model}
     changes["prefix"] = base.config.prefix and recipe.data.task == "translation"
     if classes:
-        changes |= {"classes": len(classes), "output_bias": False, "output_transform": False}
+        per = CLASSES_PER[recipe.data.task]
+        changes |= {"classes": len(classes), "classes_per": per, "output_bias": False, "output_transform": False}
     torch.manual_seed(recipe.train.seed)
     network = build(replace(base.config, **changes))
-    same_classes = base.about.get("classes") == list(classes)
-    kept = {name for name in network.state_dict() if same_classes or not name.startswith("classifier.")}
+    same_head = not classes or (
+        base.about.get("classes") == list(classes) and base.config.classes_per == network.config.classes_per
+    )
+    kept = {name for name in network.state_dict() if same_head or not name.startswith(HEAD_WEIGHTS)}
     state = {name: weights for name, weights in base.network.state_dict().items() if name in kept}
     assert state.keys() == kept, kept - state.keys()
     network.load_state_dict(state, strict=False)
@@ -327,7 +339,7 @@ class _BatchPlan:
 
     def lengths(self, data: TokenizedCorpus) -> Any:
         """Number of tokens on the longer side of each example, with the ids around it."""
-        if self.task == "classification":
+        if self.task in CLASSES_PER:
             return data.lengths(0) + 1
         if self.config.kind == "decoder":
             return data.lengths(0) + data.lengths(1) + 1
@@ -355,12 +367,14 @@ class _BatchPlan:
         learned = data.lengths(0)[plain][self.lengths(data)[plain] <= self.limit]
         return {"longest": int(learned.max()) + len(self.framing.tokenizer.after)}
 
-    def readable_examples(self, text: TrainingText) -> list[tuple[str, str]]:
-        """The validation examples without texts too long for a classifier; a translator splits those."""
-        if self.task != "classification" or self.config.max_positions is None or text.validation is None:
-            return text.examples
-        fits = self.lengths(text.validation) <= self.config.max_positions
-        return [example for example, fit in zip(text.examples, fits, strict=True) if fit]
+    def short_enough(self, examples: list[Example], validation: TokenizedCorpus | None) -> list[Example]:
+        """The validation examples without texts too long to be classified or tagged; a translator splits those."""
+        if self.task not in CLASSES_PER or self.config.max_positions is None or validation is None:
+            return examples
+        if not examples:
+            return examples
+        fits = self.lengths(validation) <= self.config.max_positions
+        return [example for example, fit in zip(examples, fits, strict=True) if fit]
 
     def _language(self, data: TokenizedCorpus, covering: bool = False) -> Batches:
         train, framing = self.recipe.train, self.framing
@@ -380,6 +394,10 @@ class _BatchPlan:
         size, share = train.batch_tokens, {"seed": train.seed, "rank": self.rank, "ranks": self.ranks}
         if self.task == "classification":
             return classification_batches(data, end, pad, size, limit, **share)
+        if self.task == "tagging":
+            if self.packed:
+                return packed_tagging_batches(data, end, pad, size, row_length, limit, **share)
+            return tagging_batches(data, end, pad, size, limit, **share)
         if self.config.kind == "encoder-decoder":
             if self.packed:
                 return packed_translation_batches(data, end, pad, size, row_length, limit, **share)
@@ -406,7 +424,7 @@ def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, 
         base_name = base.about.get("name") or base.about.get("origin")
         about["origin"] = f"trained further from {recipe.start}" + (f" ({base_name})" if base_name else "")
         about |= {key: base.about[key] for key in ("generation", "notes") if key in base.about}
-    if data.task != "classification":
+    if data.task not in CLASSES_PER:
         about["generation"] = about.get("generation", {}) | _generation(recipe.decode)
     return about
 

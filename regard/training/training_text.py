@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from regard.atomic_files import file_digest, new_folder
 from regard.data.bpe_dropout import add_bpe_variants
 from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
-from regard.data.tokenized_corpus import TokenizedCorpus, rows_with_ends, tokenize_corpora
+from regard.data.tagged_text import TaggedSentence, tagged_sentences
+from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus, rows_with_ends, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER
@@ -43,6 +44,9 @@ class TrainingText:
     train: TokenizedCorpus
     validation: TokenizedCorpus | None
     examples: list[tuple[str, str]]
+    """The validation text: source and reference, text and class, or a prompt and its continuation."""
+    sentences: list[TaggedSentence] = field(default_factory=list)
+    """The validation text of tagging."""
 
 
 def petit_files(data: DataSection, cache: Path) -> DataSection:
@@ -106,6 +110,12 @@ def trained_tokenizer(data: DataSection, section: TokenizerSection, cache: Path)
 
 def _training_texts(data: DataSection) -> Iterator[str]:
     """Every text of the training files, on both sides, without classes."""
+    if data.task == "tagging":
+        for corpus in data.train:
+            yield from (
+                " ".join(sentence.words) for sentence in tagged_sentences(corpus, CorpusProblems(data.skip_bad))
+            )
+        return
     sides = 1 if data.task == "classification" else None
     for corpus in data.train:
         for fields, _ in rows_with_ends(corpus, CorpusProblems(data.skip_bad), data.documents):
@@ -122,8 +132,11 @@ def prepared_text(
 
 def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems) -> TrainingText:
     """The encoded text, split into training and validation."""
-    labelled = data.task == "classification"
-    options: dict[str, Any] = {"documents": data.documents, "labelled": labelled}
+    options: dict[str, Any] = {
+        "documents": data.documents,
+        "labelled": data.task == "classification",
+        "tagged": data.task == "tagging",
+    }
     train = tokenize_corpora(data.train, tokenizer, cache / "prepared", problems, **options)
     if data.validation is not None:
         validation = tokenize_corpora(
@@ -136,6 +149,10 @@ def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Corpu
     if data.task == "language":
         return TrainingText(train, validation, _prompts(validation, tokenizer))
     corpora = data.train if data.validation is None else (data.validation,)
+    if data.task == "tagging":
+        known = () if data.validation is None else train.classes
+        read = (tagged_sentences(corpus, CorpusProblems(data.skip_bad), known) for corpus in corpora)
+        return TrainingText(train, validation, [], list(deque(chain.from_iterable(read), maxlen=len(validation))))
     return TrainingText(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
 
 
@@ -161,7 +178,9 @@ def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> Tokeniz
     """The examples between these offsets."""
     tokens = tuple(ids[starts[0] : starts[-1]] for ids, starts in zip(data.tokens, offsets, strict=True))
     labels = None if data.labels is None else data.labels[rows]
-    return replace(data, tokens=tokens, offsets=tuple(starts - starts[0] for starts in offsets), labels=labels)
+    word_labels = None if data.word_labels is None else data.word_labels[offsets[0][0] : offsets[0][-1]]
+    moved = tuple(starts - starts[0] for starts in offsets)
+    return replace(data, tokens=tokens, offsets=moved, labels=labels, word_labels=word_labels)
 
 
 def _last_rows(
@@ -205,7 +224,8 @@ def text_digest(text: TrainingText) -> str:
     sha = hashlib.sha256()
     for part in (text.train, text.validation):
         if part is not None:
-            for numbers in (*part.tokens, *part.offsets, *([] if part.labels is None else [part.labels])):
+            labels = [numbers for numbers in (part.labels, part.word_labels) if numbers is not None]
+            for numbers in (*part.tokens, *part.offsets, *labels):
                 sha.update(f"{numbers.dtype} {len(numbers)} ".encode())
                 sha.update(np.ascontiguousarray(numbers).data)
     return sha.hexdigest()
@@ -214,6 +234,8 @@ def text_digest(text: TrainingText) -> str:
 def begin_with(data: TokenizedCorpus, before: Sequence[int]) -> TokenizedCorpus:
     """The same text with these ids before each example on the first side."""
     offsets, tokens = data.offsets[0], np.asarray(data.tokens[0])
-    longer = np.insert(tokens, np.repeat(offsets[:-1], len(before)), np.tile(before, len(data)).astype(tokens.dtype))
+    places = np.repeat(offsets[:-1], len(before))
+    longer = np.insert(tokens, places, np.tile(before, len(data)).astype(tokens.dtype))
     moved = offsets + len(before) * np.arange(len(offsets))
-    return replace(data, tokens=(longer, *data.tokens[1:]), offsets=(moved, *data.offsets[1:]))
+    word_labels = None if data.word_labels is None else np.insert(data.word_labels, places, NO_LABEL)
+    return replace(data, tokens=(longer, *data.tokens[1:]), offsets=(moved, *data.offsets[1:]), word_labels=word_labels)

@@ -9,10 +9,12 @@ import torch
 
 from regard.config import require_at_least
 from regard.data.batches import Batches
+from regard.data.tagged_text import TaggedSentence
 from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
+from regard.evaluation.tagging import score_tagger
 from regard.model.transformer import Encoder
 from regard.training.events import Sample
 from regard.training.objective import Objective
@@ -30,7 +32,7 @@ class ValidationResult:
 
     loss: float
     score: float | None
-    measure: Literal["BLEU", "accuracy"] | None
+    measure: Literal["BLEU", "accuracy", "F1"] | None
     samples: tuple[Sample, ...]
 
     def better_than(self, other: "ValidationResult | None", by: Literal["loss", "score"]) -> bool:
@@ -53,6 +55,8 @@ def validate(setup: TrainingSetup, model: Model, sentences: int, decode: Decodin
         return ValidationResult(loss, None, None, ())
     if setup.kind == "language":
         return ValidationResult(loss, None, None, _continuations(model, setup.examples, decode))
+    if setup.kind == "tagging":
+        return _validated_tagger(model, setup.sentences, loss)
     examples = setup.examples if setup.kind == "classification" else setup.examples[: max(SAMPLE_COUNT, sentences)]
     sources, references = [source for source, _ in examples], [target for _, target in examples]
     if not sources:
@@ -67,6 +71,20 @@ def validate(setup: TrainingSetup, model: Model, sentences: int, decode: Decodin
         score = bleu(outputs[:sentences], [references[:sentences]]).value if sentences else None
     shown = zip(sources[:SAMPLE_COUNT], outputs, references, strict=False)
     return ValidationResult(loss, score, measure, tuple(Sample(*texts) for texts in shown))
+
+
+def _validated_tagger(model: Model, sentences: Sequence[TaggedSentence], loss: float) -> ValidationResult:
+    """The accuracy of a tagger, or the F1 of its spans if its labels mark spans."""
+    if not sentences:
+        return ValidationResult(loss, None, None, ())
+    scores, predictions = score_tagger(model, sentences)
+    samples = tuple(
+        Sample(" ".join(sentence.words), " ".join(labels), " ".join(sentence.labels))
+        for sentence, labels in zip(sentences[:SAMPLE_COUNT], predictions, strict=False)
+    )
+    if scores.spans is None:
+        return ValidationResult(loss, 100 * scores.words.accuracy.value, "accuracy", samples)
+    return ValidationResult(loss, 100 * scores.spans.f1, "F1", samples)
 
 
 @torch.inference_mode()

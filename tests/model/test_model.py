@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import PRESETS, preset
+from regard.errors import RegardError
 from regard.model.layers import Stack
 from regard.model.tensor_checks import check_range, skipping_value_checks
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build, initialise
@@ -191,6 +192,27 @@ def test_a_head_per_sequence() -> None:
     last = torch.stack([hidden[0, 2], hidden[1, 5]])
     torch.testing.assert_close(decoder(tokens, lengths), last @ classes.weight.T + classes.bias)
     torch.testing.assert_close(decoder(tokens[1:]), decoder(tokens, lengths)[1:])
+
+
+def test_a_head_per_token() -> None:
+    lengths, tokens = torch.tensor([3, 6]), ids(2, 6)
+    tagger = build(small(kind="encoder", classes=5, classes_per="token", dropout=0.5)).double()
+    linear = torch.nn.Linear(24, 5).double()
+    tagger.load_state_dict({"output.weight": linear.weight, "output_bias": linear.bias}, strict=False)
+    expected = linear(tagger.eval().hidden(tokens, lengths))
+    torch.testing.assert_close(tagger(tokens, lengths), expected)
+    packed = tagger(tokens.view(1, 12), torch.tensor([[6, 6]]))  # two sentences in a row
+    torch.testing.assert_close(packed.view(2, 6, 5), tagger(tokens))
+    tagger.train()
+    hidden = tagger.hidden(tokens, lengths)
+    assert (tagger.transform(hidden) == 0).any()  # dropout before the head, as in BERT
+    assert tagger.config.min_parameters <= tagger.parameter_count
+
+
+def test_a_class_per_token_needs_an_encoder_with_classes() -> None:
+    for settings in ({"kind": "decoder", "classes": 5}, {"kind": "encoder"}):
+        with pytest.raises(RegardError, match="classes_per='token' needs an encoder with classes"):
+            small(classes_per="token", **settings)
 
 
 def test_initialisation_keeps_signals_at_their_size() -> None:
