@@ -298,7 +298,7 @@ class Model:
 
     @property
     def class_names(self) -> list[str]:
-        """The names of the classes of a classifier or tagger, in the order of its outputs; classes without names are numbered."""
+        """The names of the classes in the order of the outputs; classes without names are numbered."""
         names = self.about.get("classes")
         if not isinstance(names, list) or len(names) != self.config.classes:
             names = range(self.config.classes)
