@@ -220,11 +220,14 @@ class RotaryScaling(StrictConfig, maxima=SCALING_MAXIMA, label="rotary_scaling")
             )
 
 
+ModelKind = Literal["encoder", "decoder", "encoder-decoder"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """A Transformer's architecture. The defaults are the base model of "Attention Is All You Need"."""
 
-    kind: Literal["encoder", "decoder", "encoder-decoder"] = "encoder-decoder"
+    kind: ModelKind = "encoder-decoder"
     """Which of the three Transformers this is."""
     vocab_size: int
     """Number of token ids, including <pad>: of source and target, which share one vocabulary, or only of the source if
@@ -423,6 +426,13 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     def output_vocab_size(self) -> int:
         """Number of ids of the vocabulary that is predicted: `target_vocab_size`, or else `vocab_size`."""
         return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    @property
+    def vocabulary_sizes(self) -> str:
+        """The size of the vocabulary in words, such as "320 ids", or both sizes if they are separate."""
+        if self.target_vocab_size is None:
+            return f"{self.vocab_size:,} ids"
+        return f"{self.vocab_size:,} source and {self.target_vocab_size:,} target ids"
 
     @property
     def pad_id(self) -> int | None:

@@ -58,7 +58,7 @@ def export(
     check_results(results, loaded)
     loaded.about |= _metadata(source, name, [result.scored for result in results], card_text)
     write(loaded, folder, to, dtype, recipe, force)  # type: ignore[arg-type]  # checked
-    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     typer.echo(f"{folder}: {size / 1e6:,.1f} MB for {to}, {dtype}; see README.md there for how to load it")
 
 

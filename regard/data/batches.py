@@ -157,17 +157,23 @@ def translation_batches(
     seed: int = 0,
     rank: int = 0,
     ranks: int = 1,
+    source_end: int | None = None,
+    source_pad: int | None = None,
 ) -> Batches:
-    """Return batches for an encoder-decoder: sources end with </s>; targets start with <pad>, and </s> is predicted."""
+    """Return batches for an encoder-decoder: sources end with </s>; targets start with <pad>, and </s> is predicted.
+
+    `source_end` and `source_pad` are needed if the source has its own vocabulary: `end` and `pad` are the target's.
+    """
     lengths = _lengths_of_pairs(data)
+    source_end, source_pad = _source_ids(end, pad, source_end, source_pad)
 
     def make(pairs: IntArray) -> Batch:
-        source, target, labels = _encoder_decoder_rows(data, pairs, end, pad)
+        source, target, labels = _encoder_decoder_rows(data, pairs, end, pad, source_end)
         return Batch(
             tokens=target.padded(pad),
             labels=labels.padded(IGNORED_TARGET),
             lengths=torch.from_numpy(target.lengths),
-            source=source.padded(pad),
+            source=source.padded(source_pad),
             source_lengths=torch.from_numpy(source.lengths),
         )
 
@@ -184,6 +190,8 @@ def packed_translation_batches(
     seed: int = 0,
     rank: int = 0,
     ranks: int = 1,
+    source_end: int | None = None,
+    source_pad: int | None = None,
 ) -> Batches:
     """Return batches like `translation_batches`, with many pairs packed into a row and separated by lengths [B, N].
 
@@ -192,15 +200,16 @@ def packed_translation_batches(
     Each rank takes B / ranks rows, rounded up: choose B as a multiple of ranks, or some rows are empty.
     """
     lengths = _lengths_of_pairs(data)
+    source_end, source_pad = _source_ids(end, pad, source_end, source_pad)
 
     def make(items: IntArray) -> Batch:
         pairs, counts, max_count = _packing(items)
-        source, target, labels = _encoder_decoder_rows(data, pairs, end, pad)
+        source, target, labels = _encoder_decoder_rows(data, pairs, end, pad, source_end)
         return Batch(
             tokens=target.packed(counts, pad, row),
             labels=labels.packed(counts, IGNORED_TARGET, row),
             lengths=target.packed_lengths(counts, max_count),
-            source=source.packed(counts, pad, row),
+            source=source.packed(counts, source_pad, row),
             source_lengths=source.packed_lengths(counts, max_count),
         )
 
@@ -527,10 +536,17 @@ def _side(data: TokenizedCorpus, side: int, rows: IntArray) -> Ragged:
     return take_rows(data.tokens[side], data.offsets[side], rows)
 
 
-def _encoder_decoder_rows(data: TokenizedCorpus, pairs: IntArray, end: int, pad: int) -> tuple[Ragged, Ragged, Ragged]:
+def _source_ids(end: int, pad: int, source_end: int | None, source_pad: int | None) -> tuple[int, int]:
+    """Return the ids that end and fill sources: those of the target unless the source has its own."""
+    return end if source_end is None else source_end, pad if source_pad is None else source_pad
+
+
+def _encoder_decoder_rows(
+    data: TokenizedCorpus, pairs: IntArray, end: int, pad: int, source_end: int
+) -> tuple[Ragged, Ragged, Ragged]:
     """Return the encoder's input, the decoder's input and the labels of each pair."""
     source, target = _side(data, 0, pairs), _side(data, 1, pairs)
-    return concatenate_rows(source, end), concatenate_rows(pad, target), concatenate_rows(target, end)
+    return concatenate_rows(source, source_end), concatenate_rows(pad, target), concatenate_rows(target, end)
 
 
 def _decoder_rows(data: TokenizedCorpus, pairs: IntArray, end: int, separator: int) -> tuple[IntArray, Ragged, Ragged]:

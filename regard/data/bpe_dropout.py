@@ -7,7 +7,7 @@ recipe. All of them are kept in memory, 16 times the text.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -90,21 +90,39 @@ def add_bpe_variants(
     """Return the text in `variants` variants, one after another; the first is the original."""
     check_probability("dropout", rate)
     require_at_least(1, variants=variants)
+    random, choice = Random(seed), np.random.default_rng(seed)  # numpy is slow at drawing single numbers
+    written: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
+    if tokenizer.is_separate:
+        for side, one in enumerate((tokenizer.source_side, tokenizer.target_side)):
+            written += _side_variants(data, [side], one, rate, variants, random, choice)
+    else:
+        written = _side_variants(data, range(len(data.tokens)), tokenizer, rate, variants, random, choice)
+    tokens, offsets = (tuple(arrays) for arrays in zip(*written, strict=True))
+    return replace(data, tokens=tokens, offsets=offsets, variants=variants)
+
+
+def _side_variants(
+    data: TokenizedCorpus,
+    side_numbers: Iterable[int],
+    tokenizer: Tokenizer,
+    rate: float,
+    variants: int,
+    random: Random,
+    choice: np.random.Generator,
+) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Return tokens and offsets of all variants of the sides that this tokenizer encoded."""
     merges = BpeMerges(tokenizer)
-    sides = [_Words(data, side, merges.starts(tokenizer.size)) for side in range(len(data.tokens))]
+    sides = [_Words(data, side, merges.starts(tokenizer.size)) for side in side_numbers]
     vocabulary: dict[WordIds, int] = {}
     numbers = [words.numbered(vocabulary) for words in sides]
     counts = np.bincount(np.concatenate(numbers), minlength=len(vocabulary))
-    random = Random(seed)  # numpy is slow at drawing single numbers
     samples = [
         merges.sample_segmentations(word, min(MAX_WORD_VARIANTS, int(count) * variants), rate, random)
         for word, count in zip(vocabulary, counts, strict=True)
     ]
     _check_samples(samples, counts)
-    table, choice = _SegmentationTable(samples), np.random.default_rng(seed)
-    written = [words.written(table, number, variants, choice) for words, number in zip(sides, numbers, strict=True)]
-    tokens, offsets = (tuple(arrays) for arrays in zip(*written, strict=True))
-    return replace(data, tokens=tokens, offsets=offsets, variants=variants)
+    table = _SegmentationTable(samples)
+    return [words.written(table, number, variants, choice) for words, number in zip(sides, numbers, strict=True)]
 
 
 def _check_samples(samples: Sequence[Sequence[WordIds]], counts: NDArray[np.int64]) -> None:

@@ -76,7 +76,14 @@ class HuggingFaceTokenizer(Tokenizer):
         path = folder / "tokenizer.json"
         if not is_regular_file(path):
             raise RegardError(f"{folder} has no tokenizer.json")
-        content, settings = read_file(path, MAX_TOKENIZER_BYTES), _read_settings(folder)
+        return cls.load_file(path, _read_settings(folder))
+
+    @classmethod
+    def load_file(cls, path: Path, settings: dict[str, Any] | None = None) -> "HuggingFaceTokenizer":
+        """Load and validate a file in the format of `tokenizer.json`. `settings` assign roles to special tokens; those
+        without a token are filled by common names."""
+        content = read_file(path, MAX_TOKENIZER_BYTES)
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"} if settings is None else settings
         check_tokenizer(parse_json(content, path, MAX_TOKENIZER_VALUES), content, path)
         try:
             engine = Engine.from_buffer(content)
@@ -86,10 +93,10 @@ class HuggingFaceTokenizer(Tokenizer):
                 raise
             raise RegardError(shorten(f"{path} is not a valid tokenizer: {error}")) from error
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """The number of ids, including <pad>."""
-        return int(self.engine.get_vocab_size())
+        """The number of ids, including <pad>: one more than the largest, because some vocabularies have gaps."""
+        return max(self.engine.get_vocab().values(), default=-1) + 1
 
     @property
     def digest(self) -> str:

@@ -165,7 +165,8 @@ def _write(
 ) -> None:
     """Tokenize and write in chunks, so that memory does not grow with the corpus."""
     sides = 1 if labelled else corpora[0].sides
-    dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
+    ids = max(tokenizer.source_side.size, tokenizer.target_side.size)
+    dtype = np.dtype(np.uint16 if ids <= 2**16 else np.uint32)
     labels = ClassNumbers(classes)
     rows, ends = 0, [0] * sides
     with ExitStack() as files:
@@ -179,10 +180,10 @@ def _write(
             is_end = np.array([ends_sequence for _, ends_sequence in chunk])
             for side in range(sides):
                 encode = tokenizer.encode_targets if side else tokenizer.encode_batch
-                ids = list(encode([fields[side] for fields, _ in chunk]))
-                stops = ends[side] + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
+                sequences = list(encode([fields[side] for fields, _ in chunk]))
+                stops = ends[side] + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
                 ends[side] = int(stops[-1])
-                token_files[side].write(np.fromiter(chain.from_iterable(ids), dtype).tobytes())
+                token_files[side].write(np.fromiter(chain.from_iterable(sequences), dtype).tobytes())
                 offset_files[side].write(stops[is_end].tobytes())
             rows += int(is_end.sum())
     if labelled:

@@ -1,7 +1,8 @@
 """The interface of every tokenizer: text to token ids and back, and the special ids around a text.
 
 `regard.data.huggingface_tokenizer` implements it for any `tokenizer.json`, including those that Regard trains, and
-`regard.data.opus_tokenizer` for the SentencePiece files of OPUS-MT's Marian models.
+`regard.data.opus_tokenizer` for the SentencePiece files of OPUS-MT's Marian models. `regard.data.tokenizer_pair`
+combines two tokenizers, of a translator's sources and of its targets.
 """
 
 from abc import ABC, abstractmethod
@@ -83,6 +84,21 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write the tokenizer's files to a folder, in the layout that `transformers.AutoTokenizer` reads."""
 
+    @property
+    def source_side(self) -> "Tokenizer":
+        """The tokenizer whose vocabulary a translator's sources have: this one, unless there are two."""
+        return self
+
+    @property
+    def target_side(self) -> "Tokenizer":
+        """The tokenizer whose vocabulary a translator's targets have: this one, unless there are two."""
+        return self
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether source and target have separate vocabularies."""
+        return self.source_side is not self.target_side
+
     def encode_batch(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """Return the ids of many texts."""
         return map(self.encode, texts)
@@ -105,6 +121,14 @@ class Tokenizer(ABC):
     def encode_with_template(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the ids of a text as its model expects them, with the template around it."""
         return [*self.before, *self.encode(text, parse_special), *self.after]
+
+    def role_id(self, role: str) -> int | None:
+        """Return the id of the token that has a role, such as "eos_token"; None if the vocabulary has no such token."""
+        token = self.settings.get(role)
+        try:
+            return self.id_of(token) if isinstance(token, str) else None
+        except RegardError:
+            return None
 
     @property
     def end(self) -> int:

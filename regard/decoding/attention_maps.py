@@ -222,7 +222,8 @@ def _encoder_decoder(
     read = [special.start, *written[:-1]]
     with torch.inference_mode(), watch(network) as weights, layer_states(network.decoder) as states:
         logits = network(_row(network, ids), _row(network, read))[0]  # [T, V]
-    sources, reads, writes = (token_labels(tokenizer, tokens) for tokens in (ids, read, written))
+    sources = token_labels(tokenizer.source_side, ids)
+    reads, writes = (token_labels(tokenizer.target_side, tokens) for tokens in (read, written))
     maps: dict[AttentionKind, AttentionMap] = {
         "encoder": AttentionMap(_weights(weights, "encoder"), sources, sources),
         "decoder": AttentionMap(_weights(weights, "decoder"), reads, reads, writes),
@@ -296,9 +297,14 @@ def _attention(
     target: str | None,
     maps: dict[AttentionKind, AttentionMap],
 ) -> Attention:
-    ids = (*tokenizer.before, *tokenizer.after, *special.end, special.start, special.separator, network.config.pad_id)
-    labels = dict.fromkeys(token_labels(tokenizer, [id_ for id_ in ids if id_ is not None]))
-    return Attention("", source, target, maps, tuple(labels))
+    read = (*tokenizer.before, *tokenizer.after)
+    written = (*special.end, special.start, special.separator, network.config.output_pad_id)
+    labels = [
+        label
+        for side, ids in ((tokenizer.source_side, read), (tokenizer.target_side, written))
+        for label in token_labels(side, [id_ for id_ in ids if id_ is not None])
+    ]
+    return Attention("", source, target, maps, tuple(dict.fromkeys(labels)))
 
 
 def _weights(weights: AttentionWeights, kind: AttentionKind) -> Float[Tensor, "L H T S"]:

@@ -42,7 +42,7 @@ def hidden_vectors(network: Network, tokenizer: Tokenizer, rows: Sequence[Sequen
         for row, number in enumerate(batch):
             ids = rows[number]
             row_vectors = vectors[:, row, : len(ids)].cpu()  # [L + 1, t, C], without padding
-            results[number] = HiddenVectors(list(token_labels(tokenizer, ids)), row_vectors)
+            results[number] = HiddenVectors(list(token_labels(tokenizer.source_side, ids)), row_vectors)
     return [results[number] for number in range(len(rows))]
 
 

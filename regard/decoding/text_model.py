@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds, check_token_count, check_type
 from regard.data.tokenizer import Tokenizer, check_text
+from regard.data.tokenizer_pair import check_vocabularies
 from regard.decoding.attention_maps import Attention, Observation, observe_attention
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
@@ -61,6 +62,10 @@ class Model:
     limitations; "longest", the tokens of the longest source it was trained on; "head": "none" if it was loaded
     without one; the "model_type" of the Hugging Face folder that it was loaded from; "tokenizer": the reason why it has
     none."""
+
+    def __post_init__(self) -> None:
+        """Check that source and target have separate vocabularies both in the network and in the tokenizer."""
+        check_vocabularies(self.network.config, self.tokenizer)
 
     @classmethod
     def from_folder(cls, folder: Path | str) -> "Model":

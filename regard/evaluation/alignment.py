@@ -140,6 +140,11 @@ def whitespace_spans(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
+def reports_positions(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer, or both of a pair, report the positions of tokens in the text, which `token_words` needs."""
+    return all(isinstance(side, HuggingFaceTokenizer) for side in (tokenizer.source_side, tokenizer.target_side))
+
+
 def token_words(tokenizer: Tokenizer, text: str, spans: WordSpans) -> list[int]:
     """The word of each token of `tokenizer.encode(text)`: the one it shares most characters with, or NO_WORD."""
     if not isinstance(tokenizer, HuggingFaceTokenizer):

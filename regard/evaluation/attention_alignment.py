@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.text_model import Model
 from regard.evaluation.alignment import (
@@ -17,6 +16,7 @@ from regard.evaluation.alignment import (
     RowToken,
     WordSpans,
     alignment_scores,
+    reports_positions,
     source_token_words,
     token_words,
     words_of_rows,
@@ -39,7 +39,7 @@ def aligned_attention(model: Model) -> AlignedAttention:
 
 def can_be_aligned(model: Model) -> bool:
     """Whether a model is a translator whose tokenizer reports the positions of tokens in the text."""
-    return model.can("translate") and isinstance(model.require_tokenizer(), HuggingFaceTokenizer)
+    return model.can("translate") and reports_positions(model.require_tokenizer())
 
 
 def score_alignment(model: Model, examples: Examples, gold: GoldAnnotations) -> dict[str, AlignmentScores] | None:
@@ -69,8 +69,8 @@ def attention_pairs(
     }
     for batch in batches_by_length({i: 1 + len(target) for i, (_, target) in pairs.items()}, MAX_BATCH_TOKENS):
         for weights, i in zip(weights_of(model, [pairs[i] for i in batch]), batch, strict=True):
-            source_words = source_token_words(tokenizer, examples.sources[i], spans)
-            target_words = words_of_rows(token_words(tokenizer, references[i], spans), row_token)
+            source_words = source_token_words(tokenizer.source_side, examples.sources[i], spans)
+            target_words = words_of_rows(token_words(tokenizer.target_side, references[i], spans), row_token)
             yield AttentionPair(weights.numpy(), target_words, source_words, links[i])
 
 

@@ -87,7 +87,7 @@ def _description(model: Model, target: str, dtype: str) -> str:
     written = "Written by Regard" if target == "regard" else f"Exported by Regard for {_engine(target)}"
     return (
         f"This model is {config.kind_with_article} Transformer with {layers} layers, {config.heads} heads, model width "
-        f"{config.d_model}, a vocabulary of {config.vocab_size:,} ids and {count:,} parameters. {written} in {dtype}."
+        f"{config.d_model}, a vocabulary of {config.vocabulary_sizes} and {count:,} parameters. {written} in {dtype}."
     )
 
 

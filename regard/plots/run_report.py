@@ -159,7 +159,7 @@ def _shape(config: ModelConfig | None) -> str:
     if config.kind == "encoder-decoder":
         layers += f" + {config.decoder_depth}"
     shape = f"{config.kind}, {layers} layers, {config.heads} heads, width {config.d_model:,}"
-    return f"{shape}, feed-forward {config.d_ff:,}, {config.vocab_size:,} ids"
+    return f"{shape}, feed-forward {config.d_ff:,}, {config.vocabulary_sizes}"
 
 
 def _files(data: dict[str, Any]) -> str:

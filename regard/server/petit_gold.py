@@ -3,9 +3,8 @@
 from functools import lru_cache
 
 from regard import petit
-from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import Tokenizer
-from regard.evaluation.alignment import source_token_words, token_words, words_of_rows
+from regard.evaluation.alignment import reports_positions, source_token_words, token_words, words_of_rows
 
 SENTENCES_SEARCHED = 20_000
 """Number of Petit's sentences among which a text is looked up. It takes 10 to 20 ms and covers most of them."""
@@ -17,10 +16,10 @@ def gold_links(tokenizer: Tokenizer, source: str, target: str) -> list[tuple[int
     None if the text is not a sentence of Petit with its correct translation.
     """
     links = _word_links(source, target)
-    if links is None or not isinstance(tokenizer, HuggingFaceTokenizer):
+    if links is None or not reports_positions(tokenizer):
         return None
-    rows = words_of_rows(token_words(tokenizer, target, petit.spans))
-    columns = source_token_words(tokenizer, source, petit.spans)
+    rows = words_of_rows(token_words(tokenizer.target_side, target, petit.spans))
+    columns = source_token_words(tokenizer.source_side, source, petit.spans)
     return [(i, j) for i, row in enumerate(rows) for j, column in enumerate(columns) if (column, row) in links]
 
 

@@ -18,6 +18,7 @@ from regard.config import MAX_LAYERS, ModelConfig, SpecialIds, did_you_mean
 from regard.data.huggingface_tokenizer import HUGGINGFACE_TOKENIZER_FILES, HuggingFaceTokenizer
 from regard.data.opus_tokenizer import OPUS_TOKENIZER_FILES, OpusTokenizer
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_pair import TARGET_TOKENIZER_FILES, TokenizerPair
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten
 from regard.model.transformer import Network, build
@@ -38,7 +39,7 @@ FOLDER_FORMAT = 1
 MANIFEST_FILE, RECIPE_FILE = "manifest.json", "recipe.toml"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = ("config.json", WEIGHTS_FILE, "generation_config.json")
-TOKENIZER_FILES = (*HUGGINGFACE_TOKENIZER_FILES, *OPUS_TOKENIZER_FILES)
+TOKENIZER_FILES = (*HUGGINGFACE_TOKENIZER_FILES, *OPUS_TOKENIZER_FILES, *TARGET_TOKENIZER_FILES)
 MIN_LAYER_TENSORS = 8
 """Minimum number of tensors of a layer: q, k, v, out, up, down and two norms. Libraries that fuse q, k and v have
 biases instead."""
@@ -149,10 +150,25 @@ def read_model_folder(folder: Path) -> ModelParts:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:
-    """Load the tokenizer of a folder, if it has one."""
+    """Load the tokenizer of a folder, if it has one, or both if source and target have their own."""
+    if is_regular_file(folder / TARGET_TOKENIZER_FILES[0]):
+        return TokenizerPair.load(folder)
     if is_regular_file(folder / "tokenizer.json"):
         return HuggingFaceTokenizer.load(folder)
     return OpusTokenizer.load(folder) if is_regular_file(folder / "source.spm") else None
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read the tokenizer of a model's folder, or a single file in the format of `tokenizer.json`."""
+    if path.is_dir():
+        tokenizer = load_tokenizer(path)
+        if tokenizer is None:
+            raise RegardError(f"no tokenizer could be loaded from {path}: {why_no_tokenizer(path)}")
+        return tokenizer
+    if not is_regular_file(path):
+        raise RegardError(f"{path}: no such file or folder")
+    is_folder_file = path.name == "tokenizer.json"  # then the files next to it belong to it
+    return HuggingFaceTokenizer.load(path.parent) if is_folder_file else HuggingFaceTokenizer.load_file(path)
 
 
 UNSUPPORTED_TOKENIZER_FILES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json")

@@ -129,9 +129,11 @@ def publish_model(run: Path, best: Path) -> None:
     """Copy the best model's files into the run's folder; `config.json` last, so that it exists only with all others."""
     check_intact(best)
     withdraw_model(run)
-    for name in sorted((file.name for file in best.iterdir()), key=lambda name: (name == "config.json", name)):
-        temporary = run / f"{TEMPORARY_PREFIX}{name}"
+    names = (file.relative_to(best).as_posix() for file in best.rglob("*") if file.is_file())
+    for name in sorted(names, key=lambda name: (name == "config.json", name)):
+        temporary = run / f"{TEMPORARY_PREFIX}{name.replace('/', '-')}"
         with raising_write_errors(run / name):
+            (run / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(best / name, temporary)
             flush_to_disk(temporary)
             if name == "config.json":

@@ -156,6 +156,12 @@ class TokenizerSection(StrictConfig, label="tokenizer", maxima={"vocab_size": MA
     """Kind of tokens: byte-level BPE, or characters."""
     vocab_size: int = 8_000
     """Maximum number of ids, rounded up to a multiple of 64."""
+    separate: bool = False
+    """Train two tokenizers, one on the source and one on the target, for an encoder-decoder with separate vocabularies
+    of `vocab_size` ids each. By default both sides share one."""
+    path: str = ""
+    """Tokenizer to use instead of training one: a model's folder, such as Hugging Face's, or a file in the format of
+    tokenizer.json. Its special tokens are used; `kind` and `vocab_size` then have no effect."""
     dropout: float = 0.0
     """BPE dropout, for translation: each example is tokenized in sixteen ways, with merges skipped at this rate, and
     each epoch uses one of them. About 0.1 helps on small corpora."""
@@ -289,6 +295,7 @@ class Recipe(StrictConfig):
         if not self.name:
             raise RegardError("a recipe needs a name")
         self._check_model()
+        self._check_tokenizer()
         self._check_train()
 
     @property
@@ -297,10 +304,12 @@ class Recipe(StrictConfig):
         start: str | None = self.model.get("start")
         return start
 
-    def config(self, vocab_size: int, classes: int = 0) -> ModelConfig:
+    def config(
+        self, vocab_size: int, classes: int = 0, target_vocab_size: int | None = None, pad: int | None = -1
+    ) -> ModelConfig:
         """The architecture of a new model, for this number of ids and classes."""
         settings = {key: value for key, value in self.model.items() if key != "preset"}
-        settings |= {"vocab_size": vocab_size, "pad": -1, "classes": classes}
+        settings |= {"vocab_size": vocab_size, "target_vocab_size": target_vocab_size, "pad": pad, "classes": classes}
         if classes:
             settings["classes_per"] = CLASSES_PER[self.data.task]
         name = self.model.get("preset")
@@ -329,6 +338,23 @@ class Recipe(StrictConfig):
             if key in FINE_TUNING_MODEL_KEYS:
                 check_type(f"model.{key}", value, float)
                 check_probability(f"model.{key}", value)
+
+    def _check_tokenizer(self) -> None:
+        section, task = self.tokenizer, self.data.task
+        if self.start is not None and (section.separate or section.path):
+            key = "path" if section.path else "separate"
+            raise RegardError(f"tokenizer.{key} with model.start: an existing model keeps its tokenizer; remove one")
+        if section.separate and section.path:
+            raise RegardError("tokenizer.separate trains tokenizers, but tokenizer.path names one: remove one of them")
+        if section.separate and task != "translation":
+            raise RegardError(
+                f"tokenizer.separate is for translation only, which has a source and a target: the task is {task}"
+            )
+        if section.separate and self.config(vocab_size=2).kind != "encoder-decoder":
+            raise RegardError(
+                "tokenizer.separate needs model.kind='encoder-decoder': a decoder reads source and target as one text, "
+                "with one vocabulary"
+            )
 
     def _check_train(self) -> None:
         train, task = self.train, self.data.task
@@ -406,6 +432,7 @@ def with_file_paths(data: DataSection) -> DataSection:
 
 CHANGEABLE_ON_RESUME = {
     "data": {"folder", "languages"},  # the digest shows whether the text is the same
+    "tokenizer": {"path"},  # likewise
     "train": {
         *("steps", "patience", "validate_every", "validation_sentences", "best_by", "checkpoint_every", "log_every"),
         *("device", "precision", "compile", "parallel", "packed"),

@@ -33,7 +33,7 @@ def save_checkpoint(run: TrainingRun) -> None:
             progress.averaged_steps = list(run.average.kept)
             tensors |= run.average.tensors()
             folder = write_checkpoint(run.out, progress.step, run.model_with(weights), tensors, progress.to_json())
-            size = sum(file.stat().st_size for file in folder.iterdir())
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             run.reporter.send(Saved(progress.step, str(folder), size, time.perf_counter() - start))
     run.meter.resume()
 

@@ -10,7 +10,9 @@ with the model therefore frames text exactly as the batches here do.
 | language | `</s>` text `</s>` text | `</s>` before a text |
 | classification, tagging | text `</s>` | `</s>` after a text |
 
-A fine-tuned model keeps the ids that its own tokenizer puts before a text, such as [CLS] or <s>.
+A fine-tuned model keeps the ids that its own tokenizer puts before a text, such as [CLS] or <s>; so does a new model
+whose tokenizer is read from `tokenizer.path`, unless it is an encoder-decoder. If source and target have separate
+vocabularies, `</s>` and `<pad>` have an id in each.
 """
 
 import os
@@ -21,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from regard.config import ModelConfig, SpecialIds
+from regard.config import ModelConfig, ModelKind, SpecialIds
 from regard.data.batches import (
     Batches,
     classification_batches,
@@ -35,16 +37,17 @@ from regard.data.batches import (
     translation_batches,
 )
 from regard.data.corpus import CorpusProblems
-from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tagged_text import TaggedSentence
 from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_pair import TokenizerPair
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.load import load
 from regard.model.transformer import Network, build
 from regard.rounding import round_up
+from regard.storage.model_folder import read_tokenizer
 from regard.system_memory import available_memory
 from regard.training.recipe import (
     CLASSES_PER,
@@ -123,6 +126,10 @@ class TextFraming:
     """The id after each text; for language modelling, between texts."""
     pad: int
     """The id that fills rows; in an encoder-decoder also the first id of every target."""
+    source_end: int | None = None
+    """The id after each source, if it has its own vocabulary; then `end` and `pad` are the target's."""
+    source_pad: int | None = None
+    """The id that fills rows of sources, if they have their own vocabulary."""
 
 
 def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: int = 1) -> TrainingSetup:
@@ -142,6 +149,7 @@ def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, r
     text = _with_leading_ids(text, data, framing)
     classes = text.train.classes
     network = _new_network(recipe, framing, len(classes)) if base is None else _fine_tuned(base, recipe, classes)
+    _check_ids_fit(framing.tokenizer, network.config)
     framing.special.check(network.config)
     packed = packed and _can_pack(recipe, network.config)
     plan = _BatchPlan(recipe, network.config, framing, packed, rank, ranks)
@@ -192,7 +200,9 @@ def cache_folder() -> Path:
 
 
 def _new_framing(recipe: Recipe, data: DataSection, cache: Path) -> TextFraming:
-    """A new tokenizer trained on the text, with the framing of the task."""
+    """The tokenizer of a new model, trained on the text or read from `tokenizer.path`, with the framing of the task."""
+    if recipe.tokenizer.path:
+        return _framing_of_path(recipe.tokenizer.path, recipe.config(vocab_size=2).kind, data.task)
     tokenizer = trained_tokenizer(data, recipe.tokenizer, cache)
     end, pad = tokenizer.end, tokenizer.pad
     special = SpecialIds(end=(end,))
@@ -202,49 +212,117 @@ def _new_framing(recipe: Recipe, data: DataSection, cache: Path) -> TextFraming:
         return TextFraming(tokenizer.with_template(), replace(special, separator=tokenizer.separator), end, pad)
     if data.task == "translation":
         special = replace(special, start=pad)
+    if isinstance(tokenizer, TokenizerPair):
+        source, target = tokenizer.source, tokenizer.target.with_template(after=(end,))
+        tokenizer = TokenizerPair(source.with_template(after=(source.end,)), target)
+        return TextFraming(tokenizer, special, end, pad, source.end, source.pad)
     return TextFraming(tokenizer.with_template(after=(end,)), special, end, pad)
+
+
+def _framing_of_path(path: str, kind: ModelKind, task: TaskKind) -> TextFraming:
+    """The tokenizer of `tokenizer.path` and its ids, for a new model of this kind."""
+    tokenizer = read_tokenizer(Path(path).expanduser())
+    if kind != "encoder-decoder" and tokenizer.is_separate:
+        raise RegardError(
+            f"tokenizer.path={path!r} has separate tokenizers for source and target, but a model of kind {kind!r} has "
+            "one vocabulary: choose another tokenizer, or model.kind='encoder-decoder'"
+        )
+    end, pad = tokenizer.role_id("eos_token"), tokenizer.role_id("pad_token")
+    special = SpecialIds(end=() if end is None else (end,))
+    if kind == "encoder-decoder":
+        if pad is None:
+            raise RegardError(
+                f"tokenizer.path={path!r} has no padding token, which starts every target: name a token of its "
+                'vocabulary in its tokenizer_config.json, as in {"pad_token": "<pad>"}'
+            )
+        is_predicted = pad not in special.end and pad != tokenizer.target_side.size - 1
+        special = replace(special, start=pad, suppressed=(pad,) if is_predicted else ())
+        if tokenizer.before or len(tokenizer.after) > 1:
+            tokenizer = tokenizer.with_template()
+    advice = 'name a token of its vocabulary in its tokenizer_config.json, as in {"eos_token": "</s>"}'
+    source_pad = tokenizer.source_side.role_id("pad_token")
+    return _framing(tokenizer, special, kind, source_pad, task, f"tokenizer.path={path!r}", advice)
+
+
+def _pad_setting(tokenizer: Tokenizer) -> int | None:
+    """`ModelConfig.pad` of a new model with this tokenizer."""
+    sides = (tokenizer.source_side, tokenizer.target_side)
+    pads = [side.role_id("pad_token") for side in sides]
+    if all(pad == side.size - 1 for pad, side in zip(pads, sides, strict=True)):
+        return -1
+    if pads[0] != pads[1]:
+        raise RegardError(
+            f"the id of <pad> is {pads[0]} in the source's tokenizer and {pads[1]} in the target's: it must be the "
+            "same, or the last one of each"
+        )
+    return pads[0]
 
 
 def _framing_of(base: Model, task: TaskKind) -> TextFraming:
     """The tokenizer and ids of an existing model, with the framing of the task. Ids before a text are kept."""
-    tokenizer, special, config = base.require_tokenizer(), base.special, base.config
+    config, advice = base.config, "add one to its folder"
+    return _framing(
+        base.require_tokenizer(), base.special, config.kind, config.pad_id, task, "the model in model.start", advice
+    )
+
+
+def _framing(
+    tokenizer: Tokenizer, special: SpecialIds, kind: ModelKind, pad: int | None, task: TaskKind, where: str, advice: str
+) -> TextFraming:
+    """An existing tokenizer and its ids, with the framing of the task. `where` and `advice` are for error messages."""
     before = tokenizer.before
-    ends = tokenizer.after if task in CLASSES_PER and tokenizer.after else special.end or tokenizer.after
+    ends = tokenizer.after if task in CLASSES_PER and tokenizer.after else special.end
+    ends = ends if ends or tokenizer.is_separate else tokenizer.after
     if not ends and not (task == "language" and before):
-        raise RegardError("the model in model.start has no id that ends a text (eos_token_id): add one to its folder")
+        raise RegardError(f"{where} has no id that ends a text (eos_token_id): {advice}")
     end, after = ends[0] if ends else before[0], (ends[0],) if ends else ()
+    source_end = source_pad = None
+    if tokenizer.is_separate:
+        source_end = next(iter(tokenizer.after), tokenizer.source_side.role_id("eos_token"))
+        if source_end is None:
+            raise RegardError(f"{where} has no id that ends a source (eos_token): {advice}")
+        after, source_pad = (source_end,), source_end if pad is None else pad
     if task == "language":
         end, after = (before or ends)[0], ()
         before = before or (end,)
         special = replace(special, separator=None, end=tuple(dict.fromkeys([*special.end, end])))
-    elif config.kind == "decoder" and task == "translation":
-        after, special = (), replace(special, separator=_separator(tokenizer, special))
-    if len(before) > (0 if config.kind == "encoder-decoder" else 1) or len(tokenizer.after) > 1:
-        framed = [*map(tokenizer.token, tokenizer.before), "text", *map(tokenizer.token, tokenizer.after)]
-        raise RegardError(
-            f"the model in model.start reads {' '.join(framed)}, which cannot be trained: use another model"
-        )
+    elif kind == "decoder" and task == "translation":
+        after, special = (), replace(special, separator=_separator(tokenizer, special, where))
+    if len(before) > (0 if kind == "encoder-decoder" else 1) or len(tokenizer.after) > 1:
+        spelled = tokenizer.source_side.token
+        framed = [*map(spelled, tokenizer.before), "text", *map(spelled, tokenizer.after)]
+        raise RegardError(f"{where} reads {' '.join(framed)}, which cannot be trained: use another one")
     if (before, after) != (tokenizer.before, tokenizer.after):
         tokenizer = tokenizer.with_template(before, after)
-    pad = special.start if config.kind == "encoder-decoder" else config.pad_id
-    return TextFraming(tokenizer, special, end, end if pad is None else pad)
+    filling = special.start if kind == "encoder-decoder" else pad
+    return TextFraming(tokenizer, special, end, end if filling is None else filling, source_end, source_pad)
 
 
-def _separator(tokenizer: Tokenizer, special: SpecialIds) -> int:
+def _separator(tokenizer: Tokenizer, special: SpecialIds, where: str) -> int:
     """The id that separates a source from its target in a decoder, whether or not it was trained to translate."""
-    if special.separator is not None:
-        return special.separator
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        named = tokenizer.engine.token_to_id(str(tokenizer.settings.get("sep_token", "")))
-        if named is not None:
-            return int(named)
+    named = tokenizer.role_id("sep_token") if special.separator is None else special.separator
+    if named is not None:
+        return named
     line_feed = tokenizer.encode("\n")
     if len(line_feed) != 1:
         raise RegardError(
-            "the model in model.start has no id to separate a source from its target: no separator, no sep_token, "
+            f"{where} has no id to separate a source from its target: no separator, no sep_token, "
             f"and a line feed is {len(line_feed)} ids; add a sep_token to its tokenizer_config.json"
         )
     return line_feed[0]
+
+
+def _check_ids_fit(tokenizer: Tokenizer, config: ModelConfig) -> None:
+    """Raise a RegardError if a tokenizer has an id that the model has no embedding of."""
+    sides = {"source": (tokenizer.source_side, config.vocab_size)}
+    sides["target"] = (tokenizer.target_side, config.output_vocab_size)
+    for name, (side, rows) in sides.items():
+        if side.size > rows:
+            of_side = f" of the {name}" if tokenizer.is_separate else ""
+            raise RegardError(
+                f"the tokenizer{of_side} has {side.size:,} ids, but the model's embedding has {rows:,}: use the "
+                "tokenizer that the model was trained with"
+            )
 
 
 def _with_leading_ids(text: TrainingText, data: DataSection, framing: TextFraming) -> TrainingText:
@@ -270,7 +348,9 @@ def _load_base(start: str, task: TaskKind) -> Model:
 
 def _new_network(recipe: Recipe, framing: TextFraming, classes: int) -> Network:
     torch.manual_seed(recipe.train.seed)
-    config = recipe.config(framing.tokenizer.size, classes)
+    tokenizer = framing.tokenizer
+    target_vocab_size = tokenizer.target_side.size if tokenizer.is_separate else None
+    config = recipe.config(tokenizer.source_side.size, classes, target_vocab_size, _pad_setting(tokenizer))
     check_memory(config, recipe.train)
     return build(config)
 
@@ -399,9 +479,14 @@ class _BatchPlan:
                 return packed_tagging_batches(data, end, pad, size, row_length, limit, **share)
             return tagging_batches(data, end, pad, size, limit, **share)
         if self.config.kind == "encoder-decoder":
+            source_end, source_pad = self.framing.source_end, self.framing.source_pad
             if self.packed:
-                return packed_translation_batches(data, end, pad, size, row_length, limit, **share)
-            return translation_batches(data, end, pad, size, limit, **share)
+                return packed_translation_batches(
+                    data, end, pad, size, row_length, limit, **share, source_end=source_end, source_pad=source_pad
+                )
+            return translation_batches(
+                data, end, pad, size, limit, **share, source_end=source_end, source_pad=source_pad
+            )
         assert special.separator is not None
         ids, prefix = (end, special.separator, pad), self.config.prefix
         if self.packed:

@@ -23,6 +23,7 @@ from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tagged_text import TaggedSentence, tagged_sentences
 from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus, rows_with_ends, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_pair import TokenizerPair
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER
 from regard.errors import RegardError
@@ -93,33 +94,47 @@ def _lines(path: Path) -> list[str]:
 
 
 def trained_tokenizer(data: DataSection, section: TokenizerSection, cache: Path) -> Tokenizer:
-    """A tokenizer trained on all training text, including what is held out; cached from an earlier run if possible."""
-    origin = {
+    """A tokenizer trained on all training text, including what is held out; cached from an earlier run if possible.
+
+    If the recipe asks for separate ones, the source and the target each get a tokenizer trained on their side.
+    """
+    if section.separate:
+        return TokenizerPair(*(_trained_tokenizer(data, section, cache, side) for side in (0, 1)))
+    return _trained_tokenizer(data, section, cache)
+
+
+def _trained_tokenizer(
+    data: DataSection, section: TokenizerSection, cache: Path, side: int | None = None
+) -> HuggingFaceTokenizer:
+    """A tokenizer trained on one side of the text or, by default, on all of it."""
+    origin: dict[str, Any] = {
         "library": tokenizers.__version__,
         "files": [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
         "read": [[corpus.columns, corpus.keys] for corpus in data.train],
         "data": [data.task, data.documents, data.skip_bad],
         "tokenizer": {"kind": section.kind, "vocab_size": section.vocab_size},
     }
+    if side is not None:
+        origin["side"] = side
     folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may train the same tokenizer
-            train_tokenizer(_training_texts(data), section.vocab_size, section.kind).save(temporary)
+            train_tokenizer(_training_texts(data, side), section.vocab_size, section.kind).save(temporary)
     return HuggingFaceTokenizer.load(folder)
 
 
-def _training_texts(data: DataSection) -> Iterator[str]:
-    """Every text of the training files, on both sides, without classes."""
+def _training_texts(data: DataSection, side: int | None = None) -> Iterator[str]:
+    """Every text of the training files, of one side or of all, without classes."""
     if data.task == "tagging":
         for corpus in data.train:
             yield from (
                 " ".join(sentence.words) for sentence in tagged_sentences(corpus, CorpusProblems(data.skip_bad))
             )
         return
-    sides = 1 if data.task == "classification" else None
+    sides = slice(1 if data.task == "classification" else None) if side is None else slice(side, side + 1)
     for corpus in data.train:
         for fields, _ in rows_with_ends(corpus, CorpusProblems(data.skip_bad), data.documents):
-            yield from fields[:sides]
+            yield from fields[sides]
 
 
 def prepared_text(

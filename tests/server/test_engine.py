@@ -32,7 +32,9 @@ from regard.server.engine import MAX_THREAD_FAILURES, Engine
 from regard.server.http_errors import HttpError
 from regard.server.model_registry import ServedModel, build_registry
 from regard.server.page_api import attention_data, to_json
+from tests.support.separate_vocabularies import equal_models
 from tests.support.serving import language_model, running
+from tests.support.text_models import ANSWERS, TEXTS
 
 pytestmark = pytest.mark.slow
 
@@ -337,6 +339,16 @@ def test_a_text_is_decoded_once(petit: Model) -> None:
     counted = passes(model)
     attention_data(served(model), "Le petit chat", None)
     assert len(counted) == 1
+
+
+def test_the_page_shows_labels_and_gold_of_separate_vocabularies() -> None:
+    shared, separate = equal_models()
+    expected, found = (attention_data(served(model), TEXTS[0], ANSWERS[0]) for model in (shared, separate))
+    assert found["gold"]
+    assert found["gold"] == expected["gold"]
+    assert [step["token"] for step in found["steps"]] == [step["token"] for step in expected["steps"]]
+    for here, there in zip(found["maps"], expected["maps"], strict=True):
+        assert all(here[axis] == there[axis] for axis in ("queries", "keys", "writes"))
 
 
 def test_attention_stops_at_every_cancellation_check(petit: Model) -> None:
