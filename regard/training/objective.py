@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._inductor
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -20,10 +19,14 @@ from regard.model.transformer import EncoderDecoder, Network
 from regard.training.loss import loss_sum
 
 MIX_ORDER_OPTION = "triton.mix_order_reduction"
-HAS_MIX_ORDER = MIX_ORDER_OPTION in torch._inductor.list_options()
-INDUCTOR_OPTIONS: dict[str, Any] = {MIX_ORDER_OPTION: False} if HAS_MIX_ORDER else {}
-"""Options of torch.compile. Summing a norm's gradients over its width and over the rows in one kernel takes three times
-as long as in two: 5.3 instead of 1.9 ms per step of Transformer-base (width 512, with dropout, on an H200)."""
+
+
+def inductor_options() -> dict[str, Any]:
+    """Options of torch.compile. Summing a norm's gradients over its width and over the rows in one kernel takes three
+    times as long as in two: 5.3 instead of 1.9 ms per step of Transformer-base (width 512, with dropout, on an H200)."""
+    import torch._inductor  # takes a second, which uncompiled training need not spend
+
+    return {MIX_ORDER_OPTION: False} if MIX_ORDER_OPTION in torch._inductor.list_options() else {}
 
 
 class Objective(nn.Module):
@@ -37,7 +40,7 @@ class Objective(nn.Module):
         self.smoothing = smoothing
         self.consistency = consistency
         forward: Callable[..., Tensor] = network.forward if network.config.is_classifier else network.hidden
-        self.run_network = torch.compile(forward, options=INDUCTOR_OPTIONS) if compiled else forward
+        self.run_network = torch.compile(forward, options=inductor_options()) if compiled else forward
         self.consistency_loss = torch.compile(consistency_loss) if compiled else consistency_loss
 
     def forward(self, batch: Batch) -> Float[Tensor, ""]:
