@@ -1,9 +1,11 @@
-"""The tokenizer of OPUS-MT's Marian models: two SentencePiece models and one vocabulary that maps pieces to ids."""
+"""The tokenizer of OPUS-MT's Marian models: two SentencePiece models, and a vocabulary that maps pieces to ids, or one
+for each side."""
 
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ from regard.data.untrusted_tokenizer import check_charsmap, check_pieces
 from regard.errors import RegardError
 from regard.untrusted_files import MAX_JSON_BYTES, is_regular_file, parse_json, read_file
 
-OPUS_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
+REQUIRED_FILES = ("source.spm", "target.spm", "vocab.json")
+TARGET_VOCABULARY = "target_vocab.json"
+"""File of the target's vocabulary, if it is separate; then `vocab.json` is the source's."""
+OPUS_TOKENIZER_FILES = (*REQUIRED_FILES, TARGET_VOCABULARY)
 UNKNOWN_TOKEN = "<unk>"
 
 
@@ -35,43 +40,54 @@ class OpusTokenizer(Tokenizer):
             self.target: Any = SentencePieceProcessor(model_proto=files["target.spm"])
         except RuntimeError as error:
             raise RegardError(f"source.spm or target.spm is not a SentencePiece model: {error}") from None
-        self.ids: dict[str, int] = parse_json(files["vocab.json"], Path("vocab.json"))
-        check_pieces(self.ids)
-        if not all(type(id_) is int and 0 <= id_ < 2**31 for id_ in self.ids.values()):
-            raise RegardError("vocab.json must map each piece to its id, a number from 0 on")
-        for token in (END, UNKNOWN_TOKEN):
-            if token not in self.ids:
-                raise RegardError(f"vocab.json has no {token}")
+        self.source_ids = _vocabulary(files, "vocab.json")
+        self.ids = _vocabulary(files, TARGET_VOCABULARY) if TARGET_VOCABULARY in files else self.source_ids
+        """The ids of the target's pieces, which are the source's too unless they are separate."""
         self.tokens = {id_: token for token, id_ in self.ids.items()}
-        self.before, self.after = (), (self.ids[END],)
+        self.before, self.after = (), (self.source_ids[END],)
         self.settings = {
             "tokenizer_class": "MarianTokenizer",
             "eos_token": END,
             "unk_token": UNKNOWN_TOKEN,
             "pad_token": PAD,
-        }
+        } | ({"separate_vocabs": True} if TARGET_VOCABULARY in files else {})
 
     @classmethod
     def load(cls, folder: Path) -> "OpusTokenizer":
-        """Load and validate the three files of a folder."""
-        missing = [name for name in OPUS_TOKENIZER_FILES if not is_regular_file(folder / name)]
+        """Load and validate the files of a folder."""
+        missing = [name for name in REQUIRED_FILES if not is_regular_file(folder / name)]
         if missing:
             raise RegardError(f"{folder} has no {', '.join(missing)}, which an OPUS-MT tokenizer needs")
-        files = {name: read_file(folder / name, MAX_JSON_BYTES) for name in OPUS_TOKENIZER_FILES}
+        names = [name for name in OPUS_TOKENIZER_FILES if is_regular_file(folder / name)]
+        files = {name: read_file(folder / name, MAX_JSON_BYTES) for name in names}
         try:
             return cls(files)
         except RegardError as error:
             raise RegardError(f"{folder}: {error}") from None
 
+    @cached_property
+    def source_side(self) -> "OpusTokenizer":
+        """A tokenizer with only the source's vocabulary, if the target has its own."""
+        return self._one_side("source.spm", "vocab.json") if TARGET_VOCABULARY in self.files else self
+
+    @cached_property
+    def target_side(self) -> "OpusTokenizer":
+        """A tokenizer with only the target's vocabulary, if it has its own."""
+        return self._one_side("target.spm", TARGET_VOCABULARY) if TARGET_VOCABULARY in self.files else self
+
+    def _one_side(self, model: str, vocabulary: str) -> "OpusTokenizer":
+        sides = dict.fromkeys(("source.spm", "target.spm"), self.files[model])
+        return OpusTokenizer(sides | {"vocab.json": self.files[vocabulary]})
+
     @property
     def size(self) -> int:
-        """One more than the largest id."""
-        return max(self.tokens) + 1
+        """One more than the largest id of a source."""
+        return max(self.source_ids.values()) + 1
 
     @property
     def digest(self) -> str:
-        """The SHA-256 digest of the three files."""
-        digests = (hashlib.sha256(self.files[name]).digest() for name in OPUS_TOKENIZER_FILES)
+        """The SHA-256 digest of the files."""
+        digests = (hashlib.sha256(self.files[name]).digest() for name in OPUS_TOKENIZER_FILES if name in self.files)
         return hashlib.sha256(b"".join(digests)).hexdigest()
 
     def id_of(self, token: str) -> int:
@@ -90,7 +106,7 @@ class OpusTokenizer(Tokenizer):
         code = re.match(r">>.+?<<", text)
         pieces = [code[0]] if code else []
         pieces += self.source.encode(text[code.end() if code else 0 :], out_type=str)
-        return [self.ids.get(piece, self.ids[UNKNOWN_TOKEN]) for piece in pieces]
+        return [self.source_ids.get(piece, self.source_ids[UNKNOWN_TOKEN]) for piece in pieces]
 
     def encode_target(self, text: str) -> list[int]:
         """Return the ids of a target, encoded with `target.spm`."""
@@ -122,11 +138,23 @@ class OpusTokenizer(Tokenizer):
         return self
 
     def save(self, folder: Path) -> None:
-        """Write the three files unchanged, and a `tokenizer_config.json` for `transformers`."""
+        """Write the files unchanged, and a `tokenizer_config.json` for `transformers`."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+
+
+def _vocabulary(files: dict[str, bytes], name: str) -> dict[str, int]:
+    """Return the ids of a validated vocabulary."""
+    ids: dict[str, int] = parse_json(files[name], Path(name))
+    check_pieces(ids)
+    if not all(type(id_) is int and 0 <= id_ < 2**31 for id_ in ids.values()):
+        raise RegardError(f"{name} must map each piece to its id, a number from 0 on")
+    for token in (END, UNKNOWN_TOKEN):
+        if token not in ids:
+            raise RegardError(f"{name} has no {token}")
+    return ids
 
 
 NORMALIZER_FIELDS, CHARSMAP_FIELD = (3, 5), 2

@@ -23,13 +23,15 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.weight_rules import SUPPRESSED_BIAS
 from regard.model.attention import MultiHeadAttention
+from regard.model.embedding import Embedding
 from regard.model.layers import FeedForward, Stack
 from regard.model.positions import sinusoids
-from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
+from regard.model.transformer import Decoder, Encoder, EncoderDecoder
 from regard.storage.weights import WRITABLE_DTYPES, round_weights
 
 CTRANSLATE2_DTYPES = (*WRITABLE_DTYPES, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
@@ -79,8 +81,6 @@ def check_supported(model: Model) -> None:
         raise RegardError(f"norm={config.norm}, final_norm={config.final_norm}: CTranslate2 has no such stack")
     if config.classes:
         raise RegardError(f"classes={config.classes}: CTranslate2 has no classification heads")
-    if config.target_vocab_size is not None:
-        raise RegardError("separate source and target vocabularies are not converted to CTranslate2")
     if config.kind == "encoder":
         return
     if config.prefix:
@@ -102,12 +102,12 @@ def specification(model: Model) -> Any:
     """Return CTranslate2's description of the model, with its weights."""
     specs, network, config = _ctranslate2_specs(), model.network, model.config
     layer_options = spec_options(config)
-    tokens = vocabulary(model)
+    source_tokens, tokens = vocabularies(model)
     if isinstance(network, EncoderDecoder):
         encoder = specs.TransformerEncoderSpec(config.layers, **layer_options)
         decoder = specs.TransformerDecoderSpec(config.decoder_depth, **layer_options)
         spec = specs.TransformerSpec(encoder, decoder)
-        spec.register_source_vocabulary(tokens)
+        spec.register_source_vocabulary(source_tokens)
         spec.register_target_vocabulary(tokens)
     elif isinstance(network, Decoder):
         decoder = specs.TransformerDecoderSpec(config.layers, with_encoder_attention=False, **layer_options)
@@ -116,12 +116,12 @@ def specification(model: Model) -> Any:
     else:
         spec = specs.TransformerEncoderModelSpec(specs.TransformerEncoderSpec(config.layers, **layer_options))
         spec.register_vocabulary(tokens)
-    name_special_tokens(spec.config, model, tokens)
+    name_special_tokens(spec.config, model, source_tokens, tokens)
     if isinstance(network, Encoder | EncoderDecoder):
-        fill_embedding(spec.encoder, spec.encoder.embeddings[0], network, len(tokens))
+        fill_embedding(spec.encoder, spec.encoder.embeddings[0], config, network.embedding, len(source_tokens))
         fill_stack(spec.encoder, network.encoder)
     if isinstance(network, Decoder | EncoderDecoder):
-        fill_embedding(spec.decoder, spec.decoder.embeddings, network, len(tokens))
+        fill_embedding(spec.decoder, spec.decoder.embeddings, config, network.output_embedding, len(tokens))
         fill_stack(spec.decoder, network.decoder)
         fill_output(spec.decoder.projection, network, len(tokens), model.special.suppressed)
     return spec
@@ -144,10 +144,21 @@ def spec_options(config: ModelConfig) -> dict[str, Any]:
     } | (rotary if config.positions == "rotary" else {})
 
 
-def vocabulary(model: Model) -> list[str]:
-    """Return the token of each id. A decoder's trailing <pad>, which it never reads or generates, is omitted."""
+def vocabularies(model: Model) -> tuple[list[str], list[str]]:
+    """Return the token of each id that is read and of each id that is written: the same unless they are separate.
+
+    A decoder's trailing <pad>, which it never reads or generates, is omitted.
+    """
     config, tokenizer = model.config, model.tokenizer
-    size = config.outputs if config.kind == "decoder" else config.vocab_size
+    if config.target_vocab_size is None:
+        tokens = vocabulary(tokenizer, config.outputs if config.kind == "decoder" else config.vocab_size)
+        return tokens, tokens
+    sides = (None, None) if tokenizer is None else (tokenizer.source_side, tokenizer.target_side)
+    return vocabulary(sides[0], config.vocab_size), vocabulary(sides[1], config.target_vocab_size)
+
+
+def vocabulary(tokenizer: Tokenizer | None, size: int) -> list[str]:
+    """Return the tokens of the first `size` ids."""
     tokens = [f"<id{id_}>" if tokenizer is None else tokenizer.token(id_) for id_ in range(size)]
     if len(set(tokens)) < size:
         duplicate = next(word for word, count in Counter(tokens).items() if count > 1)
@@ -157,29 +168,28 @@ def vocabulary(model: Model) -> list[str]:
     return tokens
 
 
-def name_special_tokens(ct2_config: Any, model: Model, tokens: list[str]) -> None:
+def name_special_tokens(ct2_config: Any, model: Model, source_tokens: list[str], tokens: list[str]) -> None:
     """Set the special tokens that CTranslate2 requires; where the model has none, use a token without effect."""
     start, end, tokenizer = model.special.start, end_id(model), model.tokenizer
 
     def first_token(*ids: int | None) -> str:
         return tokens[next(id_ for id_ in (*ids, 0) if id_ is not None and id_ < len(tokens))]
 
-    before = () if tokenizer is None else tokenizer.before[:1]
+    before = [] if tokenizer is None else [source_tokens[id_] for id_ in tokenizer.before if id_ < len(source_tokens)]
     ct2_config.eos_token = first_token(end)
-    ct2_config.bos_token = first_token(*before, start, end)
+    ct2_config.bos_token = before[0] if before else first_token(start, end)
     ct2_config.unk_token = next(
-        (word for word in ("<unk>", "[UNK]") if word in tokens), first_token(model.config.pad_id, end)
+        (word for word in ("<unk>", "[UNK]") if word in tokens), first_token(model.config.output_pad_id, end)
     )
     if model.config.kind == "encoder-decoder":
         ct2_config.decoder_start_token = first_token(start)
 
 
-def fill_embedding(spec: Any, tokens: Any, network: Network, size: int) -> None:
+def fill_embedding(spec: Any, tokens: Any, config: ModelConfig, embedding: Embedding, size: int) -> None:
     """Fill the embeddings of the first `size` ids and the table of positions.
 
     A model without positions gets a table of zeros, because CTranslate2 would otherwise use sinusoids.
     """
-    config, embedding = network.config, network.embedding
     tokens.weight = float32_array(embedding.tokens.weight[:size])
     spec.scale_embeddings = config.scale_embeddings
     if config.embedding_norm:
@@ -243,7 +253,7 @@ def fill_output(spec: Any, network: Decoder | EncoderDecoder, size: int, suppres
     """Fill the output layer over `size` ids; the bias suppresses ids that must never be generated."""
     config = network.config
     # A tied output layer is the embedding with all its rows, so the file stores them once.
-    ours = network.embedding.tokens.weight if config.tied else network.output_weight  # [V, C]
+    ours = network.output_embedding.tokens.weight if config.tied else network.output_weight  # [V, C]
     bias = torch.zeros(size)
     if network.output_bias is not None:
         bias[: config.outputs] = network.output_bias.detach()

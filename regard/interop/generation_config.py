@@ -52,21 +52,20 @@ def read_generation(settings: dict[str, Any], where: str) -> dict[str, Any]:
 def write_generation(model: Model, written: ModelConfig) -> dict[str, Any]:
     """Return the `generation_config.json` of a model that is exported with the config `written`."""
     special, encoder_decoder = model.special, written.kind == "encoder-decoder"
+    size = written.output_vocab_size
     loaded = model.about.get("generation")  # read from a file, so of any type
     preserved = read_generation(loaded, "the model's about.generation") if isinstance(loaded, dict) else {}
-    pad_candidates = [written.pad_id, preserved.pop("pad_token_id", None), *special.end]
+    pad_candidates = [written.output_pad_id, preserved.pop("pad_token_id", None), *special.end]
     starts = model.tokenizer.before if model.tokenizer is not None and written.kind == "decoder" else ()
     bos = next(iter(starts), preserved.pop("bos_token_id", None))
-    suppressed = [*special.suppressed, *([written.pad_id] if written.pad_is_last else [])]
+    suppressed = [*special.suppressed, *([written.output_pad_id] if written.pad_is_last else [])]
     ids = generation_config(model.config, special) | {
         "bos_token_id": bos,
-        "pad_token_id": next((id_ for id_ in pad_candidates if id_ is not None and id_ < written.vocab_size), None),
+        "pad_token_id": next((id_ for id_ in pad_candidates if id_ is not None and id_ < size), None),
         "suppress_tokens": list(dict.fromkeys(suppressed)),
         "decoder_start_token_id": special.start if encoder_decoder else None,
     }
-    known_ids = {
-        name: _known_ids(value, written.vocab_size) for name, value in (preserved | ids).items() if _is_id(name)
-    }
+    known_ids = {name: _known_ids(value, size) for name, value in (preserved | ids).items() if _is_id(name)}
     max_length = {"max_length": min(512, written.max_length)} if encoder_decoder else {}
     settings = max_length | preserved | ids | known_ids
     return {name: value for name, value in settings.items() if value not in (None, [])}

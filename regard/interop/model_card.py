@@ -9,6 +9,7 @@ from typing import Any
 
 from regard.config import ModelConfig
 from regard.data.opus_tokenizer import OpusTokenizer
+from regard.data.tokenizer_pair import TARGET_TOKENIZER_FILES, TARGET_TOKENIZER_FOLDER, TokenizerPair
 from regard.decoding.text_model import Model
 from regard.formatting import code_cell, duration, escape_markdown
 from regard.storage.metadata import (
@@ -193,6 +194,11 @@ def _is_opus(model: Model) -> bool:
     return isinstance(model.tokenizer, OpusTokenizer)
 
 
+def _target_tokenizer(model: Model) -> str:
+    """Return the name, in the example, of the tokenizer that decodes the output."""
+    return "target_tokenizer" if isinstance(model.tokenizer, TokenizerPair) else "tokenizer"
+
+
 def _commands(model: Model) -> list[str]:
     """Return the command for a shell in the folder of the card."""
     if model.tokenizer is None or model.config.kind == "encoder":
@@ -224,6 +230,9 @@ def _transformers(model: Model, architecture: str) -> list[str]:
     imports = f"{name}, AutoTokenizer" if has_tokenizer else name
     code += [f"from transformers import {imports}", "", FOLDER_LINE]
     code += ["tokenizer = AutoTokenizer.from_pretrained(folder)"] if has_tokenizer else []
+    if isinstance(model.tokenizer, TokenizerPair):
+        subfolder = f'subfolder="{TARGET_TOKENIZER_FOLDER}"'
+        code.append(f"target_tokenizer = AutoTokenizer.from_pretrained(folder, {subfolder})")
     code += [f"model = {name}.from_pretrained(folder{options})", ""]
     if not has_tokenizer:
         code.append(f"ids = torch.tensor([[1, 2, 3]])  # {NO_TOKENIZER}")
@@ -266,7 +275,9 @@ def _answer(model: Model, architecture: str, decoder_translates: bool) -> list[s
         result, code = "best", ["best = model(ids).logits[0].argmax(-1)  # the most likely token at each position"]
     return [
         *code,
-        f"print(tokenizer.decode({result}, skip_special_tokens=True))" if has_tokenizer else f"print({result})",
+        f"print({_target_tokenizer(model)}.decode({result}, skip_special_tokens=True))"
+        if has_tokenizer
+        else f"print({result})",
     ]
 
 
@@ -306,7 +317,8 @@ def _ctranslate2(model: Model) -> list[str]:
         return [*code, "print(output)"]
     if _is_opus(model):
         return [*code, "print(target.decode(output))"]
-    return [*code, "print(tokenizer.decode([tokenizer.token_to_id(token) for token in output]))"]
+    name = _target_tokenizer(model)
+    return [*code, f"print({name}.decode([{name}.token_to_id(token) for token in output]))"]
 
 
 def _ctranslate2_tokens(model: Model) -> tuple[list[str], list[str], list[str]]:
@@ -320,6 +332,8 @@ def _ctranslate2_tokens(model: Model) -> tuple[list[str], list[str], list[str]]:
         ]
         return package, sides, [_example_text(model), 'tokens = [*source.encode(text, out_type=str), "</s>"]']
     opened = ['tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")']
+    if isinstance(model.tokenizer, TokenizerPair):
+        opened.append(f'target_tokenizer = Tokenizer.from_file(f"{{folder}}/{TARGET_TOKENIZER_FILES[0]}")')
     return (
         ["from tokenizers import Tokenizer"],
         opened,

@@ -60,7 +60,8 @@ def random_config(kind: str, seed: int) -> ModelConfig:
     }
     decoder_layers = {"decoder_layers": deal(None, 1, 3)} if kind == "encoder-decoder" else {}
     attention_bias = {"attention_bias": deal(None, True, False, "qkv")}
-    return small(kind=kind, **shape | widths | heads | decoder_layers | attention_bias)
+    target = {"target_vocab_size": deal(None, 23, 44)} if kind == "encoder-decoder" else {}
+    return small(kind=kind, **shape | widths | heads | decoder_layers | attention_bias | target)
 
 
 def random_network(config: ModelConfig) -> Any:
@@ -90,8 +91,8 @@ def ids(tokens: list[str]) -> list[int]:
     return [int(token[3:-1]) for token in tokens]
 
 
-def random_rows(config: ModelConfig, lengths: list[int]) -> list[list[int]]:
-    return [torch.randint(1, config.outputs, (length,)).tolist() for length in lengths]
+def random_rows(outputs: int, lengths: list[int]) -> list[list[int]]:
+    return [torch.randint(1, outputs, (length,)).tolist() for length in lengths]
 
 
 def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -133,9 +134,9 @@ def strip_end(row: list[int], end: int) -> list[int]:
 def check_translator(config: ModelConfig, folder: Path) -> int:
     """Compare everything a translator does with our own; return the number of sentences that ended early."""
     network = random_network(config)
-    start = config.vocab_size - 1 if config.pad is None else config.pad_id
+    start = config.output_vocab_size - 1 if config.pad is None else config.output_pad_id
     assert start is not None
-    sources = random_rows(config, [5, 4, 9, 6])  # with an end among the two tokens, CTranslate2 may return none
+    sources = random_rows(config.inputs, [5, 4, 9, 6])  # with an end among the two tokens, CTranslate2 may return none
     rows = [[start]] * len(sources)
     padded_sources, lengths = padded(sources)
     free = greedy(network, network.start(padded_sources, LONGEST + 1, lengths), rows, ())
@@ -144,7 +145,7 @@ def check_translator(config: ModelConfig, folder: Path) -> int:
     translator = ctranslate2.Translator(export(Model(network, None, special), folder), intra_threads=1)
     source_tokens = [tokens(row) for row in sources]
 
-    targets = random_rows(config, [4, 11, 1, 6])
+    targets = random_rows(config.outputs, [4, 11, 1, 6])
     scored = translator.score_batch(source_tokens, [tokens(row) for row in targets])
     ours = log_probabilities(network, sources, start, [[*row, end] for row in targets])
     for theirs, each in zip(scored, ours, strict=True):
@@ -170,7 +171,7 @@ def check_translator(config: ModelConfig, folder: Path) -> int:
 def check_generator(config: ModelConfig, folder: Path) -> int:
     """Compare everything a generator does with our own; return the number of texts that ended early."""
     network = random_network(config)
-    prompts = random_rows(config, [5, 2, 9, 3])
+    prompts = random_rows(config.outputs, [5, 2, 9, 3])
     end = greedy(network, network.start(4, LONGEST + 9), prompts, ())[0][3]
     generator = ctranslate2.Generator(export(Model(network, None, SpecialIds(end=(end,))), folder), intra_threads=1)
     with torch.inference_mode():
@@ -195,7 +196,7 @@ def check_encoder(config: ModelConfig, folder: Path) -> int:
     """Compare the vectors of the last layer with our own."""
     network = random_network(config)
     assert isinstance(network, Encoder)
-    rows = random_rows(config, [5, 1, 9, 3])
+    rows = random_rows(config.outputs, [5, 1, 9, 3])
     encoder = ctranslate2.Encoder(export(Model(network), folder), intra_threads=1)
     theirs = np.array(encoder.forward_batch([tokens(row) for row in rows]).last_hidden_state)
     with torch.inference_mode():
@@ -253,7 +254,7 @@ def test_positions_start_at_0_and_end_with_the_table(tmp_path: Path) -> None:
 
     stored = stored_generator(positions="rotary", max_length=7)
     generator = ctranslate2.Generator(export(stored, tmp_path / "rotary"))
-    rows = random_rows(stored.config, [300])
+    rows = random_rows(stored.config.outputs, [300])
     with torch.inference_mode():
         logits = stored.network(*padded(rows))
     assert np.allclose(np.array(generator.forward_batch([tokens(rows[0])])), logits, atol=1e-4)
@@ -268,7 +269,7 @@ def test_rotary_positions_apply_to_queries_and_keys(kind: str, widths: dict[str,
 def test_far_positions(tmp_path: Path) -> None:
     stored = stored_translator(max_length=500)
     translator = ctranslate2.Translator(export(stored, tmp_path / "far"))
-    sources, targets = random_rows(stored.config, [400, 3]), random_rows(stored.config, [2, 450])
+    sources, targets = random_rows(stored.config.outputs, [400, 3]), random_rows(stored.config.outputs, [2, 450])
     expected = log_probabilities(stored.network, sources, 30, [[*row, 0] for row in targets])
     scored = translator.score_batch([tokens(row) for row in sources], [tokens(row) for row in targets])
     for theirs, mine in zip(scored, expected, strict=True):
@@ -285,7 +286,7 @@ def test_every_type_loads_and_gives_nearly_the_same_results(dtype: str, tmp_path
     stored = Model(network, None, SpecialIds(end=(0,), start=512))
     ctranslate2.set_log_level(40)  # a CPU without the type uses another one and says so
     translator = ctranslate2.Translator(export(stored, tmp_path / dtype, dtype))
-    sources, targets = random_rows(config, [5, 20, 9]), random_rows(config, [20, 5, 9])
+    sources, targets = random_rows(config.outputs, [5, 20, 9]), random_rows(config.outputs, [20, 5, 9])
     scored = translator.score_batch([tokens(row) for row in sources], [tokens(row) for row in targets])
     expected = log_probabilities(network, sources, 512, [[*row, 0] for row in targets])
     furthest = max(np.abs(theirs.log_probs - mine.numpy()).max() for theirs, mine in zip(scored, expected, strict=True))
