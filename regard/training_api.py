@@ -7,6 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from regard.decoding.own_network import copy_module
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.load import load
@@ -17,10 +20,12 @@ from regard.storage.model_folder import RECIPE_FILE
 from regard.training.events import EndReason, Stepped, Validated, Watcher
 from regard.training.final_scores import FinalScores
 from regard.training.metrics_log import event_record, read_metrics
+from regard.training.objective import OwnLoss
+from regard.training.own_modules import GivenNetwork, check_loss_settings, own_network, recipe_for_own_network
 from regard.training.parallel import is_first_process
 from regard.training.recipe import Recipe
 from regard.training.recipe_files import Overrides, bundled_recipes, override_recipe, read_recipe
-from regard.training.run_setup import NetworkChange
+from regard.training.run_setup import NO_OWN_PARTS, OwnParts
 from regard.training.train import train_recipe
 
 
@@ -40,13 +45,15 @@ class TrainingResult:
     """The signal that interrupted the run, if any."""
     report: Path | None
     """The report; None on ranks other than the first."""
+    module: nn.Module | None = None
+    """Your own module, with the weights of the last step; None if Regard's network was trained."""
 
     @cached_property
     def model(self) -> Model:
-        """The best model, loaded when first used."""
+        """The best model, loaded when first used. A module of your own is copied, and decodes without a cache."""
         if self.best_step is None:
             raise RegardError(f"{self.folder} has no model yet: resume the run until its first validation")
-        return load(self.folder)
+        return load(self.folder, network=None if self.module is None else copy_module(self.module).float().cpu())
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -65,6 +72,8 @@ def train(
     resume: bool = False,
     overrides: Overrides = (),
     progress: bool | Watcher = True,
+    network: GivenNetwork | None = None,
+    loss: OwnLoss | None = None,
 ) -> TrainingResult:
     """Train a model: a translator, a language model or a classifier.
 
@@ -75,9 +84,25 @@ def train(
     `progress` shows a panel in terminals and notebooks and prints plain lines elsewhere; False shows nothing, and a
     function is called with every event instead. Ctrl-C finishes the current step and saves; the result then has the
     stop reason "interrupted".
+
+    `network` is trained in place of the recipe's own: a module with `forward(source, target)` for translation or
+    `forward(tokens)` for other tasks that returns logits, or a function that builds it from the recipe's `ModelConfig`,
+    which has the size of the vocabulary. `regard.decoding.own_network` says what else it can be given. The module is
+    checked first, then trained in place; precision "auto" is float32. It cannot be saved as a Regard model: its
+    `state_dict` is saved, and a run is resumed with the same module.
+
+    `loss` is trained in place of the cross-entropy: a function of the logits [N, V] of all N positions that count and
+    of their targets [N] that returns the mean loss or one loss per target [N]. It works with Regard's networks too.
+    Validation still measures the cross-entropy.
     """
     chosen = choose_recipe(recipe, out, resume, overrides)
-    return run_recipe(chosen, run_folder(chosen, out), resume, progress)
+    change = None
+    if network is not None:
+        chosen = recipe_for_own_network(chosen)
+        change = own_network(network, chosen)
+    if loss is not None:
+        check_loss_settings(loss, chosen)
+    return run_recipe(chosen, run_folder(chosen, out), resume, progress, OwnParts(change, loss))
 
 
 def run_folder(recipe: Recipe, out: str | Path | None) -> Path:
@@ -101,20 +126,19 @@ def run_recipe(
     folder: Path,
     resume: bool = False,
     progress: bool | Watcher = True,
-    change_network: NetworkChange | None = None,
+    own: OwnParts = NO_OWN_PARTS,
     wrap_display: Callable[[Watcher], Watcher] | None = None,
 ) -> TrainingResult:
     """Train a recipe, show its progress, and write its report.
 
-    `change_network` may replace modules of the network before the first step; `wrap_display` may add events to the
-    display.
+    `own` are a network and a loss in place of Regard's; `wrap_display` may add events to the display.
     """
     shows = progress is True and is_first_process()
     with TrainingDisplay(console(), str(folder / RECIPE_FILE)) if shows else nullcontext() as display:
         watchers: list[Watcher] = [progress] if callable(progress) else []
         if display is not None:
             watchers.append(display if wrap_display is None else wrap_display(display))
-        outcome = train_recipe(recipe, folder, resume, watchers, change_network)
+        outcome = train_recipe(recipe, folder, resume, watchers, own)
     return TrainingResult(
         folder=folder,
         scores=outcome.scores,
@@ -122,4 +146,5 @@ def run_recipe(
         best_step=outcome.ended.best_step,
         signal=outcome.signal,
         report=write_report(folder, list(outcome.scores)) if outcome.first else None,
+        module=outcome.module,
     )

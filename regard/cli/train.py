@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from regard.model.transformer import Network
     from regard.training.recipe import Recipe
     from regard.training_api import TrainingResult
 
@@ -70,6 +71,7 @@ def _train_with_own_attention(recipe: "Recipe", folder: Path, resume: bool, atte
     from regard.course.loss_comparison import compare_losses, read_losses, with_reference_losses
     from regard.course.own_attention import install_attention, load_checked_attention
     from regard.training.run_folder import check_run_folder
+    from regard.training.run_setup import OwnParts
     from regard.training_api import run_recipe
 
     student = load_checked_attention(attention)
@@ -79,14 +81,19 @@ def _train_with_own_attention(recipe: "Recipe", folder: Path, resume: bool, atte
     if not resume:
         check_run_folder(recipe, folder, resume)
     typer.echo(f"{attention} is correct. First a run with Regard's attention, for comparison: {reference}")
+
+    def try_out(network: "Network") -> "Network":
+        """Install the student's attention in a copy, so that an unsuitable one is refused before the first run."""
+        install_attention(student, deepcopy(network))
+        return network
+
     try:
-        # The student's attention is installed in a copy, so that an unsuitable one is refused before the first run.
         _finish(
             run_recipe(
                 recipe,
                 reference,
                 resume,
-                change_network=lambda network: install_attention(student, deepcopy(network)),
+                own=OwnParts(try_out),
             )
         )
         typer.echo(f"Now the same with {attention}: {folder}")
@@ -95,7 +102,7 @@ def _train_with_own_attention(recipe: "Recipe", folder: Path, resume: bool, atte
                 recipe,
                 folder,
                 resume,
-                change_network=lambda network: install_attention(student, network),
+                own=OwnParts(lambda network: install_attention(student, network)),
                 wrap_display=lambda display: with_reference_losses(display, read_losses(reference)),
             )
         )

@@ -20,6 +20,7 @@ from regard.decoding.generate import search_translations
 from regard.decoding.hidden_vectors import layer_states
 from regard.decoding.logit_lens import LogitLens, lens_predictions
 from regard.decoding.options import make_translation_decoding
+from regard.decoding.own_network import check_regards_own
 from regard.decoding.token_labels import token_labels
 from regard.errors import ModelError, RegardError
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
@@ -167,6 +168,7 @@ def observe_attention(
     With `lens`, the attention also has this many predictions of each layer for every token of the last stack.
     """
     check_not_copy(network, "inspect")
+    check_regards_own(network, "attention")
     for role, text in (("text", source), ("target", target)):
         if role == "target" and text is None:
             continue

@@ -6,8 +6,9 @@ A task that a model cannot do is refused with an error that names the calls that
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import ModelConfig, SpecialIds
+from regard.config import SpecialIds
 from regard.decoding.fast_copy import is_fast_copy
+from regard.decoding.own_network import OwnNetwork
 from regard.errors import RegardError
 from regard.model.transformer import Network
 
@@ -36,8 +37,8 @@ CAPABILITIES: dict[TextTask, Capability] = {
         "score(sources, targets)", "an encoder-decoder, or a decoder with a separator between source and target"
     ),
     "score texts": Capability("score(texts)", "a language model, which is a decoder without a prefix"),
-    "attend": Capability("attend(text)", "a model that is not a copy made for decoding"),
-    "embed": Capability("embed(texts)", "a model that is not a copy made for decoding"),
+    "attend": Capability("attend(text)", "one of Regard's networks, not a copy made for decoding"),
+    "embed": Capability("embed(texts)", "one of Regard's networks, not a copy made for decoding"),
 }
 
 
@@ -54,7 +55,7 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
     capability = CAPABILITIES[task]
     calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
     instead = f"this model supports {', '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
-    described = _described(network.config, special, is_fast_copy(network))
+    described = _described(network, special)
     if task == "fill" and network.config.kind == "encoder" and not network.config.classes:
         described += " that does not predict masked tokens"
     raise RegardError(f"{capability.call} requires {capability.needs}, but this is {described}; {instead}")
@@ -75,10 +76,11 @@ def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:
         return config.is_tagger
     if task == "fill":
         return config.kind == "encoder" and not config.classes and special.mask is not None
-    return not is_fast_copy(network)
+    return not is_fast_copy(network) and not isinstance(network, OwnNetwork)
 
 
-def _described(config: ModelConfig, special: SpecialIds, is_copy: bool) -> str:
+def _described(network: Network, special: SpecialIds) -> str:
+    config = network.config
     parts = [config.kind_with_article]
     if config.is_tagger:
         parts.append(f" that tags tokens ({config.classes} classes)")
@@ -89,6 +91,8 @@ def _described(config: ModelConfig, special: SpecialIds, is_copy: bool) -> str:
             parts.append(" with a prefix")
         if special.separator is None:
             parts.append(" without a separator")
-    if is_copy:
+    if is_fast_copy(network):
         parts.append(", copied for decoding")
+    if isinstance(network, OwnNetwork):
+        parts.append(f", your own module {network.name}")
     return "".join(parts)

@@ -10,7 +10,7 @@ from typing import Any, Unpack, overload
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import ModelConfig, SpecialIds, check_token_count, check_type
 from regard.data.tokenizer import Tokenizer, check_text
@@ -30,6 +30,7 @@ from regard.decoding.options import (
     make_decoding,
     make_translation_decoding,
 )
+from regard.decoding.own_network import OwnNetwork, wrap_module
 from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
 from regard.decoding.search import Hypothesis
 from regard.decoding.search_tree import SearchNode, search_tree
@@ -40,7 +41,15 @@ from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Tran
 from regard.errors import RegardError
 from regard.formatting import quoted
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
-from regard.storage.model_folder import read_model_folder, write_model_files, write_model_folder
+from regard.storage.model_folder import (
+    about_rounded,
+    check_dtype,
+    check_writable,
+    read_model_folder,
+    write_model_files,
+    write_model_folder,
+)
+from regard.storage.own_module_folder import read_own_module_folder, write_own_module_files
 from regard.word_splitter import split_words
 
 
@@ -68,9 +77,17 @@ class Model:
         check_vocabularies(self.network.config, self.tokenizer)
 
     @classmethod
-    def from_folder(cls, folder: Path | str) -> "Model":
-        """Read a folder that `save` wrote, after checking every file against its manifest."""
-        return cls(*read_model_folder(Path(folder)))
+    def from_folder(cls, folder: Path | str, network: nn.Module | None = None) -> "Model":
+        """Read a folder that `save` wrote, after checking every file against its manifest.
+
+        `network` is the module whose weights the folder holds, if it is not one of Regard's; they are loaded into it.
+        """
+        if network is None:
+            return cls(*read_model_folder(Path(folder)))
+        parts = read_own_module_folder(Path(folder), network.state_dict())
+        state, config, tokenizer, special, about = parts
+        network.load_state_dict(state)
+        return cls(wrap_module(network, config).eval(), tokenizer, special, about)
 
     def save(self, folder: Path | str, dtype: str | None = None, force: bool = False) -> None:
         """Write a folder that `regard.load` reads. It must be new or empty unless `force`, which replaces a model.
@@ -78,14 +95,25 @@ class Model:
         `dtype` (float32, float16 or bfloat16) rounds the weights in the file; by default they are written unchanged.
         """
         check_not_copy(self.network, "save or export")
-        write_model_folder(Path(folder), self.network, self.tokenizer, self.special, self.about, dtype, force)
+        check_dtype(dtype)
+        folder = Path(folder)
+        check_writable(folder, self.config, self.special, force)
+        rounded = replace(self, about=about_rounded(self.about, self.network, dtype))
+        write_model_folder(folder, lambda temporary: rounded.write_files(temporary, dtype), force)
 
     def write_files(self, folder: Path, dtype: str | None = None) -> None:
         """Write the files of `save`, without a manifest, into an existing folder."""
-        write_model_files(folder, self.network, self.tokenizer, self.special, self.about, dtype)
+        network, parts = self.network, (self.tokenizer, self.special, self.about, dtype)
+        if isinstance(network, OwnNetwork):
+            state = network.module.state_dict()
+            write_own_module_files(folder, network.name, network.config, state, *parts)
+        else:
+            write_model_files(folder, network, *parts)
 
     def __repr__(self) -> str:
         config, count = self.config, self.network.parameter_count
+        if isinstance(self.network, OwnNetwork):
+            return f"<Model: your own {self.network.name} as {config.kind}, {count:,} parameters>"
         return f"<Model: {config.kind}, {config.layers} layers, width {config.d_model}, {count:,} parameters>"
 
     @property

@@ -24,6 +24,7 @@ from regard.config import SpecialIds, require_at_least
 from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
+from regard.decoding.own_network import check_regards_own
 from regard.decoding.search import Hypothesis
 from regard.decoding.text_model import Model
 from regard.evaluation.result_json import recorded_as
@@ -108,6 +109,7 @@ def verify(
 ) -> Verification:
     """Check a model on random cases. With `compiled`, also check torch.compile on one of them, which takes a while."""
     require_at_least(1, cases=cases)
+    check_regards_own(model.network, "verify")
     network = copy.deepcopy(model.network).float().eval()
     in_bfloat16 = copy.deepcopy(network).bfloat16()
     all_cases = [draw_case(network, random.Random(f"{seed} {n}")) for n in range(cases)]

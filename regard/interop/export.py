@@ -7,6 +7,7 @@ from typing import Literal
 from regard.atomic_files import new_folder
 from regard.config import check_type, did_you_mean
 from regard.decoding.fast_copy import check_not_copy
+from regard.decoding.own_network import check_regards_own
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.interop.ctranslate2_export import CTRANSLATE2_DTYPES, export_ctranslate2
@@ -42,6 +43,7 @@ def export(
     check_dtype(dtype, to)
     folder = Path(folder)
     check_not_copy(model.network, "save or export")
+    check_regards_own(model.network, "export")
     check_writable(folder, model.config, model.special, force)
     model = replace(model, about=about_rounded(model.about, model.network, dtype))
     with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:

@@ -4,6 +4,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from regard.config import did_you_mean
 from regard.decoding.text_model import Model
@@ -11,17 +12,24 @@ from regard.errors import RegardError
 from regard.interop.gguf_file import load_gguf
 from regard.interop.huggingface import load_huggingface
 from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
-from regard.storage.model_folder import RECIPE_FILE
+from regard.storage.model_folder import MODEL_TYPE, OWN_MODULE_TYPE, RECIPE_FILE
 from regard.storage.weights import pickle_refusal
 from regard.untrusted_files import is_pickle, read_json
 
 
-def load(path: Path | str, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Model:
+def load(
+    path: Path | str,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    network: nn.Module | None = None,
+) -> Model:
     """Load a model by its bundled name, or from a run, a folder (Regard's or Hugging Face's) or a GGUF file.
 
-    Weights are float32 on the CPU, whatever the file holds, unless `dtype` or `device` says otherwise.
+    Weights are float32 on the CPU, whatever the file holds, unless `dtype` or `device` says otherwise. A run that
+    trained your own module needs a module of the same class and sizes as `network`: its weights are loaded into it.
     """
-    return _load(find_model(path)).to(device, dtype)
+    return _load(find_model(path), network).to(device, dtype)
 
 
 def find_model(path: Path | str) -> Path:
@@ -56,20 +64,24 @@ def _only_gguf(folder: Path) -> Path | None:
     return files[0] if len(files) == 1 else None
 
 
-def _load(path: Path) -> Model:
+def _load(path: Path, network: nn.Module | None) -> Model:
     if (path / "config.json").is_file():
-        is_regard = read_json(path / "config.json").get("model_type") == "regard"
-        return Model.from_folder(path) if is_regard else load_huggingface(path)
+        is_regard = read_json(path / "config.json").get("model_type") in (MODEL_TYPE, OWN_MODULE_TYPE)
+        return Model.from_folder(path, network) if is_regard or network is not None else load_huggingface(path)
     file = path if path.is_file() else _only_gguf(path)
-    return _best_of_run(path) if file is None else _load_file(file)
+    if file is None:
+        return _best_of_run(path, network)
+    if network is not None:
+        raise RegardError(f"{path} is a file of another engine: load it without a network of your own")
+    return _load_file(file)
 
 
-def _best_of_run(run: Path) -> Model:
+def _best_of_run(run: Path, network: nn.Module | None) -> Model:
     """The newest valid model of a run that has not finished. The run may replace it while it is read: then retry."""
     damage: dict[Path, str] = {}
     while candidates := sorted(set(run.glob("checkpoints/best-*")) - damage.keys()):
         try:
-            return Model.from_folder(candidates[-1])
+            return Model.from_folder(candidates[-1], network)
         except (ValueError, OSError) as error:
             damage[candidates[-1]] = str(error)
     reason = "; ".join(damage.values()) or "no model has been validated yet"

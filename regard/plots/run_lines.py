@@ -1,5 +1,6 @@
 """A run in words: one line per event, and what to do with the model at the end."""
 
+import json
 import re
 import shlex
 
@@ -74,7 +75,10 @@ def closing_lines(event: Ended, state: RunProgress, recipe: str) -> list[str]:
 
 
 def usage(started: Started, validated: Validated | None, options: str = "") -> str:
-    """The command that uses the model."""
+    """One line that uses the model: a command, or Python for a user's module, which commands do not know."""
+    if started.module:
+        folder = json.dumps(visible(started.out), ensure_ascii=False)
+        return f"regard.load({folder}, network={started.module}(...)) in Python"
     verb, text = COMMANDS[started.task], example_text(started, validated)
     return f"regard {verb} {shell_argument(text)} --model {shlex.quote(visible(started.out))}{options}"
 

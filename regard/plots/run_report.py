@@ -116,7 +116,8 @@ def _training_section(
     last = started[-1]
     data, train = _section(recipe, "data"), _section(recipe, "train")
     start = _section(recipe, "model").get("start")
-    rows = [("model", _shape(config)), ("fine-tuned from", escape_markdown(start) if isinstance(start, str) else "")]
+    shape = f"your own module {escape_markdown(last.module)}" if last.module else _shape(config)
+    rows = [("model", shape), ("fine-tuned from", escape_markdown(start) if isinstance(start, str) else "")]
     rows += [("parameters", f"{last.parameters:,}")]
     too_long = f"; {last.left_out:,} more were too long" if last.left_out else ""
     rows += [("data", f"{plural(last.examples, 'example')}{too_long}"), ("from", _files(data))]
@@ -252,7 +253,10 @@ def _cost_section(events: Sequence[Event], started: Started) -> str:
     ended = _end(events)
     if ended is None:
         return ""
-    lines = [f"- {power(ended.flops)} floating-point operations, counted from the model's arithmetic without padding"]
+    method = "counted from the model's arithmetic without padding"
+    if started.module:
+        method = "estimated as 6 for each parameter and token, because the arithmetic of your own module is not known"
+    lines = [f"- {power(ended.flops)} floating-point operations, {method}"]
     rate = peak_flops(started.place)
     if rate is not None:
         match = re.search(r"(\d+) devices", started.place)
@@ -334,9 +338,12 @@ def _usage_section(
         "classification": f"classify([{quoted}])",
         "tagging": f"tag({quoted})",
     }[started.task]
-    program = ["import regard", "", f"model = regard.load({json.dumps(visible(started.out), ensure_ascii=False)})"]
-    blocks = ["```sh", *commands, "```", "", "```python", *program, f"model.{call}", "```"]
-    return "\n".join(["## Usage", "", *blocks])
+    arguments = json.dumps(visible(started.out), ensure_ascii=False)
+    shell = ["```sh", *commands, "```", ""]
+    if started.module:  # the commands do not know the user's code
+        shell, arguments = [], f"{arguments}, network={started.module}(...)"
+    program = ["```python", "import regard", "", f"model = regard.load({arguments})", f"model.{call}", "```"]
+    return "\n".join(["## Usage", "", *shell, *program])
 
 
 def _end(events: Sequence[Event]) -> Ended | None:

@@ -6,6 +6,7 @@ and reported. A folder is written under a temporary name and renamed when everyt
 
 import json
 import math
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ FOLDER_FORMAT = 1
 MANIFEST_FILE, RECIPE_FILE = "manifest.json", "recipe.toml"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = ("config.json", WEIGHTS_FILE, "generation_config.json")
+MODEL_TYPE, OWN_MODULE_TYPE = "regard", "regard-own-module"
+"""The `model_type` in the config.json of a model, and of a folder with the weights of a user's module."""
 TOKENIZER_FILES = (*HUGGINGFACE_TOKENIZER_FILES, *OPUS_TOKENIZER_FILES, *TARGET_TOKENIZER_FILES)
 MIN_LAYER_TENSORS = 8
 """Minimum number of tensors of a layer: q, k, v, out, up, down and two norms. Libraries that fuse q, k and v have
@@ -49,25 +52,13 @@ ModelParts = tuple[Network, Tokenizer | None, SpecialIds, dict[str, Any]]
 """The network, the tokenizer if there is one, the special ids, and the metadata (`regard.Model.about`)."""
 
 
-def write_model_folder(
-    folder: Path,
-    network: Network,
-    tokenizer: Tokenizer | None,
-    special: SpecialIds,
-    about: dict[str, Any],
-    dtype: str | None = None,
-    force: bool = False,
-) -> None:
-    """Write a model into a new or empty folder, or with `force` in place of an existing model.
+def write_model_folder(folder: Path, write_files: Callable[[Path], None], force: bool = False) -> None:
+    """Write the files of a model and their manifest into a new or empty folder, or in place of an existing model.
 
-    Weights are written as they are, or rounded to `dtype`, one of `regard.storage.weights.WRITABLE_DTYPES`. With
-    `force`, files that are not part of the old model are left untouched.
+    With `force`, files that are not part of the old model are left untouched.
     """
-    check_dtype(dtype)
-    check_writable(folder, network.config, special, force)
-    about = about_rounded(about, network, dtype)
     with new_folder(folder, force=force, obsolete=model_files(folder)) as temporary:
-        write_model_files(temporary, network, tokenizer, special, about, dtype)
+        write_files(temporary)
         write_manifest(temporary)
 
 
@@ -111,19 +102,34 @@ def write_model_files(
     about: dict[str, Any],
     dtype: str | None = None,
 ) -> None:
-    """Write a model's files, without a manifest, into an existing folder; `dtype` as in `write_model_folder`."""
-    config = {"model_type": "regard", "format": FOLDER_FORMAT, "model": asdict(network.config), "about": about}
-    write_json(folder / "config.json", config)
-    state = network.state_dict()
-    write_weights(folder / "model.safetensors", state if dtype is None else round_weights(state, dtype))
-    write_json(folder / "generation_config.json", generation_config(network.config, special))
+    """Write a model's files, without a manifest, into an existing folder.
+
+    Weights are written as they are, or rounded to `dtype`, one of `regard.storage.weights.WRITABLE_DTYPES`.
+    """
+    write_parts(folder, MODEL_TYPE, network.config, network.state_dict(), tokenizer, special, about, dtype)
+
+
+def write_parts(
+    folder: Path,
+    model_type: str,
+    config: ModelConfig,
+    state: dict[str, torch.Tensor],
+    tokenizer: Tokenizer | None,
+    special: SpecialIds,
+    about: dict[str, Any],
+    dtype: str | None = None,
+) -> None:
+    """Write the files of a folder of this type."""
+    content = {"model_type": model_type, "format": FOLDER_FORMAT, "model": asdict(config), "about": about}
+    write_json(folder / "config.json", content)
+    write_weights(folder / WEIGHTS_FILE, state if dtype is None else round_weights(state, dtype))
+    write_json(folder / "generation_config.json", generation_config(config, special))
     if tokenizer is not None:
         tokenizer.save(folder)
 
 
-def read_model_folder(folder: Path) -> ModelParts:
-    """Read what `write_model_folder` wrote, after comparing every file with the manifest."""
-    digests = check_manifest(folder, WEIGHTS_FILE)
+def read_config(folder: Path) -> tuple[str, ModelConfig, dict[str, Any]]:
+    """The type of a folder that Regard wrote, the config and the metadata."""
     path = folder / "config.json"
     content = read_json(path)
     _check_format(content, path)
@@ -131,9 +137,20 @@ def read_model_folder(folder: Path) -> ModelParts:
     if not isinstance(model, dict) or not isinstance(about, dict):
         raise RegardError(f"{path} must have the keys model and about")
     try:
-        config = ModelConfig(**model)
+        return str(content.get("model_type")), ModelConfig(**model), about
     except (ValueError, TypeError) as error:
         raise RegardError(shorten(f"{path}: {error}")) from None
+
+
+def read_model_folder(folder: Path) -> ModelParts:
+    """Read what `regard.Model.save` wrote, after comparing every file with the manifest."""
+    digests = check_manifest(folder, WEIGHTS_FILE)
+    model_type, config, about = read_config(folder)
+    if model_type == OWN_MODULE_TYPE:
+        raise RegardError(
+            f"{folder} holds the weights of your own module ({about.get('module')}), not of a Regard model: load it in "
+            f"Python with regard.load({str(folder)!r}, network=MODULE)"
+        )
     try:
         weights = open_weights(folder)
         network = build_empty(config, weights)
@@ -226,7 +243,9 @@ def assign_weights(network: Network, state: dict[str, torch.Tensor]) -> None:
     network.eval()
 
 
-def check_tensors(weights: Weights, wanted: dict[str, tuple[int, ...]]) -> None:
+def check_tensors(
+    weights: Weights, wanted: dict[str, tuple[int, ...]], dtypes: Collection[str] = WEIGHT_DTYPES
+) -> None:
     """Raise a RegardError unless the weights are exactly the wanted tensors: names, shapes, and a supported type."""
     missing = sorted(set(wanted) - set(weights.entries))
     surplus = sorted(set(weights.entries) - set(wanted))
@@ -236,7 +255,7 @@ def check_tensors(weights: Weights, wanted: dict[str, tuple[int, ...]]) -> None:
         raise RegardError(f"{weights.where} does not contain the tensors of its config: {'; '.join(differences)}")
     for name, shape in wanted.items():
         entry = weights.entries[name]
-        if entry.shape != shape or entry.dtype not in WEIGHT_DTYPES:
+        if entry.shape != shape or entry.dtype not in dtypes:
             actual = f"{entry.dtype} {list(entry.shape)}"
             raise RegardError(f"{weights.where}: {name} is {actual}, but by its config must be float {list(shape)}")
 

@@ -84,5 +84,5 @@ def score_best_model(run: TrainingRun) -> list[FinalScores]:
     if not run.ranks.first or best_step is None or not count or setup.kind == "language":
         return []
     run.reporter.note(run.progress.step, SCORING_NOTE.format(f"{count:,}"))
-    model = run.on_training_device(Model.from_folder(best_model_folder(run.out, best_step)))
+    model = run.on_training_device(Model.from_folder(best_model_folder(run.out, best_step), run.module_to_load()))
     return final_scores(setup, model, run.recipe.decode)

@@ -18,12 +18,13 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.atomic_files import flush_to_disk, new_folder, raising_write_errors
 from regard.decoding.text_model import Model
 from regard.errors import DISK_FULL_ERRNOS, RegardError, error_number
 from regard.storage.model_folder import MANIFEST_FILE, RECIPE_FILE, as_json, check_manifest, write_json, write_manifest
+from regard.storage.own_module_folder import is_own_module_folder, read_own_module_folder
 from regard.storage.weights import write_weights
 from regard.training.metrics_log import METRICS_FILE, SAMPLES_FILE
 from regard.untrusted_files import read_json
@@ -75,20 +76,24 @@ def best_model_folder(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"best-{step:08d}"
 
 
-def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
+def newest_checkpoint(run: Path, module: nn.Module | None = None) -> tuple[Checkpoint | None, list[str]]:
     """The newest intact checkpoint, and what is wrong with each newer one.
 
     None if there is no checkpoint. Raises a RegardError if there are some and all are damaged, so that work is never
-    lost silently.
+    lost silently. `module` is given if the run trains a user's module: it must be the one that was saved.
     """
     damaged: list[str] = []
     for folder in reversed(_numbered(run, "step")):
         try:
             check_intact(folder)
             progress = read_json(folder / TRAINING_JSON)
-            return Checkpoint(
-                folder, progress, Model.from_folder(folder), load_file(folder / TRAINING_TENSORS)
-            ), damaged
+        except (ValueError, OSError) as error:
+            damaged.append(f"{folder.name} cannot be resumed: {error}")
+            continue
+        _check_same_module(folder, module)
+        try:
+            model = Model.from_folder(folder, module)
+            return Checkpoint(folder, progress, model, load_file(folder / TRAINING_TENSORS)), damaged
         except (ValueError, OSError, SafetensorError) as error:
             damaged.append(f"{folder.name} cannot be resumed: {error}")
     if damaged:
@@ -97,6 +102,14 @@ def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
             f"Restore one from a backup; or, to start again, remove {run / 'checkpoints'} or choose another --out"
         )
     return None, damaged
+
+
+def _check_same_module(folder: Path, module: nn.Module | None) -> None:
+    """Raise a RegardError unless the checkpoint holds what the run trains: a user's module, or Regard's network."""
+    if module is not None:
+        read_own_module_folder(folder, module.state_dict())
+    elif is_own_module_folder(folder):
+        raise RegardError(f"{folder.parent.parent} trained a module of your own: resume it with the same module")
 
 
 def check_intact(folder: Path) -> None:

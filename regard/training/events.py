@@ -33,6 +33,8 @@ class Started:
     """Number of examples that are too long for `train.max_length`, a batch, or the model's positions."""
     problems: dict[str, int]
     """Number of unusable lines in the corpus, by kind."""
+    module: str = ""
+    """The class of the user's own module that is trained; empty for Regard's network."""
 
 
 @dataclass(frozen=True)

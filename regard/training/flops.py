@@ -69,6 +69,14 @@ def batch_flops(config: ModelConfig, batch: Batch) -> float:
     return STEP_PER_FORWARD * forward_flops(config, work)
 
 
+def estimated_flops(parameters: int, batch: Batch) -> float:
+    """Operations of a step of a network whose arithmetic is not known: 6 for each parameter and target token.
+
+    This is the usual estimate for language models (Kaplan et al. 2020): 2 in the forward and 4 in the backward pass.
+    """
+    return 6.0 * parameters * float(_lengths(batch.tokens, batch.lengths).sum())
+
+
 def paper_flops(seconds: Number, devices: int, sustained: Number) -> float:
     """The paper's estimate (Table 2): training time × devices × the rate each device sustains.
 

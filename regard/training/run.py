@@ -9,13 +9,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from regard.data.batches import Batch
+from regard.decoding.own_network import OwnNetwork, copy_module, copy_with_weights
 from regard.decoding.text_model import Model
 from regard.model.transformer import Network, build
 from regard.storage.model_folder import assign_weights
 from regard.training.checkpoint_files import withdraw_model
 from regard.training.device import DeviceSettings, attention_kernels
 from regard.training.event_reporter import Reporter
-from regard.training.flops import batch_flops
+from regard.training.flops import batch_flops, estimated_flops
 from regard.training.interrupts import Interrupts, catch_signals
 from regard.training.optimizer import Optimizer
 from regard.training.parallel import Ranks, full_tensor
@@ -77,10 +79,15 @@ class TrainingRun:
         """Targets and floating-point operations of a step over all ranks, and how many ranks have received a signal."""
         targets = sum(prefetched.batch.targets for prefetched in batches)
         passes = 2 if self.settings.consistency else 1
-        flops = passes * sum(batch_flops(self.network.config, prefetched.batch) for prefetched in batches)
+        flops = passes * sum(self._flops(prefetched.batch) for prefetched in batches)
         interrupted = float(self.interrupts.signal is not None)
         total_targets, total_flops, interruptions = self.ranks.sum_numbers(float(targets), flops, interrupted)
         return total_targets, total_flops, interruptions
+
+    def _flops(self, batch: Batch) -> float:
+        if isinstance(self.network, OwnNetwork):
+            return estimated_flops(self.network.parameter_count, batch)
+        return batch_flops(self.network.config, batch)
 
     def pauses(self) -> bool:
         """Whether a log line, a validation or a checkpoint follows this step and needs its results."""
@@ -99,14 +106,22 @@ class TrainingRun:
 
     def model_with(self, weights: Weights) -> Model:
         """A model with these weights, independent of the one that is trained."""
-        with torch.device("meta"):
-            network = build(self.network.config)
-        assign_weights(network, dict(weights))
+        network: Network
+        if isinstance(self.network, OwnNetwork):
+            network = copy_with_weights(self.network, weights)
+        else:
+            with torch.device("meta"):
+                network = build(self.network.config)
+            assign_weights(network, dict(weights))
         return Model(network, self.setup.tokenizer, self.setup.special, self.setup.about)
+
+    def module_to_load(self) -> nn.Module | None:
+        """A module that the weights of a checkpoint are loaded into; None if the network is one of Regard's."""
+        return copy_module(self.network.module).float() if isinstance(self.network, OwnNetwork) else None
 
     def on_training_device(self, model: Model) -> Model:
         """The model on the device and in the precision of the training."""
-        weight = model.network.embedding.tokens.weight
+        weight = next(model.network.parameters())
         device, dtype = self.device_settings.device, self.device_settings.dtype
         if weight.device == device and weight.dtype == dtype:
             return model

@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.decoding.own_network import OwnNetwork
 from regard.training.events import Ended, EndReason, Started, Stepped, Ticked
 from regard.training.flops import peak_flops
 from regard.training.prefetch import PrefetchedBatch
@@ -22,6 +23,7 @@ def started_event(run: TrainingRun) -> Started:
         examples=run.setup.example_count,
         left_out=run.setup.left_out,
         problems=run.setup.problems,
+        module=run.network.name if isinstance(run.network, OwnNetwork) else "",
     )
 
 

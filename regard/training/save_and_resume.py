@@ -43,7 +43,7 @@ def resume_from_checkpoint(run: TrainingRun) -> list[str]:
     if run.ranks.first:
         remove_leftovers(run.out)
     with run.ranks.first_rank_first():
-        checkpoint, notes = newest_checkpoint(run.out)
+        checkpoint, notes = newest_checkpoint(run.out, run.module_to_load())
         if checkpoint is not None:
             _check_same_data(run, checkpoint)
     with run.ranks.sharing_errors():
@@ -56,6 +56,9 @@ def resume_from_checkpoint(run: TrainingRun) -> list[str]:
     if run.ranks.first:
         rename_damaged(run.out, run.progress.step)
     run.optimizer.load(dict(checkpoint.model.network.named_parameters()), checkpoint.tensors)
+    saved_buffers = dict(checkpoint.model.network.named_buffers())
+    for name, buffer in run.network.named_buffers():
+        buffer.copy_(saved_buffers[name])
     run.average.load(run.progress.averaged_steps, run.optimizer.names, checkpoint.tensors)
     return [*notes, *_check_best_model(run), f"resumes after step {run.progress.step:,}, from {checkpoint.folder}"]
 

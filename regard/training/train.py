@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
+from regard.decoding.own_network import OwnNetwork
 from regard.training.best_model import publish_best_model, score_best_model, validate_and_keep_best
 from regard.training.divergence import check_updates
 from regard.training.events import Ended, StopReason, Watcher
@@ -22,7 +23,7 @@ from regard.training.parallel import Ranks
 from regard.training.recipe import Recipe
 from regard.training.run import TrainingRun
 from regard.training.run_events import ended_event, report_steps
-from regard.training.run_setup import NetworkChange, open_run
+from regard.training.run_setup import NO_OWN_PARTS, OwnParts, open_run
 from regard.training.save_and_resume import save_checkpoint
 from regard.training.schedule import learning_rate
 from regard.training.step import StepRunner
@@ -39,6 +40,8 @@ class TrainingOutcome:
     """The signal that interrupted the run, if any."""
     first: bool
     """Whether this process is the first rank, which wrote the run's files."""
+    module: nn.Module | None = None
+    """The user's module that was trained, with the weights of the last step; None if it was Regard's network."""
 
 
 def train_recipe(
@@ -46,15 +49,14 @@ def train_recipe(
     out: Path,
     resume: bool = False,
     watchers: Sequence[Watcher] = (),
-    change_network: NetworkChange | None = None,
+    own: OwnParts = NO_OWN_PARTS,
 ) -> TrainingOutcome:
     """Train as the recipe says, into the folder `out`; with `resume`, continue from its newest checkpoint.
 
-    SIGTERM and Ctrl-C finish the current step, save, and end the run with the reason "interrupted". `change_network`
-    may replace modules of the network before the first step, in a single process. Parameters must keep their names and
-    meaning, so that an ordinary model with these weights is validated and saved.
+    SIGTERM and Ctrl-C finish the current step, save, and end the run with the reason "interrupted". `own` are a network
+    and a loss in place of Regard's, in a single process.
     """
-    with open_run(recipe, out, resume, watchers, change_network) as run:
+    with open_run(recipe, out, resume, watchers, own) as run:
         return training_loop(run)
 
 
@@ -92,7 +94,8 @@ def training_loop(run: TrainingRun) -> TrainingOutcome:
     ended = ended_event(run, reason)  # before scoring, which is not training time
     scores = [] if reason == "interrupted" or run.interrupts.signal else score_best_model(run)
     run.reporter.send(ended)
-    return TrainingOutcome(ended, scores, run.interrupts.signal, run.ranks.first)
+    module = run.network.module if isinstance(run.network, OwnNetwork) else None
+    return TrainingOutcome(ended, scores, run.interrupts.signal, run.ranks.first, module)
 
 
 def update_weights(

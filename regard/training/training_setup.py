@@ -16,6 +16,7 @@ vocabularies, `</s>` and `<pad>` have an id in each.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,12 +133,21 @@ class TextFraming:
     """The id that fills rows of sources, if they have their own vocabulary."""
 
 
-def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, ranks: int = 1) -> TrainingSetup:
+def prepare_training(
+    recipe: Recipe,
+    cache: Path,
+    packed: bool,
+    rank: int = 0,
+    ranks: int = 1,
+    change_network: Callable[[Network], Network] | None = None,
+) -> TrainingSetup:
     """Prepare a run. What takes long (training the tokenizer, encoding the text) is cached in the folder `cache`.
 
     With `packed`, sentences share rows where the task allows it: translations fill rows of `train.max_length`, rounded
     up to a multiple of 64; a language model's lines or paragraphs fill blocks, in which they do not attend to each
     other. A text that is a complete file is cut into blocks either way, and classification is always padded.
+
+    `change_network` is given the network, and returns the one that is trained.
     """
     if recipe.start is None:  # refuse a model that can never fit before reading the text
         check_memory(recipe.smallest_config(), recipe.train)
@@ -149,6 +159,7 @@ def prepare_training(recipe: Recipe, cache: Path, packed: bool, rank: int = 0, r
     text = _with_leading_ids(text, data, framing)
     classes = text.train.classes
     network = _new_network(recipe, framing, len(classes)) if base is None else _fine_tuned(base, recipe, classes)
+    network = network if change_network is None else change_network(network)
     _check_ids_fit(framing.tokenizer, network.config)
     framing.special.check(network.config)
     packed = packed and _can_pack(recipe, network.config)

@@ -12,6 +12,7 @@ from regard.data.batches import Batches
 from regard.data.tagged_text import TaggedSentence
 from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.options import Decoding
+from regard.decoding.own_network import OwnNetwork
 from regard.decoding.text_model import Model
 from regard.evaluation.metrics import bleu
 from regard.evaluation.tagging import score_tagger
@@ -107,8 +108,8 @@ def _translations(model: Model, sources: Sequence[str]) -> list[str]:
 def for_decoding(model: Model) -> Model:
     """The model in the form that decodes fastest on its device, in its own precision: on a GPU an optimized copy."""
     network = model.network
-    weight = network.embedding.tokens.weight
-    if not weight.is_cuda or isinstance(network, Encoder):
+    weight = next(network.parameters())
+    if not weight.is_cuda or isinstance(network, Encoder | OwnNetwork):
         return model
     copy = make_fast_copy(network, "float32" if weight.dtype == torch.float32 else "auto")
     return replace(model, network=copy)
