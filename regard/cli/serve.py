@@ -39,7 +39,8 @@ def serve(
 ) -> None:
     """Serve the web page and HTTP APIs compatible with LibreTranslate and OpenAI, until Ctrl-C.
 
-    Concurrent requests are decoded in batches. /openapi.json describes the APIs.
+    Any model can be served: translators, language models, classifiers, taggers, masked language models and sentence
+    encoders. Concurrent requests are processed in batches. /openapi.json describes the APIs.
 
     With regard --debug serve (or REGARD_DEBUG=1) the log contains the traceback of every rejected request.
 
@@ -85,7 +86,7 @@ def _print_banner(terminal: Any, url: str, registry: Any) -> None:
         table.add_row(escape(served.name), escape(_tasks(served)), f"{served.parameters:,}")
     terminal.print(table)
     terminal.print(
-        "\n[dim]LibreTranslate: /translate   OpenAI: /v1/completions   all APIs: /openapi.json[/]\n"
+        "\n[dim]LibreTranslate: /translate   OpenAI: /v1/completions, /v1/embeddings   all APIs: /openapi.json[/]\n"
         "[dim]Press Ctrl-C to stop.[/]"
     )
     terminal.file.flush()  # a reader at the other end of a pipe needs the URL now
@@ -98,6 +99,8 @@ def _tasks(served: Any) -> str:
         tasks.append(f"translates {' → '.join(served.languages)}" if served.languages else "translates")
     if served.generates:
         tasks.append("generates text")
+    if not tasks:  # every model embeds, but of a translator nobody expects it
+        tasks = list(served.abilities.values())
     return ", ".join(tasks)
 
 

@@ -1,9 +1,10 @@
-// The page of `regard serve`: four views. The URL's hash names the view and contains its complete state.
+// The page of `regard serve`: five views. The URL's hash names the view and contains its complete state.
 
 import { createRequests } from "./api.js";
 import { attentionView } from "./attention.js";
 import { make } from "./dom.js";
 import { labs } from "./labs.js";
+import { readView } from "./read.js";
 import { translateView } from "./translate.js";
 import { createUrlUpdater } from "./url_history.js";
 import { writeView } from "./write.js";
@@ -13,6 +14,7 @@ const VIEWS = new Map([
   ["translate", ["Translate", translateView]],
   ["look", ["Attention", attentionView]],
   ["write", ["Write", writeView]],
+  ["read", ["Read", readView]],
   ["labs", ["Labs", labs]],
 ]);
 const main = document.getElementById("main");
@@ -21,10 +23,15 @@ const url = createUrlUpdater();
 let current = null; // the name and the view that are displayed
 let currentHash = null; // the hash that the view displays
 
-function parseHash() {
+// The view to start with: what the first models are for.
+function defaultView(models) {
+  return models.some((model) => model.translates) ? "translate" : models.some((model) => model.writes) ? "write" : "read";
+}
+
+function parseHash(models) {
   const [path, options] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: VIEWS.has(name) ? name : "translate", rest: rest.map(decode), options: new URLSearchParams(options) };
+  return { name: VIEWS.has(name) ? name : defaultView(models), rest: rest.map(decode), options: new URLSearchParams(options) };
 }
 
 function decode(part) {
@@ -49,7 +56,7 @@ function route(models) {
   const isFirst = currentHash === null;
   url.cancel();
   currentHash = location.hash;
-  const { name, rest, options } = parseHash();
+  const { name, rest, options } = parseHash(models);
   links.get(name).href = location.hash || `#/${name}`;
   if (current?.name !== name) {
     const [title, createView] = VIEWS.get(name);

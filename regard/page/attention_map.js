@@ -386,8 +386,8 @@ function build(root, data, firstKind, more, showHeading) {
     make("section", { class: "attention-card attention-overview", "aria-label": "Overview" },
       make("h2", {}, "All layers and heads"), addScrollFade(make("div", { class: "attention-scroll" }, heads)), legend),
     make("section", { class: "attention-card attention-large", "aria-label": "One head" }, title, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
-    ...(lens ? [lens.root] : []),
     ...more,
+    ...(lens ? [lens.root] : []),
   );
   return { gold, goldScore, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, lens, layout: null };
 }

@@ -1,8 +1,9 @@
 // A list of tokens with their probabilities as bars. If `onPick` is given, each bar is a button that picks its token.
+// `others` names what is not shown; null hides its share.
 
 import { make, moveFocus, percent } from "./dom.js";
 
-export function createBars(label, onPick = null) {
+export function createBars(label, onPick = null, others = "all other tokens") {
   const list = make("ol", { class: "bars", "aria-label": label });
   const rest = make("li", { class: "bar-rest" });
   const rows = [];
@@ -20,8 +21,8 @@ export function createBars(label, onPick = null) {
   function show(items, chosen = null) {
     while (rows.length < items.length) rows.push(createRow(rows.length));
     const remainder = 1 - items.reduce((sum, { p, kept = p }) => sum + kept, 0);
-    rest.textContent = `all other tokens: ${formatShare(remainder)}`;
-    list.replaceChildren(...rows.slice(0, items.length).map(({ element }) => element), ...(items.length ? [rest] : []));
+    rest.textContent = `${others}: ${formatShare(remainder)}`;
+    list.replaceChildren(...rows.slice(0, items.length).map(({ element }) => element), ...(items.length && others ? [rest] : []));
     const largest = Math.max(...items.map(({ p, kept = p }) => Math.max(p, kept)), 1e-9);
     items.forEach((item, i) => {
       const { p, kept = p } = item;

@@ -9,7 +9,16 @@ from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
 from regard import __version__
-from regard.server import http_errors, labs_api, libretranslate_api, openai_api, page_api, page_files
+from regard.server import (
+    encoder_api,
+    http_errors,
+    labs_api,
+    libretranslate_api,
+    openai_api,
+    openai_embeddings,
+    page_api,
+    page_files,
+)
 from regard.server.engine import EngineState
 from regard.server.guards import AccessRules, App, guard_app
 from regard.server.model_registry import ModelRegistry
@@ -22,6 +31,15 @@ class Health(BaseModel):
     models: dict[str, EngineState]
     """The state of each model's thread."""
     queued: int
+
+
+_ROUTES = (
+    page_api.routes,
+    encoder_api.routes,
+    libretranslate_api.routes,
+    openai_api.routes,
+    openai_embeddings.routes,
+)
 
 
 def create_app(registry: ModelRegistry, rules: AccessRules) -> App:
@@ -37,7 +55,7 @@ def create_app(registry: ModelRegistry, rules: AccessRules) -> App:
     app = FastAPI(
         title="Regard",
         version=__version__,
-        description="Translate, generate text, and inspect the attention of every head.",
+        description="Translate, generate, classify and embed text, and inspect the attention of every head.",
         docs_url=None,  # FastAPI's documentation pages load their scripts from a CDN
         redoc_url=None,
         lifespan=lifespan,
@@ -59,7 +77,7 @@ def create_app(registry: ModelRegistry, rules: AccessRules) -> App:
         queued = sum(engine.queued for engine in engines.values())
         return Health(status="ok" if healthy else "failing", models=states, queued=queued)
 
-    for routes in (page_api.routes, libretranslate_api.routes, openai_api.routes):
+    for routes in _ROUTES:
         app.include_router(routes(registry))
     app.include_router(labs_api.routes())
     app.include_router(page_files.routes())

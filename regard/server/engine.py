@@ -1,9 +1,9 @@
-"""The engine: one thread per model that decodes queued requests in batches.
+"""The engine: one thread per model that processes queued requests in batches.
 
-Texts with the same options are translated together, a few from each request, so that a large request does not delay
-small ones; a batch never waits to fill up. Generation is streamed: every running generation advances by one token per
-round. When a client disconnects, its queued work is dropped at once and its running work at the next token (see
-`regard.decoding.cancellation`).
+Texts with the same options are translated (or classified, embedded …) together, a few from each request, so that a
+large request does not delay small ones; a batch never waits to fill up. Generation is streamed: every running
+generation advances by one token per round. When a client disconnects, its queued work is dropped at once and its
+running work at the next token or batch (see `regard.decoding.cancellation`).
 
 A request cannot end the thread: an exception becomes the request's error response. If the thread ends nevertheless,
 the requests it was working on fail and a new thread replaces it.
@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
@@ -26,6 +26,7 @@ from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translation, join_translations, split_into_parts
+from regard.errors import ModelError, RegardError
 from regard.server import limits
 from regard.server.http_errors import INTERNAL_ERROR, HttpError, to_http_error
 from regard.server.jobs import (
@@ -35,11 +36,11 @@ from regard.server.jobs import (
     GenerationJob,
     JobQueue,
     ResultJob,
-    TranslationBatch,
-    TranslationJob,
+    TextBatch,
+    TextJob,
     jobs_in,
     start_generation,
-    take_translation_batch,
+    take_text_batch,
 )
 from regard.server.memory_release import RELEASE_AFTER_IDLE, RELEASE_EVERY, release_freed_memory
 from regard.server.text_generation import GeneratedToken, GenerationPrompt
@@ -60,7 +61,7 @@ class Engine:
     def __init__(self, model: Model, threads: int = 0, timeout_seconds: float = limits.REQUEST_TIMEOUT_SECONDS) -> None:
         self.model, self.threads, self.timeout_seconds = model, threads, timeout_seconds
         self.characters_per_second = 1_000.0
-        """Recent translation speed."""
+        """Recent speed of answering texts."""
         self._wakeup = threading.Condition()
         self._queue: JobQueue = JobQueue()
         self._generations: list[GenerationBatch] = []
@@ -126,9 +127,20 @@ class Engine:
         language = self.model.source_language
         parts_of_texts = [split_into_parts(text, limits.SPLIT_CHARACTERS, language) for text in texts]
         parts = list(chain.from_iterable(parts_of_texts))
-        job = TranslationJob(characters, asyncio.get_running_loop().create_future(), parts, options)
-        translations: Iterator[list[Translation]] = iter(await self._result(job) if texts else [])
+        answers = self.answer(parts, options, partial(self._translate, options)) if texts else None
+        translations: Iterator[list[Translation]] = iter([] if answers is None else await answers)
         return [join_translations(list(islice(translations, len(parts))), options.n_best) for parts in parts_of_texts]
+
+    async def answer(
+        self, texts: Sequence[str], key: Hashable, answer: Callable[[list[str]], Sequence[T]], numbered: bool = False
+    ) -> list[T]:
+        """The answer to each text. The function runs in the model's thread, with texts of all requests of this key.
+
+        With `numbered`, an error names the text at fault by its number, if there are several.
+        """
+        future = asyncio.get_running_loop().create_future()
+        answers: list[T] = await self._result(TextJob(sum(map(len, texts)), future, texts, key, answer, numbered))
+        return answers
 
     async def call(self, size: int, function: Callable[[], T]) -> T:
         """The result of the function, which runs in the model's thread. `size` is its weight in the queue."""
@@ -157,7 +169,7 @@ class Engine:
         finally:
             self._forget(job)
 
-    async def _result(self, job: "TranslationJob | FunctionJob") -> Any:
+    async def _result(self, job: "TextJob | FunctionJob") -> Any:
         self._enqueue(job)
         try:
             async with asyncio.timeout(self.timeout_seconds):
@@ -176,7 +188,7 @@ class Engine:
         seconds = math.ceil(sum(job.size for job in list(self._queue)) / self.characters_per_second)
         return min(MAX_RETRY_SECONDS, max(1, seconds))
 
-    def _enqueue(self, job: "TranslationJob | FunctionJob | GenerationJob") -> None:
+    def _enqueue(self, job: "TextJob | FunctionJob | GenerationJob") -> None:
         with self._wakeup:
             if self._stopping:
                 raise _shutting_down()
@@ -193,7 +205,7 @@ class Engine:
             self._open_jobs.add(job)
             self._wakeup.notify()
 
-    def _forget(self, job: "TranslationJob | FunctionJob | GenerationJob") -> None:
+    def _forget(self, job: "TextJob | FunctionJob | GenerationJob") -> None:
         job.abandoned = True
         self._open_jobs.discard(job)
         with self._wakeup, suppress(ValueError):
@@ -222,7 +234,7 @@ class Engine:
         self._thread.start()
 
     def _has_started(self, job: EngineJob) -> bool:
-        return job not in self._queue or (isinstance(job, TranslationJob) and job.started > 0)
+        return job not in self._queue or (isinstance(job, TextJob) and job.started > 0)
 
     # The methods below run in the model's thread.
 
@@ -256,7 +268,7 @@ class Engine:
             if isinstance(work, FunctionJob):
                 self._run_function(work)
             elif work is not None:
-                self._translate_batch(work)
+                self._answer_batch(work)
             self._advance_generations()
             self._running = ()
 
@@ -265,8 +277,8 @@ class Engine:
         self._last_progress = time.monotonic()
         return self._stopping or (bool(self._running) and all(job.abandoned for job in self._running))
 
-    def _next_work(self) -> "FunctionJob | TranslationBatch | None":
-        """The next function or translation batch, alternating if both are queued. Generations that fit are started."""
+    def _next_work(self) -> "FunctionJob | TextBatch | None":
+        """The next function or batch of texts, alternating if both are queued. Generations that fit are started."""
         for job in [job for job in self._queue if isinstance(job, GenerationJob)]:
             room = limits.MAX_CACHE_TOKENS - sum(batch.cache_tokens for batch in self._generations)
             fits = not self._generations or job.cache_tokens <= room
@@ -279,7 +291,7 @@ class Engine:
         self._ran_function = isinstance(first, FunctionJob)
         if isinstance(first, FunctionJob):
             self._queue.remove(first)
-        return take_translation_batch(first, self._queue) if isinstance(first, TranslationJob) else first
+        return take_text_batch(first, self._queue) if isinstance(first, TextJob) else first
 
     def _run_function(self, job: FunctionJob) -> None:
         self._running = [job]
@@ -290,26 +302,28 @@ class Engine:
         except BaseException as error:  # a panic in a Rust library is not an Exception
             self._fail([job], error)
 
-    def _translate_batch(self, batch: TranslationBatch) -> None:
-        """Translate a batch. If it fails, each text is retried alone, so that only the one at fault gets an error."""
+    def _translate(self, options: Decoding, texts: list[str]) -> list[list[Translation]]:
+        return self.model.translator(options, limits.MAX_BATCH_TOKENS).translate_all(texts)
+
+    def _answer_batch(self, batch: TextBatch) -> None:
+        """Answer a batch. If it fails, each text is retried alone, so that only the one at fault gets an error."""
         started = time.perf_counter()
         self._running = jobs = jobs_in(batch)
         texts = [job.texts[i] for job, i in batch]
         try:
-            translator = self.model.translator(batch[0][0].options, limits.MAX_BATCH_TOKENS)
-            for (job, i), translations in zip(batch, translator.translate_all(texts), strict=True):
-                job.translations[i] = translations
+            for (job, i), answer in zip(batch, batch[0][0].answer(texts), strict=True):
+                job.answers[i] = answer
         except Cancelled:
             return
         except BaseException as error:
             if len(batch) > 1:
                 for item in batch:
-                    self._translate_batch([item])
+                    self._answer_batch([item])
             else:
-                self._fail(jobs, error)
+                self._fail(jobs, _name_text(error, *batch[0]))
             return
-        complete = [job for job in jobs if len(job.translations) == len(job.texts)]
-        self._succeed([(job, [job.translations[i] for i in range(len(job.texts))]) for job in complete])
+        complete = [job for job in jobs if len(job.answers) == len(job.texts)]
+        self._succeed([(job, [job.answers[i] for i in range(len(job.texts))]) for job in complete])
         speed = sum(map(len, texts)) / (time.perf_counter() - started)
         self.characters_per_second += 0.2 * (speed - self.characters_per_second)
 
@@ -355,6 +369,12 @@ def _deliver(tokens: list[tuple[GenerationJob, GeneratedToken]]) -> None:
 def _set_result(job: ResultJob, value: Any) -> None:
     if not job.result.done():
         job.result.set_result(value)
+
+
+def _name_text(error: BaseException, job: TextJob, index: int) -> BaseException:
+    """The error with the number of the text that caused it, if the job asks for that and has several."""
+    is_input_error = isinstance(error, RegardError) and not isinstance(error, ModelError)
+    return RegardError(f"text {index}: {error}") if is_input_error and job.numbered and len(job.texts) > 1 else error
 
 
 def _shutting_down() -> HttpError:

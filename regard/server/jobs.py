@@ -2,13 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
-from regard.decoding.translator import Translation
 from regard.server import limits
 from regard.server.http_errors import HttpError
 from regard.server.text_generation import GeneratedToken, GenerationPrompt, generate_for_prompts
@@ -46,14 +45,19 @@ class ResultJob(EngineJob):
 
 
 @dataclass(eq=False)
-class TranslationJob(ResultJob):
-    """Texts to translate with the same options."""
+class TextJob(ResultJob):
+    """Texts that the model answers one by one: translates, classifies, embeds …"""
 
     texts: Sequence[str]
-    options: Decoding
+    key: Hashable
+    """Texts of jobs with the same key are answered in one batch."""
+    answer: Callable[[list[str]], Sequence[Any]]
+    """A function from a batch of texts to the answer to each."""
+    numbered: bool = False
+    """Whether an error names the text at fault by its number, if there are several."""
     started: int = 0
     """Number of texts that have been given to the model."""
-    translations: dict[int, list[Translation]] = field(default_factory=dict)
+    answers: dict[int, Any] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -91,15 +95,15 @@ class GenerationJob(EngineJob):
         self.results.put_nowait(error)
 
 
-JobQueue = deque[TranslationJob | FunctionJob | GenerationJob]
-TranslationBatch = list[tuple[TranslationJob, int]]
-"""Texts that are translated together: the job and the index of the text in it."""
+JobQueue = deque[TextJob | FunctionJob | GenerationJob]
+TextBatch = list[tuple[TextJob, int]]
+"""Texts that are answered together: the job and the index of the text in it."""
 
 
-def take_translation_batch(first: TranslationJob, queue: JobQueue) -> TranslationBatch:
-    """Take texts round-robin from all jobs with the same options as `first`. Unfinished jobs move to the end."""
-    jobs = [job for job in queue if isinstance(job, TranslationJob) and job.options == first.options]
-    batch: TranslationBatch = []
+def take_text_batch(first: TextJob, queue: JobQueue) -> TextBatch:
+    """Take texts round-robin from all jobs with the same key as `first`. Unfinished jobs move to the end."""
+    jobs = [job for job in queue if isinstance(job, TextJob) and job.key == first.key]
+    batch: TextBatch = []
     characters = 0
     for job in _round_robin(jobs):
         characters += len(job.texts[job.started])
@@ -114,13 +118,13 @@ def take_translation_batch(first: TranslationJob, queue: JobQueue) -> Translatio
     return batch
 
 
-def _round_robin(jobs: list[TranslationJob]) -> Iterator[TranslationJob]:
+def _round_robin(jobs: list[TextJob]) -> Iterator[TextJob]:
     """The jobs that have pending texts, one after the other, again and again until none has."""
     while unfinished := [job for job in jobs if job.pending]:
         yield from unfinished
 
 
-def jobs_in(batch: TranslationBatch) -> list[TranslationJob]:
+def jobs_in(batch: TextBatch) -> list[TextJob]:
     """The jobs that the texts of a batch belong to, each once."""
     return list(dict.fromkeys(job for job, _ in batch))
 

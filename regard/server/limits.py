@@ -33,6 +33,10 @@ MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 4, 64
 """Maximum number of stop strings in a request, and the maximum length of each."""
 MAX_DISTRIBUTION_TOKENS = 200
 """Maximum number of tokens in a distribution of next tokens."""
+MAX_FILL_CHARACTERS, MAX_FILLINGS = 1_000, 50
+"""Maximum length in characters of a text with masks, and maximum number of tokens returned for each mask."""
+MAX_CLASSES = 100
+"""Maximum number of classes in the response for a text: the most likely ones."""
 MAX_QUEUED_TEXTS, MAX_QUEUED_CHARACTERS = 256, 100_000
 """Maximum number of texts that wait for a model, and their maximum total length. Beyond either the status is 429."""
 REQUEST_TIMEOUT_SECONDS = 60.0

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from regard.config import did_you_mean
+from regard.decoding.capabilities import TextTask
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.models import BUNDLED_MODELS, bundled_folder
@@ -17,6 +18,13 @@ from regard.server.http_errors import HttpError
 from regard.server.prefix_cache import PrefixCache
 from regard.storage.metadata import string_of, strings_of, test_scores_of
 
+ABILITIES: dict[TextTask, str] = {
+    "classify": "classifies texts",
+    "tag": "tags words",
+    "fill": "fills masks",
+    "embed": "embeds texts",
+}
+"""What a model that can do a task does, in words. The page and the APIs offer these tasks for models of any kind."""
 MODEL_NAME = re.compile(r"[\w][\w.-]{0,63}", re.ASCII)
 
 
@@ -28,7 +36,7 @@ class ServedModel:
     model: Model
     """The model as it was loaded. Attention is read from this one."""
     engine: Engine
-    """The engine works on a copy that is optimized for decoding."""
+    """The engine of a model that generates text works on a copy that is optimized for decoding."""
     prefix_cache: PrefixCache = field(default_factory=PrefixCache)
     """Keys and values of texts whose next token was requested."""
 
@@ -41,6 +49,11 @@ class ServedModel:
     def translates(self) -> bool:
         """Whether the model is a translator."""
         return self.model.can("translate")
+
+    @property
+    def abilities(self) -> dict[TextTask, str]:
+        """What the model can do with a text besides translating and generating, in words."""
+        return {task: ability for task, ability in ABILITIES.items() if self.model.can(task)}
 
     @property
     def languages(self) -> tuple[str, str] | None:
@@ -103,6 +116,10 @@ class ModelRegistry:
         """The language model of this name, or the first language model if no name is given."""
         return self._choose(name, lambda served: served.generates, "generates text")
 
+    def for_task(self, task: TextTask, name: str | None) -> ServedModel:
+        """The model of this name, or the first model if no name is given, that can do a task."""
+        return self._choose(name, lambda served: served.model.can(task), ABILITIES[task])
+
     def _choose(self, name: str | None, is_suitable: Callable[[ServedModel], bool], ability: str) -> ServedModel:
         suitable = [served for served in self.by_name.values() if is_suitable(served)]
         if name is None and suitable:
@@ -159,9 +176,5 @@ def build_registry(models: Mapping[str, Model], precision: Any = "auto") -> Mode
 def _engine(model: Model, threads: int, precision: Any) -> Engine:
     if model.tokenizer is None:
         raise RegardError("this model has no tokenizer and cannot be served: the server receives text, not token ids")
-    if not (model.can("translate") or model.can("generate")):
-        raise RegardError(
-            f"this model is {model.config.kind_with_article} and generates no text: "
-            "use regard attend to see its attention"
-        )
-    return Engine(model.quick(precision), threads)
+    decodes = model.can("translate") or model.can("generate")
+    return Engine(model.quick(precision) if decodes else model, threads)

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.attention_maps import Attention
 from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.capabilities import TextTask
 from regard.decoding.logit_lens import LENS_TOKENS
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
@@ -117,6 +118,7 @@ class ModelDescription(BaseModel):
     kind: str
     translates: bool
     writes: Annotated[bool, Field(description="Whether it is a language model.")]
+    tasks: Annotated[list[TextTask], Field(description="What else it can do: classify, tag, fill or embed.")]
     source: Annotated[str | None, Field(description="Source language of a translator.")]
     target: Annotated[str | None, Field(description="Target language of a translator.")]
     parameters: int
@@ -137,7 +139,9 @@ def routes(registry: ModelRegistry) -> APIRouter:
     async def models() -> list[ModelDescription]:
         return [describe_model(served) for served in registry.by_name.values()]
 
-    @router.post("/translate", summary="Translate a text, with alternatives", openapi_extra=_body(PageTranslateRequest))
+    @router.post(
+        "/translate", summary="Translate a text, with alternatives", openapi_extra=body_schema(PageTranslateRequest)
+    )
     async def translate(request: Request) -> PageTranslateResponse:
         params = await parse_request(request, PageTranslateRequest)
         served = registry.translator(params.model)
@@ -154,7 +158,7 @@ def routes(registry: ModelRegistry) -> APIRouter:
         "/attend",
         summary="Get the attention of every head",
         response_model=dict[str, Any],
-        openapi_extra=_body(AttendRequest),
+        openapi_extra=body_schema(AttendRequest),
     )
     async def attend(request: Request) -> Response:
         params = await parse_request(request, AttendRequest)
@@ -163,7 +167,7 @@ def routes(registry: ModelRegistry) -> APIRouter:
         work = served.engine.call(size, lambda: to_json(attention_data(served, params.source, params.target)).encode())
         return Response(await cancel_on_disconnect(request, work), media_type=JSON_TYPE)
 
-    @router.post("/next", summary="Get the distribution of the next token", openapi_extra=_body(NextTokenRequest))
+    @router.post("/next", summary="Get the distribution of the next token", openapi_extra=body_schema(NextTokenRequest))
     async def next_token(request: Request) -> NextTokenResponse:
         params = await parse_request(request, NextTokenRequest)
         served = registry.language_model(params.model)
@@ -173,7 +177,8 @@ def routes(registry: ModelRegistry) -> APIRouter:
     return router
 
 
-def _body(model: type[BaseModel]) -> dict[str, Any]:
+def body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI description of a JSON body."""
     return request_schema(model.model_json_schema())
 
 
@@ -186,6 +191,7 @@ def describe_model(served: ServedModel) -> ModelDescription:
         kind=config.kind,
         translates=served.translates,
         writes=served.generates,
+        tasks=list(served.abilities),
         source=source,
         target=target,
         parameters=served.parameters,

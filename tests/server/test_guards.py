@@ -27,7 +27,7 @@ from regard.server.connections import TimeoutProtocol
 from regard.server.engine import Engine
 from regard.server.guards import access_rules
 from regard.server.http_errors import CONTENT_SECURITY_POLICY, HttpError
-from regard.server.jobs import TranslationJob
+from regard.server.jobs import TextJob
 from regard.server.model_registry import ModelRegistry, build_registry, parse_model_arguments
 from tests.support.fuzz import requests as fuzzed
 from tests.support.serving import Running, language_model, running
@@ -220,8 +220,8 @@ def test_work_of_disconnected_clients_is_dropped(server: Running) -> None:
         _until(lambda: bool(translator._running))
         (job,) = translator._open_jobs
     _until(lambda: not translator._running and not translator.queued)
-    assert isinstance(job, TranslationJob)
-    assert len(job.translations) < len(job.texts)
+    assert isinstance(job, TextJob)
+    assert len(job.answers) < len(job.texts)
     with held_engine(translator):  # and of work that only waits, nothing is done
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             connection.sendall(translation)

@@ -449,6 +449,7 @@ def test_a_model_with_nan_weights_is_a_logged_server_error(caplog: pytest.LogCap
         ("/api/translate", {"text": text}),
         ("/api/translate", {"text": text, "beam": 1, "n_best": 1}),
         ("/translate", {"q": text, "source": "fr", "target": "en", "alternatives": 2}),
+        ("/v1/embeddings", {"model": "noise", "input": "Once"}),
         ("/v1/completions", prompt),
         ("/v1/completions", {**prompt, "temperature": 0, "logprobs": 0}),
         ("/v1/completions", {**prompt, "stream": True, "logprobs": 0}),

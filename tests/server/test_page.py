@@ -20,6 +20,7 @@ from regard.decoding.text_model import Model
 from regard.model.transformer import build
 from tests.support.browser import MISSING, chromium, open_tab, serving
 from tests.support.oracles import randomise, small
+from tests.support.serving import encoders
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
 
@@ -39,7 +40,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         network = build(small(kind="decoder", vocab_size=tokenizer.size, max_length=64, layers=layers)).eval()
         randomise([network])
         Model(network, tokenizer, SpecialIds(end=(tokenizer.end,))).save(folder / name)
-    with serving(["fr-en", "petit-fr-en", str(folder / "writer"), str(folder / "deep")]) as started:
+    for name, model in encoders().items():
+        model.save(folder / name)
+    with serving(["fr-en", "petit-fr-en", *(str(path) for path in sorted(folder.iterdir(), reverse=True))]) as started:
         yield started
 
 
@@ -493,6 +496,106 @@ def test_without_a_language_model_the_page_says_how_to_get_one(opened: Opened, a
     assert all("regard serve" in command for command in commands)
 
 
+# Read.
+
+
+def read(opened: Opened, wait: str, **options: str) -> None:
+    opened.open(f"#/read?{urlencode(options)}", wait)
+
+
+def test_classes_of_a_text(opened: Opened) -> None:
+    ((best, probability),) = encoders()["classifier"].classify(["Le chat dort."])
+    opened.open("#/read")
+    opened.page.get_by_label("Model").select_option("classifier")
+    assert opened.page.get_by_role("radio").evaluate_all("all => all.map(e => e.value)") == ["classify", "embed"]
+    opened.page.get_by_role("radio", name="Classify").check()
+    opened.page.locator("#read-text").fill("Le chat dort.")
+    opened.until(lambda: opened.page.locator(".reading:not(.stale) .bar-chosen").count() == 1)
+    assert opened.text(".bar-chosen .bar-token") == best
+    assert float(opened.text(".bar-chosen .bar-share").removesuffix("%")) == pytest.approx(100 * probability, abs=0.06)
+    assert opened.page.locator(".bars .bar").count() == 3
+    opened.until(lambda: "text=Le+chat+dort." in opened.page.url and "task=classify" in opened.page.url)
+    opened.page.locator("#read-text").fill("chat " * 99)
+    opened.until(lambda: "this model reads at most 64" in opened.text(".notice"))
+    assert opened.page.locator(".bars").count() == 0  # and not the classes of the previous text
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
+def test_labels_above_words(opened: Opened) -> None:
+    text = "Le petit chat noir dort."
+    tagged = encoders()["tagger"].tag(text)
+    read(opened, ".tagged ruby", model="tagger", text=text)
+    words = opened.page.locator(".tagged ruby")
+    assert words.locator("bdi").all_text_contents() == [word.word for word in tagged]
+    assert [label.removesuffix("?") for label in words.locator("rt").all_text_contents()] == [w.label for w in tagged]
+    above, below = (words.first.locator(part).bounding_box() for part in ("rt", "bdi"))
+    assert above["y"] + above["height"] <= below["y"] + 8  # glyphs do not overlap, though their boxes may
+    words.first.focus()
+    opened.press("ArrowRight", "ArrowRight")
+    expected = f"“\u2068{tagged[2].word}\u2069”: {tagged[2].label}, probability "
+    assert opened.text(".reading .hint").startswith(expected)
+    spans = [{"word": "x", "label": label, "probability": 0.9} for label in ("O", "B-PER", "I-PER", "B-LOC")]
+    opened.stub("/api/tag", {"model": "tagger", "results": [spans]})
+    opened.page.locator("#read-text").fill("Anna")
+    opened.until(lambda: words.count() == 4)
+    assert words.evaluate_all("all => all.map(e => e.className)") == ["label-none", "label-1", "label-1", "label-2"]
+
+
+def test_tokens_for_masks(opened: Opened) -> None:
+    text = "Le <mask> dort sur la <mask>."
+    fillings = encoders()["masked"].fillings(text, 10)
+    read(opened, ".bars button", model="masked", text=text)
+    assert opened.page.locator(".reading h3").all_text_contents() == ["Mask 1", "Mask 2"]
+    assert opened.page.locator(".bars button").count() == 20
+    opened.page.locator(".bars button").nth(10).focus()
+    opened.press("ArrowDown", "Enter")
+    field = opened.page.locator("#read-text")
+    opened.until(lambda: field.input_value() == f"Le <mask> dort sur la {fillings[1][1].token.strip()}.")
+    opened.until(lambda: opened.page.locator(".bars button").count() == 10)
+    field.fill("Le chat ")
+    opened.page.get_by_role("button", name="Insert <mask>").click()
+    assert field.input_value() == "Le chat <mask>"
+    opened.until(lambda: opened.page.locator(".bars button").count() == 10)
+
+
+def test_neighbours_of_a_sentence(opened: Opened) -> None:
+    sentences = ["Le chat dort.", "Où est la gare ?", "Le petit chat dort."]
+    read(opened, ".neighbours li", model="petit-fr-en", text="Le chat dort.", others="\n".join(sentences))
+    vectors = regard.load("petit-fr-en").embed(sentences)
+    cosines = torch.cosine_similarity(vectors[:1], vectors).tolist()
+    ranked = sorted(zip(cosines, sentences, strict=True), reverse=True)
+    items = opened.page.locator(".neighbours li")
+    assert items.locator(".alternative-text").all_text_contents() == [sentence for _, sentence in ranked]
+    assert items.locator(".score").all_text_contents() == [f"{cosine:.2f}" for cosine, _ in ranked]
+    assert opened.page.locator("fieldset").is_hidden()  # a translator has no other task here
+    opened.open("#/read", ".neighbours li")  # with examples
+    assert opened.page.locator(".neighbours li").count() == 4
+
+
+def test_a_server_of_encoders_opens_the_read_view(opened: Opened, address: str) -> None:
+    models = opened.context.request.get(f"{address}api/models").json()
+    opened.stub("/api/models", [each for each in models if each["name"] in ("tagger", "masked")])
+    opened.open()
+    assert opened.text("h1") == "Read"
+    opened.page.get_by_role("link", name="Translate").click()
+    opened.until(lambda: "no translation model" in opened.text("main"))
+    opened.page.get_by_role("link", name="Regard").click()
+    opened.until(lambda: opened.text("h1") == "Read")
+
+
+def test_payloads_in_readings_stay_text(opened: Opened) -> None:
+    words = [{"word": each, "label": each, "probability": 0.5} for each in PAYLOADS]
+    opened.stub("/api/tag", {"model": "tagger", "results": [words]})
+    read(opened, ".tagged ruby", model="tagger", text="a")
+    assert opened.page.locator(".tagged rt").all_text_contents() == PAYLOADS
+    harmless(opened, "tag")
+    classes = [{"label": each, "probability": 0.02} for each in PAYLOADS]
+    opened.stub("/api/classify", {"model": "classifier", "results": [classes]})
+    read(opened, ".bars .bar", model="classifier", text="a")
+    assert opened.text(".bar-rest") == "all other classes: 76%"
+    harmless(opened, "classify")
+
+
 # Labs.
 
 
@@ -577,6 +680,7 @@ def test_every_control_has_a_name(opened: Opened) -> None:
         "#/translate?source=Oui": ".alternatives li",
         LOOK: ".attention-heads button",
         "#/write?model=writer&text=the": ".bars button",
+        "#/read?model=tagger&text=Oui": ".tagged ruby",
         "#/labs/align": ".lab h2",
     }
     nameless = """() => {
@@ -600,6 +704,8 @@ def test_every_view_fits_a_phone_and_a_projector(context: Any, address: str, wid
         f"#/translate?{urlencode(long)}": ".alternatives li",
         f"#/look?{urlencode(long)}": ".attention-heads button",
         "#/write?model=writer&text=the": ".bars button",
+        f"#/read?{urlencode({'model': 'tagger', 'text': 'Anticonstitutionnellement. ' * 9})}": ".tagged ruby",
+        f"#/read?{urlencode({'task': 'embed', 'text': long['source'], 'others': long['source']})}": ".neighbours li",
         "#/labs/align": ".lab img",
     }
     for hash_, wait in views.items():
@@ -646,14 +752,14 @@ def test_bars_are_visible_with_forced_colours(context: Any, address: str, scheme
 
 # Errors.
 
-TITLES = {"look": "Attention", "write": "Write", "labs": "Labs"}
+TITLES = {"look": "Attention", "write": "Write", "read": "Read", "labs": "Labs"}
 
 
 def test_unknown_views_and_options(opened: Opened) -> None:
     for name in ("constructor", "__proto__", "toString", "hasOwnProperty", "nothing"):
         opened.open(f"#/{name}?model={name}&source=Oui", ".alternatives li")
         assert opened.text("h1") == "Translate"
-        for view in ("look", "write", "labs"):
+        for view in TITLES:
             hash_ = f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
             opened.page.evaluate("hash => { location.hash = hash }", hash_)
             opened.until(lambda view=view: opened.text("h1") == TITLES[view])  # type: ignore[misc]
@@ -712,7 +818,7 @@ def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
 
 
 def test_a_missing_model_is_reported(opened: Opened) -> None:
-    for view in ("translate", "look", "write"):
+    for view in ("translate", "look", "write", "read"):
         served = "writer" if view == "write" else "fr-en"
         reported = f"This server has no model “nosuch”; showing {served} instead."
         opened.open(f"#/{view}?model=nosuch")
@@ -799,7 +905,7 @@ def test_payloads_in_responses_stay_text(opened: Opened) -> None:
     """50 as translations, with their links; 50 as names and descriptions of models and labs."""
     translations = [{"text": payload, "score": -float(i), "penalised": -float(i)} for i, payload in enumerate(PAYLOADS)]
     opened.stub("/api/translate", {"model": "fr-en", "translations": translations})
-    told = {"kind": "decoder", "translates": True, "writes": True, "source": "fr", "target": "<b>"}
+    told = {"kind": "decoder", "translates": True, "writes": True, "tasks": [], "source": "fr", "target": "<b>"}
     sizes = {"parameters": 1_000, "layers": 1, "decoder_layers": None, "heads": 1, "look_at_most": 300}
     opened.stub("/api/models", [{"name": each, "about": each, **told, **sizes} for each in PAYLOADS])
     opened.open("#/translate?source=Oui", ".alternatives li")

@@ -19,6 +19,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/translate": {"text": "Le chat dort.", "beam": 2, "n_best": 1, "model": "petit-fr-en"},
     "/api/attend": {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en"},
     "/api/next": {"text": "Once", "temperature": 1, "top_k": 3, "top_p": 0.9, "show": 5},
+    "/api/classify": {"texts": ["Le chat dort."], "model": "classifier"},
+    "/api/tag": {"texts": ["Le chat dort."], "model": "tagger"},
+    "/api/fill": {"text": "Le chat <mask>.", "k": 3, "model": "masked"},
+    "/v1/embeddings": {"model": "noise", "input": ["Le chat dort."], "encoding_format": "float", "dimensions": 32},
     "/translate": {"q": "Le chat dort.", "source": "fr", "target": "en", "format": "text", "alternatives": 1},
     "/v1/completions": {
         "model": "noise",

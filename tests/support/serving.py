@@ -18,6 +18,7 @@ from regard.server.app import create_app
 from regard.server.guards import AccessRules, access_rules
 from regard.server.listen import bind, build_server
 from regard.server.model_registry import ModelRegistry, build_registry
+from tests.support.text_models import random_masked_model, random_model
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,17 @@ def all_models() -> ModelRegistry:
     """Both bundled translators and a language model."""
     models = {name: regard.load(name) for name in ("petit-fr-en", "fr-en")}
     return build_registry({**models, "noise": language_model()}, "float32")
+
+
+def encoders() -> dict[str, Model]:
+    """A small classifier, a tagger and a masked language model, all untrained."""
+    models = {
+        "classifier": random_model(kind="encoder", classes=3, positions="learned", max_length=64),
+        "tagger": random_model(kind="encoder", classes=4, classes_per="token"),
+        "masked": random_masked_model(),
+    }
+    models["classifier"].about["classes"] = ["cold", "mild", "warm"]
+    models["tagger"].about["classes"] = ["DET", "NOUN", "VERB", "PUNCT"]
+    for model in models.values():
+        model.network.float()
+    return models

@@ -1,0 +1,148 @@
+"""The page's API for encoders: classes of texts, labels of words, and tokens for masks.
+
+Texts of simultaneous requests are processed in one batch.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.errors import ModelError
+from regard.server import limits
+from regard.server.client_disconnect import cancel_on_disconnect
+from regard.server.http_errors import error_responses
+from regard.server.model_registry import ModelRegistry, ServedModel
+from regard.server.page_api import ModelName, PageRequest, body_schema
+from regard.server.request_body import JSON_INTEGER, check_length, parse_request
+
+Text = Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class TextsRequest(PageRequest):
+    """Texts to classify or tag."""
+
+    model: ModelName = None
+    texts: Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)]
+
+
+class FillRequest(PageRequest):
+    """A text with masks."""
+
+    model: ModelName = None
+    text: Annotated[
+        str,
+        Field(min_length=1, max_length=limits.MAX_FILL_CHARACTERS, description="Each <mask> is filled."),
+    ]
+    k: Annotated[
+        int, Field(ge=1, le=limits.MAX_FILLINGS, description="Number of tokens for each mask."), *JSON_INTEGER
+    ] = 5
+
+
+class ClassProbability(BaseModel):
+    """A class and its probability."""
+
+    label: str
+    probability: Probability
+
+
+class ClassifyResponse(BaseModel):
+    """The classes of each text, most likely first."""
+
+    model_config = ConfigDict(json_schema_extra={"description": f"At most {limits.MAX_CLASSES} classes per text."})
+    model: str
+    results: list[list[ClassProbability]]
+
+
+class WordLabel(BaseModel):
+    """A word with its most likely label."""
+
+    word: str
+    label: str
+    probability: Probability
+
+
+class TagResponse(BaseModel):
+    """The words of each text with their labels."""
+
+    model: str
+    results: list[list[WordLabel]]
+
+
+class MaskFilling(BaseModel):
+    """A token for a mask, and the text with this token."""
+
+    token: str
+    probability: Probability
+    text: str
+
+
+class FillResponse(BaseModel):
+    """The most likely tokens for each mask of the text."""
+
+    model: str
+    masks: list[list[MaskFilling]]
+
+
+def routes(registry: ModelRegistry) -> APIRouter:
+    """The router of the API for encoders."""
+    router = APIRouter(prefix="/api", tags=["Regard"], responses=error_responses("/api"))
+
+    @router.post("/classify", summary="Classify texts", openapi_extra=body_schema(TextsRequest))
+    async def classify(request: Request) -> ClassifyResponse:
+        params = await parse_request(request, TextsRequest)
+        check_length(params.texts)
+        served = registry.for_task("classify", params.model)
+        work = served.engine.answer(params.texts, "classify", lambda texts: classes(served, texts), numbered=True)
+        return ClassifyResponse(model=served.name, results=await cancel_on_disconnect(request, work))
+
+    @router.post("/tag", summary="Tag the words of texts", openapi_extra=body_schema(TextsRequest))
+    async def tag(request: Request) -> TagResponse:
+        params = await parse_request(request, TextsRequest)
+        check_length(params.texts)
+        served = registry.for_task("tag", params.model)
+        work = served.engine.answer(params.texts, "tag", lambda texts: labels(served, texts), numbered=True)
+        return TagResponse(model=served.name, results=await cancel_on_disconnect(request, work))
+
+    @router.post("/fill", summary="Fill the masks of a text", openapi_extra=body_schema(FillRequest))
+    async def fill(request: Request) -> FillResponse:
+        params = await parse_request(request, FillRequest)
+        served = registry.for_task("fill", params.model)
+        work = served.engine.call(len(params.text), lambda: fillings(served, params.text, params.k))
+        return FillResponse(model=served.name, masks=await cancel_on_disconnect(request, work))
+
+    return router
+
+
+def classes(served: ServedModel, texts: list[str]) -> list[list[ClassProbability]]:
+    """The classes of each text, most likely first."""
+    names, probabilities = served.model.class_names, served.model.class_probabilities(texts)  # [texts, classes]
+    top = probabilities.topk(min(limits.MAX_CLASSES, len(names)))
+    require_finite(top.values.flatten().tolist())
+    return [
+        [ClassProbability(label=names[i], probability=min(p, 1.0)) for i, p in zip(*row, strict=True)]
+        for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
+
+
+def labels(served: ServedModel, texts: list[str]) -> list[list[WordLabel]]:
+    """The words of each text with their labels."""
+    tagged = served.model.tag(texts)
+    require_finite(word.probability for words in tagged for word in words)
+    return [[WordLabel(**word._asdict()) for word in words] for words in tagged]
+
+
+def fillings(served: ServedModel, text: str, k: int) -> list[list[MaskFilling]]:
+    """The most likely tokens for each mask."""
+    found = served.model.fillings(text, min(k, served.model.config.outputs))
+    require_finite(filling.probability for mask in found for filling in mask)
+    return [[MaskFilling(**filling._asdict()) for filling in mask] for mask in found]
+
+
+def require_finite(values: Iterable[float]) -> None:
+    """Raise a ModelError if a value is not finite: the weights are damaged."""
+    if not all(map(math.isfinite, values)):
+        raise ModelError
