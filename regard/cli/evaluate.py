@@ -34,7 +34,9 @@ def evaluate(
     system: Annotated[str, typer.Argument(metavar="MODEL", help=SYSTEM_HELP)],
     files: Annotated[
         list[str],
-        typer.Argument(help="Source and reference files; text and class files; or a single TSV, JSONL or text file."),
+        typer.Argument(
+            help="Files of sources and references, of texts and classes, or of words and labels; or a single file."
+        ),
     ],
     reference: ReferenceFiles = None,
     columns: Columns = "",
@@ -66,20 +68,22 @@ def evaluate(
     skip_bad: SkipBad = False,
     device: Device = "auto",
 ) -> None:
-    """Score a translator, a language model or a classifier.
+    """Score a translator, a language model, a classifier or a tagger.
 
     A translator gets BLEU (cased and lower-cased) and chrF2++ with confidence intervals and signatures, a note on what
     they may be compared with, and a list of suspicious outputs. On Petit it also gets accuracy by phenomenon, and the
     alignment of its attention against the gold links.
 
     A language model gets loss per token, perplexity and bits per byte. A classifier gets accuracy and a confusion
-    matrix.
+    matrix. A tagger gets accuracy, the F1 of each label and, for labels such as B-PER and I-PER, that of spans.
 
     Example: regard evaluate runs/fr-en petit/test.fr petit/test.en --out scores.json
 
     Example: regard evaluate runs/stories stories.txt
 
     Example: regard evaluate runs/mood reviews.tsv --columns 1,2
+
+    Example: regard evaluate runs/petit-tag petit/test.conll
     """
     from regard.evaluation.evaluate import evaluate_classification, task_of
     from regard.petit import PHENOMENA
@@ -104,6 +108,10 @@ def evaluate(
         language = _evaluate_language(system, model, corpus, documents or "file", limit, skip_bad, context, stride)
         write_json(out, language)
         score_tables.show_language(console(), language)
+    elif task == "tags":
+        tagging = _evaluate_tagging(system, model, corpus, limit, skip_bad)
+        write_json(out, tagging)
+        score_tables.show_tagging(console(), tagging)
     else:
         examples = load_examples(corpus, limit, skip_bad, "a text and its class")
         classification = evaluate_classification(system, model, model.classify, examples)
@@ -149,6 +157,14 @@ def _evaluate_language(
         return evaluate_language(name, model, texts, corpus.files, documents, context, stride, progress)
 
 
+def _evaluate_tagging(name: str, model: Any, corpus: Any, limit: int | None, skip_bad: bool) -> Any:
+    from regard.evaluation.evaluate import evaluate_tagging
+    from regard.evaluation.test_sets import read_tagged_sentences
+
+    sentences = read_tagged_sentences(corpus, model.class_names, limit, skip_bad)
+    return evaluate_tagging(name, model, sentences, corpus.files)
+
+
 def _read_gold(examples: Any, tags: Path | None, links: Path | None) -> Any:
     """The gold annotations in the files that were named, or in Petit's files next to its sentences."""
     from regard.evaluation.test_sets import read_gold
@@ -163,8 +179,13 @@ def _read_gold(examples: Any, tags: Path | None, links: Path | None) -> Any:
 def _check_options(task: str, **options: object) -> None:
     """Raise a `RegardError` for an option that does not apply to a model of this task."""
     translator_options = ("reference", "tags", "align", "outputs")
-    accepted = {"translation": translator_options, "language": ("documents", "context", "stride"), "classes": ()}[task]
-    model_kind = {"translation": "a translator", "language": "a language model", "classes": "a classifier"}[task]
+    accepted = {"translation": translator_options, "language": ("documents", "context", "stride")}.get(task, ())
+    model_kind = {
+        "translation": "a translator",
+        "language": "a language model",
+        "classes": "a classifier",
+        "tags": "a tagger",
+    }[task]
     for name, value in options.items():
         if value and name not in accepted:
             intended = "translators" if name in translator_options else "language models"

@@ -37,13 +37,14 @@ def tag_words(
     """
     rows: list[list[int]] = []
     firsts: list[list[int]] = []  # position of the first token of each word
-    for words in tokenizer.encode_words(sentences):
+    for number, words in enumerate(tokenizer.encode_words(sentences)):
+        name = f"text {number}" if len(sentences) > 1 else "the text"
         rows.append([*tokenizer.before, *(id_ for ids in words for id_ in ids), *tokenizer.after])
         if words and not rows[-1]:
-            raise RegardError(f"text {len(rows) - 1} has no tokens: this tokenizer drops all of its words")
+            raise RegardError(f"{name} has no tokens: this tokenizer drops all of its words")
         starts = accumulate(map(len, words), initial=len(tokenizer.before))
         firsts.append([min(start, len(rows[-1]) - 1) for start, _ in zip(starts, words, strict=False)])
-        check_token_count(f"text {len(rows) - 1}", len(rows[-1]), network.config.max_positions)
+        check_token_count(name, len(rows[-1]), network.config.max_positions)
     tagged: list[list[TaggedWord]] = [[] for _ in sentences]
     lengths = {number: len(ids) for number, ids in enumerate(rows) if firsts[number]}
     for batch in batches_by_length(lengths, TAGGING_BATCH_TOKENS):

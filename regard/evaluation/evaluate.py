@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import cast, overload
 
 from regard.config import did_you_mean
+from regard.data.tagged_text import TaggedSentence
 from regard.decoding.fast_copy import Precision, is_fast_copy
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.text_model import Model
@@ -27,13 +28,15 @@ from regard.evaluation.results import (
     SuspiciousOutput,
     System,
     SystemOutputs,
+    TaggingResult,
     TranslationResult,
 )
 from regard.evaluation.sliding_window import choose_window, score_texts, start_tokens
 from regard.evaluation.suspicious_outputs import find_suspicious
 from regard.evaluation.tag_accuracy import tag_accuracy
+from regard.evaluation.tagging import TaggingScores, score_tagger, tagging_scores
 from regard.evaluation.test_sets import Examples, GoldAnnotations, read_outputs
-from regard.evaluation.text_checks import check_texts
+from regard.evaluation.text_checks import check_lengths, check_texts
 from regard.storage.weights import weights_digest
 
 
@@ -52,7 +55,13 @@ def evaluate(
 
 
 @overload
-def evaluate(model: Model, sources: Sequence[str], *, labels: Sequence[str]) -> ClassScores: ...
+def evaluate(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too
+    model: Model, sources: Sequence[str], *, labels: Sequence[str]
+) -> ClassScores: ...
+
+
+@overload
+def evaluate(model: Model, sources: Sequence[Sequence[str]], *, labels: Sequence[Sequence[str]]) -> TaggingScores: ...
 
 
 @overload
@@ -68,10 +77,10 @@ def evaluate(
 
 def evaluate(
     model: Model,
-    sources: Sequence[str],
+    sources: Sequence[str] | Sequence[Sequence[str]],
     references: References | None = None,
     *,
-    labels: Sequence[str] | None = None,
+    labels: Sequence[str] | Sequence[Sequence[str]] | None = None,
     beam: int = DEFAULT_BEAM,
     length_penalty: float = Decoding.length_penalty,
     max_tokens: int | None = None,
@@ -79,46 +88,64 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     progress: Progress | None = None,
-) -> TranslationScores | ClassScores | LanguageScore:
-    """Score a translator with `references`, a classifier with `labels`, or a language model with neither.
+) -> TranslationScores | ClassScores | TaggingScores | LanguageScore:
+    """Score a translator with `references`, a classifier or tagger with `labels`, or a language model with neither.
 
     With `references`, the model translates the sources, and the result has `.bleu`, `.bleu_lowercase` and `.chrf`, each
     with `.value`, `.interval` and `.signature`. `references` is one text for each source, or several lists of texts.
     `beam`, `length_penalty` and `max_tokens` are as in `Model.translate`; `precision` other than float32 translates
     with a faster copy of the model.
 
-    With `labels`, the result has `.accuracy`, `.macro_f1` and the scores of each class. With neither, it has `.loss`,
-    `.perplexity` and `.bits_per_byte`; `context` is the number of tokens the model sees at once and `stride` the
-    distance between two such windows.
+    With `labels`, the result has `.accuracy`, `.macro_f1` and the scores of each class. For a tagger, each source is a
+    list of words with a list of labels, and the result has these scores in `.words`, and those of `.spans`. With
+    neither, it has `.loss`, `.perplexity` and `.bits_per_byte`; `context` is the number of tokens the model sees at
+    once and `stride` the distance between two such windows.
 
     `progress` is called with the number of texts translated, or of tokens scored.
     """
-    check_texts(sources=sources)
+    if labels is not None and model.can("tag"):
+        return _evaluate_word_lists(model, sources, labels)
+    texts = cast("Sequence[str]", sources)  # as is checked here
+    check_texts(sources=texts)
     if references is not None and labels is not None:
         raise RegardError("both references and labels were given: use references for a translator, labels otherwise")
     if references is not None:
         model.require("translate")
-        lists = reference_lists(sources, references)
+        lists = reference_lists(texts, references)
         options = Decoding(beam=beam, length_penalty=length_penalty, max_tokens=max_tokens)
         translator = _for_decoding(model, precision).translator(options)
-        return translation_scores([best[0].text for best in translator.translate_all(sources, progress)], lists)
+        return translation_scores([best[0].text for best in translator.translate_all(texts, progress)], lists)
     if labels is not None:
-        check_texts(sources=sources, labels=labels)
-        return class_scores(labels, [label for label, _ in model.classify(sources)])
+        classes = cast("Sequence[str]", labels)
+        check_texts(sources=texts, labels=classes)
+        return class_scores(classes, [label for label, _ in model.classify(texts)])
     model.require("score texts")
-    return score_texts(model, sources, *choose_window(model, context, stride), progress)
+    return score_texts(model, texts, *choose_window(model, context, stride), progress)
+
+
+def _evaluate_word_lists(
+    model: Model, sources: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
+) -> TaggingScores:
+    for name, lists in {"sources": sources, "labels": labels}.items():
+        for number, items in enumerate(lists):
+            if isinstance(items, str):
+                raise RegardError(f"{name}[{number}] must be a list, one item for each word, not a string: {items!r}")
+    check_lengths(sources=sources, labels=labels)
+    return tagging_scores(labels, [[word.label for word in words] for words in model.tag(sources)])
 
 
 def task_of(model: Model) -> EvaluationTask:
     """What a model is evaluated as; raises a `RegardError` for an encoder that only fills in masks."""
     if model.can("classify"):
         return "classes"
+    if model.can("tag"):
+        return "tags"
     if model.can("translate"):
         return "translation"
     if model.can("score texts"):
         return "language"
     raise RegardError(
-        f"this {model.config.kind} neither translates nor continues text nor classifies: it cannot be evaluated"
+        f"this {model.config.kind} neither translates nor continues text nor classifies or tags: it cannot be evaluated"
     )
 
 
@@ -216,6 +243,18 @@ def evaluate_classification(
     return ClassificationResult(system, examples.files, class_scores(labels, predictions))
 
 
+def evaluate_tagging(
+    name: str, model: Model, sentences: Sequence[TaggedSentence], files: tuple[str, ...]
+) -> TaggingResult:
+    """Score a tagger."""
+    if task_of(model) != "tags":
+        raise RegardError(f"{name} is not a tagger: {_required_input(model)}")
+    begin = time.perf_counter()
+    scores, _ = score_tagger(model, sentences)
+    system = replace(describe(name, model), speed=_speed(begin, scores.words.accuracy.total, "words"))
+    return TaggingResult(system, files, scores)
+
+
 def suspicious_outputs(outputs: Sequence[str], examples: Examples) -> tuple[SuspiciousOutput, ...]:
     """The outputs that a person should check."""
     suspicions = find_suspicious(examples.sources, outputs, examples.references[0])
@@ -266,5 +305,6 @@ def _required_input(model: Model) -> str:
     return {
         "translation": "it translates; give a source and a reference: two files, or one with --columns or --keys",
         "language": "it is a language model; give one text",
+        "tags": "it tags words; give a file with columns, or a file of words and one of labels",
         "classes": "it classifies; give texts and their classes: two files, or one with --columns or --keys",
     }[task_of(model)]

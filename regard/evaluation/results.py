@@ -9,9 +9,10 @@ from regard.evaluation.metrics import TranslationScores
 from regard.evaluation.perplexity import LanguageScore
 from regard.evaluation.result_json import recorded_as
 from regard.evaluation.tag_accuracy import TagAccuracy
+from regard.evaluation.tagging import TaggingScores
 
-EvaluationTask = Literal["translation", "language", "classes"]
-"""What a model is evaluated as: a translator, a language model or a classifier."""
+EvaluationTask = Literal["translation", "language", "classes", "tags"]
+"""What a model is evaluated as: a translator, a language model, a classifier or a tagger."""
 AlignedAttention = Literal["cross", "decoder"]
 """Where a target attends to its source: cross-attention or, in a decoder-only model, self-attention."""
 
@@ -103,3 +104,13 @@ class ClassificationResult:
     files: tuple[str, ...]
     scores: ClassScores
     kind: EvaluationTask = "classes"
+
+
+@dataclass(frozen=True)
+class TaggingResult:
+    """A tagger on sentences with labelled words."""
+
+    system: System
+    files: tuple[str, ...]
+    scores: TaggingScores
+    kind: EvaluationTask = "tags"

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
 from regard.config import did_you_mean
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, CorpusRow, read_lines
+from regard.data.tagged_text import TaggedSentence, tagged_sentences
 from regard.data.tokenized_corpus import DocumentBoundary, rows_with_ends
 from regard.errors import RegardError
 from regard.evaluation.alignment import Links, WordSpans, read_links, whitespace_spans
@@ -75,6 +77,21 @@ def read_examples(corpus: Corpus, limit: int | None = None, skip_bad: bool = Fal
     rows = rows[:limit]
     sides = [[row.fields[side] for row in rows] for side in range(corpus.sides)]
     return Examples(corpus.files, sides[0], sides[1:], [row.line for row in rows], total)
+
+
+def read_tagged_sentences(
+    corpus: Corpus, known: Collection[str], limit: int | None = None, skip_bad: bool = False
+) -> list[TaggedSentence]:
+    """The sentences of a tagger's test set, or the first `limit`; a label that is not `known` is an error."""
+    if corpus.sides > 2:
+        raise RegardError(
+            f"{corpus.files[0]} is read with {corpus.sides} sides: give a file with columns, of which --columns 1,4 "
+            "chooses word and label, or a file of words and one of labels"
+        )
+    sentences = list(islice(tagged_sentences(corpus, CorpusProblems(skip_bad), known), limit))
+    if not sentences:
+        raise RegardError(f"{corpus.files[0]} has no valid sentence: there is nothing to score")
+    return sentences
 
 
 def read_documents(

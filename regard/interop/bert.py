@@ -171,13 +171,14 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
     if head == "words" and names.head_activation is not None:
         require_settings(settings, where, **{theirs["activation"]: names.head_activation})
     labels = len(settings.get("id2label") or range(settings.get("num_labels", 2)))
+    is_tagger = head == "token" and not _predicts_ids(settings, labels)
     pad = settings.get("pad_token_id", names.default_pad)
     max_length = settings.get("max_position_embeddings", 512)
     if names.positions_after_pad:
         if type(pad) is not int or not 0 <= pad < min(vocabulary - 1, max_length - 1):
             raise RegardError(f"{where}: pad_token_id={quoted(pad)}, but positions are counted from it")
         max_length -= pad + 1
-    config = ModelConfig(
+    return ModelConfig(
         kind="encoder",
         vocab_size=vocabulary,
         pad=None if pad == vocabulary - 1 and head != "token" else pad,
@@ -191,19 +192,22 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         max_length=max_length,
         scale_embeddings=False,
         embedding_norm=True,
-        tied=head == "none" or (head != "token" and settings.get("tie_word_embeddings", True)),
-        output_bias=head in ("words", "token"),
+        tied=head == "none" or ((head != "token" or is_tagger) and settings.get("tie_word_embeddings", True)),
+        output_bias=head == "words" or (head == "token" and not is_tagger),
         output_transform=head == "words",
         dropout=settings.get(theirs["dropout"], 0.1),
         attention_dropout=settings.get(theirs["attention_dropout"], 0.1),
-        classes=labels if head == "sequence" else 0,
+        classes=labels if head == "sequence" or is_tagger else 0,
+        classes_per="token" if is_tagger else "sequence",
         classifier_activation=names.classifier_activation if head == "sequence" else "tanh",  # type: ignore[arg-type]
     )
-    if head == "token" and labels != config.outputs:
-        raise RegardError(
-            f"{where}: it has {labels} labels per token, but Regard's token heads predict only ids ({config.outputs})"
-        )
-    return config
+
+
+def _predicts_ids(settings: dict[str, Any], labels: int) -> bool:
+    """Return whether the labels of a token classifier are the ids of the vocabulary: see `adapt`."""
+    named = list((settings.get("id2label") or {}).values()) not in ([], _default_labels(labels))
+    ids = settings["vocab_size"] - (settings.get("pad_token_id") == settings["vocab_size"] - 1)
+    return labels == ids and not named
 
 
 def _head_of(names: Names, settings: dict[str, Any], where: str) -> str:
@@ -231,7 +235,7 @@ def about(names: Names, settings: dict[str, Any], config: ModelConfig, tensors: 
                 "Regard gives every text token type 0, so the model cannot distinguish the two texts of a pair."
             )
     pooler = f"{names.prefix}pooler.dense"
-    is_read = config.classes and names.sequence["classifier.pool"] == pooler
+    is_read = config.is_classifier and names.sequence["classifier.pool"] == pooler
     if tensors.entry(f"{pooler}.weight") is not None and not is_read:
         notes.append("The pooler of the original folder (pooler_output) was dropped because no head reads it.")
     return metadata | ({"notes": notes} if notes else {})
@@ -260,7 +264,7 @@ def adapt_without_head(config: ModelConfig, state: StateDict) -> tuple[ModelConf
 def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
     """Return the `config.json` of a model."""
     title, theirs = names.title, names.settings
-    head = "sequence" if config.classes else "words" if config.output_transform else "none" if config.tied else "token"
+    head = _written_head(config)
     refuse_export(
         title,
         uneven_heads_reason(config)
@@ -304,6 +308,12 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def _written_head(config: ModelConfig) -> str:
+    if config.classes:
+        return "token" if config.is_tagger else "sequence"
+    return "words" if config.output_transform else "none" if config.tied else "token"
+
+
 def _first_position(names: Names, config: ModelConfig) -> int:
     """Return the row of their table for the first token of a text."""
     return config.pad_id + 1 if names.positions_after_pad and config.pad_id is not None else 0
@@ -339,7 +349,7 @@ def _position_rule(names: Names, config: ModelConfig) -> WeightRule:
 
 
 def _head_rules(names: Names, config: ModelConfig) -> list[WeightRule]:
-    if config.classes:
+    if config.is_classifier:
         return [rule for ours, theirs in names.sequence.items() for rule in renamed(ours, theirs)]
     if config.output_transform:
         words = names.words
@@ -351,7 +361,7 @@ def _head_rules(names: Names, config: ModelConfig) -> list[WeightRule]:
                 WeightRule(("output_bias",), (f"{words['output']}.bias",)),
             ]
         return transform + [with_pad_row(rule) if config.pad_is_last else rule for rule in outputs]
-    if config.output_bias:  # a head over ids: a token classifier there
+    if config.is_tagger or config.output_bias:  # a head over ids is a token classifier there
         return [*renamed("output", "classifier", ["weight"]), WeightRule(("output_bias",), ("classifier.bias",))]
     return []
 

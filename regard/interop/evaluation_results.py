@@ -110,6 +110,10 @@ def _figures(report: dict[str, Any]) -> Iterator[MetricScore]:
         yield from (MetricScore(label, _number(values[name])) for name, label in names.items())
     elif report["kind"] == "classes":
         yield _percentage("accuracy, %", report["scores"]["accuracy"])
+    elif report["kind"] == "tags":
+        yield _percentage("accuracy, %", report["scores"]["words"]["accuracy"])
+        if report["scores"]["spans"] is not None:
+            yield MetricScore("F1 of spans, %", 100 * _number(report["scores"]["spans"]["f1"], maximum=1))
     else:
         raise RegardError(f"unknown kind {quoted(report['kind'])}")
 

@@ -241,7 +241,7 @@ def architecture_for(model: Model) -> Architecture:
 def _model_type(config: ModelConfig) -> str:
     """Return the architecture that has the shape of a config."""
     if config.kind == "encoder":
-        return "distilbert" if config.classes and config.classifier_activation == "relu" else "bert"
+        return "distilbert" if config.is_classifier and config.classifier_activation == "relu" else "bert"
     if config.kind == "encoder-decoder":
         return "marian" if config.norm == "post" else "pegasus"
     if config.norm_kind != "rms":

@@ -217,7 +217,7 @@ def _regard(model: Model) -> list[str]:
     elif config.kind == "decoder":
         call = f"generate(text, max_tokens={_example_length(config)})"
     else:
-        call = "classify([text])" if config.classes else "attend(text)"
+        call = "classify([text])" if config.is_classifier else "tag(text)" if config.is_tagger else "attend(text)"
     return [*code, _example_text(model), f"print(model.{call})"]
 
 
@@ -268,6 +268,11 @@ def _answer(model: Model, architecture: str, decoder_translates: bool) -> list[s
         return [
             "states = model(ids).last_hidden_state  # one vector per token",
             "print(states.mean(1))  # one vector for the text",
+        ]
+    elif config.is_tagger:
+        return [
+            "best = model(ids).logits[0].argmax(-1)  # the class of each token; that of a word is at its first token",
+            "print([model.config.id2label[label] for label in best.tolist()])",
         ]
     elif config.classes:
         return ["best = model(ids).logits[0].argmax().item()", "print(model.config.id2label[best])"]

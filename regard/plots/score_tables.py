@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.evaluation.alignment import AlignmentScore, AlignmentScores
-from regard.evaluation.classification import ClassScores
+from regard.evaluation.classification import ClassScore, ClassScores
 from regard.evaluation.comparability import ComparabilityNote
 from regard.evaluation.metrics import SacrebleuScore
 from regard.evaluation.proportions import Proportion
@@ -20,6 +20,7 @@ from regard.evaluation.results import (
     LanguageResult,
     SuspiciousOutput,
     System,
+    TaggingResult,
     TranslationResult,
 )
 from regard.evaluation.suspicious_outputs import SUSPICION_KINDS
@@ -87,16 +88,47 @@ def show_classification(console: Console, result: ClassificationResult) -> None:
     table.add_row("most frequent class", f"{scores.majority:.1%}", "", "[dim]accuracy of always predicting it[/]")
     console.print(table)
     console.print()
-    table = plain_table("class", "precision>", "recall>", "F1>", "texts>")
-    for score in scores.classes:
-        figures = (f"{value:.1%}" for value in (score.precision, score.recall, score.f1))
-        table.add_row(escape(score.name), *figures, f"{score.count:,}")
-    console.print(table)
+    console.print(_class_table("class", "texts", scores.classes))
     console.print()
     if len(scores.classes) <= MAX_CONFUSION_CLASSES:
         console.print(_confusion_matrix(scores))
     else:
         _show_confusions(console, scores)
+
+
+def show_tagging(console: Console, result: TaggingResult) -> None:
+    """Print accuracy, the scores of spans and of each label, and the most frequent confusions."""
+    words, spans = result.scores.words, result.scores.spans
+    amount = f"{result.scores.sentences:,} sentences, {words.accuracy.total:,} words"
+    _show_heading(console, result.system, result.files, amount)
+    table = plain_table("", ">", "95 % interval>", "")
+    accuracy = words.accuracy
+    counts = f"[dim]{accuracy.correct:,} of {accuracy.total:,} words[/]"
+    table.add_row("accuracy", f"[bold]{accuracy.value:.1%}[/]", _interval(accuracy), counts)
+    if spans is not None:
+        figures = f"[dim]precision {spans.precision:.1%}, recall {spans.recall:.1%}, {spans.count:,} spans[/]"
+        table.add_row("F1 of spans", f"[bold]{spans.f1:.1%}[/]", "", figures)
+        table.add_row("macro-F1 of spans", f"{spans.macro_f1:.1%}", "", "[dim]mean over the types[/]")
+    else:
+        table.add_row("macro-F1", f"[bold]{words.macro_f1:.1%}[/]", "", "[dim]mean over the labels[/]")
+    table.add_row("most frequent label", f"{words.majority:.1%}", "", "[dim]accuracy of always predicting it[/]")
+    console.print(table)
+    console.print()
+    if spans is not None:
+        console.print(_class_table("type", "spans", spans.types))
+        console.print()
+    console.print(_class_table("label", "words", words.classes))
+    if accuracy.correct < accuracy.total:
+        console.print()
+        _show_confusions(console, words)
+
+
+def _class_table(heading: str, unit: str, classes: Sequence[ClassScore]) -> Table:
+    table = plain_table(heading, "precision>", "recall>", "F1>", f"{unit}>")
+    for score in classes:
+        figures = (f"{value:.1%}" for value in (score.precision, score.recall, score.f1))
+        table.add_row(escape(score.name), *figures, f"{score.count:,}")
+    return table
 
 
 def show_signatures(console: Console, scores: Sequence[SacrebleuScore]) -> None:

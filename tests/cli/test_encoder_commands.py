@@ -1,10 +1,11 @@
-"""`regard classify` and `regard embed` as users run them."""
+"""`regard classify`, `regard tag` and `regard embed` as users run them."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import regard
 from tests.support.commands import command, refused
@@ -32,6 +33,73 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "classifier"
     regard.export(model, folder)
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Hugging Face folder of a token classifier."""
+    model = random_model(**BERT | {"classes_per": "token"})
+    model.network.float()
+    torch.nn.init.normal_(model.network.output.weight, std=5)
+    model.about["classes"] = ["O", "B-X", "I-X"]
+    folder = tmp_path_factory.mktemp("models") / "tagger"
+    regard.export(model, folder)
+    return str(folder)
+
+
+def test_words_and_labels(tagger: str, tmp_path: Path) -> None:
+    tagged = regard.load(tagger).tag(TEXTS)
+    lines = command("tag", *TEXTS, "-m", tagger).stdout.splitlines()
+    assert lines == [" ".join(f"{word}/{label}" for word, label, _ in words) for words in tagged]
+    source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text(f"{TEXTS[0]}\n\nun chat.\n", encoding="utf-8")
+    done = command("tag", "-m", tagger, "-i", str(source), "-o", str(output), "--json", "--words")
+    assert (done.exit_code, done.stdout) == (0, "")
+    first, empty, last = (json.loads(line) for line in output.read_text(encoding="utf-8").splitlines())
+    assert (first["text"], empty["words"]) == (TEXTS[0], [])
+    assert [word["word"] for word in last["words"]] == ["un", "chat."]  # only spaces separate words
+    assert {word["label"] for word in first["words"]} <= {"O", "B-X", "I-X"}
+    assert "in.txt:2: the text has" in refused_line(tagger, tmp_path)
+    assert "requires an encoder with a class for each token" in refused("tag", "a", "-m", "petit-fr-en")
+
+
+def refused_line(tagger: str, folder: Path) -> str:
+    (folder / "in.txt").write_text(f"un\n{'chat ' * 99}\n", encoding="utf-8")
+    return str(command("tag", "-m", tagger, "-i", str(folder / "in.txt")).exception)
+
+
+def test_taggers_are_evaluated(tagger: str, tmp_path: Path) -> None:
+    model = regard.load(tagger)
+    words = [[word.word for word in tagged] for tagged in model.tag(TEXTS)]
+    labels = [[word.label for word in tagged] for tagged in model.tag(words)]
+    labels[0][0] = "O" if labels[0][0] != "O" else "B-X"  # one of them is wrong
+    pairs = [zip(*pair, strict=True) for pair in zip(words, labels, strict=True)]
+    sentences = ["".join(f"{word}\t_\t{label}\n" for word, label in pair) for pair in pairs]
+    (tmp_path / "test.conll").write_text("\n".join(sentences), encoding="utf-8")
+    for name, lists in {"words": words, "labels": labels}.items():
+        (tmp_path / f"test.{name}").write_text("".join(" ".join(items) + "\n" for items in lists), encoding="utf-8")
+    expected = regard.evaluate(model, words, labels=labels)
+    with pytest.raises(regard.RegardError, match=r"sources\[0\] must be a list, one item for each word"):
+        regard.evaluate(model, TEXTS, labels=labels)
+    assert expected.words.accuracy.total - expected.words.accuracy.correct == 1
+    assert expected.spans is not None
+    for files in (["test.conll"], ["test.words", "test.labels"]):
+        paths = [str(tmp_path / file) for file in files]
+        done = command("evaluate", tagger, *paths, "--out", str(tmp_path / "scores.json"))
+        assert f"{expected.words.accuracy.value:.1%}" in done.stdout
+        figures = dict(line.split("  ", 1) for line in done.stdout.splitlines() if "  " in line)
+        assert figures["F1 of spans"].split()[0] == f"{expected.spans.f1:.1%}"
+        report = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+        assert report["kind"] == "tags"
+        assert report["scores"]["spans"]["f1"] == expected.spans.f1
+        assert report["scores"]["words"]["accuracy"]["correct"] == expected.words.accuracy.correct
+    (tmp_path / "bad.conll").write_text("un O\nchat B-Y\n", encoding="utf-8")
+    assert "bad.conll:2: unknown label ('B-Y'" in refused("evaluate", tagger, str(tmp_path / "bad.conll"))
+    (tmp_path / "empty.conll").write_text("\n", encoding="utf-8")
+    assert "empty.conll has no valid sentence" in refused("evaluate", tagger, str(tmp_path / "empty.conll"))
+    assert "--align is for translators, but this model is a tagger" in refused(
+        "evaluate", tagger, paths[0], "--align", "x"
+    )
 
 
 def test_classes_and_probabilities(classifier: str, tmp_path: Path) -> None:

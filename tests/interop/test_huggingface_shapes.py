@@ -24,6 +24,7 @@ from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
+from tests.support.text_models import LABELS, bert_tagger
 
 pytestmark = pytest.mark.slow
 
@@ -124,11 +125,14 @@ FLOAT32_ROTATIONS = 1e-5
 SHAPES = [
     Shape("RobertaForMaskedLM", roberta_words),
     Shape("RobertaForSequenceClassification", roberta),
+    Shape("BertForTokenClassification", encoder),
+    Shape("RobertaForTokenClassification", roberta),
     Shape("RobertaModel", roberta),
     Shape("XLMRobertaForMaskedLM", roberta_words),
     Shape("XLMRobertaForSequenceClassification", roberta),
     Shape("DistilBertForMaskedLM", distilbert),
     Shape("DistilBertForSequenceClassification", distilbert),
+    Shape("DistilBertForTokenClassification", distilbert),
     Shape("DistilBertModel", distilbert),
     Shape("LlamaForCausalLM", llama, FLOAT32_ROTATIONS),
     Shape("MistralForCausalLM", mistral, FLOAT32_ROTATIONS),
@@ -163,7 +167,7 @@ def saved(theirs: Any, folder: Path) -> Path:
 def compare(theirs: Any, ours: Network, tolerance: float) -> None:
     """Both give the same output for a ragged batch, in float64."""
     theirs, ours, config = theirs.double().eval(), ours.double().eval(), ours.config
-    rows, lengths = torch.randint(4, config.outputs - 1, (3, 7)), torch.tensor([7, 4, 1])
+    rows, lengths = torch.randint(4, config.inputs - 1, (3, 7)), torch.tensor([7, 4, 1])
     mask = (torch.arange(7) < lengths[:, None]).long()
     if config.kind == "encoder" and config.pad_id is not None:
         rows = rows.where(mask.bool(), config.pad_id)  # RoBERTa recognises padding by its id
@@ -228,6 +232,11 @@ ENCODER: Settings = {"kind": "encoder", "embedding_norm": True, "positions": "le
 LLAMA: Settings = {"kind": "decoder", "norm": "pre", "norm_kind": "rms", "positions": "rotary", "activation": "swiglu"}
 LLAMA |= {"bias": False, "kv_heads": 2, "scale_embeddings": False}
 OURS: dict[str, tuple[Settings, str, str]] = {
+    "a tagger": (
+        ENCODER | {"classes": 3, "classes_per": "token"},
+        "BertForTokenClassification",
+        "AutoModelForTokenClassification",
+    ),
     "a classifier with relu": (
         ENCODER | {"classes": 3, "classifier_activation": "relu"},
         "DistilBertForSequenceClassification",
@@ -332,3 +341,24 @@ def test_an_export_follows_the_kind_of_the_model_and_not_a_damaged_note(tmp_path
     for i, note in enumerate(["llama", "no such type", 3]):
         export(replace(our_model(**ENCODER, classes=2), about={"model_type": note}), tmp_path / str(i))
         assert json.loads((tmp_path / str(i) / "config.json").read_text())["model_type"] == "bert"
+
+
+def test_words_are_tagged_as_in_transformers(tmp_path: Path) -> None:
+    model = bert_tagger()
+    export(model, tmp_path / "tagger")
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "tagger").eval()
+    assert theirs.config.id2label == dict(enumerate(LABELS))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "tagger")
+    sentences = [["le", "chaton", "dort", "."], ["chats"], ["dort", "le", "chatons", "inconnu", "."]]
+    loaded = load_huggingface(tmp_path / "tagger")
+    assert loaded.about["classes"] == LABELS
+    for words, ours in zip(sentences, loaded.tag(sentences), strict=True):
+        encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        assert len(encoded.input_ids[0]) > len(words) + 2 or "chaton" not in words  # words of several pieces
+        with torch.inference_mode():
+            probabilities = theirs(input_ids=encoded.input_ids).logits.softmax(-1)[0]
+        firsts = [encoded.word_ids(0).index(i) for i in range(len(words))]
+        assert [word.label for word in ours] == [LABELS[i] for i in probabilities[firsts].argmax(-1).tolist()]
+        assert [word.probability for word in ours] == pytest.approx(
+            probabilities[firsts].max(-1).values.tolist(), abs=1e-5
+        )
