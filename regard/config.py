@@ -169,6 +169,9 @@ MODEL_MAXIMA = {
     "max_length": 100_000_000,
     "window": 100_000_000,
     "rotary_base": 1e15,
+    "relative_buckets": 1_000_000,
+    "relative_distance": 100_000_000,
+    "attention_scale": 1e6,
     "classes": 10_000_000,
 }
 """Maxima of a model's numbers: far above any model in use, yet small enough that the rest is rejected quickly."""
@@ -273,8 +276,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Kind of normalisation: LayerNorm or RMSNorm."""
     norm_eps: float = 1e-5
     """Value added to the variance in each norm."""
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
-    """How positions are encoded."""
+    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "none"] = "sinusoidal"
+    """How positions are encoded: added to the embeddings (sinusoidal, learned), by rotating queries and keys (rotary),
+    or by a bias on the scores, which falls with the distance (alibi) or is learned for each distance (t5)."""
     max_length: int = 1024
     """Maximum sequence length; only learned positions enforce it."""
     window: int | None = None
@@ -287,6 +291,12 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     2i + 1 (adjacent, as in RoFormer and Meta's Llama)."""
     rotary_scaling: RotaryScaling | None = None
     """How rotary positions are stretched for longer texts. Default: not at all."""
+    relative_buckets: int = 32
+    """Number of classes of distances that T5's bias tells apart."""
+    relative_distance: int = 128
+    """Distance from which on all distances are one class in T5's bias."""
+    attention_scale: float | None = None
+    """Factor of the attention scores. Default: 1 / √d_k, as in the paper; T5 has 1."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by √d_model, as in the paper."""
     embedding_norm: bool = False
@@ -340,6 +350,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             raise RegardError(f"rotary positions rotate pairs of dimensions: d_k={d_k} is odd but must be even")
         if self.positions != "rotary" and (self.rotary_scaling or self.rotary_pairs != "halves"):
             raise RegardError(f"rotary_scaling and rotary_pairs need positions='rotary': positions={self.positions!r}")
+        self._check_scores()
         if self.decoder_layers is not None and self.kind != "encoder-decoder":
             raise RegardError(
                 f"decoder_layers is for an encoder-decoder: {self.kind_with_article} has only layers={self.layers}"
@@ -370,6 +381,21 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             raise RegardError(
                 f"a model with d_model={self.d_model}, d_ff={self.d_ff}, heads={self.heads} and layers={self.layers} "
                 f"has at least {self.min_parameters:,} parameters: at most {MAX_PARAMETERS:,} allowed"
+            )
+
+    def _check_scores(self) -> None:
+        """Check the settings of the attention scores."""
+        scale, buckets, distance = self.attention_scale, self.relative_buckets, self.relative_distance
+        if scale is not None and not 0 < scale < math.inf:
+            raise RegardError(f"attention_scale={quoted(scale)} must be above 0 and finite")
+        if self.positions != "t5" and (buckets, distance) != (32, 128):
+            raise RegardError(
+                f"relative_buckets and relative_distance need positions='t5': positions={self.positions!r}"
+            )
+        if buckets < 4 or buckets % 2 or distance <= buckets // 2:
+            raise RegardError(
+                f"relative_buckets={buckets} must be even and at least 4, and relative_distance={distance} more than "
+                "half of it"
             )
 
     @property

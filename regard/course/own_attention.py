@@ -28,7 +28,7 @@ from regard.errors import RegardError
 from regard.formatting import shorten
 from regard.model.attention import MultiHeadAttention
 from regard.model.cache import AttentionCache
-from regard.model.masks import Mask, dense_mask
+from regard.model.masks import BiasedMask, Mask, dense_mask
 from regard.model.positions import Rotary
 from regard.model.transformer import Network
 
@@ -74,7 +74,8 @@ def check_config(config: ModelConfig) -> None:
     _, _, kv_heads = config.widths
     features = {
         f"model.kv_heads={config.kv_heads}": kv_heads != config.heads,
-        'model.positions="rotary"': config.positions == "rotary",
+        f'model.positions="{config.positions}"': config.positions in ("rotary", "alibi", "t5"),
+        f"model.attention_scale={config.attention_scale}": config.attention_scale is not None,
         "model.qk_norm=true": config.qk_norm,
         f"model.attention_dropout={config.attention_dropout}": config.attention_dropout > 0,
     }
@@ -154,7 +155,7 @@ class OwnAttention(MultiHeadAttention):
 
     def __init__(self, original: MultiHeadAttention, layout: WeightLayout) -> None:
         nn.Module.__init__(self)
-        self.heads, self.kv_heads, self.dropout = original.heads, original.kv_heads, 0.0
+        self.heads, self.kv_heads, self.dropout, self.scale = original.heads, original.kv_heads, 0.0, None
         self.q, self.k, self.v, self.out = original.q, original.k, original.v, original.out
         self.layout = (layout,)  # in a tuple, so that the module's own weights are neither trained nor saved
         self._zero_unused_biases(layout)
@@ -171,7 +172,14 @@ class OwnAttention(MultiHeadAttention):
         return_weights: bool = False,
     ) -> Float[Tensor, "B T C"]:
         """Like Regard's, without rotary positions or a cache: trained models decode with Regard's own attention."""
-        if key is None or value is None or rotary is not None or cache is not None or return_weights:
+        if (
+            key is None
+            or value is None
+            or rotary is not None
+            or cache is not None
+            or return_weights
+            or isinstance(mask, BiasedMask)
+        ):
             raise RegardError(
                 "your own attention can only be used for training; load the saved model to decode with it"
             )

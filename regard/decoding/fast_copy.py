@@ -25,7 +25,7 @@ from regard.errors import RegardError
 from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
 from regard.model.cache import AttentionCache
 from regard.model.layers import ACTIVATIONS, FeedForward, Layer
-from regard.model.masks import Mask
+from regard.model.masks import BiasedMask, Mask
 from regard.model.positions import Rotary, rotate
 from regard.model.transformer import Decoder, EncoderDecoder, Hidden, Network, Transformer
 
@@ -237,7 +237,7 @@ class FusedAttention(nn.Module):
 
     def __init__(self, attention: MultiHeadAttention, dtype: torch.dtype, packed: bool, cross: bool) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.cross = attention.heads, attention.kv_heads, cross
+        self.heads, self.kv_heads, self.cross, self.scale = attention.heads, attention.kv_heads, cross, attention.scale
         q, k, v, out = (
             (linear.weight, linear.bias) for linear in (attention.q, attention.k, attention.v, attention.out)
         )
@@ -270,7 +270,8 @@ class FusedAttention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
             q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
             k, v = (k, v) if cache is None else cache.put(k, v)
-        return cast("Tensor", self.out(combine_heads(shared_attention(q, k, v, mask, attend=plain_attention))))
+        output = shared_attention(q, k, v, mask, scale=self.scale, attend=plain_attention)  # [R, H, T, Dv]
+        return cast("Tensor", self.out(combine_heads(output)))
 
     def keys_and_values(
         self,
@@ -295,19 +296,27 @@ def plain_attention(
     v: Float[Tensor, "R G S Dv"],
     mask: Mask = None,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Float[Tensor, "R H T Dv"]:
     """Attention by two matrix products: faster than a fused kernel where there are few queries."""
-    if q.size(-2) * k.size(-2) > MAX_PLAIN_SCORES or not (mask is None or isinstance(mask, Tensor)):
-        return fast_attention(q, k, v, mask, dropout)
+    if q.size(-2) * k.size(-2) > MAX_PLAIN_SCORES or not (mask is None or isinstance(mask, Tensor | BiasedMask)):
+        return fast_attention(q, k, v, mask, dropout, scale)
+    divisor = math.sqrt(q.size(-1)) if scale is None else 1 / scale
     if torch.compiler.is_compiling() and q.size(1) == k.size(1):
         # Sums of products, which the compiler fuses into one kernel.
-        scores = (q[..., None, :].float() * k[:, :, None].float()).sum(-1) / math.sqrt(q.size(-1))  # [R, H, T, S]
-        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        scores = _hide((q[..., None, :].float() * k[:, :, None].float()).sum(-1) / divisor, mask)  # [R, H, T, S]
         return (scores.softmax(-1)[..., None] * v[:, :, None].float()).sum(-2).to(q.dtype)  # [R, H, T, Dv]
     rows, heads, t, width = q.shape
     groups, s = k.size(1), k.size(2)
-    q = (q / math.sqrt(width)).reshape(rows, groups, -1, width)  # [R, G, H/G·T, Dk]
+    q = (q / divisor).reshape(rows, groups, -1, width)  # [R, G, H/G·T, Dk]
     scores = q @ k.transpose(-2, -1)  # [R, G, H/G·T, S]
     if mask is not None:
-        scores = scores.view(rows, heads, t, s).masked_fill(~mask, -torch.inf).view(rows, groups, -1, s)
+        scores = _hide(scores.view(rows, heads, t, s), mask).view(rows, groups, -1, s)
     return (scores.softmax(-1) @ v).view(rows, heads, t, -1)
+
+
+def _hide(scores: Float[Tensor, "R H T S"], mask: Tensor | BiasedMask | None) -> Float[Tensor, "R H T S"]:
+    """Minus infinity where a mask hides a key, and its bias elsewhere. Every query sees a key when decoding."""
+    if mask is None:
+        return scores
+    return scores + mask.combined if isinstance(mask, BiasedMask) else scores.masked_fill(~mask, -torch.inf)

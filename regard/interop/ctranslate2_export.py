@@ -73,8 +73,10 @@ def check_supported(model: Model) -> None:
         raise RegardError("rotary_scaling and rotary_pairs='adjacent' are not converted to CTranslate2")
     if config.qk_norm:
         raise RegardError("qk_norm=True is not converted to CTranslate2")
-    if config.window is not None:
-        raise RegardError(f"window={config.window} is not converted to CTranslate2")
+    if config.window is not None or config.attention_scale is not None:
+        raise RegardError(
+            f"window={config.window} and attention_scale={config.attention_scale} are not converted to CTranslate2"
+        )
     if not config.has_usual_final_norm:
         raise RegardError(f"norm={config.norm}, final_norm={config.final_norm}: CTranslate2 has no such stack")
     if config.classes:

@@ -220,6 +220,7 @@ def architecture_for(model: Model) -> Architecture:
         {
             "its source tokens attend to later ones (prefix), and other engines have no such mask": config.prefix,
             "its final norm is missing, or follows post-norm layers (final_norm)": not config.has_usual_final_norm,
+            f"its attention_scale is {config.attention_scale}": config.attention_scale is not None,
             f"each position sees only {config.window} positions (window)": config.window is not None
             and not is_llama_like,
             "it normalises queries and keys (qk_norm)": config.qk_norm and not is_llama_like,

@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from regard.config import check_probability, head_widths, input_widths
 from regard.errors import RegardError
 from regard.model.cache import AttentionCache
-from regard.model.masks import Mask, PackedMask, check_mask, dense_mask
+from regard.model.masks import BiasedMask, Mask, PackedMask, check_mask, dense_mask
 from regard.model.positions import Rotary, rotate
 
 HAS_TRITON = find_spec("triton") is not None
@@ -38,13 +38,17 @@ def attention(
     v: Float[Tensor, "*G S Dv"],
     mask: Mask = None,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> tuple[Float[Tensor, "*B T Dv"], Float[Tensor, "*B T S"]]:
     """Scaled dot-product attention, softmax(q kᵀ / √d_k) v, and its weights before dropout.
 
-    A query that may attend to nothing has weights and output zero.
+    `scale` replaces the factor 1 / √d_k. A query that may attend to nothing has weights and output zero.
     """
     k, v = _repeat_heads(k, q), _repeat_heads(v, q)
-    scores = q / math.sqrt(q.size(-1)) @ k.transpose(-2, -1)  # [*B, T, S]; q scaled first: float16 would overflow
+    divisor = math.sqrt(q.size(-1)) if scale is None else 1 / scale
+    scores = q / divisor @ k.transpose(-2, -1)  # [*B, T, S]; q scaled first: float16 would overflow
+    if isinstance(mask, BiasedMask):
+        scores, mask = scores + mask.bias, mask.allowed
     allowed = dense_mask(mask, scores)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)  # not -inf, which would give NaN
@@ -60,6 +64,7 @@ def fast_attention(
     v: Float[Tensor, "*G S Dv"],
     mask: Mask = None,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Float[Tensor, "*B T Dv"]:
     """The output of `attention` by fused kernels, which never store the weights. The mask decides the kernel."""
     grouped = _is_grouped(q, k)
@@ -67,21 +72,24 @@ def fast_attention(
         if dropout:
             raise RegardError(f"attention dropout is not possible with packed sentences: set dropout={dropout} to 0")
         if isinstance(mask, BlockMask):
-            return _flex_attention(q, k, v, mask, grouped)
+            return _flex_attention(q, k, v, mask, grouped, scale)
         if not grouped and can_use_tiles(q, v):
             from regard.model.tile_attention import tile_attention  # needs Triton, which only CUDA builds have
 
-            return tile_attention(q, k, v, *mask)
+            return tile_attention(q, k, v, *mask, 1 / math.sqrt(q.size(-1)) if scale is None else scale)
         mask = mask.dense()
+    fused = functools.partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale, enable_gqa=grouped)
+    if isinstance(mask, BiasedMask):
+        output = fused(q, k, v, mask.combined)
+        return output if mask.blind is None else output.masked_fill(mask.blind, 0.0)
     check_mask(mask, torch.Size([*q.shape[:-1], k.size(-2)]))
     causal, tensor = (True, None) if isinstance(mask, str) else (False, mask)
     if tensor is None or not q.is_cuda:
-        return F.scaled_dot_product_attention(q, k, v, tensor, dropout, causal, enable_gqa=grouped)
+        return fused(q, k, v, tensor, is_causal=causal)
     # For a query that may attend to nothing, cuDNN's kernel returns the mean of all values, with NaN as its gradient.
     # Let such a query attend to everything, and set its output to zero.
     blind = ~tensor.any(-1, keepdim=True)  # [..., T, 1]
-    output = F.scaled_dot_product_attention(q, k, v, tensor | blind, dropout, enable_gqa=grouped)
-    return output.masked_fill(blind, 0.0)
+    return fused(q, k, v, tensor | blind).masked_fill(blind, 0.0)
 
 
 def shared_attention(
@@ -90,6 +98,7 @@ def shared_attention(
     v: Float[Tensor, "*B G S Dv"],
     mask: Mask = None,
     dropout: float = 0.0,
+    scale: float | None = None,
     attend: Callable[..., Tensor] | None = None,
 ) -> Float[Tensor, "*R H T Dv"]:
     """`fast_attention` for R rows of queries that share B ≤ R rows of keys: R/B adjacent rows use the same keys.
@@ -99,10 +108,10 @@ def shared_attention(
     """
     attend = attend or fast_attention
     if q.dim() != 4 or len(q) == len(k):
-        return attend(q, k, v, mask, dropout)
+        return attend(q, k, v, mask, dropout, scale)
     rows, heads, t, width = q.shape
     merged = q.view(len(k), -1, heads, t, width).transpose(1, 2).flatten(2, 3)  # [B, H, R/B·T, Dk]
-    output = attend(merged, k, v, mask, dropout)  # [B, H, R/B·T, Dv]
+    output = attend(merged, k, v, mask, dropout, scale)  # [B, H, R/B·T, Dv]
     return output.view(len(k), heads, rows // len(k), t, -1).transpose(1, 2).flatten(0, 1)  # [R, H, T, Dv]
 
 
@@ -120,7 +129,8 @@ class MultiHeadAttention(nn.Module):
     """Several attentions in parallel, each with its own projections of queries, keys and values.
 
     `d_k` and `d_v` are the head widths, by default d_model ÷ heads. With fewer `kv_heads` than `heads` (grouped-query
-    attention), each key and value head serves heads ÷ kv_heads query heads. `dropout` applies to the weights.
+    attention), each key and value head serves heads ÷ kv_heads query heads. `dropout` applies to the weights. The
+    scores are multiplied by `scale`, by default 1 / √d_k.
 
     Inputs and output have the width `d_model`. `kdim` and `vdim`, as in `nn.MultiheadAttention`, and `d_out` give keys,
     values and output a width of their own. `out_bias` says whether the output projection has a bias; by default, if the
@@ -142,12 +152,13 @@ class MultiHeadAttention(nn.Module):
         d_out: int | None = None,
         out_bias: bool | None = None,
         qk_norm: Callable[[int], nn.Module] | None = None,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         check_probability("dropout", dropout)
         d_k, d_v, kv_heads = head_widths(d_model, heads, d_k, d_v, kv_heads)
         kdim, vdim, d_out = input_widths(d_model, kdim, vdim, d_out)
-        self.heads, self.kv_heads, self.dropout = heads, kv_heads, dropout
+        self.heads, self.kv_heads, self.dropout, self.scale = heads, kv_heads, dropout, scale
         self.q = nn.Linear(d_model, heads * d_k, bias)
         self.k = nn.Linear(kdim, kv_heads * d_k, bias)
         self.v = nn.Linear(vdim, kv_heads * d_v, bias)
@@ -188,9 +199,9 @@ class MultiHeadAttention(nn.Module):
             k, v = (k, v) if cache is None else cache.put(k, v)
         dropout = self.dropout if self.training else 0.0
         if return_weights:
-            output, weights = attention(q, k, v, mask, dropout)  # [*B, H, T, Dv], [*B, H, T, K]
+            output, weights = attention(q, k, v, mask, dropout, self.scale)  # [*B, H, T, Dv], [*B, H, T, K]
             return self.out(combine_heads(output)), weights
-        output = shared_attention(q, k, v, mask, dropout)  # [*B, H, T, Dv]
+        output = shared_attention(q, k, v, mask, dropout, self.scale)  # [*B, H, T, Dv]
         return self.out(combine_heads(output))  # [*B, T, Co]
 
     def keys_and_values(
@@ -224,13 +235,13 @@ def can_use_tiles(q: Tensor, v: Tensor) -> bool:
     return narrow and torch.cuda.get_device_capability(q.device) in TILE_CAPABILITIES and HAS_TRITON
 
 
-def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool) -> Tensor:
+def _flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool, scale: float | None) -> Tensor:
     """FlexAttention, compiled: uncompiled, it would store all scores."""
     if torch.compiler.is_compiling():  # it becomes part of the caller's graph
-        return flex_attention(q, k, v, block_mask=mask, enable_gqa=grouped)
+        return flex_attention(q, k, v, block_mask=mask, enable_gqa=grouped, scale=scale)
     # Each dtype, width and kind of mask needs its own graph.
     with torch.compiler.config.patch(recompile_limit=64):  # type: ignore[attr-defined]
-        return _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped)
+        return _compiled_flex_attention()(q, k, v, block_mask=mask, enable_gqa=grouped, scale=scale)
 
 
 @functools.cache

@@ -33,6 +33,11 @@ class AttentionCache:
     """Where new keys and values are written; None if there are none, as for a source sentence."""
 
     @property
+    def length(self) -> int:
+        """Number of positions for keys and values."""
+        return self.k.size(2)
+
+    @property
     def filled(self) -> bool:
         """Whether all keys and values have been computed: those of a source sentence are computed once."""
         return self.positions is None

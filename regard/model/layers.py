@@ -8,14 +8,16 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import ModelConfig
+from regard.errors import RegardError
 from regard.model.attention import MultiHeadAttention
 from regard.model.cache import AttentionCache
-from regard.model.masks import Mask
+from regard.model.masks import Mask, PlainMask, biased_mask
 from regard.model.positions import Rotary
+from regard.model.score_bias import score_bias
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -107,25 +109,35 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """A stack of layers. Pre-norm layers do not normalise their output, so a final norm usually follows them."""
+    """A stack of layers. Pre-norm layers do not normalise their output, so a final norm usually follows them. The bias
+    on the scores, if positions are encoded by one, is the same in all layers."""
 
     def __init__(self, config: ModelConfig, layers: int, cross: bool = False) -> None:
         super().__init__()
         self.layers: Sequence[Layer] = nn.ModuleList(Layer(config, cross) for _ in range(layers))  # type: ignore[assignment]
         self.norm = norm(config) if config.has_final_norm else nn.Identity()
+        causal = (cross or config.kind == "decoder") and not config.prefix
+        self.score_bias = score_bias(config, causal)
 
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        mask: Mask = None,
+        mask: PlainMask = None,
         rotary: Rotary | None = None,
         memory: Float[Tensor, "B S C"] | None = None,
-        memory_mask: Mask = None,
+        memory_mask: PlainMask = None,
         cache: list[tuple[AttentionCache, AttentionCache | None]] | None = None,
+        positions: Int[Tensor, "B T"] | Int[Tensor, " T"] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """Apply all layers; each has its own part of the cache."""
+        """Apply all layers; each has its own part of the cache. A bias on the scores is computed from the positions."""
+        self_mask: Mask = mask
+        if self.score_bias is not None:
+            if positions is None:
+                raise RegardError("a stack with a bias on the scores needs the positions of its tokens")
+            keys = positions if cache is None else torch.arange(cache[0][0].length, device=x.device)
+            self_mask = biased_mask(mask, self.score_bias(positions, keys, x.dtype), len(x))
         for i, layer in enumerate(self.layers):
-            x = layer(x, mask, rotary, memory, memory_mask, (None, None) if cache is None else cache[i])
+            x = layer(x, self_mask, rotary, memory, memory_mask, (None, None) if cache is None else cache[i])
         return self.norm(x)
 
 
@@ -141,6 +153,7 @@ def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
         config.projection_bias,
         out_bias=config.out_projection_bias,
         qk_norm=partial(norm, config) if config.qk_norm else None,
+        scale=config.attention_scale,
     )
 
 

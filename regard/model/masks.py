@@ -1,21 +1,22 @@
 """Masks: which queries may attend to which keys. True = may attend, everywhere in Regard.
 
-A mask has one of five forms, and the form decides the attention kernel:
+A mask has one of six forms, and the form decides the attention kernel:
 
     None                nothing is hidden
     "causal"            position i sees positions 0 … i
     a boolean tensor    that broadcasts to the scores, [..., T, S]
     PackedMask          many sentences packed into short rows on a GPU, for `regard.model.tile_attention`
     BlockMask           many sentences packed into longer rows on a GPU, for FlexAttention
+    BiasedMask          a boolean tensor or nothing, and a bias that is added to the scores
 
-Dimensions: B rows, T queries, S keys, N sentences packed into a row.
+Dimensions: B rows, H heads, T queries, S keys, N sentences packed into a row.
 """
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
@@ -64,7 +65,32 @@ class PackedMask(NamedTuple):
         return (same_sentence & (behind >= 0) & (behind < self.window))[:, None]
 
 
-Mask = Tensor | PackedMask | BlockMask | Literal["causal"] | None
+PlainMask = Tensor | PackedMask | BlockMask | Literal["causal"] | None
+
+
+class BiasedMask(NamedTuple):
+    """A mask and a bias that is added to the scores: how ALiBi and T5 encode positions."""
+
+    bias: Float[Tensor, "*B H T S"]
+    """What is added to the scores before the softmax."""
+    allowed: Tensor | None
+    """The mask as a boolean tensor; None if nothing is hidden."""
+    combined: Tensor
+    """The bias, and minus infinity where it is hidden, as fused kernels need both. Zero in rows that are all hidden."""
+    blind: Tensor | None
+    """The queries that see nothing, [..., T, 1], or None if `allowed` is."""
+
+
+Mask = PlainMask | BiasedMask
+
+
+def biased_mask(mask: PlainMask, bias: Float[Tensor, "*B H T S"], rows: int) -> BiasedMask:
+    """A mask with a bias, for this many rows. All layers share it, so that both are combined once."""
+    allowed = dense_mask(mask, bias.expand(rows, *bias.shape[-3:]))  # [B, H, T, S], without taking memory
+    if allowed is None:
+        return BiasedMask(bias, None, bias, None)
+    blind = ~allowed.any(-1, keepdim=True)  # [..., T, 1]
+    return BiasedMask(bias, allowed, bias.where(allowed, -torch.inf).masked_fill(blind, 0.0), blind)
 
 
 def causal_mask(t: int, device: torch.device | str | None = None) -> Bool[Tensor, "t t"]:
@@ -175,7 +201,7 @@ def choose_mask(
     prefix: Tensor | None = None,
     window: int | None = None,
     device: torch.device | None = None,
-) -> Mask:
+) -> PlainMask:
     """The cheapest correct mask for T queries and S keys, given the lengths of both. A `window` is for causal masks.
 
     Lengths are [B] if each row holds one sentence, padded on the right, and [B, N] if it holds many. A causal mask
@@ -193,7 +219,7 @@ def choose_mask(
     return None if keys is None else padding_mask(keys, s)
 
 
-def dense_mask(mask: Mask, scores: Tensor) -> Tensor | None:
+def dense_mask(mask: PlainMask, scores: Tensor) -> Tensor | None:
     """The mask as a boolean tensor that broadcasts to `scores` [..., T, S], or None if nothing is hidden."""
     if isinstance(mask, PackedMask):
         return mask.dense()
@@ -203,7 +229,7 @@ def dense_mask(mask: Mask, scores: Tensor) -> Tensor | None:
     return causal_mask(scores.size(-1), scores.device) if isinstance(mask, str) else mask
 
 
-def check_mask(mask: Mask, scores: torch.Size) -> None:
+def check_mask(mask: PlainMask, scores: torch.Size) -> None:
     """Raise a RegardError unless `mask` fits scores of this shape."""
     if isinstance(mask, str):
         if mask != "causal":

@@ -42,8 +42,8 @@ def sinusoids(
     >>> sinusoids(torch.tensor([0]), 4)
     tensor([[0., 1., 0., 1.]])
     """
-    wide = _wide(dtype)
-    angle = positions[..., None].to(wide) * frequencies(width, 10_000.0, wide, positions.device)  # [*B, T, width / 2]
+    rates = frequencies(width, 10_000.0, wide(dtype), positions.device)  # [width / 2]
+    angle = positions[..., None].to(rates.dtype) * rates  # [*B, T, width / 2]
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)  # [*B, T, width]
 
 
@@ -57,7 +57,7 @@ def rotary(
 ) -> Rotary:
     """Cosines and sines for `rotate`, [T, width / 2]; if positions differ by row, [B, 1, T, width / 2], where 1 stands
     for the heads."""
-    rates = frequencies(width, base, _wide(dtype), positions.device)  # [width / 2]
+    rates = frequencies(width, base, wide(dtype), positions.device)  # [width / 2]
     if scaling is not None:
         rates = scale_frequencies(rates, scaling, base)
     angle = positions[..., None].to(rates.dtype) * rates  # [*B, T, width / 2]
@@ -77,5 +77,6 @@ def rotate(x: Float[Tensor, "*B T D"], by: Rotary) -> Float[Tensor, "*B T D"]:
     return rotated.to(x.dtype)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type in which positions are computed for a model of this type: at least float32."""
     return torch.promote_types(dtype, torch.float32)

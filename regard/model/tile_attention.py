@@ -8,7 +8,6 @@ custom ops, so that torch.compile does not replace them: its own version takes t
 Dimensions: B rows, H heads, T queries, S keys, D head width (Dk for queries and keys, Dv for values).
 """
 
-import math
 from typing import Any
 
 import torch
@@ -29,13 +28,14 @@ def tile_attention(
     key_sentence: Tensor,
     key_rank: Tensor,
     window: int,
+    scale: float,
 ) -> Tensor:
-    """softmax(q kᵀ / √d_k) v, [B, H, T, Dv], for a `masks.PackedMask`."""
+    """softmax(scale · q kᵀ) v, [B, H, T, Dv], for a `masks.PackedMask`."""
     q, k, v = (_with_contiguous_heads(x) for x in (q, k, v))
     b, h = q.shape[:2]
     out = _output(q, k, v)
     sides = (sentence, limit, key_sentence, key_rank)
-    _forward[(b, h)](q, k, v, out, *sides, _scale(q), window, *_strides(q, k, v, out), **_sizes(q, k, v))
+    _forward[(b, h)](q, k, v, out, *sides, scale, window, *_strides(q, k, v, out), **_sizes(q, k, v))
     return out
 
 
@@ -50,35 +50,37 @@ def _tile_attention_backward(
     key_sentence: Tensor,
     key_rank: Tensor,
     window: int,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     gradient, q, k, v = (_with_contiguous_heads(x) for x in (gradient, q, k, v))
     b, h = q.shape[:2]
     dq, dk, dv = _outputs(gradient, q, k, v)
     sides = (sentence, limit, key_sentence, key_rank)
     tensors = (q, k, v, gradient, dq, dk, dv)
-    _backward[(b, h)](*tensors, *sides, _scale(q), window, *_strides(*tensors), **_sizes(q, k, v))
+    _backward[(b, h)](*tensors, *sides, scale, window, *_strides(*tensors), **_sizes(q, k, v))
     return dq, dk, dv
 
 
 @tile_attention.register_fake
-def _output(q: Tensor, _k: Tensor, v: Tensor, *_mask: Any) -> Tensor:
+def _output(q: Tensor, _k: Tensor, v: Tensor, *_options: Any) -> Tensor:
     b, h, t, _ = q.shape
     return q.new_empty(b, t, h, v.size(-1)).transpose(1, 2)  # in the layout that `combine_heads` needs
 
 
 @_tile_attention_backward.register_fake
-def _outputs(_gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _outputs(_gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_options: Any) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = (x.new_empty(x.transpose(1, 2).shape).transpose(1, 2) for x in (q, k, v))
     return dq, dk, dv
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    *tensors, ctx.window = inputs
+    *tensors, ctx.window, ctx.scale = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_tile_attention_backward(gradient, *ctx.saved_tensors, ctx.window), None, None, None, None, None)
+    gradients = _tile_attention_backward(gradient, *ctx.saved_tensors, ctx.window, ctx.scale)
+    return (*gradients, None, None, None, None, None, None)  # the mask and the scale have none
 
 
 tile_attention.register_autograd(_gradients, setup_context=_save_inputs)
@@ -87,10 +89,6 @@ tile_attention.register_autograd(_gradients, setup_context=_save_inputs)
 def _with_contiguous_heads(x: Tensor) -> Tensor:
     """x with contiguous head vectors, as `split_heads` gives them."""
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _scale(q: Tensor) -> float:
-    return 1 / math.sqrt(q.size(3))
 
 
 def _strides(*tensors: Tensor) -> list[int]:

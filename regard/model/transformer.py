@@ -20,7 +20,7 @@ from regard.errors import RegardError
 from regard.model.cache import AttentionCache, Cache, KeyValueBuffer
 from regard.model.embedding import Embedding
 from regard.model.layers import ACTIVATIONS, Dropout, Stack, norm
-from regard.model.masks import Mask, cached_mask, check_lengths, choose_mask, packed_positions, padding_mask
+from regard.model.masks import PlainMask, cached_mask, check_lengths, choose_mask, packed_positions, padding_mask
 from regard.model.positions import Rotary, rotary
 from regard.model.tensor_checks import check_integers, check_range, values_can_be_read
 
@@ -95,7 +95,7 @@ class Transformer(nn.Module):
 
     def mask(
         self, t: int, s: int, queries: Tensor | None, keys: Tensor | None, causal: bool, prefix: Tensor | None = None
-    ) -> Mask:
+    ) -> PlainMask:
         """The mask for T queries and S keys with these lengths."""
         if self.training and self.config.attention_dropout and keys is not None and keys.dim() == 2:
             raise RegardError(
@@ -123,9 +123,9 @@ class Encoder(Transformer):
     def hidden(self, tokens: Tokens, lengths: Lengths | None = None) -> Hidden:
         """The vector of the last layer for each token."""
         check_tokens(tokens, lengths)
-        x, rotations = self.embed(tokens, default_positions(tokens, lengths))
-        t = tokens.size(1)
-        return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), rotations)
+        positions, t = default_positions(tokens, lengths), tokens.size(1)
+        x, rotations = self.embed(tokens, positions)
+        return self.encoder(x, self.mask(t, t, lengths, lengths, causal=False), rotations, positions=positions)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> Tensor:
         """Logits, [B, T, V], or [B, K] in a classifier."""
@@ -143,9 +143,10 @@ class Decoder(Transformer):
         """The vector of the last layer for each token. `prefix` is the length of each row's bidirectional part."""
         check_tokens(tokens, lengths)
         self.check_prefix(prefix, tokens, lengths)
-        x, rotations = self.embed(tokens, default_positions(tokens, lengths))
-        t = tokens.size(1)
-        return self.decoder(x, self.mask(t, t, lengths, lengths, causal=True, prefix=prefix), rotations)
+        positions, t = default_positions(tokens, lengths), tokens.size(1)
+        x, rotations = self.embed(tokens, positions)
+        mask = self.mask(t, t, lengths, lengths, causal=True, prefix=prefix)
+        return self.decoder(x, mask, rotations, positions=positions)
 
     def forward(self, tokens: Tokens, lengths: Lengths | None = None, prefix: Lengths | None = None) -> Tensor:
         """Logits, [B, T, V], or [B, K] in a classifier."""
@@ -178,7 +179,7 @@ class Decoder(Transformer):
         self.check_prefix(prefix)
         x, rotations = self.embed(tokens, positions)
         mask = cached_mask(positions, cache.length, prefix, self.config.window)
-        return self.decoder(x, mask, rotations, cache=cache.layers(positions))
+        return self.decoder(x, mask, rotations, cache=cache.layers(positions), positions=positions)
 
     def check_prefix(self, prefix: Tensor | None, tokens: Tensor | None = None, lengths: Tensor | None = None) -> None:
         """Raise a RegardError unless prefix lengths are given exactly if the config has a prefix, and fit the rows."""
@@ -203,9 +204,9 @@ class EncoderDecoder(Transformer):
     def encode(self, source: Int[Tensor, "B S"], lengths: Lengths | None = None) -> Float[Tensor, "B S C"]:
         """The encoder's output vector for each token of the source."""
         check_tokens(source, lengths)
-        x, rotations = self.embed(source, default_positions(source, lengths))
-        s = source.size(1)
-        return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), rotations)
+        positions, s = default_positions(source, lengths), source.size(1)
+        x, rotations = self.embed(source, positions)
+        return self.encoder(x, self.mask(s, s, lengths, lengths, causal=False), rotations, positions=positions)
 
     def hidden(
         self,
@@ -217,11 +218,12 @@ class EncoderDecoder(Transformer):
         """The decoder's output vector for each token of the target."""
         check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
-        x, rotations = self.embed(target, default_positions(target, target_lengths), self.output_embedding)
+        positions = default_positions(target, target_lengths)
+        x, rotations = self.embed(target, positions, self.output_embedding)
         t, s = target.size(1), source.size(1)
         mask = self.mask(t, t, target_lengths, target_lengths, causal=True)
         memory_mask = self.mask(t, s, target_lengths, source_lengths, causal=False)
-        return self.decoder(x, mask, rotations, memory, memory_mask)
+        return self.decoder(x, mask, rotations, memory, memory_mask, positions=positions)
 
     def forward(
         self,
@@ -251,8 +253,8 @@ class EncoderDecoder(Transformer):
         check_positions(positions, tokens, cache)
         x, rotations = self.embed(tokens, positions, self.output_embedding)
         mask = cached_mask(positions, cache.length)
-        hidden = self.decoder(x, mask, rotations, memory_mask=cache.source_mask, cache=cache.layers(positions))
-        return self.head(hidden)
+        layers = cache.layers(positions)
+        return self.head(self.decoder(x, mask, rotations, None, cache.source_mask, layers, positions))
 
 
 class OutputTransform(nn.Module):

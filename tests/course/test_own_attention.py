@@ -117,6 +117,9 @@ def test_the_network_keeps_exactly_regards_weights() -> None:
     [
         ({"kv_heads": 1}, "kv_heads=1"),
         ({"positions": "rotary"}, "rotary"),
+        ({"positions": "alibi"}, "alibi"),
+        ({"positions": "t5"}, 'model.positions="t5"'),
+        ({"attention_scale": 1.0}, "attention_scale=1.0"),
         ({"attention_dropout": 0.1}, "attention_dropout=0.1"),
     ],
 )

@@ -446,6 +446,9 @@ def test_a_card_contains_the_metadata(tokenizer: Tokenizer, tmp_path: Path) -> N
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "prefix": ({"kind": "decoder", "prefix": True}, "its source tokens attend to later ones"),
+    "attention scale": ({"attention_scale": 1.0}, "its attention_scale is 1.0"),
+    "alibi": ({"kind": "decoder", "norm": "pre", "positions": "alibi"}, "its positions are alibi"),
+    "t5": ({"positions": "t5"}, "its positions are t5"),
     "window": ({"kind": "decoder", "window": 8}, r"each position sees only 8 positions \(window\)"),
     "classes": ({"kind": "decoder", "classes": 3}, "decoder with classes"),
     "final norm after post-norm layers": (

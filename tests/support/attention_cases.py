@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from regard.model.masks import Mask, causal_mask, packed_mask, padding_mask
+from regard.model.masks import PlainMask, causal_mask, packed_mask, padding_mask
 
 MASKS = ("none", "causal", "boolean", "causal tensor", "padding", "packed")
 
 
-def make_mask(kind: str, b: int, h: int, t: int, s: int) -> Mask:
+def make_mask(kind: str, b: int, h: int, t: int, s: int) -> PlainMask:
     """A mask of this kind; where it makes sense, some rows see nothing."""
     if kind == "causal":
         return "causal"
@@ -24,7 +24,7 @@ def make_mask(kind: str, b: int, h: int, t: int, s: int) -> Mask:
     return None
 
 
-def output_and_gradients(path: object, inputs: list[Tensor], mask: Mask, towards: Tensor) -> list[Tensor]:
+def output_and_gradients(path: object, inputs: list[Tensor], mask: PlainMask, towards: Tensor) -> list[Tensor]:
     """The output of an attention function, and its gradients in the direction `towards`."""
     inputs = [x.clone().requires_grad_() for x in inputs]
     output = path(*inputs, mask)  # type: ignore[operator]

@@ -39,6 +39,16 @@ KINDS: dict[str, dict[str, Any]] = {
         "qk_norm": True,
     },
     "window": {"kind": "decoder", "positions": "rotary", "kv_heads": 2, "window": 4},
+    "t5": {
+        "positions": "t5",
+        "relative_buckets": 8,
+        "relative_distance": 10,
+        "attention_scale": 1.0,
+        "norm": "pre",
+        "norm_kind": "rms",
+        "bias": False,
+    },
+    "alibi": {"kind": "decoder", "positions": "alibi", "kv_heads": 2, "window": 6},
     "prefix": {"kind": "decoder", "prefix": True, "d_k": 6, "d_v": 10},
     "final norm, adjacent pairs": {
         "final_norm": True,

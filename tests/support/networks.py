@@ -28,6 +28,20 @@ SHAPES: dict[str, ModelConfig] = {
         scale_embeddings=False,
     ),
     "window": small(kind="decoder", norm="pre", positions="rotary", kv_heads=2, window=3),
+    "t5": small(
+        norm="pre",
+        norm_kind="rms",
+        positions="t5",
+        relative_buckets=8,
+        relative_distance=6,
+        attention_scale=1.0,
+        d_k=8,
+        d_v=8,
+        bias=False,
+        scale_embeddings=False,
+    ),
+    "alibi": small(kind="decoder", positions="alibi", kv_heads=2),
+    "alibi encoder": small(kind="encoder", positions="alibi"),
     "post-norm decoder": small(kind="decoder"),
     "bert": small(
         kind="encoder", activation="gelu", positions="learned", pad=0, scale_embeddings=False, embedding_norm=True
