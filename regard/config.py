@@ -279,6 +279,11 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "none"] = "sinusoidal"
     """How positions are encoded: added to the embeddings (sinusoidal, learned), by rotating queries and keys (rotary),
     or by a bias on the scores, which falls with the distance (alibi) or is learned for each distance (t5)."""
+    sinusoids: Literal["paper", "fairseq"] = "paper"
+    """Which sinusoidal positions: the paper's, or those of fairseq and M2M100, whose lowest frequency is exactly
+    1 / 10000 and whose positions are counted from 2."""
+    separate_positions: bool = False
+    """Whether the decoder of an encoder-decoder has its own learned positions and embedding norm, as in BART."""
     max_length: int = 1024
     """Maximum sequence length; only learned positions enforce it."""
     window: int | None = None
@@ -346,6 +351,18 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             raise RegardError(f"norm_eps={self.norm_eps} and rotary_base={self.rotary_base} must be above 0 and finite")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise RegardError(f"sinusoidal positions need an even width: d_model={self.d_model} is odd")
+        if self.sinusoids != "paper" and (self.positions != "sinusoidal" or self.d_model < 4):
+            raise RegardError(
+                f"sinusoids={self.sinusoids!r} needs positions='sinusoidal' and d_model of at least 4: "
+                f"positions={self.positions!r}, d_model={self.d_model}"
+            )
+        if self.separate_positions and not (
+            self.kind == "encoder-decoder" and (self.positions == "learned" or self.embedding_norm)
+        ):
+            raise RegardError(
+                "separate_positions is for an encoder-decoder with positions='learned' or embedding_norm=True: "
+                f"kind={self.kind!r}, positions={self.positions!r}"
+            )
         if self.positions == "rotary" and d_k % 2:
             raise RegardError(f"rotary positions rotate pairs of dimensions: d_k={d_k} is odd but must be even")
         if self.positions != "rotary" and (self.rotary_scaling or self.rotary_pairs != "halves"):
@@ -445,7 +462,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
         rows = self.vocab_size + (0 if self.tied or self.classes else self.outputs) + self.classes
         rows += self.max_positions or 0
         if self.target_vocab_size is not None:
-            rows += self.target_vocab_size + (self.max_positions or 0)
+            rows += self.target_vocab_size
+        if self.target_vocab_size is not None or self.separate_positions:
+            rows += self.max_positions or 0
         return attentions * attention + layers * feed_forward + rows * self.d_model
 
     @property

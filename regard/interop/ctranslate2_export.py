@@ -195,7 +195,9 @@ def fill_embedding(spec: Any, tokens: Any, config: ModelConfig, embedding: Embed
     if config.embedding_norm:
         fill_norm(spec.layernorm_embedding, embedding.norm)
     if config.positions == "sinusoidal":
-        spec.position_encodings.encodings = float32_array(sinusoids(torch.arange(config.max_length), config.d_model))
+        spec.position_encodings.encodings = float32_array(
+            sinusoids(torch.arange(config.max_length), config.d_model, fairseq=config.sinusoids == "fairseq")
+        )
     elif config.positions == "none":
         spec.position_encodings.encodings = np.zeros((config.max_length, config.d_model), np.float32)
     elif embedding.positions is not None:

@@ -39,8 +39,7 @@ ARCHITECTURES = {
     **bert.ARCHITECTURES,
     "gpt2": gpt2.ARCHITECTURE,
     **llama.ARCHITECTURES,
-    "marian": marian.ARCHITECTURE,
-    "pegasus": marian.ARCHITECTURE,
+    **marian.ARCHITECTURES,
 }
 OVERRIDABLE_SETTINGS = ("dropout", "attention_dropout", "feed_forward_dropout")
 """Config settings that may be overridden when a model is loaded, because its weights do not depend on them."""
@@ -244,6 +243,10 @@ def _model_type(config: ModelConfig) -> str:
     if config.kind == "encoder":
         return "distilbert" if config.is_classifier and config.classifier_activation == "relu" else "bert"
     if config.kind == "encoder-decoder":
+        if config.positions == "learned" and config.embedding_norm:
+            return "bart" if config.norm == "post" else "mbart"
+        if config.sinusoids == "fairseq":
+            return "m2m_100"
         return "marian" if config.norm == "post" else "pegasus"
     if config.norm_kind != "rms":
         return "gpt2"

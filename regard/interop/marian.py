@@ -1,11 +1,17 @@
-"""Marian and Pegasus: the paper's encoder–decoder, post-norm and pre-norm, with all sines before all cosines."""
+"""Marian and its relatives: the paper's encoder–decoder, post-norm or pre-norm, with sinusoidal or learned positions.
+
+Pegasus, BART, mBART and M2M100 (which NLLB uses) have the same layers as Marian. They differ in where they normalise,
+in their positions and in the output bias. `Names` describes each of them; the code is the same for all. Sinusoids
+are stored with all sines before all cosines.
+"""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds
 from regard.errors import RegardError
@@ -30,7 +36,6 @@ from regard.storage.weights import WEIGHT_DTYPES
 EMBEDDING_COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 POSITION_TABLES = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 """Position tables that some folders contain. They are read only to check that they are sinusoids."""
-CLASS_NAMES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 NORM_EPS = 1e-5
 LAYER_NAMES = {
     "attention.q": "self_attn.q_proj",
@@ -49,16 +54,63 @@ CROSS_NAMES = {
 }
 
 
-def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
-    """Return the ModelConfig of a Marian or Pegasus `config.json`."""
-    require_settings(settings, where, architectures=[CLASS_NAMES[settings["model_type"]]])
+@dataclass(frozen=True)
+class Names:
+    """What one of these architectures calls itself, and where it differs from Marian."""
+
+    title: str
+    """Its name in messages."""
+    model_type: str
+    class_name: str
+    norm: Literal["post", "pre"]
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    sinusoids: Literal["paper", "fairseq"] = "paper"
+    embedding_norm: bool = False
+    output_bias: bool = True
+    stores_sinusoids: bool = False
+    """Whether its folders contain the sinusoids."""
+    activation: str = "gelu"
+    """Activation if the setting is missing."""
+    scale_embedding: bool = False
+    """Whether embeddings are scaled if the setting is missing."""
+
+
+MARIAN = Names("Marian", "marian", "MarianMTModel", "post")
+PEGASUS = Names("Pegasus", "pegasus", "PegasusForConditionalGeneration", "pre", stores_sinusoids=True)
+BART = Names("BART", "bart", "BartForConditionalGeneration", "post", "learned", embedding_norm=True)
+MBART = Names("mBART", "mbart", "MBartForConditionalGeneration", "pre", "learned", embedding_norm=True)
+M2M100 = Names(
+    "M2M100",
+    "m2m_100",
+    "M2M100ForConditionalGeneration",
+    "pre",
+    sinusoids="fairseq",
+    output_bias=False,
+    activation="relu",
+    scale_embedding=True,
+)
+LEARNED_FIRST_POSITION = 2
+"""The row of a learned table for the first token of a text."""
+FAIRSEQ_PAD = 1
+"""Id of <pad> in fairseq's vocabularies, after which M2M100 counts positions."""
+
+
+def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
+    """Return the ModelConfig of a `config.json`."""
+    require_settings(settings, where, architectures=[names.class_name], is_decoder=False)
     require_settings(settings, where, share_encoder_decoder_embeddings=True, decoder_vocab_size=settings["vocab_size"])
-    norm: Literal["post", "pre"] = "post" if settings["model_type"] == "marian" else "pre"
     require_settings(
-        settings, where, static_position_embeddings=True, normalize_embedding=False, normalize_before=norm == "pre"
+        settings,
+        where,
+        static_position_embeddings=names.positions == "sinusoidal",
+        normalize_embedding=names.embedding_norm,
+        normalize_before=names.norm == "pre",
+        add_final_layer_norm=names.norm == "pre",
     )
     heads, d_ff = settings["encoder_attention_heads"], settings["encoder_ffn_dim"]
     require_settings(settings, where, decoder_attention_heads=heads, decoder_ffn_dim=d_ff)
+    if names.sinusoids == "fairseq":
+        require_settings(settings, where, pad_token_id=FAIRSEQ_PAD)
     return ModelConfig(
         vocab_size=settings["vocab_size"],
         pad=settings["pad_token_id"],
@@ -67,45 +119,66 @@ def read_config(settings: dict[str, Any], where: str) -> ModelConfig:
         layers=settings["encoder_layers"],
         decoder_layers=settings["decoder_layers"],
         d_ff=d_ff,
-        activation=regard_activation(settings.get("activation_function", "gelu"), where),
-        norm=norm,
+        activation=regard_activation(settings.get("activation_function", names.activation), where),
+        norm=names.norm,
         norm_eps=NORM_EPS,
+        positions=names.positions,
+        sinusoids=names.sinusoids,
+        separate_positions=names.positions == "learned",
         max_length=settings.get("max_position_embeddings", 1024),
-        scale_embeddings=settings.get("scale_embedding", False),
+        scale_embeddings=settings.get("scale_embedding", names.scale_embedding),
+        embedding_norm=names.embedding_norm,
         tied=settings.get("tie_word_embeddings", True),
-        output_bias=True,
+        output_bias=names.output_bias,
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),
         feed_forward_dropout=settings.get("activation_dropout", 0.0),
     )
 
 
-def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
-    """Rewrite a model into an equivalent one that Marian or Pegasus can represent."""
+def adapt(names: Names, config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+    """Rewrite a model into an equivalent one that the architecture can represent."""
     config, state = expand_biases_and_heads(config, state)
-    if not config.output_bias:
-        state = state | {"output_bias": torch.zeros(config.outputs)}
-    return replace(config, output_bias=True), sinusoids_in_halves(state, config.d_model)
+    if names.output_bias and not config.output_bias:
+        config, state = replace(config, output_bias=True), state | {"output_bias": torch.zeros(config.outputs)}
+    if names.positions == "sinusoidal":
+        return config, sinusoids_in_halves(state, config.d_model)
+    if config.positions == "learned" and not config.separate_positions:
+        copies = {f"target_{name}": state[name].clone() for name in state if re.match(r"embedding\.(pos|norm)", name)}
+        return replace(config, separate_positions=True), state | copies
+    return config, state
 
 
-def write_config(config: ModelConfig) -> dict[str, Any]:
-    """Return the `config.json` of a model: Marian's if it is post-norm, Pegasus's if it is pre-norm."""
-    kind = "marian" if config.norm == "post" else "pegasus"
+def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
+    """Return the `config.json` of a model."""
+    title, positions = names.title, (names.positions, names.sinusoids)
+    is_normalised = "its embeddings are not normalised" if names.embedding_norm else "it normalises its embeddings"
     refuse_export(
-        kind.title(),
+        title,
         uneven_heads_reason(config)
         | {
-            "its norms are not LayerNorm": config.norm_kind != "layer",
+            f"its norms are not LayerNorm {'after' if names.norm == 'post' else 'before'} each sub-layer": (
+                config.norm_kind != "layer" or config.norm != names.norm
+            ),
             f"its norm_eps is {config.norm_eps}, but there it is always {NORM_EPS}": config.norm_eps != NORM_EPS,
-            "it normalises its embeddings": config.embedding_norm,
-            f"its positions are {config.positions}, but there they are sinusoidal": config.positions != "sinusoidal",
+            is_normalised: config.embedding_norm != names.embedding_norm,
+            f"its positions are {config.positions}, but there they are {names.positions}": (
+                config.positions != names.positions
+            ),
+            f"its sinusoids are of the kind {config.sinusoids!r}, but there they are {names.sinusoids!r}": (
+                (config.positions, config.sinusoids) != positions
+            ),
+            f"the id of <pad> is {config.pad_id}, but positions are counted from {FAIRSEQ_PAD}": (
+                names.sinusoids == "fairseq" and config.pad_id != FAIRSEQ_PAD
+            ),
+            f"it has an output_bias, and {title} has none": config.output_bias and not names.output_bias,
             "it has an output_transform": config.output_transform,
             "source and target have separate vocabularies": config.target_vocab_size is not None,
         },
     )
     return {
-        "architectures": [CLASS_NAMES[kind]],
-        "model_type": kind,
+        "architectures": [names.class_name],
+        "model_type": names.model_type,
         "is_encoder_decoder": True,
         "vocab_size": config.vocab_size,
         "decoder_vocab_size": config.vocab_size,
@@ -118,12 +191,12 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "decoder_layers": config.decoder_depth,
         "encoder_ffn_dim": config.d_ff,
         "decoder_ffn_dim": config.d_ff,
-        "activation_function": huggingface_activation(config, kind.title()),
+        "activation_function": huggingface_activation(config, title),
         "scale_embedding": config.scale_embeddings,
-        "static_position_embeddings": True,
-        "normalize_before": config.norm == "pre",
-        "normalize_embedding": False,
-        "add_final_layer_norm": config.norm == "pre",
+        "static_position_embeddings": names.positions == "sinusoidal",
+        "normalize_before": names.norm == "pre",
+        "normalize_embedding": names.embedding_norm,
+        "add_final_layer_norm": names.norm == "pre",
         "max_position_embeddings": config.max_length,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
@@ -132,20 +205,35 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def rules(config: ModelConfig) -> list[WeightRule]:
-    """Return the rules for a model whose width is already ordered by `sinusoids_in_halves`."""
+def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
+    """Return the rules for a model whose width is already ordered by `sinusoids_in_halves`, if it has sinusoids."""
     weight_rules = renamed("embedding.tokens", "model.shared", ["weight"])
-    for side in ("encoder", "decoder"):
-        count, names = (
+    for side, embedding in (("encoder", "embedding"), ("decoder", "target_embedding")):
+        count, layer_names = (
             (config.layers, LAYER_NAMES) if side == "encoder" else (config.decoder_depth, LAYER_NAMES | CROSS_NAMES)
         )
-        weight_rules += renamed_layers(f"{side}.layers", f"model.{side}.layers", count, names)
-        if config.norm == "pre":
+        weight_rules += renamed_layers(f"{side}.layers", f"model.{side}.layers", count, layer_names)
+        if names.positions == "learned":
+            weight_rules.append(_position_rule(f"{embedding}.positions", f"model.{side}.embed_positions"))
+        if names.embedding_norm:
+            weight_rules += renamed(f"{embedding}.norm", f"model.{side}.layernorm_embedding")
+        if names.norm == "pre":
             weight_rules += renamed(f"{side}.norm", f"model.{side}.layer_norm")
     none = partial(torch.zeros, 1, config.vocab_size)
     outputs = [WeightRule(("output_bias",), ("final_logits_bias",), lambda x: (x[0],), lambda x: (x[None],), none)]
+    outputs = outputs if names.output_bias else []
     outputs += [] if config.tied else renamed("output", "lm_head", ["weight"])
     return weight_rules + [with_pad_row(rule) if config.pad_is_last else rule for rule in outputs]
+
+
+def _position_rule(ours: str, theirs: str) -> WeightRule:
+    def write(positions: Tensor) -> tuple[Tensor]:
+        return (torch.cat([positions.new_zeros(LEARNED_FIRST_POSITION, positions.size(1)), positions]),)
+
+    def read(table: Tensor) -> tuple[Tensor]:
+        return (table[LEARNED_FIRST_POSITION:],)
+
+    return WeightRule((f"{ours}.weight",), (f"{theirs}.weight",), read, write)
 
 
 def tied_copies(config: ModelConfig) -> dict[str, str]:
@@ -154,10 +242,10 @@ def tied_copies(config: ModelConfig) -> dict[str, str]:
     return dict.fromkeys(names, "model.shared.weight")
 
 
-def extra_tensors(config: ModelConfig, theirs: StateDict) -> StateDict:
+def extra_tensors(names: Names, config: ModelConfig, theirs: StateDict) -> StateDict:
     """Return the tensors that their folders store twice: an untied embedding and, in Pegasus, the sinusoids."""
     extra = {} if config.tied else {name: theirs["model.shared.weight"].clone() for name in EMBEDDING_COPIES}
-    if config.norm == "pre":
+    if names.stores_sinusoids:
         extra |= {name: sines_then_cosines(config.max_length, config.d_model) for name in POSITION_TABLES}
     return extra
 
@@ -166,9 +254,9 @@ SINUSOID_TOLERANCES = {"F64": 1e-3, "F32": 1e-3, "F16": 1e-3, "BF16": 4e-3}
 """Maximum difference between a stored sinusoid and the exact one, by type. Rounding to bfloat16 costs 0.002."""
 
 
-def check_tensors(tensors: FolderTensors, config: ModelConfig) -> None:
-    """Raise RegardError if the folder contains position tables that are not sinusoids."""
-    for name in POSITION_TABLES:
+def check_tensors(names: Names, tensors: FolderTensors, config: ModelConfig) -> None:
+    """Raise RegardError if the folder contains position tables that are not the paper's sinusoids."""
+    for name in POSITION_TABLES if (names.positions, names.sinusoids) == ("sinusoidal", "paper") else ():
         entry = tensors.entry(name)
         if entry is None:
             continue
@@ -187,12 +275,14 @@ def sines_then_cosines(length: int, width: int) -> torch.Tensor:
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
-def converter_warning(config: ModelConfig, special: SpecialIds, state: StateDict) -> str | None:
+def converter_warning(names: Names, config: ModelConfig, special: SpecialIds, state: StateDict) -> str | None:
     """Return a warning if CTranslate2's own converter would misread the model.
 
     It assumes that Marian's targets start with a zero vector and drops the last id, and that Pegasus's targets start
     with <pad>.
     """
+    if names not in (MARIAN, PEGASUS):
+        return None
     if config.norm == "post":
         zero = config.pad_is_last and not state["embedding.tokens.weight"][-1].any()
         safe = special.start == config.pad_id and zero
@@ -207,18 +297,30 @@ def converter_warning(config: ModelConfig, special: SpecialIds, state: StateDict
     )
 
 
-ARCHITECTURE = Architecture(
-    kind="encoder-decoder",
-    prefix="model.",
-    ignored_patterns=tuple(map(re.escape, POSITION_TABLES)),
-    read_config=read_config,
-    write_config=write_config,
-    adapt=adapt,
-    rules=rules,
-    tied_copies=tied_copies,
-    check_tensors=check_tensors,
-    reorder=lambda state, config: sinusoids_interleaved(state, config.d_model),
-    extra_tensors=extra_tensors,
-    converter_warning=converter_warning,
-)
-"""Marian for post-norm models, Pegasus for pre-norm models."""
+def architecture(names: Names) -> Architecture:
+    """Return the architecture that these names describe."""
+
+    def reorder(state: StateDict, config: ModelConfig) -> StateDict:
+        return sinusoids_interleaved(state, config.d_model) if names.positions == "sinusoidal" else state
+
+    # fairseq's tables and version numbers are in old folders
+    ignored = [r"model\.(encoder|decoder)\.(embed_positions\.weights|version)"]
+    if names.positions == "sinusoidal":
+        ignored += map(re.escape, POSITION_TABLES)
+    return Architecture(
+        kind="encoder-decoder",
+        prefix="model.",
+        ignored_patterns=tuple(ignored),
+        read_config=partial(read_config, names),
+        write_config=partial(write_config, names),
+        adapt=partial(adapt, names),
+        rules=partial(rules, names),
+        tied_copies=tied_copies,
+        check_tensors=partial(check_tensors, names),
+        reorder=reorder,
+        extra_tensors=partial(extra_tensors, names),
+        converter_warning=partial(converter_warning, names),
+    )
+
+
+ARCHITECTURES = {names.model_type: architecture(names) for names in (MARIAN, PEGASUS, BART, MBART, M2M100)}

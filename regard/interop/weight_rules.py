@@ -133,12 +133,12 @@ def fold_embedding_scale(config: ModelConfig, state: StateDict) -> tuple[ModelCo
 def with_position_table(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
     """Store sinusoidal positions, or zeros for a model without positions, as a learned table of max_length rows."""
     if config.positions == "sinusoidal":
-        table = sinusoids(torch.arange(config.max_length), config.d_model, torch.float32)
+        table = sinusoids(torch.arange(config.max_length), config.d_model, torch.float32, config.sinusoids == "fairseq")
     elif config.positions == "none":
         table = torch.zeros(config.max_length, config.d_model)
     else:
         return config, state
-    return replace(config, positions="learned"), state | {"embedding.positions.weight": table}
+    return replace(config, positions="learned", sinusoids="paper"), state | {"embedding.positions.weight": table}
 
 
 def drop_pad_row(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:

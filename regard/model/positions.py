@@ -26,24 +26,33 @@ class Rotary(NamedTuple):
     """Whether pairs are (2i, 2i + 1) instead of (i, i + D/2)."""
 
 
-def frequencies(width: int, base: float, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " half"]:
-    """The width ÷ 2 frequencies base^(-2i / width)."""
+FAIRSEQ_FIRST_POSITION = 2
+"""The number that fairseq gives to the first position; smaller ones belong to <pad>."""
+
+
+def frequencies(
+    width: int, base: float, dtype: torch.dtype, device: torch.device, inclusive: bool = False
+) -> Float[Tensor, " half"]:
+    """The width ÷ 2 frequencies base^(-2i / width); if `inclusive`, spaced so that the last is exactly 1 ÷ base."""
     if width % 2:
         raise RegardError(f"sinusoidal and rotary positions need an even width, not {width}")
-    exponents = torch.arange(0, width, 2, device=device, dtype=dtype) / width
+    exponents = torch.arange(0, width, 2, device=device, dtype=dtype) / (width - 2 if inclusive else width)
     return base**-exponents
 
 
 def sinusoids(
-    positions: Int[Tensor, "*B T"], width: int, dtype: torch.dtype = torch.float32
+    positions: Int[Tensor, "*B T"], width: int, dtype: torch.dtype = torch.float32, fairseq: bool = False
 ) -> Float[Tensor, "*B T width"]:
     """The paper's positional encoding: sin(p / 10000^(2i/width)) in dimension 2i, the cosine in 2i + 1.
+
+    With `fairseq`, its frequencies 10000^(-2i/(width-2)), of positions counted from 2.
 
     >>> sinusoids(torch.tensor([0]), 4)
     tensor([[0., 1., 0., 1.]])
     """
-    rates = frequencies(width, 10_000.0, wide(dtype), positions.device)  # [width / 2]
-    angle = positions[..., None].to(rates.dtype) * rates  # [*B, T, width / 2]
+    numbers = positions + FAIRSEQ_FIRST_POSITION if fairseq else positions
+    rates = frequencies(width, 10_000.0, wide(dtype), positions.device, inclusive=fairseq)  # [width / 2]
+    angle = numbers[..., None].to(rates.dtype) * rates  # [*B, T, width / 2]
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)  # [*B, T, width]
 
 

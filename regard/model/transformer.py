@@ -38,6 +38,8 @@ class Transformer(nn.Module):
         self.embedding = Embedding(config, config.vocab_size)
         if config.target_vocab_size is not None:
             self.target_embedding = Embedding(config, config.target_vocab_size)
+        elif config.separate_positions:
+            self.target_embedding = Embedding(config, config.vocab_size, self.embedding.tokens)
         if config.is_classifier:
             self.classifier = SequenceHead(config)
             return
@@ -61,8 +63,9 @@ class Transformer(nn.Module):
 
     @property
     def output_embedding(self) -> Embedding:
-        """The embedding of the tokens that the model writes: the target's, where the source has its own vocabulary."""
-        return self.embedding if self.config.target_vocab_size is None else self.target_embedding
+        """The embedding of the tokens that the model writes: the target's, where it differs from the source's."""
+        is_separate = self.config.target_vocab_size is not None or self.config.separate_positions
+        return self.target_embedding if is_separate else self.embedding
 
     @property
     def _shares_embedding(self) -> bool:

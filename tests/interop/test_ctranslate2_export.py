@@ -59,6 +59,11 @@ def random_config(kind: str, seed: int) -> ModelConfig:
         "pad": deal(-1, 0, None),
     }
     decoder_layers = {"decoder_layers": deal(None, 1, 3)} if kind == "encoder-decoder" else {}
+    if kind == "encoder-decoder":
+        is_separable = shape["positions"] == "learned" or shape["embedding_norm"]
+        shape["separate_positions"] = is_separable and deal(True, False)
+    if shape["positions"] == "sinusoidal":
+        shape["sinusoids"] = deal("paper", "fairseq")
     attention_bias = {"attention_bias": deal(None, True, False, "qkv")}
     target = {"target_vocab_size": deal(None, 23, 44)} if kind == "encoder-decoder" else {}
     return small(kind=kind, **shape | widths | heads | decoder_layers | attention_bias | target)

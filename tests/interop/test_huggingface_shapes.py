@@ -119,8 +119,34 @@ def qwen3(pick: random.Random) -> Settings:
     return qwen2(pick) | {"head_dim": pick.choice([4, 8]), "attention_bias": pick.choice([True, False])}
 
 
+def bart(pick: random.Random) -> Settings:
+    heads, inner, vocabulary = pick.choice([1, 2]), pick.choice([12, 20]), pick.choice([31, 40])
+    return {
+        "vocab_size": vocabulary,
+        "d_model": heads * pick.choice([4, 6]),
+        "encoder_layers": pick.choice([1, 2]),
+        "decoder_layers": pick.choice([1, 2, 3]),
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_ffn_dim": inner,
+        "decoder_ffn_dim": inner,
+        "activation_function": pick.choice(["relu", "gelu", "silu", "gelu_new"]),
+        "scale_embedding": pick.choice([True, False]),
+        "tie_word_embeddings": pick.choice([True, True, False]),
+        "max_position_embeddings": 40,
+        "pad_token_id": pick.choice([1, vocabulary - 1]),
+        "decoder_start_token_id": 2,
+        "eos_token_id": 0,
+        "forced_eos_token_id": None,
+    }
+
+
+def m2m100(pick: random.Random) -> Settings:
+    return bart(pick) | {"pad_token_id": 1}
+
+
 FLOAT32_ROTATIONS = 1e-5
-"""Tolerance where `transformers` computes the rotations in float32."""
+"""Tolerance where `transformers` computes rotations or sinusoids in float32."""
 
 SHAPES = [
     Shape("RobertaForMaskedLM", roberta_words),
@@ -138,6 +164,9 @@ SHAPES = [
     Shape("MistralForCausalLM", mistral, FLOAT32_ROTATIONS),
     Shape("Qwen2ForCausalLM", qwen2, FLOAT32_ROTATIONS),
     Shape("Qwen3ForCausalLM", qwen3, FLOAT32_ROTATIONS),
+    Shape("BartForConditionalGeneration", bart),
+    Shape("MBartForConditionalGeneration", bart),
+    Shape("M2M100ForConditionalGeneration", m2m100, FLOAT32_ROTATIONS),
 ]
 BY_NAME = {shape.model: shape for shape in SHAPES}
 
@@ -155,6 +184,9 @@ def their_model(name: str, seed: int, **changes: Any) -> Any:
     config = getattr(transformers, shape.config)(**shape.settings(pick) | changes)
     model = getattr(transformers, name)(config).eval()
     randomise(model.parameters())
+    if config.is_encoder_decoder:  # if untied, `transformers` also separates these, which Regard does not read
+        for side in (model.get_encoder(), model.get_decoder()):
+            side.embed_tokens.weight.data.copy_(model.get_input_embeddings().weight.data)
     return model
 
 
@@ -229,6 +261,7 @@ def test_many_of_their_models(name: str, seed: int, tmp_path: Path) -> None:
 
 
 ENCODER: Settings = {"kind": "encoder", "embedding_norm": True, "positions": "learned", "norm_eps": 1e-12, "pad": 0}
+PAIR: Settings = {"heads": 2, "decoder_layers": 1, "kv_heads": 1, "bias": False, "pad": 1}
 LLAMA: Settings = {"kind": "decoder", "norm": "pre", "norm_kind": "rms", "positions": "rotary", "activation": "swiglu"}
 LLAMA |= {"bias": False, "kv_heads": 2, "scale_embeddings": False}
 OURS: dict[str, tuple[Settings, str, str]] = {
@@ -241,6 +274,21 @@ OURS: dict[str, tuple[Settings, str, str]] = {
         ENCODER | {"classes": 3, "classifier_activation": "relu"},
         "DistilBertForSequenceClassification",
         "AutoModelForSequenceClassification",
+    ),
+    "learned positions for both sides": (
+        PAIR | {"positions": "learned", "embedding_norm": True},
+        "BartForConditionalGeneration",
+        "AutoModelForSeq2SeqLM",
+    ),
+    "learned positions for each side, pre-norm": (
+        PAIR | {"positions": "learned", "embedding_norm": True, "separate_positions": True, "norm": "pre", "pad": -1},
+        "MBartForConditionalGeneration",
+        "AutoModelForSeq2SeqLM",
+    ),
+    "fairseq's sinusoids": (
+        PAIR | {"norm": "pre", "sinusoids": "fairseq"},
+        "M2M100ForConditionalGeneration",
+        "AutoModelForSeq2SeqLM",
     ),
     "norms of queries and keys": (
         LLAMA | {"qk_norm": True, "rotary_pairs": "adjacent", "attention_bias": True},
@@ -289,6 +337,11 @@ REFUSED: list[tuple[str, Settings, str]] = [
     ("RobertaModel", {"pad_token_id": None}, "pad_token_id=None, but positions are counted from it"),
     ("RobertaModel", {"pad_token_id": 39}, "pad_token_id=39, but positions are counted from it"),
     ("DistilBertModel", {"activation": "mish"}, "does not support the activation 'mish'"),
+    ("BartForConditionalGeneration", {"decoder_ffn_dim": 13}, "decoder_ffn_dim=13 is not supported"),
+    ("BartForConditionalGeneration", {"normalize_before": True}, "normalize_before=True is not supported"),
+    ("MBartForConditionalGeneration", {"normalize_embedding": False}, "normalize_embedding=False is not supported"),
+    ("M2M100ForConditionalGeneration", {"pad_token_id": 0}, "pad_token_id=0 is not supported; Regard reads only 1"),
+    ("M2M100ForConditionalGeneration", {"architectures": ["M2M100Model"]}, "architectures=.'M2M100Model'. is not"),
     ("MistralForCausalLM", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
     ("MistralForCausalLM", {"sliding_window": 0}, "window=0 is too small"),
     ("Qwen2ForCausalLM", {"layer_types": ["full_attention", "sliding_attention"]}, "layers have different windows"),
@@ -322,6 +375,12 @@ REFUSED_EXPORTS: list[tuple[str, Settings, str]] = [
     ("qwen3", LLAMA, "its qk_norm is False, but Qwen3's is True"),
     ("gpt2", LLAMA | {"norm_kind": "layer", "qk_norm": True}, "normalises queries and keys"),
     ("gpt2", LLAMA | {"norm_kind": "layer", "window": 4}, "each position sees only 4 positions"),
+    ("bart", {"positions": "learned"}, "its embeddings are not normalised"),
+    ("mbart", {"positions": "learned", "embedding_norm": True}, "its norms are not LayerNorm before each sub-layer"),
+    ("m2m_100", {"norm": "pre", "pad": 1}, "its sinusoids are of the kind 'paper', but there they are 'fairseq'"),
+    ("m2m_100", {"norm": "pre", "sinusoids": "fairseq"}, "the id of <pad> is 29, but positions are counted from 1"),
+    ("m2m_100", {"norm": "pre", "sinusoids": "fairseq", "pad": 1, "output_bias": True}, "M2M100 has none"),
+    ("pegasus", {"norm": "pre", "sinusoids": "fairseq"}, "its sinusoids are of the kind 'fairseq'"),
     ("marian", {"qk_norm": True}, "normalises queries and keys"),
     ("bert", ENCODER | {"classes": 2, "classifier_activation": "relu"}, "is relu, but BERT's is tanh"),
 ]

@@ -17,6 +17,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "norms and biases of queries and keys": {"qk_norm": True, "bias": False, "attention_bias": "qkv"},
     "untied, output bias": {"tied": False, "output_bias": True, "activation": "silu"},
     "separate vocabularies": {"vocab_size": 23, "target_vocab_size": 37, "output_bias": True},
+    "bart": {"positions": "learned", "embedding_norm": True, "separate_positions": True},
+    "m2m100": {"norm": "pre", "sinusoids": "fairseq"},
     "gpt2": {"kind": "decoder", "norm": "pre", "positions": "learned", "scale_embeddings": False},
     "llama": {
         "kind": "decoder",
