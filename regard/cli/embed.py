@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,14 +46,14 @@ def embed(
 
     check_pooling(loaded.network, pooling)  # type: ignore[arg-type]  # reports other values
 
-    def vectors(texts: list[str]) -> list[list[float]]:
-        return loaded.embed(texts, pooling).tolist()  # type: ignore[no-any-return]
+    def vectors(texts: list[str]) -> Any:
+        return loaded.embed(texts, pooling).numpy()
 
     if npy is not None:
         _write_npy(npy, list(answers(text, source, "embed", vectors)), loaded.config.d_model)
         return
     row = _json_row if json else _plain_row
-    answer_lines(text, source, output, "embed", lambda texts: list(map(row, texts, vectors(texts))))
+    answer_lines(text, source, output, "embed", lambda texts: list(map(row, texts, vectors(texts).tolist())))
 
 
 def _plain_row(_: str, vector: list[float]) -> str:
@@ -64,7 +64,7 @@ def _json_row(text: str, vector: list[float]) -> str:
     return dumps({"text": text, "vector": [float(f"{value:.9g}") for value in vector]}, ensure_ascii=False)
 
 
-def _write_npy(path: Path, vectors: list[list[float]], width: int) -> None:
+def _write_npy(path: Path, vectors: list[Any], width: int) -> None:
     from io import BytesIO
 
     import numpy as np

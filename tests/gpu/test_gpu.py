@@ -45,6 +45,7 @@ from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
 from tests.support.batches import DATA, END, PAD, SEP
 from tests.support.networks import PAIRS, SHAPES, ids
 from tests.support.oracles import gradient, small
+from tests.support.text_models import random_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -121,6 +122,25 @@ def test_models_give_the_same_results_as_on_the_cpu(name: str) -> None:
         torch.testing.assert_close(logits[1], logits[0], rtol=1e-4, atol=1e-4)
         for there, here in zip(*gradients, strict=True):
             torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("changes", [{"kind": "encoder"}, {"kind": "encoder", "classes": 3}, {"kind": "decoder"}, {}])
+def test_texts_are_read_as_on_the_cpu(changes: dict[str, object]) -> None:
+    """Sentence vectors, the vectors of every layer, classes and the logit lens, in float64."""
+    model = random_model(**changes)
+    readings: list[list[Tensor]] = []
+    for device in ("cpu", "cuda"):
+        model.to(device)
+        readings.append([model.embed(TEXTS), *(hidden.vectors for hidden in model.hidden(TEXTS))])
+        if model.config.classes:
+            readings[-1].append(model.class_probabilities(TEXTS))
+        else:
+            lens = model.attend(TEXTS[0], lens=3).lens
+            assert lens is not None
+            readings[-1].append(torch.tensor([[[p for _, p in top] for top in state] for state in lens.top]))
+    for here, there in zip(*readings, strict=True):
+        assert there.device.type == "cpu"
+        torch.testing.assert_close(there, here, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PRESETS)

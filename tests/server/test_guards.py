@@ -30,7 +30,7 @@ from regard.server.http_errors import CONTENT_SECURITY_POLICY, HttpError
 from regard.server.jobs import TextJob
 from regard.server.model_registry import ModelRegistry, build_registry, parse_model_arguments
 from tests.support.fuzz import requests as fuzzed
-from tests.support.serving import Running, language_model, running
+from tests.support.serving import Running, encoders, language_model, running
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model()}
+    models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model(), **encoders()}
     with running(build_registry(models, "float32")) as found:
         yield found
 
