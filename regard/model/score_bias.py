@@ -1,7 +1,8 @@
 """Positions as a bias on the attention scores: ALiBi (Press et al. 2022) and T5's relative bias (Raffel et al. 2020).
 
 A bias depends on the head and on the distance between query and key. It is computed once per pass, for the positions at
-hand, and serves every self-attention of a stack; cross-attention has none.
+hand, and serves every self-attention of a stack; cross-attention has none. It takes the memory of the scores of one
+layer, also for packed rows on a GPU, which then have a dense mask.
 
 Dimensions: T queries, S keys, H heads.
 """

@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from random import Random, randrange
 from threading import Event
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.cuda_graph_decoding import RecordedSearches
 from regard.model.attention import attention, can_use_tiles, fast_attention
-from regard.model.masks import MAX_TILE_ROW, Mask, PackedMask, dense_mask, packed_mask
+from regard.model.masks import MAX_TILE_ROW, PackedMask, PlainMask, biased_mask, dense_mask, packed_mask
 from regard.model.transformer import Network, build
 from regard.petit import corpus_files as files
 from regard.training import loss as loss_module
@@ -56,19 +57,20 @@ pytestmark = [
 SIZES = [(2, 4, 4, 33, 47, 32, 32), (1, 6, 2, 130, 130, 64, 64), (3, 4, 1, 7, 9, 16, 48), (2, 2, 2, 256, 64, 128, 128)]
 
 
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("kind", [*MASKS, "packed window"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", SIZES)
 def test_readable_and_fast_paths_agree(kind: str, dtype: torch.dtype, size: tuple[int, ...]) -> None:
     b, h, g, t, s, d_k, d_v = size
-    t = s if kind in ("causal", "packed") else t
+    packed, window = kind in ("packed", "packed window"), 5 if kind == "packed window" else None
+    t = s if packed or kind == "causal" else t
     q, k, v = (torch.randn(b, heads, n, d) for heads, n, d in ((h, t, d_k), (g, s, d_k), (g, s, d_v)))
     towards = torch.randn(b, h, t, d_v)
-    if kind == "packed":
+    if packed:
         lengths = torch.tensor([[t // 3, 0, t // 2]] * b).cuda()
-        mask: Mask = packed_mask(lengths, lengths, t, s, causal=True)
+        mask: PlainMask = packed_mask(lengths, lengths, t, s, causal=True, window=window)
         assert isinstance(mask, PackedMask if max(t, s) <= MAX_TILE_ROW else BlockMask)
-        exact_mask: Mask = packed_mask(lengths.cpu(), lengths.cpu(), t, s, causal=True)
+        exact_mask: PlainMask = packed_mask(lengths.cpu(), lengths.cpu(), t, s, causal=True, window=window)
         assert isinstance(exact_mask, Tensor)
         assert torch.equal(dense_mask(mask, torch.empty(b, h, t, s).cuda()).cpu(), exact_mask)  # type: ignore[union-attr]
     else:
@@ -84,6 +86,29 @@ def test_readable_and_fast_paths_agree(kind: str, dtype: torch.dtype, size: tupl
         allowed = 2 * yardstick + 8 * unit * right.abs().max().clamp(min=1)
         error = (quick.double().cpu() - right).abs().max()
         assert error <= allowed, f"{error:.2e} > {allowed:.2e}, readable {yardstick:.2e}"
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_bias_on_the_scores_gives_the_same_on_both_paths(kind: str, per_row: bool, dtype: torch.dtype) -> None:
+    """Output and gradients, of the bias too; also with grouped heads and without the usual scale."""
+    b, h, g, t, d = 2, 6, 2, 45, 32
+    inputs = [torch.randn(b, n, t, d).to(dtype) for n in (h, g, g)]
+    bias = torch.randn((b, h, t, t) if per_row else (h, t, t)).to(dtype)
+    mask, towards = make_mask(kind, b, h, t, t), torch.randn(b, h, t, d).to(dtype)
+
+    def attend(path: Callable[..., Any], device: str, precision: torch.dtype) -> list[Tensor]:
+        q, k, v, shift = arguments = [x.to(device, precision).requires_grad_() for x in (*inputs, bias)]
+        here = mask.to(device) if isinstance(mask, Tensor) else mask
+        output = path(q, k, v, biased_mask(here, shift, b), 0.0, 0.3)
+        output = output[0] if isinstance(output, tuple) else output
+        return [output.detach(), *torch.autograd.grad(output, arguments, towards.to(device, precision))]
+
+    exact = attend(attention, "cpu", torch.float64)
+    readable, fast = attend(attention, "cuda", dtype), attend(fast_attention, "cuda", dtype)
+    for right, slow, quick in zip(exact, readable, fast, strict=True):
+        assert_close(quick, right, slow, 32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -167,6 +192,27 @@ def test_every_preset_compiles_into_one_graph(name: str) -> None:
             assert (compiled - eager).abs().max() <= 5e-3 * scale
 
 
+@pytest.mark.parametrize("name", ["window", "t5", "alibi", "alibi encoder"])
+def test_windows_and_biases_compile_into_one_graph(name: str) -> None:
+    """With generated kernels, padded and packed."""
+    torch.compiler.reset()
+    config = SHAPES[name].__class__(**{**SHAPES[name].__dict__, "d_model": 64, "heads": 4, "d_ff": 128})
+    model = build(config).cuda()
+    compiled = torch.compile(model, fullgraph=True)
+    for t in (64, 128):
+        tokens = torch.randint(1, 30, (2, t), device="cuda")
+        for lengths in (torch.tensor([t, t // 2]), torch.tensor([[t // 3, t // 2], [t, 0]])):
+            arguments = (tokens, tokens, lengths, lengths) if name in PAIRS else (tokens, lengths)
+            results = []
+            for call in (model, compiled):
+                model.zero_grad()
+                logits = call(*(x.cuda() for x in arguments))
+                logits.float().square().mean().backward()
+                results.append([logits.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+            for eager, fused in zip(*results, strict=True):
+                assert (fused - eager).abs().max() <= 5e-3 * eager.abs().max().clamp(min=1e-6)
+
+
 def test_packed_batches_of_many_sizes_stay_on_the_fused_kernel() -> None:
     """For eager models, too: FlexAttention's unfused path warns, and here its warning is an error."""
     torch.compiler.reset()
@@ -212,7 +258,7 @@ def test_tiles_are_the_readable_attention(width: int, dtype: torch.dtype, kind: 
     t, s = (77 if theirs else 128), 128
     prefix = queries // 3 if kind == "prefix" else None
 
-    def mask_on(device: str) -> Mask:
+    def mask_on(device: str) -> PlainMask:
         known = None if prefix is None else prefix.to(device)
         causal, window = kind in ("causal", "prefix", "window"), 7 if kind == "window" else None
         return packed_mask(queries.to(device), keys.to(device), t, s, causal, known, window)
