@@ -68,14 +68,14 @@ def evaluate(
     skip_bad: SkipBad = False,
     device: Device = "auto",
 ) -> None:
-    """Score a translator, a language model, a classifier or a tagger.
+    """Score a translator, a language model, a masked language model, a classifier or a tagger.
 
     A translator gets BLEU (cased and lower-cased) and chrF2++ with confidence intervals and signatures, a note on what
     they may be compared with, and a list of suspicious outputs. On Petit it also gets accuracy by phenomenon, and the
     alignment of its attention against the gold links.
 
-    A language model gets loss per token, perplexity and bits per byte. A classifier gets accuracy and a confusion
-    matrix. A tagger gets accuracy, the F1 of each label and, for labels such as B-PER and I-PER, that of spans.
+    A language model gets loss per token, perplexity and bits per byte. A masked language model gets pseudo-perplexity:
+    every token of each line is masked in turn. A classifier gets accuracy and a confusion matrix. A tagger gets accuracy, the F1 of each label and, for labels such as B-PER and I-PER, that of spans.
 
     Example: regard evaluate runs/fr-en petit/test.fr petit/test.en --out scores.json
 
@@ -112,6 +112,10 @@ def evaluate(
         tagging = _evaluate_tagging(system, model, corpus, limit, skip_bad)
         write_json(out, tagging)
         score_tables.show_tagging(console(), tagging)
+    elif task == "masked":
+        masked = _evaluate_masked(system, model, corpus, limit, skip_bad)
+        write_json(out, masked)
+        score_tables.show_masked(console(), masked)
     else:
         examples = load_examples(corpus, limit, skip_bad, "a text and its class")
         classification = evaluate_classification(system, model, model.classify, examples)
@@ -150,8 +154,7 @@ def _evaluate_language(
     from regard.evaluation.evaluate import evaluate_language
     from regard.evaluation.test_sets import read_documents
 
-    if corpus.sides != 1:
-        raise RegardError(f"{name} is a language model and needs one text, but {corpus.sides} sides were given")
+    _check_one_side(name, corpus)
     texts = read_documents(corpus, documents, limit, skip_bad)
     with progress_bar("scoring", None) as progress:
         return evaluate_language(name, model, texts, corpus.files, documents, context, stride, progress)
@@ -163,6 +166,21 @@ def _evaluate_tagging(name: str, model: Any, corpus: Any, limit: int | None, ski
 
     sentences = read_tagged_sentences(corpus, model.class_names, limit, skip_bad)
     return evaluate_tagging(name, model, sentences, corpus.files)
+
+
+def _evaluate_masked(name: str, model: Any, corpus: Any, limit: int | None, skip_bad: bool) -> Any:
+    from regard.evaluation.evaluate import evaluate_masked
+    from regard.evaluation.test_sets import read_documents
+
+    _check_one_side(name, corpus)
+    texts = read_documents(corpus, "line", limit, skip_bad)
+    with progress_bar("scoring", None) as progress:
+        return evaluate_masked(name, model, texts, corpus.files, progress)
+
+
+def _check_one_side(name: str, corpus: Any) -> None:
+    if corpus.sides != 1:
+        raise RegardError(f"{name} is a language model and needs one text, but {corpus.sides} sides were given")
 
 
 def _read_gold(examples: Any, tags: Path | None, links: Path | None) -> Any:
@@ -185,6 +203,7 @@ def _check_options(task: str, **options: object) -> None:
         "language": "a language model",
         "classes": "a classifier",
         "tags": "a tagger",
+        "masked": "a masked language model",
     }[task]
     for name, value in options.items():
         if value and name not in accepted:

@@ -20,10 +20,12 @@ from regard.evaluation.classification import ClassScores, class_scores
 from regard.evaluation.comparability import ComparabilityNote
 from regard.evaluation.metrics import References, TranslationScores, reference_lists, translation_scores
 from regard.evaluation.perplexity import LanguageScore
+from regard.evaluation.pseudo_perplexity import MaskedScore, score_masked
 from regard.evaluation.results import (
     ClassificationResult,
     EvaluationTask,
     LanguageResult,
+    MaskedResult,
     Speed,
     SuspiciousOutput,
     System,
@@ -72,7 +74,7 @@ def evaluate(
     context: int | None = ...,
     stride: int | None = ...,
     progress: Progress | None = ...,
-) -> LanguageScore: ...
+) -> LanguageScore | MaskedScore: ...
 
 
 def evaluate(
@@ -88,7 +90,7 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     progress: Progress | None = None,
-) -> TranslationScores | ClassScores | TaggingScores | LanguageScore:
+) -> TranslationScores | ClassScores | TaggingScores | LanguageScore | MaskedScore:
     """Score a translator with `references`, a classifier or tagger with `labels`, or a language model with neither.
 
     With `references`, the model translates the sources, and the result has `.bleu`, `.bleu_lowercase` and `.chrf`, each
@@ -99,7 +101,8 @@ def evaluate(
     With `labels`, the result has `.accuracy`, `.macro_f1` and the scores of each class. For a tagger, each source is a
     list of words with a list of labels, and the result has these scores in `.words`, and those of `.spans`. With
     neither, it has `.loss`, `.perplexity` and `.bits_per_byte`; `context` is the number of tokens the model sees at
-    once and `stride` the distance between two such windows.
+    once and `stride` the distance between two such windows. A masked language model has `.loss`, `.pseudo_perplexity`
+    and `.accuracy`.
 
     `progress` is called with the number of texts translated, or of tokens scored.
     """
@@ -119,6 +122,8 @@ def evaluate(
         classes = cast("Sequence[str]", labels)
         check_texts(sources=texts, labels=classes)
         return class_scores(classes, [label for label, _ in model.classify(texts)])
+    if model.can("fill"):
+        return score_masked(model, texts, progress)
     model.require("score texts")
     return score_texts(model, texts, *choose_window(model, context, stride), progress)
 
@@ -135,7 +140,7 @@ def _evaluate_word_lists(
 
 
 def task_of(model: Model) -> EvaluationTask:
-    """What a model is evaluated as; raises a `RegardError` for an encoder that only fills in masks."""
+    """What a model is evaluated as; raises a `RegardError` for an encoder without a head or without a mask."""
     if model.can("classify"):
         return "classes"
     if model.can("tag"):
@@ -144,8 +149,11 @@ def task_of(model: Model) -> EvaluationTask:
         return "translation"
     if model.can("score texts"):
         return "language"
+    if model.can("fill"):
+        return "masked"
     raise RegardError(
-        f"this {model.config.kind} neither translates nor continues text nor classifies or tags: it cannot be evaluated"
+        f"this {model.config.kind} neither translates nor continues text nor classifies or tags nor fills masks: it "
+        "cannot be evaluated"
     )
 
 
@@ -255,6 +263,18 @@ def evaluate_tagging(
     return TaggingResult(system, files, scores)
 
 
+def evaluate_masked(
+    name: str, model: Model, texts: Sequence[str], files: tuple[str, ...] = (), progress: Progress | None = None
+) -> MaskedResult:
+    """Score a masked language model on independent texts, with each token masked in turn."""
+    if task_of(model) != "masked":
+        raise RegardError(f"{name} is not a masked language model: {_required_input(model)}")
+    begin = time.perf_counter()
+    score = score_masked(model, texts, progress)
+    system = replace(describe(name, model), speed=_speed(begin, score.tokens, "tokens"))
+    return MaskedResult(system, files, score, len(texts))
+
+
 def suspicious_outputs(outputs: Sequence[str], examples: Examples) -> tuple[SuspiciousOutput, ...]:
     """The outputs that a person should check."""
     suspicions = find_suspicious(examples.sources, outputs, examples.references[0])
@@ -306,5 +326,6 @@ def _required_input(model: Model) -> str:
         "translation": "it translates; give a source and a reference: two files, or one with --columns or --keys",
         "language": "it is a language model; give one text",
         "tags": "it tags words; give a file with columns, or a file of words and one of labels",
+        "masked": "it is a masked language model; give one text",
         "classes": "it classifies; give texts and their classes: two files, or one with --columns or --keys",
     }[task_of(model)]

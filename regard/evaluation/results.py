@@ -7,12 +7,13 @@ from regard.evaluation.alignment import AlignmentScores
 from regard.evaluation.classification import ClassScores
 from regard.evaluation.metrics import TranslationScores
 from regard.evaluation.perplexity import LanguageScore
+from regard.evaluation.pseudo_perplexity import MaskedScore
 from regard.evaluation.result_json import recorded_as
 from regard.evaluation.tag_accuracy import TagAccuracy
 from regard.evaluation.tagging import TaggingScores
 
-EvaluationTask = Literal["translation", "language", "classes", "tags"]
-"""What a model is evaluated as: a translator, a language model, a classifier or a tagger."""
+EvaluationTask = Literal["translation", "language", "classes", "tags", "masked"]
+"""What a model is evaluated as: a translator, a language model, a classifier, a tagger or a masked language model."""
 AlignedAttention = Literal["cross", "decoder"]
 """Where a target attends to its source: cross-attention or, in a decoder-only model, self-attention."""
 
@@ -114,3 +115,15 @@ class TaggingResult:
     files: tuple[str, ...]
     scores: TaggingScores
     kind: EvaluationTask = "tags"
+
+
+@dataclass(frozen=True)
+class MaskedResult:
+    """A masked language model on a text."""
+
+    system: System
+    files: tuple[str, ...]
+    score: MaskedScore
+    texts: int
+    """Number of texts, each a line of the file."""
+    kind: EvaluationTask = "masked"

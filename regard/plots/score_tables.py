@@ -18,6 +18,7 @@ from regard.evaluation.results import (
     AlignedAttention,
     ClassificationResult,
     LanguageResult,
+    MaskedResult,
     SuspiciousOutput,
     System,
     TaggingResult,
@@ -74,6 +75,28 @@ def show_language(console: Console, result: LanguageResult) -> None:
         table.add_row(name, f"[bold]{figure}[/]", f"[dim]{meaning}[/]")
     console.print(table)
     console.print(f"\n{escape(_describe_context(result))}")
+
+
+def show_masked(console: Console, result: MaskedResult) -> None:
+    """Print loss, pseudo-perplexity and accuracy."""
+    score = result.score
+    _show_heading(console, result.system, result.files, f"{score.tokens:,} tokens")
+    table = plain_table("", ">", "")
+    perplexity = (
+        f"{score.pseudo_perplexity:,.2f}" if score.pseudo_perplexity < 1e9 else f"{score.pseudo_perplexity:.2e}"
+    )
+    rows = (
+        ("loss", f"{score.loss:.4f}", "nats per masked token"),
+        ("pseudo-perplexity", perplexity, "comparable only between masked language models with the same tokenizer"),
+        ("accuracy", f"{score.accuracy:.1%}", "tokens whose most likely replacement is correct"),
+    )
+    for name, figure, meaning in rows:
+        table.add_row(name, f"[bold]{figure}[/]", f"[dim]{meaning}[/]")
+    console.print(table)
+    texts = "1 text" if result.texts == 1 else f"{result.texts:,} texts"
+    console.print(
+        f"\nEach line is one text ({texts} in total). Every token was masked once, and predicted from all others."
+    )
 
 
 def show_classification(console: Console, result: ClassificationResult) -> None:

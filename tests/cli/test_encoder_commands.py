@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import regard
+from regard.formatting import visible
 from tests.support.commands import command, refused
-from tests.support.text_models import TEXTS, random_model
+from tests.support.text_models import TEXTS, random_masked_model, random_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_type_checks")]
 
@@ -156,3 +157,38 @@ def test_wrong_options_are_reported(classifier: str, tmp_path: Path) -> None:
     assert "both --npy" in refused("embed", "a", "-m", classifier, *npy, "--json")
     assert "pooling" in refused("embed", "a", "-m", classifier, "--pooling", "max")
     assert "requires a model with a classification head" in refused("classify", "a", "-m", "petit-fr-en")
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A masked language model."""
+    model = random_masked_model()
+    model.network.float()
+    folder = tmp_path_factory.mktemp("models") / "masked"
+    model.save(folder)
+    return str(folder)
+
+
+def test_masks_are_filled_with_one_line_for_each_text(masked: str, tmp_path: Path) -> None:
+    model = regard.load(masked)
+    texts = ["Marie mange <mask> pomme.", "<mask> dort <mask>."]
+    rows = [line.split("\t") for line in command("fill", *texts, "-k", "3", "-m", masked).stdout.splitlines()]
+    assert [len(row) for row in rows] == [2 * 3, 2 * 3 * 2]
+    for row, text in zip(rows, texts, strict=True):
+        fillings = [filling for mask in model.fillings(text, 3) for filling in mask]
+        assert [float(figure) for figure in row[1::2]] == pytest.approx([p for _, p, _ in fillings], abs=1e-4)
+        assert row[::2] == [visible(token.strip() or token) for token, _, _ in fillings]
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join(texts), encoding="utf-8")
+    done = command("fill", "-k", "2", "-m", masked, "-i", str(source), "--json")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["text"] for answer in answers] == texts
+    assert answers[1]["masks"] == [[filling._asdict() for filling in mask] for mask in model.fillings(texts[1], 2)]
+
+
+def test_texts_and_models_without_a_mask_are_refused(masked: str, classifier: str) -> None:
+    assert "text 2: the text has no mask: write <mask>" in refused("fill", "<mask>", "chat", "-m", masked)
+    assert "stdin:1: the text has no mask" in refused("fill", "-m", masked, stdin="chat\n")
+    assert "train one with regard train petit-masked" in refused("fill", "un <mask>")
+    assert "requires an encoder with a head over the vocabulary" in refused("fill", "<mask>", "-m", classifier)
+    assert "text 1: k=" in refused("fill", "<mask>", "-m", masked, "-k", "9999")
