@@ -111,12 +111,6 @@ class HuggingFaceTokenizer(Tokenizer):
         return int(id_)
 
     @property
-    def mask(self) -> int | None:
-        """The id of the token that has the role of the mask; None if there is none."""
-        id_ = self.engine.token_to_id(str(self.settings.get("mask_token", "")))
-        return None if id_ is None else int(id_)
-
-    @property
     def text_ids(self) -> list[int]:
         """The ids that stand for text, in increasing order: all but the special tokens."""
         added = self.engine.get_added_tokens_decoder()

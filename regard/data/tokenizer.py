@@ -148,7 +148,7 @@ class Tokenizer(ABC):
     @property
     def mask(self) -> int | None:
         """The id of <mask> or [MASK], which replaces a token that the model must predict; None if there is none."""
-        return None
+        return self.role_id("mask_token")
 
     @property
     def text_ids(self) -> list[int]:

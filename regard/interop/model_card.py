@@ -10,6 +10,7 @@ from typing import Any
 from regard.config import ModelConfig
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenizer_pair import TARGET_TOKENIZER_FILES, TARGET_TOKENIZER_FOLDER, TokenizerPair
+from regard.decoding.capabilities import TextTask
 from regard.decoding.text_model import Model
 from regard.formatting import code_cell, duration, escape_markdown
 from regard.storage.metadata import (
@@ -175,6 +176,8 @@ NO_TOKENIZER = "token ids: this folder has no tokenizer"
 
 
 def _example_text(model: Model) -> str:
+    if model.can("fill"):
+        return 'text = "Le petit <mask> dort."'
     is_language_model = model.config.kind == "decoder" and model.special.separator is None
     return 'text = "Once upon a time"' if is_language_model else 'text = "Le petit chat dort."'
 
@@ -201,9 +204,10 @@ def _target_tokenizer(model: Model) -> str:
 
 def _commands(model: Model) -> list[str]:
     """Return the command for a shell in the folder of the card."""
-    if model.tokenizer is None or model.config.kind == "encoder":
+    verbs: tuple[TextTask, ...] = ("translate", "generate", "fill")
+    verb = next((verb for verb in verbs if model.can(verb)), None)
+    if model.tokenizer is None or verb is None:
         return []
-    verb = "translate" if model.can("translate") else "generate"
     return ["```sh", f"regard {verb} {_example_text(model).partition(' = ')[2]} --model .", "```", ""]
 
 
@@ -216,6 +220,8 @@ def _regard(model: Model) -> list[str]:
         call = "translate([text])"
     elif config.kind == "decoder":
         call = f"generate(text, max_tokens={_example_length(config)})"
+    elif model.can("fill"):
+        call = "fill(text)"
     else:
         call = "classify([text])" if config.is_classifier else "tag(text)" if config.is_tagger else "attend(text)"
     return [*code, _example_text(model), f"print(model.{call})"]

@@ -15,13 +15,20 @@ RESUME, CONTINUE, USE = "To resume:", "To continue:", "To use the model:"
 """Beginnings of lines with a command, which must be copied unbroken."""
 NO_VALIDATION = "no validation text: the last model is kept"
 SET_VALIDATION = "set data.validation or data.held_out"
-COMMANDS = {"translation": "translate", "language": "generate", "classification": "classify", "tagging": "tag"}
+COMMANDS = {
+    "translation": "translate",
+    "language": "generate",
+    "classification": "classify",
+    "tagging": "tag",
+    "masked": "fill",
+}
 """The command that uses a model, by its task."""
 EXAMPLE_TEXTS = {
     "translation": "Le chat dort.",
     "language": "Once upon a time",
     "classification": "Le chat dort.",
     "tagging": "Le chat dort.",
+    "masked": "Le chat <mask> sur la table.",
 }
 
 

@@ -103,6 +103,7 @@ def _opening(started: Started, recipe: dict[str, Any]) -> str:
         "language": "A language model",
         "classification": "A text classifier",
         "tagging": "A tagger of words",
+        "masked": "A masked language model",
     }[started.task]
     languages = _section(recipe, "data").get("languages")
     between = " → ".join(map(str, languages)) if isinstance(languages, list) else ""
@@ -331,12 +332,14 @@ def _usage_section(
         "language": [command, f"regard evaluate {out} TEXT"],
         "classification": [f"regard evaluate {out} TEXTS CLASSES"],
         "tagging": [command, f"regard evaluate {out} FILE"],
+        "masked": [command, f"regard evaluate {out} TEXT"],
     }[started.task]
     call = {
         "translation": f"translate([{quoted}])",
         "language": f"generate({quoted}{f', temperature={temperature}' if sampled else ''})",
         "classification": f"classify([{quoted}])",
         "tagging": f"tag({quoted})",
+        "masked": f"fill({quoted})",
     }[started.task]
     arguments = json.dumps(visible(started.out), ensure_ascii=False)
     shell = ["```sh", *commands, "```", ""]

@@ -81,7 +81,7 @@ def score_best_model(run: TrainingRun) -> list[FinalScores]:
     """Scores of the saved best model on the validation text, decoded as the recipe says; none for language models."""
     setup, best_step = run.setup, run.progress.best_step
     count = len(setup.sentences if setup.kind == "tagging" else setup.examples)
-    if not run.ranks.first or best_step is None or not count or setup.kind == "language":
+    if not run.ranks.first or best_step is None or not count or setup.kind in ("language", "masked"):
         return []
     run.reporter.note(run.progress.step, SCORING_NOTE.format(f"{count:,}"))
     model = run.on_training_device(Model.from_folder(best_model_folder(run.out, best_step), run.module_to_load()))

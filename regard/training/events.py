@@ -21,7 +21,7 @@ class Started:
     steps: int
     """Number of steps in the complete run."""
     name: str
-    task: Literal["translation", "language", "classification", "tagging"]
+    task: Literal["translation", "language", "classification", "tagging", "masked"]
     out: str
     """The run's folder."""
     place: str

@@ -18,7 +18,7 @@ def final_scores(setup: TrainingSetup, model: Model, decode: Decoding) -> list[F
     if setup.kind == "tagging":
         return [score_tagger(model, setup.sentences)[0]] if setup.sentences else []
     sources, references = [source for source, _ in setup.examples], [target for _, target in setup.examples]
-    if setup.kind == "language" or not sources:
+    if setup.kind in ("language", "masked") or not sources:
         return []
     if setup.kind == "classification":
         labels = [label for label, _ in model.classify(sources)]

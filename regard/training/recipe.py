@@ -26,22 +26,26 @@ from regard.formatting import quoted
 from regard.petit import MAX_PAIRS
 from regard.training.corpus_folder import VALIDATION_STEMS, find_corpus_files, training_languages
 
-TaskKind = Literal["translation", "language", "classification", "tagging"]
+TaskKind = Literal["translation", "language", "classification", "tagging", "masked"]
 CORPUS_SIDES: dict[TaskKind, tuple[tuple[int, ...], str]] = {
     "translation": ((2,), "two, source and target: two files, or two columns or keys of one"),
     "language": ((1,), "one: a file, or a column or key of it"),
     "classification": ((2,), "two, text and class: two files, or two columns or keys of one"),
     "tagging": ((1, 2), "words and labels: two files, or one with two columns (by default the first and the last)"),
+    "masked": ((1,), "one: a file, or a column or key of it"),
 }
 MODEL_KINDS: dict[TaskKind, tuple[str, ...]] = {
     "translation": ("encoder-decoder", "decoder"),
     "language": ("decoder",),
     "classification": ("encoder", "decoder"),
     "tagging": ("encoder",),
+    "masked": ("encoder",),
 }
 """The kinds of model that can do each task."""
 CLASSES_PER: dict[TaskKind, Literal["sequence", "token"]] = {"classification": "sequence", "tagging": "token"}
 """What a class is predicted for, in tasks that predict classes instead of tokens."""
+READING_TASKS: tuple[TaskKind, ...] = (*CLASSES_PER, "masked")
+"""Tasks in which a model reads texts and writes none."""
 DERIVED_MODEL_KEYS = ("vocab_size", "target_vocab_size", "pad", "classes", "classes_per")
 """Fields of `ModelConfig` that follow from the text."""
 FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout", "feed_forward_dropout")
@@ -78,9 +82,9 @@ class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
 
     task: TaskKind = "translation"
     """Task of the model: `translation` of the first side into the second, `language` modelling of a text,
-    `classification` of a text (first side) into classes (second side), or `tagging` of each word: a file with a word
-    and its label per line, blank lines between sentences, or a file of words and a file of labels, separated by
-    spaces."""
+    `classification` of a text (first side) into classes (second side), `tagging` of each word (a file with a word and
+    its label per line, blank lines between sentences, or a file of words and a file of labels, separated by spaces), or
+    `masked` language modelling, which predicts 15 % of the tokens of each line from the others, as BERT does."""
     languages: tuple[str, ...] = ()
     """Codes of the source and target language, such as ["fr", "en"], for the model card and to find files."""
     folder: str = ""
@@ -379,7 +383,7 @@ class Recipe(StrictConfig):
         for key, needs_validation in {"patience": train.patience, "best_by": train.best_by == "score"}.items():
             if needs_validation and not has_validation:
                 raise RegardError(f"train.{key} needs validation text: set data.validation or data.held_out")
-        if train.best_by == "score" and task == "language":
+        if train.best_by == "score" and task in ("language", "masked"):
             raise RegardError("train.best_by='score': a language model has no score other than its loss; use 'loss'")
         if train.best_by == "score" and task == "translation" and not train.validation_sentences:
             raise RegardError("train.best_by='score' needs translations to score: set train.validation_sentences")

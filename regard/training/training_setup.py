@@ -9,6 +9,7 @@ with the model therefore frames text exactly as the batches here do.
 | translation, decoder | source `<sep>` target | none |
 | language | `</s>` text `</s>` text | `</s>` before a text |
 | classification, tagging | text `</s>` | `</s>` after a text |
+| masked | `</s>` text `</s>` | `</s>` before and after a text |
 
 A fine-tuned model keeps the ids that its own tokenizer puts before a text, such as [CLS] or <s>; so does a new model
 whose tokenizer is read from `tokenizer.path`, unless it is an encoder-decoder. If source and target have separate
@@ -31,13 +32,16 @@ from regard.data.batches import (
     decoder_translation_batches,
     language_block_batches,
     language_document_batches,
+    masked_batches,
     packed_decoder_translation_batches,
+    packed_masked_batches,
     packed_tagging_batches,
     packed_translation_batches,
     tagging_batches,
     translation_batches,
 )
 from regard.data.corpus import CorpusProblems
+from regard.data.masking import Masking
 from regard.data.tagged_text import TaggedSentence
 from regard.data.tokenized_corpus import TokenizedCorpus
 from regard.data.tokenizer import Tokenizer
@@ -53,6 +57,7 @@ from regard.system_memory import available_memory
 from regard.training.recipe import (
     CLASSES_PER,
     FINE_TUNING_MODEL_KEYS,
+    READING_TASKS,
     DataSection,
     Recipe,
     TaskKind,
@@ -96,7 +101,8 @@ class TrainingSetup:
     validation: Batches | None
     """Every validation example once, of any length that fits into a batch and the model's positions."""
     examples: list[tuple[str, str]]
-    """The validation text: source and reference, text and class, or a prompt and its continuation."""
+    """The validation text: source and reference, text and class, a prompt and its continuation, or a text with a mask
+    and the word that it replaces."""
     sentences: list[TaggedSentence]
     """The validation text of tagging."""
     example_count: int
@@ -219,6 +225,9 @@ def _new_framing(recipe: Recipe, data: DataSection, cache: Path) -> TextFraming:
     special = SpecialIds(end=(end,))
     if data.task == "language":
         return TextFraming(tokenizer.with_template(before=(end,)), special, end, pad)
+    if data.task == "masked":  # as in BERT, whose [CLS] before a text learns to represent all of it
+        special = replace(special, mask=tokenizer.mask)
+        return TextFraming(tokenizer.with_template(before=(end,), after=(end,)), special, end, pad)
     if data.task == "translation" and recipe.config(tokenizer.size).kind == "decoder":
         return TextFraming(tokenizer.with_template(), replace(special, separator=tokenizer.separator), end, pad)
     if data.task == "translation":
@@ -282,7 +291,7 @@ def _framing(
 ) -> TextFraming:
     """An existing tokenizer and its ids, with the framing of the task. `where` and `advice` are for error messages."""
     before = tokenizer.before
-    ends = tokenizer.after if task in CLASSES_PER and tokenizer.after else special.end
+    ends = tokenizer.after if task in READING_TASKS and tokenizer.after else special.end
     ends = ends if ends or tokenizer.is_separate else tokenizer.after
     if not ends and not (task == "language" and before):
         raise RegardError(f"{where} has no id that ends a text (eos_token_id): {advice}")
@@ -297,6 +306,8 @@ def _framing(
         end, after = (before or ends)[0], ()
         before = before or (end,)
         special = replace(special, separator=None, end=tuple(dict.fromkeys([*special.end, end])))
+    elif task == "masked":
+        special = replace(special, mask=_require_mask(tokenizer, where))
     elif kind == "decoder" and task == "translation":
         after, special = (), replace(special, separator=_separator(tokenizer, special, where))
     if len(before) > (0 if kind == "encoder-decoder" else 1) or len(tokenizer.after) > 1:
@@ -307,6 +318,16 @@ def _framing(
         tokenizer = tokenizer.with_template(before, after)
     filling = special.start if kind == "encoder-decoder" else pad
     return TextFraming(tokenizer, special, end, end if filling is None else filling, source_end, source_pad)
+
+
+def _require_mask(tokenizer: Tokenizer, where: str) -> int:
+    """The id of the mask; a RegardError if there is none."""
+    if tokenizer.mask is None:
+        raise RegardError(
+            f"{where} has no mask token, which the task masked needs: name a token of its vocabulary in its "
+            'tokenizer_config.json, as in {"mask_token": "[MASK]"}'
+        )
+    return tokenizer.mask
 
 
 def _separator(tokenizer: Tokenizer, special: SpecialIds, where: str) -> int:
@@ -430,7 +451,7 @@ class _BatchPlan:
 
     def lengths(self, data: TokenizedCorpus) -> Any:
         """Number of tokens on the longer side of each example, with the ids around it."""
-        if self.task in CLASSES_PER:
+        if self.task in READING_TASKS:
             return data.lengths(0) + 1
         if self.config.kind == "decoder":
             return data.lengths(0) + data.lengths(1) + 1
@@ -459,8 +480,8 @@ class _BatchPlan:
         return {"longest": int(learned.max()) + len(self.framing.tokenizer.after)}
 
     def short_enough(self, examples: list[Example], validation: TokenizedCorpus | None) -> list[Example]:
-        """The validation examples without texts too long to be classified or tagged; a translator splits those."""
-        if self.task not in CLASSES_PER or self.config.max_positions is None or validation is None:
+        """The validation examples without texts too long for an encoder; a translator splits those."""
+        if self.task not in READING_TASKS or self.config.max_positions is None or validation is None:
             return examples
         if not examples:
             return examples
@@ -489,6 +510,12 @@ class _BatchPlan:
             if self.packed:
                 return packed_tagging_batches(data, end, pad, size, row_length, limit, **share)
             return tagging_batches(data, end, pad, size, limit, **share)
+        if self.task == "masked":
+            assert special.mask is not None
+            masking = Masking(special.mask, self.framing.tokenizer.text_ids)
+            if self.packed:
+                return packed_masked_batches(data, end, pad, masking, size, row_length, limit, **share)
+            return masked_batches(data, end, pad, masking, size, limit, **share)
         if self.config.kind == "encoder-decoder":
             source_end, source_pad = self.framing.source_end, self.framing.source_pad
             if self.packed:
@@ -520,7 +547,7 @@ def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, 
         base_name = base.about.get("name") or base.about.get("origin")
         about["origin"] = f"trained further from {recipe.start}" + (f" ({base_name})" if base_name else "")
         about |= {key: base.about[key] for key in ("generation", "notes") if key in base.about}
-    if data.task not in CLASSES_PER:
+    if data.task not in READING_TASKS:
         about["generation"] = about.get("generation", {}) | _generation(recipe.decode)
     return about
 

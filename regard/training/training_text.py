@@ -22,7 +22,7 @@ from regard.data.corpus import Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tagged_text import TaggedSentence, tagged_sentences
 from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus, rows_with_ends, tokenize_corpora
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import MASK, Tokenizer
 from regard.data.tokenizer_pair import TokenizerPair
 from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER
@@ -62,7 +62,12 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
         with new_folder(folder, keep_existing=True) as temporary:  # another run may write the same files
             write_petit(data.petit, temporary / "text", PETIT_SEED, splits=("train", "dev"))
             _write_rarest(temporary / "text")
-    sides = {"translation": ("fr", "en"), "language": ("fr",), "classification": ("fr", "rarest")}[data.task]
+    sides = {
+        "translation": ("fr", "en"),
+        "language": ("fr",),
+        "classification": ("fr", "rarest"),
+        "masked": ("fr",),
+    }[data.task]
     train, dev = (
         Corpus(tuple(str(folder / "text" / f"{split}.{side}") for side in sides)) for split in ("train", "dev")
     )
@@ -119,7 +124,8 @@ def _trained_tokenizer(
     folder = cache / "tokenizers" / hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may train the same tokenizer
-            train_tokenizer(_training_texts(data, side), section.vocab_size, section.kind).save(temporary)
+            texts, has_mask = _training_texts(data, side), data.task == "masked"
+            train_tokenizer(texts, section.vocab_size, section.kind, has_mask).save(temporary)
     return HuggingFaceTokenizer.load(folder)
 
 
@@ -168,6 +174,8 @@ def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Corpu
         known = () if data.validation is None else train.classes
         read = (tagged_sentences(corpus, CorpusProblems(data.skip_bad), known) for corpus in corpora)
         return TrainingText(train, validation, [], list(deque(chain.from_iterable(read), maxlen=len(validation))))
+    if data.task == "masked":
+        return TrainingText(train, validation, _texts_with_a_mask(corpora, len(validation), data.skip_bad))
     return TrainingText(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
 
 
@@ -207,6 +215,17 @@ def _last_rows(
     if classes:
         pairs = ((text, label.strip()) for text, label in pairs if label.strip() in classes)
     return list(deque(pairs, maxlen=count))
+
+
+def _texts_with_a_mask(corpora: Sequence[Corpus], count: int, skip_bad: bool) -> list[tuple[str, str]]:
+    """The last texts of the files, as in `_last_rows`, each with a mask for its middle word, and that word."""
+    rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad)) for corpus in corpora)
+    texts = deque((row.fields[0] for row in rows), maxlen=count)
+    examples = []
+    for words in (text.split(" ") for text in texts):
+        middle = len(words) // 2
+        examples.append((" ".join([*words[:middle], MASK, *words[middle + 1 :]]), words[middle]))
+    return examples
 
 
 def _prompts(data: TokenizedCorpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:

@@ -58,6 +58,8 @@ def validate(setup: TrainingSetup, model: Model, sentences: int, decode: Decodin
         return ValidationResult(loss, None, None, _continuations(model, setup.examples, decode))
     if setup.kind == "tagging":
         return _validated_tagger(model, setup.sentences, loss)
+    if setup.kind == "masked":
+        return ValidationResult(loss, None, None, _fillings(model, setup.examples))
     examples = setup.examples if setup.kind == "classification" else setup.examples[: max(SAMPLE_COUNT, sentences)]
     sources, references = [source for source, _ in examples], [target for _, target in examples]
     if not sources:
@@ -113,6 +115,13 @@ def for_decoding(model: Model) -> Model:
         return model
     copy = make_fast_copy(network, "float32" if weight.dtype == torch.float32 else "auto")
     return replace(model, network=copy)
+
+
+def _fillings(model: Model, examples: Sequence[tuple[str, str]]) -> tuple[Sample, ...]:
+    """The most likely token for the mask of some texts, and the word that it replaces."""
+    return tuple(
+        Sample(text, model.fillings(text, k=1)[0][0].token.strip(), word) for text, word in examples[:SAMPLE_COUNT]
+    )
 
 
 def _continuations(model: Model, examples: Sequence[tuple[str, str]], decode: Decoding) -> tuple[Sample, ...]:

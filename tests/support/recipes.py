@@ -60,6 +60,7 @@ TASK_MODELS: dict[str, dict[str, Any]] = {
     "decoder": {"task": "translation", "kind": "decoder", "prefix": True, "positions": "rotary"},
     "language": {"task": "language", "kind": "decoder", "positions": "rotary"},
     "classification": {"task": "classification", "kind": "encoder"},
+    "masked": {"task": "masked", "kind": "encoder"},
 }
 LEARNING_RATES = {"classification": 2e-3}
 SMALL_SIZES = {"d_model": 32, "heads": 2, "layers": 1, "d_ff": 64, "dropout": 0.0, "norm": "pre"}

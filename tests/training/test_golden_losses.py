@@ -51,6 +51,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "decoder": {"task": "translation", "kind": "decoder", "prefix": True, "positions": "rotary", "kv_heads": 1},
     "language": {"task": "language", "kind": "decoder", "positions": "learned", "max_length": 64},
     "classification": {"task": "classification", "kind": "encoder"},
+    "masked": {"task": "masked", "kind": "encoder", "output_transform": True},
 }
 GOLDEN_RUNS: dict[str, list[float]] = {
     "encoder-decoder": [
@@ -140,6 +141,28 @@ GOLDEN_RUNS: dict[str, list[float]] = {
         2.6899,
         2.77274,
         2.83604,
+    ],
+    "masked": [
+        6.30805,
+        6.23497,
+        6.23725,
+        6.03401,
+        5.99465,
+        5.39421,
+        5.62299,
+        5.5044,
+        5.44508,
+        5.58477,
+        5.46423,
+        5.34951,
+        5.24496,
+        5.25726,
+        5.21923,
+        5.19554,
+        5.17595,
+        5.30203,
+        5.2324,
+        5.2201,
     ],
 }
 """Loss of each of the first 20 steps of a run: text, tokenizer, batches, schedule, smoothing, clipping and decay."""

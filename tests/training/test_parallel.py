@@ -72,6 +72,7 @@ SAME_RUNS: dict[str, list[str]] = {
         *("model.tied=false", "model.output_bias=true", "train.optimizer=adamw", "train.weight_decay=0.1"),
         *("train.average=2", "train.validate_every=5", SHORT),
     ],
+    "masked": ["data.task=masked", "model.kind=encoder", "model.norm=pre", SHORT],
     "classes": ["data.task=classification", "model.kind=encoder", "model.norm=pre", SHORT],
 }
 """Runs that must give the same results on one process and on two."""

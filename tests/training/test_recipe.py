@@ -339,6 +339,7 @@ NAMES = {
     "petit-fr-en",
     "petit-fr-en-decoder",
     "petit-lm",
+    "petit-masked",
     "shakespeare-char",
     "small-corpus",
     "tatoeba-fr-en",

@@ -30,6 +30,7 @@ from regard.training.recipe_files import read_recipe
 from regard.training.training_setup import TrainingSetup, cache_folder, prepare_training
 from regard.training.training_text import NO_PHENOMENON
 from tests.support.real_data import REAL_DATA
+from tests.support.text_models import random_model
 
 STORIES = REAL_DATA / "weights" / "stories260K"
 
@@ -39,6 +40,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "decoder": {"task": "translation", "kind": "decoder", "prefix": True},
     "language": {"task": "language", "kind": "decoder", "positions": "rotary"},
     "classification": {"task": "classification", "kind": "encoder"},
+    "masked": {"task": "masked", "kind": "encoder", "output_transform": True, "output_bias": True},
 }
 
 
@@ -212,6 +214,41 @@ def test_the_class_of_a_sentence_is_its_rarest_phenomenon(cache: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_masked_texts_are_framed_as_the_saved_tokenizer_frames_them(packed: bool, cache: Path) -> None:
+    task = prepare_training(petit("masked"), cache, packed=packed)
+    assert task.special.mask == task.tokenizer.mask == 2
+    texts = {tuple(task.tokenizer.encode_with_template(pair.french)) for pair in petit_pairs()}
+    assert all((ids[0], ids[-1]) == (0, 0) for ids in texts)
+    for tokens, labels, _ in (row for batch in first_epoch(task.batches) for row in sentences(batch)):
+        chosen = [label != IGNORED_TARGET for label in labels]
+        assert sum(chosen) == max(1, int(0.15 * (len(tokens) - 2) + 0.5))
+        pairs = zip(tokens, labels, strict=True)
+        assert tuple(token if label == IGNORED_TARGET else label for token, label in pairs) in texts
+    assert task.validation is not None
+    first, second = ([batch.tokens for batch in task.validation.epoch(0)] for _ in range(2))
+    assert all(torch.equal(one, two) for one, two in zip(first, second, strict=True))  # the same at every validation
+    for (text, word), pair in zip(task.examples, petit_pairs("dev"), strict=True):
+        assert text.replace("<mask>", word) == pair.french
+
+
+def test_a_model_without_a_mask_cannot_learn_to_fill_it(cache: Path, tmp_path: Path) -> None:
+    random_model(kind="encoder").save(tmp_path / "unmasked")
+    with pytest.raises(regard.RegardError, match=r"the model in model\.start has no mask token"):
+        prepare_training(petit_recipe(start=str(tmp_path / "unmasked"), task="masked"), cache, packed=False)
+
+
+def test_the_encoder_of_a_masked_model_is_kept_when_it_learns_to_classify(cache: Path, tmp_path: Path) -> None:
+    save_model("masked", cache, tmp_path / "masked")
+    base = Model.from_folder(tmp_path / "masked")
+    task = prepare_training(petit_recipe(start=str(tmp_path / "masked"), task="classification"), cache, packed=False)
+    assert task.network.config.classes == len(task.about["classes"]) > 25
+    assert task.tokenizer.encode_with_template("Il dort.") == base.require_tokenizer().encode_with_template("Il dort.")
+    kept, new = base.network.state_dict(), task.network.state_dict()
+    assert all(torch.equal(new[name], kept[name]) for name in kept if name.startswith(("embedding.", "encoder.")))
+    assert {name.partition(".")[0] for name in new.keys() - kept.keys()} == {"classifier"}
+
+
 def test_the_metadata_of_a_run(cache: Path) -> None:
     recipe = petit("encoder-decoder")
     task = prepare_training(recipe, cache, packed=False)
@@ -234,6 +271,8 @@ def test_the_model_can_be_saved_and_used(which: str, cache: Path, tmp_path: Path
         assert model.classify(["Il dort."])[0][0] in task.about["classes"]
     elif which == "language":
         assert model.generate("Il", max_tokens=3).startswith("Il")
+    elif which == "masked":
+        assert len(model.fill("Il <mask>.")) == 5
     else:
         assert len(model.translate(["Il dort.", "Elle dort."], max_tokens=4)) == 2
 
@@ -297,7 +336,7 @@ def test_held_out_examples_are_not_trained_on(which: str, packed: bool, tmp_path
     sides = [lines(tmp_path, "a", first + last)]
     if which == "classification":
         sides.append(lines(tmp_path, "b", ["one", "two"] * 30))
-    elif which != "language":
+    elif which not in ("language", "masked"):
         sides.append(lines(tmp_path, "b", [text.upper() for text in first + last]))
     data = DataSection(train=(Corpus(tuple(sides)),), held_out=0.25, task=MODELS[which]["task"])
     task = prepare_training(
@@ -313,7 +352,8 @@ def test_held_out_examples_are_not_trained_on(which: str, packed: bool, tmp_path
     if which == "language":
         assert all(prompt.startswith(HELD) for prompt, _ in task.examples)
     else:
-        assert [source for source, _ in task.examples] == last
+        filled = [source.replace("<mask>", word) for source, word in task.examples]
+        assert filled == last
 
 
 def test_one_long_text_is_split_by_tokens(tmp_path: Path) -> None:
