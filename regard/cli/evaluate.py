@@ -75,7 +75,8 @@ def evaluate(
     alignment of its attention against the gold links.
 
     A language model gets loss per token, perplexity and bits per byte. A masked language model gets pseudo-perplexity:
-    every token of each line is masked in turn. A classifier gets accuracy and a confusion matrix. A tagger gets accuracy, the F1 of each label and, for labels such as B-PER and I-PER, that of spans.
+    every token of each line is masked in turn. A classifier gets accuracy and a confusion matrix. A tagger gets
+    accuracy, the F1 of each label and, for labels such as B-PER and I-PER, that of spans.
 
     Example: regard evaluate runs/fr-en petit/test.fr petit/test.en --out scores.json
 

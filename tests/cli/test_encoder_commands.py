@@ -1,4 +1,4 @@
-"""`regard classify`, `regard tag` and `regard embed` as users run them."""
+"""`regard classify`, `regard tag`, `regard fill` and `regard embed` as users run them."""
 
 import json
 from pathlib import Path
