@@ -1,17 +1,23 @@
 """Masked language models: the most likely tokens for each mask in a text.
 
-Dimensions: M masks, k fillings of each, V outputs.
+Dimensions: B rows, T tokens, C model width, M masks of all rows, k fillings of each.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
 from regard.config import check_token_count, require_at_least, require_at_most
 from regard.data.tokenizer import MASK, Tokenizer
+from regard.decoding.batching import batches_by_length, pad_rows
+from regard.decoding.cancellation import raise_if_cancelled
 from regard.errors import RegardError
 from regard.formatting import quoted
-from regard.model.transformer import Network
+from regard.model.transformer import Encoder
+
+FILLING_BATCH_TOKENS = 2_048
+"""Tokens of a batch, padding included. If all of them are masks, each has logits over the whole vocabulary."""
 
 
 class Filling(NamedTuple):
@@ -24,23 +30,51 @@ class Filling(NamedTuple):
     """The text with this token; any other mask is replaced by its most likely token."""
 
 
-def fill_masks(network: Network, tokenizer: Tokenizer, mask: int, text: str, k: int) -> list[list[Filling]]:
-    """The k most likely tokens for each mask of a text, best first."""
+def fill_masks(
+    network: Encoder, tokenizer: Tokenizer, mask: int, texts: Sequence[str], k: int
+) -> list[list[list[Filling]]]:
+    """For each text, the k most likely tokens for each of its masks, best first."""
     require_at_least(1, k=k)
     require_at_most({"k": network.config.outputs}, {"k": k})
-    ids = masked_ids(tokenizer, mask, text)
-    row = [*tokenizer.before, *ids, *tokenizer.after]
-    check_token_count("the text", len(row), network.config.max_positions)
+    rows = [masked_ids(tokenizer, mask, text) for text in texts]
+    lengths = {number: len(tokenizer.before) + len(ids) + len(tokenizer.after) for number, ids in enumerate(rows)}
+    for number, length in lengths.items():
+        name = f"text {number}" if len(rows) > 1 else "the text"
+        check_token_count(name, length, network.config.max_positions)
+    fillings: dict[int, list[list[Filling]]] = {}
+    for batch in batches_by_length(lengths, FILLING_BATCH_TOKENS):
+        raise_if_cancelled()
+        framed = [[*tokenizer.before, *rows[number], *tokenizer.after] for number in batch]
+        for number, (ids, probabilities) in zip(batch, _most_likely(network, mask, framed, k), strict=True):
+            fillings[number] = _fillings(tokenizer, mask, rows[number], ids, probabilities)
+    return [fillings[number] for number in range(len(rows))]
+
+
+@torch.inference_mode()
+def _most_likely(
+    network: Encoder, mask: int, rows: Sequence[Sequence[int]], k: int
+) -> Iterator[tuple[list[list[int]], list[list[float]]]]:
+    """For each row, the most likely ids at each of its masks, and their probabilities."""
+    tokens, lengths = pad_rows(rows, network.device)
+    is_mask = tokens == mask  # [B, T]
+    is_mask &= torch.arange(tokens.size(1), device=lengths.device) < lengths[:, None]  # padding may be any id
+    hidden = network.hidden(tokens, lengths)[is_mask]  # [M, C]: the vocabulary is large, so only the masks get logits
+    best = network.head(hidden[None])[0].float().softmax(-1).topk(k)  # [M, k]
+    counts = is_mask.sum(1).tolist()
+    parts = (best.indices.split_with_sizes(counts), best.values.split_with_sizes(counts))  # [masks of a row, k] each
+    return ((ids.tolist(), probabilities.tolist()) for ids, probabilities in zip(*parts, strict=True))
+
+
+def _fillings(
+    tokenizer: Tokenizer, mask: int, ids: list[int], best: list[list[int]], probabilities: list[list[float]]
+) -> list[list[Filling]]:
+    """The fillings of each mask of a text, from the most likely ids of each."""
     positions = [i for i, id_ in enumerate(ids) if id_ == mask]
-    with torch.inference_mode():
-        logits = network(torch.tensor([row], device=network.device))[0]  # [tokens, V]
-        at_masks = logits[[len(tokenizer.before) + i for i in positions]].float()  # [M, V]
-        best = at_masks.softmax(-1).topk(k)  # [M, k]
-    filled = dict(zip(positions, best.indices[:, 0].tolist(), strict=True))
+    filled = {position: tokens[0] for position, tokens in zip(positions, best, strict=True)}
     fillings = []
-    for position, tokens, probabilities in zip(positions, best.indices.tolist(), best.values.tolist(), strict=True):
+    for position, tokens, shares in zip(positions, best, probabilities, strict=True):
         texts = [_text_with(tokenizer, ids, filled | {position: token}) for token in tokens]
-        fillings.append([*map(Filling, tokenizer.pieces(tokens), probabilities, texts)])
+        fillings.append([*map(Filling, tokenizer.pieces(tokens), shares, texts)])
     return fillings
 
 

@@ -382,18 +382,25 @@ class Model:
         The mask is written as <mask> or as the tokenizer's own, such as [MASK]. A text with several masks gives a list
         for each of them; the masks are predicted independently.
         """
+        if not isinstance(text, str):
+            raise RegardError(f"fill takes one text, not a {type(text).__name__}: for several, call fillings(texts)")
         fillings = self.fillings(text, k)
         return fillings[0] if len(fillings) == 1 else fillings
 
-    def fillings(self, text: str, k: int = 5) -> list[list[Filling]]:
-        """As `fill`, with a list for each mask, also if there is only one."""
+    @overload
+    def fillings(self, texts: str, k: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def fillings(self, texts: Iterable[str], k: int = 5) -> list[list[list[Filling]]]: ...
+
+    def fillings(self, texts: str | Iterable[str], k: int = 5) -> list[list[Filling]] | list[list[list[Filling]]]:
+        """As `fill`, for one text or several, with a list for each mask, also if a text has only one."""
         self.require("fill")
         tokenizer, mask = self.require_tokenizer(), self.special.mask
         assert mask is not None  # otherwise the model could not fill
-        if not isinstance(text, str):
-            raise RegardError(f"fill takes one text, not a {type(text).__name__}: call it once per text")
-        check_text("the text", text)
-        return fill_masks(self.network, tokenizer, mask, text, k)
+        assert isinstance(self.network, Encoder)
+        fillings = fill_masks(self.network, tokenizer, mask, _text_list(texts), k)
+        return fillings[0] if isinstance(texts, str) else fillings
 
     @overload
     def tag(self, texts: str) -> list[TaggedWord]: ...  # type: ignore[overload-overlap]  # a str is an Iterable[str] too

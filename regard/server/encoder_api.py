@@ -111,8 +111,9 @@ def routes(registry: ModelRegistry) -> APIRouter:
     async def fill(request: Request) -> FillResponse:
         params = await parse_request(request, FillRequest)
         served = registry.for_task("fill", params.model)
-        work = served.engine.call(len(params.text), lambda: fillings(served, params.text, params.k))
-        return FillResponse(model=served.name, masks=await cancel_on_disconnect(request, work))
+        work = served.engine.answer([params.text], ("fill", params.k), lambda texts: fillings(served, texts, params.k))
+        (masks,) = await cancel_on_disconnect(request, work)
+        return FillResponse(model=served.name, masks=masks)
 
     return router
 
@@ -135,11 +136,11 @@ def labels(served: ServedModel, texts: list[str]) -> list[list[WordLabel]]:
     return [[WordLabel(**word._asdict()) for word in words] for words in tagged]
 
 
-def fillings(served: ServedModel, text: str, k: int) -> list[list[MaskFilling]]:
-    """The most likely tokens for each mask."""
-    found = served.model.fillings(text, min(k, served.model.config.outputs))
-    require_finite(filling.probability for mask in found for filling in mask)
-    return [[MaskFilling(**filling._asdict()) for filling in mask] for mask in found]
+def fillings(served: ServedModel, texts: list[str], k: int) -> list[list[list[MaskFilling]]]:
+    """The most likely tokens for each mask of each text."""
+    found = served.model.fillings(texts, min(k, served.model.config.outputs))
+    require_finite(filling.probability for masks in found for mask in masks for filling in mask)
+    return [[[MaskFilling(**filling._asdict()) for filling in mask] for mask in masks] for masks in found]
 
 
 def require_finite(values: Iterable[float]) -> None:

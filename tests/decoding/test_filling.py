@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from regard.config import SpecialIds
+from regard.decoding import filling as module
+from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.filling import Filling
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
@@ -54,6 +56,24 @@ def test_several_masks_give_a_list_each_and_are_predicted_independently() -> Non
     assert model.fillings(TEXT) == [model.fill(TEXT)]
 
 
+def test_several_texts_are_filled_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_masked_model()
+    texts = [TEXT, "<mask> mange une <mask>.", "Le <mask>", "<mask>" * 7]
+    alone = [model.fillings(text, 3) for text in texts]
+    for batch_tokens in (module.FILLING_BATCH_TOKENS, 1):
+        monkeypatch.setattr(module, "FILLING_BATCH_TOKENS", batch_tokens)
+        together = model.fillings(texts, 3)
+        assert [[[each[::2] for each in mask] for mask in text] for text in together] == [
+            [[each[::2] for each in mask] for mask in text] for text in alone
+        ]
+        assert together[1][0][2].probability == pytest.approx(alone[1][0][2].probability)
+    assert model.fillings([]) == []
+    with pytest.raises(RegardError, match="the text has no mask"):
+        model.fillings([TEXT, "Le chat"])
+    with pytest.raises(Cancelled), cancellable(lambda: True):
+        model.fillings(texts)
+
+
 def test_a_mask_survives_saving_and_is_read_from_the_tokenizer_of_older_folders(tmp_path: Path) -> None:
     model = random_masked_model()
     model.network.float()
@@ -85,7 +105,7 @@ def test_what_cannot_be_filled_is_refused() -> None:
         with pytest.raises(RegardError, match=message):
             model.fill(text, k)
     assert len(random_masked_model().fill("<mask>", outputs)) == outputs
-    with pytest.raises(RegardError, match="call it once per text"):
+    with pytest.raises(RegardError, match=r"for several, call fillings\(texts\)"):
         model.fill([TEXT])  # type: ignore[arg-type]
     with pytest.raises(RegardError, match="an encoder that does not predict masked tokens"):
         random_model(kind="encoder").fill(TEXT)
