@@ -9,7 +9,7 @@ import re
 _CLITIC = r"-(?:t-)?(?:je|tu|ils?|elles?|nous|vous|moi|toi|les?|la)\b"
 _WORD = re.compile(
     rf"\d+(?:[.,:]\d+)+"  # 3.14 10,000 12:30
-    rf"|\b(?:[cdjlmnst]|qu)['’](?=\w)"  # elided: l' qu'
+    rf"|\b(?:[cdjlmnst]|qu)['’](?=[\w\s])"  # elided: l' qu'
     rf"|['’]s\b"  # Marie's
     rf"|{_CLITIC}"  # -t-il -vous -moi
     rf"|\w+(?:['’](?!s\b)\w+|(?!{_CLITIC})-\w+)*"  # any other word, aujourd'hui and grand-mère among them

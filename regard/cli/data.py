@@ -24,7 +24,8 @@ def petit(
 ) -> None:
     """Write Petit, the bundled French–English corpus, as plain files.
 
-    Writes train, dev, test and compositional splits, each with gold word alignments (.align) and phenomena (.tags).
+    Writes train, dev, test and compositional splits, each with gold word alignments (.align), phenomena (.tags)
+    and parts of speech (.conll).
 
     Example: regard data petit --pairs 20000 --out petit
     """

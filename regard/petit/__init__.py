@@ -8,7 +8,7 @@ ambiguous, another word of the sentence decides (see `clauses`). The vocabulary 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from zlib import crc32
 
@@ -18,6 +18,7 @@ from regard.petit.english import spell as spell_english
 from regard.petit.french import elide_and_contract
 from regard.petit.french import spell as spell_french
 from regard.petit.lexicon import load
+from regard.petit.parts_of_speech import part_of_speech
 from regard.petit.sentence_generator import Sentence, SentenceGenerator
 from regard.word_splitter import split_words, word_spans
 
@@ -80,6 +81,8 @@ class Pair:
     """Sorted pairs of an index into words(french) and an index into words(english)."""
     tags: tuple[str, ...]
     """Sorted names of the phenomena in the sentence."""
+    parts: tuple[str, ...] = field(repr=False)
+    """The part of speech of each of words(french): see `regard.petit.parts_of_speech`."""
 
 
 def spans(sentence: str) -> list[tuple[int, int]]:
@@ -151,7 +154,9 @@ def _pair(sentence: Sentence, text: str, spoken: list[str], places: list[int]) -
     if any(word[-1] == "'" for word in spoken):
         tags.append("elision")
     links = sorted({(places[i], j) for i, j in phrase.links})
-    return Pair(text, spell_english(phrase.english), tuple(links), tuple(sorted(set(tags))))
+    first_tokens = dict(zip(reversed(places), reversed(phrase.french), strict=True))  # of each word
+    parts = tuple(part_of_speech(first_tokens[i]) for i in range(len(spoken)))
+    return Pair(text, spell_english(phrase.english), tuple(links), tuple(sorted(set(tags))), parts)
 
 
 def find_pair(french: str, draws: int = 400_000) -> Pair | None:

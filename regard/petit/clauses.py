@@ -30,6 +30,7 @@ from regard.petit.grammar import (
     literal,
 )
 from regard.petit.lexicon import Lexicon, Noun, Verb, load
+from regard.petit.parts_of_speech import Word
 
 PERSONS = tuple((word.rstrip("~"), person) for person, (word, _) in enumerate(SUBJECTS))
 HABITS = (("souvent", "often"), ("parfois", "sometimes"), ("rarement", "rarely"))
@@ -55,9 +56,9 @@ TIMES: dict[str, tuple[tuple[str, str], ...]] = {
         ("la* année prochaine", "next year"),
     ),
     "habit": (
-        ("tous les jours", "every day"),
-        ("tous les matins", "every morning"),
-        ("tous les soirs", "every evening"),
+        ("tous les* jours", "every day"),
+        ("tous les* matins", "every morning"),
+        ("tous les* soirs", "every evening"),
         ("chaque semaine", "every week"),
     ),
     "once": (("autrefois", "in the past"),),
@@ -375,7 +376,7 @@ class ClauseGenerator(PhraseGenerator):
         """À Paris."""
         source, target = self.pick(self.lexicon.cities)
         self.tags.append("place")
-        return literal(f"à {source}", f"{'to' if towards else 'in'} {target}")
+        return Phrase(["à", source], ["to" if towards else "in", target], [(0, 0), (1, 1)])
 
     def country(self, towards: bool = False) -> Phrase:
         """En France, au Japon."""
@@ -383,7 +384,7 @@ class ClauseGenerator(PhraseGenerator):
         self.tags.append("place")
         word = "to" if towards else "in"
         if gender == "f":
-            return literal(f"en {source}", f"{word} {target}")
+            return Phrase(["en", source], [word, target], [(0, 0), (1, 1)])
         return build_phrase([("à*", "p"), ("le*",), (source, "n")], [(word, "p"), (target, "n")])
 
     def home_of(self, subject: Nominal, towards: bool = False) -> Phrase:
@@ -534,4 +535,4 @@ PREPOSITIONS = {
     "à côté de~": "next to",
     "près de~": "near",
 }
-DATIVES = {person: pair for person, pair in enumerate(OBJECTS) if pair[0]} | {5: ("leur", "them")}
+DATIVES = {person: pair for person, pair in enumerate(OBJECTS) if pair[0]} | {5: (Word("leur", "PRON"), "them")}

@@ -11,6 +11,7 @@ from zlib import crc32
 
 from regard.petit import english, french
 from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
+from regard.petit.parts_of_speech import Word
 
 Option = TypeVar("Option")
 
@@ -137,6 +138,10 @@ COMPOUND = {
     "know": ("savoir", "present", "know how to"),
 }
 MODALS = ("can", "could", "must", "want", "wanted", "know")
+DETERMINER_DE = Word("de~", "DET")
+"""De in "du pain", "pas de pain" and "de belles maisons"; elsewhere it is a preposition."""
+RELATIVE_QUE = Word("que~", "PRON")
+"""Que in "le livre que je lis", and "qu'" that asks; elsewhere it is a conjunction."""
 SMALL_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ETRE, AVOIR = "être", "avoir"
 
@@ -236,19 +241,23 @@ def french_group(clause: Clause, ask: bool) -> tuple[list[Item], str, str, list[
     if tense == "past":
         helper = ETRE if verb.reflexive or verb.has("etre") else AVOIR
         label = "aux" if ask or clause.negator else "verb"
-        return before, load().verbs[helper].present[person], label, [*pas, *adverb, (participle(clause), "verb")]
+        finite = Word(load().verbs[helper].present[person], "AUX")
+        return before, finite, label, [*pas, *adverb, (participle(clause), "verb")]
     forms = verb.imperfect if tense in ("imperfect", "used") else verb.present
     return before, forms[person], "verb", pas + adverb
 
 
-def participle(clause: Clause) -> str:
+def participle(clause: Clause) -> Word:
     """Return the participle; it agrees with the subject (être), or with an object before the verb (avoir)."""
     verb, subject = clause.verb, clause.subject
+    form = verb.participle
     if verb.has("own"):  # elle s'est lavé les mains: the object comes after
-        return verb.participle
-    if verb.reflexive or verb.has("etre"):
-        return french.agree(verb.participle, subject.gender, subject.plural)
-    return french.agree(verb.participle, *clause.agreement) if clause.agreement else verb.participle
+        pass
+    elif verb.reflexive or verb.has("etre"):
+        form = french.agree(form, subject.gender, subject.plural)
+    elif clause.agreement:
+        form = french.agree(form, *clause.agreement)
+    return Word(form, "VERB")
 
 
 class PhraseGenerator:
@@ -302,7 +311,7 @@ class PhraseGenerator:
             self._describe(noun, plural, adjective, source, target)
         articles, the = self._determine(noun, determiner, plural, scope, owner, source[0][0], target[0][0])
         if len(articles) == 1 and articles[0] == "des" and adjective and adjective.position[0] == "b":
-            articles = ["de~"]  # de belles maisons
+            articles = [DETERMINER_DE]  # de belles maisons
         items: list[Item] = [(word, "det") for word in articles]
         phrase = build_phrase([*items, *source], [*((word, "det") for word in the), *target])
         kind = "person" if noun.kind in ("person", "job", "kin") else "thing"
@@ -357,11 +366,11 @@ class PhraseGenerator:
         single = noun.counted and not plural
         if determiner == "none":  # pas de pain
             self.tags.append("negative-de")
-            return ["de~"], [english.article(following)] if single else some
+            return [DETERMINER_DE], [english.article(following)] if single else some
         if single:
             return ["une" if feminine else "un"], [english.article(following)]
         self.tags.append("partitive")
-        return (["des"] if plural else ["de~", article]), some
+        return (["des"] if plural else [DETERMINER_DE, article]), some
 
     def numbered(self, noun: Noun, adjective: Adjective | None = None) -> Nominal:
         """Deux chats."""

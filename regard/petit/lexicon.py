@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from regard.petit import english, french
+from regard.petit.parts_of_speech import Word
 
 Words = tuple[str, ...]
 
@@ -142,16 +143,16 @@ def load() -> Lexicon:
         for lemma, senses in table["adjectives"].items()
         for sense in senses
     ]
-    names = [(name, gender) for gender, line in table["names"].items() for name in line.split()]
+    names = [(Word(name, "PROPN"), gender) for gender, line in table["names"].items() for name in line.split()]
     return Lexicon(
         {noun.lemma: noun for noun in nouns},
         tuple(adjectives),
         {key: _verb(key, entry, table["conjugation"], groups) for key, entry in table["verbs"].items()},
         tuple(names),
-        tuple(table["cities"].items()),
-        tuple((name, *value.split()) for name, value in table["countries"].items()),
-        tuple((numeral, tuple(value.split())) for numeral, value in table["numerals"].items()),
-        tuple(table["days"].items()),
+        tuple((Word(name, "PROPN"), value) for name, value in table["cities"].items()),
+        tuple((Word(name, "PROPN"), *value.split()) for name, value in table["countries"].items()),
+        tuple((Word(numeral, "NUM"), tuple(value.split())) for numeral, value in table["numerals"].items()),
+        tuple((Word(day, "NOUN"), value) for day, value in table["days"].items()),
     )
 
 
@@ -160,11 +161,12 @@ def _noun(kind: str, key: str, value: str) -> Noun:
     described, _, there = value.partition("; ")
     gender, english_forms = described.split(" ", 1)
     singular, _, english_plural = english_forms.partition("/")
+    forms = (lemma, irregular or french.plural(lemma))
     return Noun(
-        lemma,
+        Word(lemma, "NOUN"),
         kind,
         gender,
-        (lemma, irregular or french.plural(lemma)),
+        tuple(Word(form, "NOUN") for form in forms),
         (tuple(singular.split()), tuple((english_plural or english.plural(singular)).split())),
         counted=kind not in ("grocery", "drink"),
         there=tuple(there.split(", ")) if there else (),
@@ -199,7 +201,7 @@ def _adjective(lemma: str, sense: str, irregular: str | None, groups: dict[str, 
     return Adjective(
         lemma,
         position,
-        (lemma, before_vowel, feminine, plural, feminine_plural),
+        tuple(Word(form, "ADJ") for form in (lemma, before_vowel, feminine, plural, feminine_plural)),
         word,
         tuple(comparative.split()),
         frozenset(noun.lemma for noun in _members(kinds, groups)),
@@ -220,11 +222,11 @@ def _verb(key: str, entry: dict[str, Any], irregular: dict[str, str], groups: di
     objects = own or _members(entry.get("object", ""), groups)
     return Verb(
         key,
-        infinitive,
+        Word(infinitive, "VERB"),
         reflexive,
-        forms[:6],
-        french.imperfect(infinitive, forms),
-        forms[6],
+        tuple(Word(form, "VERB") for form in forms[:6]),
+        tuple(Word(form, "VERB") for form in french.imperfect(infinitive, forms)),
+        Word(forms[6], "VERB"),
         english.verb(entry["en"]),
         _members(entry.get("subject", "person"), groups),
         objects,

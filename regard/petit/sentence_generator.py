@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regard.petit.grammar import (
+    RELATIVE_QUE,
     Clause,
     Item,
     Nominal,
@@ -15,6 +16,7 @@ from regard.petit.grammar import (
     is_progressive,
 )
 from regard.petit.lexicon import Lexicon, Noun
+from regard.petit.parts_of_speech import Word
 from regard.petit.simple_sentences import SAME_PERSONS, SimpleSentenceGenerator
 
 _TIRED, _GLAD, _SAD = ("fatigué", "malade", "sommeil"), ("heureux", "content"), ("triste", "malade")
@@ -196,7 +198,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
         self.tags.append("relative-que")
         self.reserve_object(verb, noun)
         statement = self.statement(clause)
-        source: list[Item] = [head, ("que~", "that"), statement]
+        source: list[Item] = [head, (RELATIVE_QUE, "that"), statement]
         thing = Nominal(
             build_phrase(source, [head, ("that", "that"), statement]), noun.gender, head.person, head.kind, noun.lemma
         )
@@ -326,7 +328,8 @@ class SentenceGenerator(SimpleSentenceGenerator):
         second = Clause(self.other_subject(first.subject), verb, "past")
         self.tags.append("subordinate")
         statement, then = self.statement(first), self.statement(second)
-        return self.stop(build_phrase([statement, ("quand", "w"), then], [statement, ("when", "w"), then]), ".")
+        quand: Item = (Word("quand", "SCONJ"), "w")
+        return self.stop(build_phrase([statement, quand, then], [statement, ("when", "w"), then]), ".")
 
     def opinion(self) -> Phrase:
         """Je pense que Paul dort."""
@@ -433,7 +436,7 @@ class SentenceGenerator(SimpleSentenceGenerator):
             raise NothingFits
         clause = self.finish(clause)
         clause.time, clause.front = clause.time or clause.front, None
-        return self.stop(self.question(clause, ([("que~", "w")], [("what", "w")])), "?")
+        return self.stop(self.question(clause, ([(RELATIVE_QUE, "w")], [("what", "w")])), "?")
 
     def how_many(self) -> Phrase:
         """Combien de livres as-tu achetés ?"""

@@ -6,12 +6,24 @@ from dataclasses import replace
 from regard.petit import english, french
 from regard.petit.actions import ActionGenerator
 from regard.petit.clauses import DATIVES, USUALLY_PLURAL
-from regard.petit.grammar import OBJECTS, Clause, Item, Nominal, NothingFits, Phrase, build_phrase, fixed
+from regard.petit.grammar import (
+    DETERMINER_DE,
+    OBJECTS,
+    Clause,
+    Item,
+    Nominal,
+    NothingFits,
+    Phrase,
+    build_phrase,
+    fixed,
+)
 from regard.petit.lexicon import Adjective, Lexicon, Noun, Verb, load
+from regard.petit.parts_of_speech import Word
 
 TONIC_PRONOUNS = (("moi", "me"), ("toi", "you"), ("lui", "him"), ("nous", "us"), ("vous", "you"), ("eux", "them"))
 ADULT_AGES = ("twenty", "twenty-five", "thirty", "forty", "fifty")
 SMALL_READINGS = ("livre", "lettre", "journal", "magazine", "roman")
+WEATHER = ((Word("froid", "ADJ"), "cold"), (Word("chaud", "ADJ"), "hot"), (Word("beau", "ADJ"), "nice"))
 WARM_CLOTHES = ("manteau", "pull", "écharpe", "veste", "chapeau", "gant")
 SAME_PERSONS = (
     (0, 3),
@@ -240,12 +252,12 @@ class SimpleSentenceGenerator(ActionGenerator):
             thing = self.numbered(noun, self.attribute(noun))
         else:
             thing = self.noun_phrase(noun, "indefinite", plural, adjective=self.attribute(noun))
-        verb = "avait" if past else "a"
+        verb = Word("avait" if past else "a", "VERB")
         self.tags += ["imparfait"] if past else []
         be = english.BE[past][5 if plural else 2]
         negation: list[Item] = [("ne~", "no")] if no else []
         source: list[Item] = [("il", "there"), *negation, ("y", "there"), (verb, "is")]
-        source += [("pas", "no"), ("de~", "no")] if no else []
+        source += [("pas", "no"), (DETERMINER_DE, "no")] if no else []
         target: list[Item] = [("there", "there"), (be, "is"), *([("no", "no")] if no else [])]
         place = self.near(noun) if noun.counted else self.next_to(self.pick(self.boxes[:3]), ("dans",))
         return self.stop(build_phrase([*source, thing, place], [*target, thing, place]), ".")
@@ -314,7 +326,7 @@ class SimpleSentenceGenerator(ActionGenerator):
         tense = self.pick(("present", "imperfect", "future", "past" if verb.key != "faire" else "present"))
         self.tags.append("weather")
         if verb.key == "faire":
-            source, target = self.pick((("froid", "cold"), ("chaud", "hot"), ("beau", "nice")))
+            source, target = self.pick(WEATHER)
             if source == "beau":  # not the air of a place but its weather
                 it = Nominal(fixed("il", "the weather"), "m", 2, "thing")
             clause = Clause(it, replace(verb, english=self.be().english), tense)
@@ -354,7 +366,7 @@ class SimpleSentenceGenerator(ActionGenerator):
         """Ferme la porte, ne fermez pas la porte."""
         self.tags += ["imperative", "reflexive"] if verb.reflexive else ["imperative"]
         form = verb.present[4 if polite else 1]
-        form = form[:-1] if not polite and form.endswith("es") else form
+        form = Word(form[:-1], "VERB") if not polite and form.endswith("es") else form
         if not no:
             return build_phrase([(form, "verb"), *after], [*_order(verb), *english_after])
         self.tags.append("negation")

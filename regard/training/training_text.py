@@ -32,6 +32,8 @@ from regard.training.recipe import DataSection, TokenizerSection
 
 PETIT_SEED = 0
 """Seed of Petit's text, independent of `train.seed`: runs with different seeds use the same text."""
+PETIT_FORMAT = 2
+"""Version of the cached files, incremented when files are added."""
 NO_PHENOMENON = "plain"
 """The class of a sentence of Petit without any phenomenon."""
 PROMPT_COUNT, PASSAGE_TOKENS, MAX_PROMPT_CHARS = 8, 256, 120
@@ -55,9 +57,10 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
 
     Language models train on the French side: no French sentence is in two splits, while two of them may have the same
     English translation. The class of a sentence is its rarest phenomenon: "Marie ne leur donne jamais de bijoux" has
-    three, and its class is negative-de. A model must find all of them and know which is the rarest, of about 40.
+    three, and its class is negative-de. A model must find all of them and know which is the rarest, of about 40. Tags
+    are the parts of speech of French words.
     """
-    folder = cache / f"petit-{__version__}-{data.petit}-{PETIT_SEED}"
+    folder = cache / f"petit-{__version__}-{PETIT_FORMAT}-{data.petit}-{PETIT_SEED}"
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may write the same files
             write_petit(data.petit, temporary / "text", PETIT_SEED, splits=("train", "dev"))
@@ -67,6 +70,7 @@ def petit_files(data: DataSection, cache: Path) -> DataSection:
         "language": ("fr",),
         "classification": ("fr", "rarest"),
         "masked": ("fr",),
+        "tagging": ("conll",),
     }[data.task]
     train, dev = (
         Corpus(tuple(str(folder / "text" / f"{split}.{side}") for side in sides)) for split in ("train", "dev")

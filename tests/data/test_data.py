@@ -24,16 +24,17 @@ def test_petit_is_written_as_plain_files(tmp_path: Path, monkeypatch: pytest.Mon
     names = {
         f"{split}.{kind}"
         for split in ("train", "dev", "test", "compositional")
-        for kind in ("fr", "en", "align", "tags")
+        for kind in ("fr", "en", "align", "tags", "conll")
     }
     assert {path.name for path in (tmp_path / "petit").iterdir()} == names
     read = {name: (tmp_path / "petit" / name).read_text().splitlines() for name in names}
-    assert {name: len(lines) for name, lines in read.items()} == {
-        name: 120 if name.startswith("train.") else 10 for name in names
-    }
+    sentences = {name: lines.count("") if name.endswith(".conll") else len(lines) for name, lines in read.items()}
+    assert sentences == {name: 120 if name.startswith("train.") else 10 for name in names}
+    tagged = [sentence.splitlines() for sentence in "\n".join(read["train.conll"]).split("\n\n")]
     for i, pair in enumerate(pairs(120, seed=3)):
         assert (read["train.fr"][i], read["train.en"][i]) == (pair.french, pair.english)
         assert read["train.tags"][i].split() == list(pair.tags)
+        assert [tuple(line.split("\t")) for line in tagged[i]] == list(zip(words(pair.french), pair.parts, strict=True))
         for link in read["train.align"][i].split():
             french, english = map(int, link.split("-"))
             assert french < len(words(pair.french))

@@ -385,6 +385,44 @@ def test_tags_match_the_words(all_pairs: list[Pair]) -> None:
         assert "reflexive" not in pair.tags or clitics & set(lowercased(pair.french)), pair
 
 
+TAGGED = """
+Marie/PROPN ne/ADV leur/PRON donne/VERB jamais/ADV de/DET bijoux/NOUN ./PUNCT
+Nous/PRON jouions/VERB du/ADP violon/NOUN quand/SCONJ Élise/PROPN est/AUX sortie/VERB ./PUNCT
+Si/SCONJ vous/PRON avez/VERB soif/NOUN ,/PUNCT buvez/VERB du/DET thé/NOUN !/PUNCT
+Le/DET camion/NOUN que/PRON nous/PRON avons/AUX conduit/VERB n'/ADV était/VERB pas/ADV cher/ADJ ./PUNCT
+Quand/ADV Anne/PROPN a/AUX -t-elle/PRON parlé/VERB dans/ADP la/DET chambre/NOUN ?/PUNCT
+Ce/PRON sont/VERB leurs/DET jolies/ADJ tasses/NOUN ./PUNCT
+Il/PRON faisait/VERB chaud/ADJ à/ADP Venise/PROPN ./PUNCT
+Est-ce/PART que/SCONJ vous/PRON avez/VERB chaud/NOUN ?/PUNCT
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tagged", TAGGED.strip().splitlines())
+def test_hand_tagged_sentences(tagged: str) -> None:
+    words, parts = zip(*(word.rsplit("/", 1) for word in tagged.split()), strict=True)
+    pair = petit.find_pair(spell(list(words)))
+    assert pair is not None
+    assert pair.parts == parts
+
+
+def test_parts_of_speech_fit_the_words_around_them(all_pairs: list[Pair]) -> None:
+    kinds: dict[str, set[str]] = {}
+    for pair in all_pairs:
+        tagged = list(zip(lowercased(pair.french), pair.parts, strict=True))
+        for word, part in tagged:
+            kinds.setdefault(word, set()).add(part)
+        for (_, part), (_, following) in pairwise(tagged):
+            assert part != "DET" or following in ("NOUN", "ADJ", "DET", "NUM"), pair
+        if "AUX" in pair.parts:
+            helper = pair.parts.index("AUX")
+            assert "VERB" in pair.parts[helper + 1 :], pair  # its participle
+    for word, expected in {"la": {"DET", "PRON"}, "porte": {"NOUN", "VERB"}, "a": {"AUX", "VERB"}}.items():
+        assert kinds[word] == expected
+    assert all(kinds[word] == {"PUNCT"} for word in ".?!,")
+    assert len(set().union(*kinds.values())) == 14
+
+
 def test_the_lexicon_is_large_enough() -> None:
     assert petit.count_lemmas() >= 380
     assert all(line and "\n" not in line for line in PHENOMENA.values())

@@ -340,6 +340,7 @@ NAMES = {
     "petit-fr-en-decoder",
     "petit-lm",
     "petit-masked",
+    "petit-tag",
     "shakespeare-char",
     "small-corpus",
     "tatoeba-fr-en",
