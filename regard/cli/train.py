@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.model.transformer import Network
     from regard.training.recipe import Recipe
     from regard.training_api import TrainingResult
 
@@ -25,11 +24,13 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest checkpoint, if there is one.")
     ] = False,
-    attention: Annotated[
+    module: Annotated[
         Path | None,
         typer.Option(
-            help="Train with your own MultiHeadAttention (a .py file, as in the course's assignment "
-            "multi-head-attention) in every layer. It is checked first, as by regard check, then runs in this process."
+            "--module",
+            "--attention",
+            help="Train your own code (.py or .ipynb): a complete make_model or DecoderLM, or a MultiHeadAttention or "
+            "MultiHeadSelfAttention inside Regard's network. It is checked first, then runs in this process.",
         ),
     ] = None,
 ) -> None:
@@ -39,8 +40,9 @@ def train(
     report.md. SIGTERM and Ctrl-C finish the current step and save. On several GPUs: torchrun --nproc-per-node 8 -m
     regard train RECIPE
 
-    With --attention there are two runs with the same seed and initial weights: one with Regard's attention, in the
-    folder OUT-reference, then one with yours. Their losses are shown side by side. The saved model is an ordinary one.
+    With --module there are two runs on the same data with the same seed: one with Regard's network, in the folder
+    OUT-reference, then one with your code. Their losses and samples are shown side by side. With your own attention the
+    saved model is an ordinary one; of a complete model, the weights are saved.
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
     """
@@ -48,8 +50,8 @@ def train(
 
     chosen = choose_recipe(recipe, out, resume, overrides or [])
     folder = run_folder(chosen, out)
-    if attention is not None:
-        _train_with_own_attention(chosen, folder, resume, attention)
+    if module is not None:
+        _train_with_module(chosen, folder, resume, module)
     else:
         _finish(run_recipe(chosen, folder, resume))
 
@@ -63,54 +65,45 @@ def _finish(result: "TrainingResult") -> None:
     typer.echo(f"{result.report}")
 
 
-def _train_with_own_attention(recipe: "Recipe", folder: Path, resume: bool, attention: Path) -> None:
-    """Train with Regard's attention, then with the student's, and compare the losses."""
-    from copy import deepcopy
-    from dataclasses import replace
-
-    from regard.course.loss_comparison import compare_losses, read_losses, with_reference_losses
-    from regard.course.own_attention import install_attention, load_checked_attention
+def _train_with_module(recipe: "Recipe", folder: Path, resume: bool, path: Path) -> None:
+    """Train with Regard's network, then with the student's code, and compare the losses."""
+    from regard.course.loss_comparison import compare_losses, compare_samples, read_losses, with_reference_losses
+    from regard.course.module_file import load_student_module
     from regard.training.run_folder import check_run_folder
     from regard.training.run_setup import OwnParts
     from regard.training_api import run_recipe
 
-    student = load_checked_attention(attention)
-    precision = "float32" if recipe.train.precision == "auto" else recipe.train.precision
-    recipe = replace(recipe, train=replace(recipe.train, compile=False, precision=precision))
+    student = load_student_module(path, recipe)
+    recipe = student.recipe
     reference = folder.with_name(f"{folder.name}-reference")
     if not resume:
         check_run_folder(recipe, folder, resume)
-    typer.echo(f"{attention} is correct. First a run with Regard's attention, for comparison: {reference}")
-
-    def try_out(network: "Network") -> "Network":
-        """Install the student's attention in a copy, so that an unsuitable one is refused before the first run."""
-        install_attention(student, deepcopy(network))
-        return network
-
+    typer.echo(f"{student.name} of {path} is trained. First a run with Regard's network, for comparison: {reference}")
     try:
-        _finish(
-            run_recipe(
-                recipe,
-                reference,
-                resume,
-                own=OwnParts(try_out),
-            )
-        )
-        typer.echo(f"Now the same with {attention}: {folder}")
+        # The student's code is tried out before the first run, so that nothing is trained if it cannot be.
+        _finish(run_recipe(recipe, reference, resume, own=OwnParts(student.try_out)))
+        typer.echo(f"Now the same with {student.name} of {path}: {folder}")
         _finish(
             run_recipe(
                 recipe,
                 folder,
                 resume,
-                own=OwnParts(lambda network: install_attention(student, network)),
+                own=OwnParts(student.change_network),
                 wrap_display=lambda display: with_reference_losses(display, read_losses(reference)),
             )
         )
     except typer.Exit:
         typer.echo("To resume both runs, run the same command with --resume")
         raise
-    typer.echo(f"\n{compare_losses(read_losses(folder), read_losses(reference))}")
-    typer.echo(f"{folder} holds an ordinary model with the weights that your attention learned.")
+    typer.echo(f"\n{compare_losses(read_losses(folder), read_losses(reference), not student.is_whole_model)}")
+    if samples := compare_samples(folder, reference):
+        typer.echo(f"\n{samples}")
+    if student.is_whole_model:
+        typer.echo(
+            f"\n{folder} holds the weights of your model, which is not a Regard model: see {folder / 'README.md'}"
+        )
+    else:
+        typer.echo(f"\n{folder} holds an ordinary model with the weights that your attention learned.")
 
 
 COMMANDS: list[Callable[..., None]] = [train]

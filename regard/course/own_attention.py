@@ -1,4 +1,4 @@
-"""A student's multi-head attention inside a real model.
+"""A student's attention inside a real model.
 
 The trained weights stay where they are in Regard's attention: .q .k .v .out. In each forward pass the student's module
 receives them in its own layout: one layer per role, one per head, one for all, transposed or not. The saved model is
@@ -19,10 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.config import ModelConfig
-from regard.course.assignment import load_assignments
 from regard.course.check import CheckReport, check, explain_failure
 from regard.course.fixed_weights import has_transposed_matrices, seeded_normal, set_weights_by_role
-from regard.course.solution_file import read_solution
 from regard.course.solution_process import Limits
 from regard.errors import RegardError
 from regard.formatting import shorten
@@ -30,9 +28,13 @@ from regard.model.attention import MultiHeadAttention
 from regard.model.cache import AttentionCache
 from regard.model.masks import BiasedMask, Mask, dense_mask
 from regard.model.positions import Rotary
-from regard.model.transformer import Network
+from regard.model.transformer import Encoder, Network
 
-ASSIGNMENT = "multi-head-attention"
+ATTENTION_ASSIGNMENTS = {
+    "MultiHeadAttention": "multi-head-attention",
+    "MultiHeadSelfAttention": "multi-head-self-attention",
+}
+"""The classes of attention that can be trained, with the assignments that they answer."""
 INPUT_ROLES = ("query", "key", "value")
 CHECK_LIMITS = Limits(patience=20)
 """Limits for checking the file. On a busy machine a long wait is better than a wrong verdict before a long training."""
@@ -42,31 +44,11 @@ MAX_OUTPUT_DIFFERENCE = 1e-4
 AttentionClass = type[nn.Module]
 
 
-def load_checked_attention(path: Path) -> AttentionClass:
-    """The class MultiHeadAttention of a file that passes `regard check`; a RegardError that names the mistake if not.
-
-    The file then runs in this process: it has passed, and it is the user's own.
-    """
-    _require_class(path)
-    report = check(path, ASSIGNMENT, limits=CHECK_LIMITS)
+def require_passed_check(path: Path, assignment: str) -> None:
+    """A RegardError that names the mistake, unless a file passes `regard check`."""
+    report = check(path, assignment, limits=CHECK_LIMITS)
     if not report.passed:
         raise RegardError(f"{path} is not correct yet: {_reason(report)}. For details, run: regard check {path}")
-    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    exec(compile(report.solution.source, str(path), "exec"), names)
-    attention_class: AttentionClass = names["MultiHeadAttention"]
-    return attention_class
-
-
-def _require_class(path: Path) -> None:
-    """A RegardError if a file does not define MultiHeadAttention. A syntax error is left to the checker."""
-    solution = read_solution(path)
-    if "MultiHeadAttention" in solution.names or solution.syntax_error is not None:
-        return
-    others = [name for assignment in load_assignments() for name in assignment.defines if name in solution.names]
-    raise RegardError(
-        f"--attention needs the class MultiHeadAttention of the assignment {ASSIGNMENT} "
-        f"(regard course start {ASSIGNMENT}); {path} defines {', '.join(others) or 'no class of that name'}"
-    )
 
 
 def check_config(config: ModelConfig) -> None:
@@ -99,6 +81,29 @@ def install_attention(attention_class: AttentionClass, network: Network) -> Netw
     return network
 
 
+def install_self_attention(attention_class: AttentionClass, network: Network) -> Network:
+    """Let the student's module compute every causal self-attention of the network. The weights stay in place.
+
+    The assignment's module knows no padding. Where attention is causal it need not: padding comes after the text.
+    """
+    config = network.config
+    check_config(config)
+    d_k, d_v, _ = config.widths
+    if isinstance(network, Encoder):
+        raise RegardError("MultiHeadSelfAttention has no mask for padding: train a decoder or an encoder-decoder")
+    if config.prefix or config.window is not None:
+        setting = "model.prefix=true" if config.prefix else f"model.window={config.window}"
+        raise RegardError(f"{setting} is not supported by the assignment's attention: change it with --set")
+    if not config.heads * d_k == config.heads * d_v == config.d_model:
+        raise RegardError(f"the heads of MultiHeadSelfAttention share d_model={config.d_model}: leave d_k and d_v out")
+    module = attention_class(config.d_model, config.d_model, config.heads, causal=True)
+    layout: WeightLayout | None = None
+    for layer in network.decoder.layers:
+        layout = layout or WeightLayout.of_self_attention(module, layer.attention)
+        layer.attention = OwnAttention(layer.attention, layout)
+    return network
+
+
 @dataclass(frozen=True)
 class WeightSlice:
     """The part of Regard's weights that one of the student's parameters holds."""
@@ -118,8 +123,10 @@ class WeightLayout:
     module: nn.Module
     slices: Mapping[str, WeightSlice]
     """The part of the weights that each parameter holds, by the parameter's name."""
-    boolean_mask: bool
+    boolean_mask: bool = True
     """Whether the module takes a boolean mask; otherwise one of ones and zeros."""
+    is_self_attention: bool = False
+    """Whether the module takes one sequence, and is causal by itself."""
 
     @classmethod
     def find(cls, module: nn.Module, original: MultiHeadAttention, transposed: bool = True) -> "WeightLayout":
@@ -135,18 +142,36 @@ class WeightLayout:
         layout.verify(original)
         return layout
 
+    @classmethod
+    def of_self_attention(cls, module: nn.Module, original: MultiHeadAttention) -> "WeightLayout":
+        """The layout of the assignment's self-attention, whose layers have given names: .q .k .v and .mix."""
+        width, slices = original.q.in_features, {}
+        for index, name in enumerate(("q", "k", "v", "mix")):
+            of_output = name == "mix"
+            rows = slice(0, width) if of_output else slice(index * width, (index + 1) * width)
+            slices[f"{name}.weight"] = WeightSlice(rows, of_output, transposed=False, is_bias=False)
+            slices[f"{name}.bias"] = WeightSlice(rows, of_output, transposed=False, is_bias=True)
+        if unknown := [name for name, _ in module.named_parameters() if name not in slices]:
+            raise RegardError(
+                f"your MultiHeadSelfAttention has weights other than .q .k .v .mix: {', '.join(unknown)}. Remove them"
+            )
+        layout = cls(module.eval(), slices, is_self_attention=True)
+        layout.verify(original)
+        return layout
+
     @torch.no_grad()
     def verify(self, original: MultiHeadAttention) -> None:
         """A RegardError unless the module's output equals that of Regard's attention with the same weights."""
         width = original.q.in_features
-        x, memory = seeded_normal("x", 2, 5, width), seeded_normal("memory", 2, 5, width)
+        x = seeded_normal("x", 2, 5, width)
+        memory = x if self.is_self_attention else seeded_normal("memory", 2, 5, width)
         expected = original(x, memory, memory, "causal")
         actual = OwnAttention(original, self)(x, memory, memory, "causal")
         difference = (actual - expected).abs().max().item()
         if not difference <= MAX_OUTPUT_DIFFERENCE * max(1.0, expected.abs().max().item()):
             raise RegardError(
-                "Regard's weights do not fit into your MultiHeadAttention: with the same weights, its output differs "
-                f"by {difference:.2g}. Use four nn.Linear layers as projections and call them in forward"
+                f"Regard's weights do not fit into your {type(self.module).__name__}: with the same weights, its "
+                f"output differs by {difference:.2g}. Use four nn.Linear layers as projections and call them in forward"
             )
 
 
@@ -184,6 +209,9 @@ class OwnAttention(MultiHeadAttention):
                 "your own attention can only be used for training; load the saved model to decode with it"
             )
         layout = self.layout[0]
+        if layout.is_self_attention:
+            alone: Tensor = functional_call(layout.module, self._student_weights(layout), (query,))
+            return alone
         scores = query.new_empty(()).expand(len(query), self.heads, query.size(1), key.size(1))  # takes no memory
         allowed = dense_mask(mask, scores)
         if allowed is not None:

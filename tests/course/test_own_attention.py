@@ -15,11 +15,12 @@ from regard.cli import app
 from regard.config import ModelConfig
 from regard.course.assignment import ASSIGNMENTS_FOLDER
 from regard.course.loss_comparison import compare_losses, read_losses
-from regard.course.own_attention import ASSIGNMENT, OwnAttention, install_attention
+from regard.course.own_attention import OwnAttention, install_attention
 from regard.model.attention import MultiHeadAttention
 from regard.model.transformer import EncoderDecoder, Network, build
 from regard.petit import corpus_files as files
 
+ASSIGNMENT = "multi-head-attention"
 REFERENCE = ASSIGNMENTS_FOLDER / ASSIGNMENT / "reference.py"
 SOLUTIONS = [REFERENCE, *sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))]
 SIZES: dict[str, Any] = {"d_model": 12, "heads": 2, "layers": 1, "d_ff": 24, "dropout": 0.0}
@@ -201,11 +202,11 @@ def test_the_command_trains_both_with_the_same_losses_and_weights_and_the_model_
 
 
 def test_a_solution_of_another_assignment_is_refused(small: Path) -> None:
-    Path("good.py").write_text((ASSIGNMENTS_FOLDER / "multi-head-self-attention" / "reference.py").read_text())
+    Path("good.py").write_text((ASSIGNMENTS_FOLDER / "self-attention" / "reference.py").read_text())
     result = CliRunner().invoke(app, ["train", "petit-fr-en", "--out", "mine", "--attention", "good.py"])
     message = str(result.exception or result.output)
-    assert "needs the class MultiHeadAttention of the assignment multi-head-attention" in message
-    assert message.endswith("good.py defines MultiHeadSelfAttention")
+    assert "good.py must define one of make_model, DecoderLM, MultiHeadAttention, MultiHeadSelfAttention" in message
+    assert message.endswith("it defines SelfAttention, math, nn, torch")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ You may use nn.LayerNorm inside LayerNorm. The standard deviation of a sample an
 population are both accepted.
 
 When you are done, run: regard check THIS_FILE
+To train a translator with your model, run: regard train petit-fr-en --module THIS_FILE
 """
 
 import torch

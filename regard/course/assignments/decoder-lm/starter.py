@@ -8,6 +8,7 @@ work: the mask that hides the future, the loss that asks each position for the n
 text. Trained on texts of the form `source separator target end`, the same model learns to translate.
 
 When you are done, run: regard check THIS_FILE
+To train your model next to Regard's, run: regard train petit-lm --module THIS_FILE
 """
 
 import math

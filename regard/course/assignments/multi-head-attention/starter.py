@@ -4,7 +4,7 @@ Check your work with `regard check FILE`. You can note the shape you expect in a
 `# [B, heads, T, qk_length]`; shape comments are checked too. The dimension names are B, heads, T (queries), S (keys and
 values), qk_length, value_length and embedding_dim. Write products as `heads*qk_length`.
 
-When it is correct, `regard train RECIPE --attention FILE` trains a translator with your code inside.
+When it is correct, `regard train RECIPE --module FILE` trains a translator with your code inside.
 """
 
 from torch import nn
