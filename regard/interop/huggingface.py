@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.config import ModelConfig, did_you_mean
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer import END, PAD, SEPARATOR, Tokenizer
+from regard.data.tokenizer_pair import check_vocabularies
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten
@@ -77,9 +78,13 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
         about: dict[str, Any] = {"origin": f"a Hugging Face folder of the type {model_type}", "model_type": model_type}
         about |= architecture.about(settings, config, tensors)
     tokenizer = load_tokenizer(folder)
+    try:
+        check_vocabularies(config, tokenizer)
+    except RegardError as error:
+        tokenizer, about["tokenizer"] = None, str(error)
     model = Model(network, tokenizer, with_mask_of(tokenizer, special, config, about), about)
     if model.tokenizer is None:
-        about["tokenizer"] = why_no_tokenizer(folder)
+        about.setdefault("tokenizer", why_no_tokenizer(folder))
     if generation_settings:
         about["generation"] = generation_settings
     if warning := architecture.converter_warning(config, special, network.state_dict()):
@@ -193,7 +198,7 @@ def export_huggingface(model: Model, folder: Path, dtype: str = "float32") -> Hu
     config, state = architecture.adapt(model.config, state)
     generation = write_generation(model, config)
     settings = architecture.write_config(config) | _labels(model)
-    settings |= {"torch_dtype": dtype, "pad_token_id": config.pad_id}
+    settings |= {"torch_dtype": dtype, "pad_token_id": _pad_token_id(config)}
     ids = ("eos_token_id", "bos_token_id", "decoder_start_token_id", "sep_token_id")
     settings |= {name: generation.get(name) for name in ids if name in generation or name in ids[:2]}
     write_json(folder / "config.json", settings)
@@ -266,6 +271,12 @@ def _labels(model: Model) -> dict[str, Any]:
     if times > 1:
         raise RegardError(f"{times} classes are named {name!r}: give each its own name in about['classes']")
     return {"id2label": {str(i): name for i, name in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
+
+
+def _pad_token_id(config: ModelConfig) -> int | None:
+    """Return the one id of <pad> in a `config.json`, which must exist in both vocabularies if they are separate."""
+    pads = [id_ for id_ in (config.pad_id, config.output_pad_id) if id_ is not None]
+    return min(pads, default=None)
 
 
 def _trained_by_regard(tokenizer: Tokenizer | None) -> bool:

@@ -98,7 +98,12 @@ FAIRSEQ_PAD = 1
 def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
     """Return the ModelConfig of a `config.json`."""
     require_settings(settings, where, architectures=[names.class_name], is_decoder=False)
-    require_settings(settings, where, share_encoder_decoder_embeddings=True, decoder_vocab_size=settings["vocab_size"])
+    target_vocab_size = None
+    if names is MARIAN and settings.get("share_encoder_decoder_embeddings") is False:
+        target_vocab_size = settings.get("decoder_vocab_size") or settings["vocab_size"]
+    else:
+        shared = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": settings["vocab_size"]}
+        require_settings(settings, where, **shared)
     require_settings(
         settings,
         where,
@@ -113,6 +118,7 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         require_settings(settings, where, pad_token_id=FAIRSEQ_PAD)
     return ModelConfig(
         vocab_size=settings["vocab_size"],
+        target_vocab_size=target_vocab_size,
         pad=settings["pad_token_id"],
         d_model=settings["d_model"],
         heads=heads,
@@ -173,7 +179,9 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
             ),
             f"it has an output_bias, and {title} has none": config.output_bias and not names.output_bias,
             "it has an output_transform": config.output_transform,
-            "source and target have separate vocabularies": config.target_vocab_size is not None,
+            "source and target have separate vocabularies, which only Marian has, a post-norm model": (
+                config.target_vocab_size is not None and names is not MARIAN
+            ),
         },
     )
     return {
@@ -181,8 +189,8 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
         "model_type": names.model_type,
         "is_encoder_decoder": True,
         "vocab_size": config.vocab_size,
-        "decoder_vocab_size": config.vocab_size,
-        "share_encoder_decoder_embeddings": True,
+        "decoder_vocab_size": config.output_vocab_size,
+        "share_encoder_decoder_embeddings": config.target_vocab_size is None,
         "tie_word_embeddings": config.tied,
         "d_model": config.d_model,
         "encoder_attention_heads": config.heads,
@@ -207,7 +215,11 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
 
 def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
     """Return the rules for a model whose width is already ordered by `sinusoids_in_halves`, if it has sinusoids."""
-    weight_rules = renamed("embedding.tokens", "model.shared", ["weight"])
+    if config.target_vocab_size is None:
+        weight_rules = renamed("embedding.tokens", "model.shared", ["weight"])
+    else:
+        weight_rules = renamed("embedding.tokens", "model.encoder.embed_tokens", ["weight"])
+        weight_rules += renamed("target_embedding.tokens", "model.decoder.embed_tokens", ["weight"])
     for side, embedding in (("encoder", "embedding"), ("decoder", "target_embedding")):
         count, layer_names = (
             (config.layers, LAYER_NAMES) if side == "encoder" else (config.decoder_depth, LAYER_NAMES | CROSS_NAMES)
@@ -219,7 +231,7 @@ def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
             weight_rules += renamed(f"{embedding}.norm", f"model.{side}.layernorm_embedding")
         if names.norm == "pre":
             weight_rules += renamed(f"{side}.norm", f"model.{side}.layer_norm")
-    none = partial(torch.zeros, 1, config.vocab_size)
+    none = partial(torch.zeros, 1, config.output_vocab_size)
     outputs = [WeightRule(("output_bias",), ("final_logits_bias",), lambda x: (x[0],), lambda x: (x[None],), none)]
     outputs = outputs if names.output_bias else []
     outputs += [] if config.tied else renamed("output", "lm_head", ["weight"])
@@ -237,14 +249,17 @@ def _position_rule(ours: str, theirs: str) -> WeightRule:
 
 
 def tied_copies(config: ModelConfig) -> dict[str, str]:
-    """Return the names under which some folders store the one embedding again."""
+    """Return the names under which some folders store an embedding again."""
+    if config.target_vocab_size is not None:
+        return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if config.tied else {}
     names = (*EMBEDDING_COPIES, "lm_head.weight") if config.tied else EMBEDDING_COPIES
     return dict.fromkeys(names, "model.shared.weight")
 
 
 def extra_tensors(names: Names, config: ModelConfig, theirs: StateDict) -> StateDict:
     """Return the tensors that their folders store twice: an untied embedding and, in Pegasus, the sinusoids."""
-    extra = {} if config.tied else {name: theirs["model.shared.weight"].clone() for name in EMBEDDING_COPIES}
+    copied = () if config.tied or config.target_vocab_size is not None else EMBEDDING_COPIES
+    extra = {name: theirs["model.shared.weight"].clone() for name in copied}
     if names.stores_sinusoids:
         extra |= {name: sines_then_cosines(config.max_length, config.d_model) for name in POSITION_TABLES}
     return extra
@@ -279,8 +294,13 @@ def converter_warning(names: Names, config: ModelConfig, special: SpecialIds, st
     """Return a warning if CTranslate2's own converter would misread the model.
 
     It assumes that Marian's targets start with a zero vector and drops the last id, and that Pegasus's targets start
-    with <pad>.
+    with <pad>. Of two vocabularies it reads only the source's.
     """
+    if config.target_vocab_size is not None:
+        return (
+            "`ct2-transformers-converter` reads only one vocabulary and would silently misread this model. "
+            "Regard's own export to CTranslate2 is correct."
+        )
     if names not in (MARIAN, PEGASUS):
         return None
     if config.norm == "post":

@@ -232,7 +232,8 @@ def _transformers(model: Model, architecture: str) -> list[str]:
     decoder_translates = model.config.kind == "decoder" and model.special.separator is not None
     has_pooler = architecture in ("BertModel", "RobertaModel", "XLMRobertaModel")
     options = ", add_pooling_layer=False" if has_pooler else ""  # a pooler would be random
-    code = ["import torch"] if not has_tokenizer or decoder_translates else []
+    is_separate = model.config.target_vocab_size is not None
+    code = ["import torch"] if not has_tokenizer or decoder_translates or is_separate else []
     imports = f"{name}, AutoTokenizer" if has_tokenizer else name
     code += [f"from transformers import {imports}", "", FOLDER_LINE]
     code += ["tokenizer = AutoTokenizer.from_pretrained(folder)"] if has_tokenizer else []
@@ -266,7 +267,10 @@ def _answer(model: Model, architecture: str, decoder_translates: bool) -> list[s
     """Return the lines that run `model` of `transformers` on `ids` and print the result."""
     config, has_tokenizer = model.config, model.tokenizer is not None
     if config.kind == "encoder-decoder":
-        result, code = "output[0]", ["output = model.generate(ids)"]
+        mask = ""
+        if config.target_vocab_size is not None:  # without a mask, an id that is <pad> on one side would be masked
+            mask = ", attention_mask=torch.ones_like(ids)"
+        result, code = "output[0]", [f"output = model.generate(ids{mask})"]
     elif config.kind == "decoder":
         result = "output[0, ids.size(1) :]" if decoder_translates else "output[0]"
         code = [f"output = model.generate(ids, max_new_tokens={_example_length(config)})"]

@@ -63,6 +63,7 @@ def random_config(chance: random.Random) -> ModelConfig:
         prefix=prefix,
         window=chance.choice([None, 1, 3]) if kind == "decoder" and not prefix else None,
         classes=3 if kind != "encoder-decoder" and chance.random() < 0.2 else 0,
+        target_vocab_size=chance.choice([None, None, 6, 40]) if kind == "encoder-decoder" else None,
     )
 
 
@@ -73,7 +74,7 @@ def random_model(config: ModelConfig, seed: int = 0) -> Model:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
-    return Model(network, special=SpecialIds(end=(1, 2), start=config.vocab_size - 1, suppressed=(3,)))
+    return Model(network, special=SpecialIds(end=(1, 2), start=config.output_vocab_size - 1, suppressed=(3,)))
 
 
 def differing_checks(model: Model, cases: int = 2) -> set[str]:

@@ -500,7 +500,6 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"activation_function": "mish"}, "does not support the activation 'mish'"),
     ],
     "marian": [
-        ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings=False"),
         ({"decoder_vocab_size": 7}, "decoder_vocab_size=7"),
         ({"static_position_embeddings": False}, "static_position_embeddings=False"),
         ({"normalize_embedding": True}, "normalize_embedding=True"),
@@ -509,7 +508,10 @@ UNREADABLE: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"decoder_ffn_dim": 3}, "decoder_ffn_dim=3"),
         ({"architectures": ["MarianModel"]}, "MarianModel"),
     ],
-    "pegasus": [({"normalize_before": False}, "normalize_before=False")],
+    "pegasus": [
+        ({"normalize_before": False}, "normalize_before=False"),
+        ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings=False"),
+    ],
     "bert-words": [
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"is_decoder": True}, "is_decoder=True"),
