@@ -530,6 +530,9 @@ class SpecialIds(StrictConfig):
     """Ids that end a text."""
     start: int | None = None
     """Id that starts every target of an encoder-decoder."""
+    first: int | None = None
+    """Id that every target of an encoder-decoder begins with, after `start`: the language that a multilingual
+    translator writes."""
     separator: int | None = None
     """Id that separates source and target in a decoder-only translator."""
     mask: int | None = None
@@ -537,9 +540,14 @@ class SpecialIds(StrictConfig):
     suppressed: tuple[int, ...] = ()
     """Ids that are never generated."""
 
+    @property
+    def target_start(self) -> tuple[int, ...]:
+        """The ids that the decoder of an encoder-decoder reads before a target."""
+        return tuple(id_ for id_ in (self.start, self.first) if id_ is not None)
+
     def check(self, config: ModelConfig) -> None:
         """Raise a RegardError unless every id is in the vocabulary of a model with this configuration."""
-        single = {"start": self.start, "separator": self.separator, "mask": self.mask}
+        single = {"start": self.start, "first": self.first, "separator": self.separator, "mask": self.mask}
         given = {name: (id_,) for name, id_ in single.items()} | {"end": self.end, "suppressed": self.suppressed}
         for name, ids in given.items():
             for id_ in ids:
@@ -547,6 +555,8 @@ class SpecialIds(StrictConfig):
                     raise RegardError(
                         f"the {name} id {quoted(id_)} is outside the vocabulary of {config.output_vocab_size} ids"
                     )
+        if config.kind != "encoder-decoder" and self.first is not None:
+            raise RegardError(f"forced_bos_token_id={self.first} changes the text, but only of an encoder-decoder")
         if config.kind == "encoder-decoder" and self.start is None:
             raise RegardError("an encoder-decoder needs an id that starts its targets (decoder_start_token_id)")
 

@@ -28,6 +28,14 @@ def translate(
     ] = None,
     model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
     source: InputFile = None,
+    source_language: Annotated[
+        str | None,
+        typer.Option("--from", help="Language of the texts, as a code of a multilingual model: fra_Latn."),
+    ] = None,
+    target_language: Annotated[
+        str | None,
+        typer.Option("--to", help="Language to translate to, as a code of a multilingual model: eng_Latn."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the translations.")] = None,
     beam: Beam = DEFAULT_BEAM,
     length_penalty: LengthPenalty = Decoding.length_penalty,
@@ -55,6 +63,8 @@ def translate(
     Example: regard translate "Le chat dort."
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
+
+    Example: regard translate --model nllb-200-distilled-600M --from fra_Latn --to eng_Latn "Le chat dort."
     """
     from regard.decoding.translator import BATCH_TOKENS
 
@@ -66,6 +76,7 @@ def translate(
     if scores and precision == "auto":
         precision = "float32"  # every printed digit of a score is then exact
     loaded.require("translate")
+    loaded = loaded.for_languages(source_language, target_language)
     translator = loaded.quick(precision).translator(decoding, batch_tokens or BATCH_TOKENS)
     if interactive:
         typer.echo("Type a line to translate it; Ctrl-D ends.", err=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -41,6 +42,7 @@ COMMON_TOKEN_NAMES = {
     "mask_token": ("[MASK]", MASK),
 }
 """Names that special tokens have in most vocabularies, used where a folder does not assign the roles."""
+LANGUAGE_CODE = re.compile(r"([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))|__([a-z]{2,3})__")
 PLAIN_SETTINGS = ("clean_up_tokenization_spaces", "split_special_tokens", "model_max_length", "chat_template")
 """Settings of a `tokenizer_config.json` that are kept as they are."""
 
@@ -97,6 +99,13 @@ class HuggingFaceTokenizer(Tokenizer):
     def size(self) -> int:
         """The number of ids, including <pad>: one more than the largest, because some vocabularies have gaps."""
         return max(self.engine.get_vocab().values(), default=-1) + 1
+
+    @cached_property
+    def languages(self) -> dict[str, int]:
+        """The ids of special tokens that are language codes: fra_Latn (NLLB), fr_XX (mBART) or __fr__ (M2M100: fr)."""
+        added = self.engine.get_added_tokens_decoder()
+        codes = {id_: LANGUAGE_CODE.fullmatch(str(token.content)) for id_, token in added.items() if token.special}
+        return {code[1] or code[2]: int(id_) for id_, code in sorted(codes.items()) if code}
 
     @property
     def digest(self) -> str:

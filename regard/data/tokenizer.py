@@ -47,6 +47,11 @@ class Tokenizer(ABC):
         """The number of ids, including <pad>: the model's `vocab_size`."""
 
     @property
+    def languages(self) -> dict[str, int]:
+        """The ids of the languages that a multilingual translator reads and writes, by their codes ("fra_Latn")."""
+        return {}
+
+    @property
     @abstractmethod
     def digest(self) -> str:
         """A SHA-256 digest of the complete tokenizer, which identifies it in caches."""

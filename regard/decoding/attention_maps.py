@@ -220,8 +220,10 @@ def _encoder_decoder(
 ) -> Observation:
     ids = tokenizer.encode_with_template(source)
     text, written = _written(network, tokenizer, special, ids, target, given_ids)
-    assert special.start is not None  # else it could not have been loaded
-    read = [special.start, *written[:-1]]
+    start, *first = special.target_start
+    if written[: len(first)] != first:  # the model writes it too, but has no choice
+        written = [*first, *written]
+    read = [start, *written[:-1]]
     with torch.inference_mode(), watch(network) as weights, layer_states(network.decoder) as states:
         logits = network(_row(network, ids), _row(network, read))[0]  # [T, V]
     sources = token_labels(tokenizer.source_side, ids)
@@ -300,7 +302,7 @@ def _attention(
     maps: dict[AttentionKind, AttentionMap],
 ) -> Attention:
     read = (*tokenizer.before, *tokenizer.after)
-    written = (*special.end, special.start, special.separator, network.config.output_pad_id)
+    written = (*special.end, *special.target_start, special.separator, network.config.output_pad_id)
     labels = [
         label
         for side, ids in ((tokenizer.source_side, read), (tokenizer.target_side, written))

@@ -146,7 +146,8 @@ class RecordedSearch:
         """Search one batch until the `n_best` hypotheses of each input are known."""
         self._load(inputs, n_best)
         self.prefill() if self.prefill_graph is None else self.prefill_graph()
-        prompt = 0 if isinstance(self.network, EncoderDecoder) else int(self.lengths.max()) - 1
+        is_pair = isinstance(self.network, EncoderDecoder)
+        prompt = len(self.start) - 1 if is_pair else int(self.lengths.max()) - 1
         for token in range(max(inputs.max_tokens)):
             raise_if_cancelled()
             stage = next((length for length in self.step_graphs if length > prompt + token), self.cache.length)
@@ -190,8 +191,12 @@ class RecordedSearch:
             cached.v.copy_(new.v)
         assert self.cache.source_mask is not None
         self.cache.source_mask.copy_(padding_mask(self.lengths, self.tokens.size(1)))
-        self.next_tokens.fill_(self.start)
         self.positions.zero_()
+        for number, id_ in enumerate(self.start):
+            self.next_tokens.fill_(id_)
+            if number < len(self.start) - 1:  # the first step reads the last one
+                network.step(self.next_tokens[:, None], self.positions[:, None], self.cache.upto(number + 1))
+                self.positions.add_(1)
 
     def step(self, length: int) -> None:
         """Generate one token in each row, in place, while no row has more than `length` tokens."""

@@ -47,8 +47,8 @@ class SearchInputs:
     rules: TokenRules
     draws: Float[Tensor, "N L"] | None
     """Random numbers, one for each token that may be sampled; None to take the best token."""
-    start: int
-    """First token of every target, in an encoder–decoder."""
+    start: tuple[int, ...]
+    """Tokens that an encoder–decoder reads before it generates."""
     cache_length: int
     """Number of tokens that each row of the cache can hold."""
 

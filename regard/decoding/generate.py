@@ -139,7 +139,9 @@ def prefill(inputs: SearchInputs) -> tuple[Float[Tensor, "N V"], DecodingState]:
     network, tokens, lengths = inputs.network, inputs.tokens, inputs.lengths
     if isinstance(network, EncoderDecoder):
         state = DecodingState(network.start(tokens, inputs.cache_length, lengths), torch.zeros_like(lengths), 0)
-        return decode_one_token(network, torch.full_like(lengths, inputs.start), state), state
+        for id_ in inputs.start[:-1]:
+            decode_one_token(network, torch.full_like(lengths, id_), state)
+        return decode_one_token(network, torch.full_like(lengths, inputs.start[-1]), state), state
     n, longest = tokens.shape
     prefix = lengths if network.config.prefix else None
     state = DecodingState(network.start(n, inputs.cache_length), lengths, longest, prefix)
@@ -202,7 +204,8 @@ def _search_inputs(
 ) -> SearchInputs:
     """`history` are the ids that count as part of each text when repetitions are looked for."""
     is_pair = isinstance(network, EncoderDecoder)
-    cached = [0 if is_pair else len(ids) - 1 for ids in inputs]  # the last generated token is never read
+    start = special.target_start if is_pair else ()
+    cached = [len(start or ids) - 1 for ids in inputs]  # the last generated token is never read
     max_tokens = _max_tokens(network, options, default_max_tokens, cached)
     longest = max(before + limit for before, limit in zip(cached, max_tokens, strict=True))
     padded_length = _padded_length(network, max(map(len, inputs)))
@@ -213,7 +216,7 @@ def _search_inputs(
         rows = [random_numbers(options.seed, ids, max(max_tokens)) for ids in inputs]
         draws = torch.stack(rows).to(tokens.device)
     cache_length = _padded_length(network, longest)
-    return SearchInputs(network, tokens, lengths, max_tokens, rules, draws, special.start or 0, cache_length)
+    return SearchInputs(network, tokens, lengths, max_tokens, rules, draws, start, cache_length)
 
 
 def check_inputs(network: Network, special: SpecialIds, inputs: Inputs, options: Decoding) -> None:

@@ -58,9 +58,9 @@ def _score_batch(
     contexts, targets = zip(*rows, strict=True)
     if isinstance(network, EncoderDecoder):
         source, source_lengths = pad_rows(contexts, network.device)
-        target, lengths = pad_rows([[special.start or 0, *ids] for ids in targets], network.device)
+        target, lengths = pad_rows([[*special.target_start, *ids] for ids in targets], network.device)
         logits = network(source, target, source_lengths, lengths)  # [B, T, V]
-        first = [0] * len(targets)
+        first = [len(special.target_start) - 1] * len(targets)
     else:
         tokens, lengths = pad_rows([context + target for context, target in rows], network.device)
         context_lengths = [len(context) for context in contexts]

@@ -23,6 +23,7 @@ from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks
 from regard.decoding.generate import generate, stream
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
+from regard.decoding.languages import check_target_language, set_languages
 from regard.decoding.options import (
     DEFAULT_BEAM,
     Decoding,
@@ -181,6 +182,8 @@ class Model:
         self,
         texts: str,
         *,
+        source: str | None = None,
+        target: str | None = None,
         decoding: Decoding | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
@@ -192,6 +195,8 @@ class Model:
         self,
         texts: Iterable[str],
         *,
+        source: str | None = None,
+        target: str | None = None,
         decoding: Decoding | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
@@ -202,6 +207,8 @@ class Model:
         self,
         texts: str | Iterable[str],
         *,
+        source: str | None = None,
+        target: str | None = None,
         decoding: Decoding | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
@@ -210,9 +217,10 @@ class Model:
         """The best translation of each text, in order; a single text gives a single translation.
 
         Texts may have any length and number: see `regard.decoding.translator`. The default beam is 4, as in the
-        paper. `progress` is called with the number of texts done so far.
+        paper. `progress` is called with the number of texts done so far. `source` and `target` are the languages of a
+        multilingual model, by its codes: see `for_languages`.
         """
-        translator = self.translator(decoding, batch_tokens, **options)
+        translator = self.for_languages(source, target).translator(decoding, batch_tokens, **options)
         best = [translations[0].text for translations in translator.translate_all(_text_list(texts), progress)]
         return best[0] if isinstance(texts, str) else best
 
@@ -220,18 +228,23 @@ class Model:
         self,
         texts: Iterable[str],
         *,
+        source: str | None = None,
+        target: str | None = None,
         decoding: Decoding | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
         **options: Unpack[DecodingOptions],
     ) -> list[list[Translation]]:
         """The `n_best` translations of each text, best first, with their scores."""
-        return self.translator(decoding, batch_tokens, **options).translate_all(_text_list(texts), progress)
+        translator = self.for_languages(source, target).translator(decoding, batch_tokens, **options)
+        return translator.translate_all(_text_list(texts), progress)
 
     def translate_lines(
         self,
         lines: Iterable[str],
         *,
+        source: str | None = None,
+        target: str | None = None,
         decoding: Decoding | None = None,
         batch_tokens: int = BATCH_TOKENS,
         lines_per_batch: int | None = None,
@@ -241,7 +254,7 @@ class Model:
 
         `lines_per_batch` lines are read before they are translated; 1 answers each line before the next is read.
         """
-        translator = self.translator(decoding, batch_tokens, **options)
+        translator = self.for_languages(source, target).translator(decoding, batch_tokens, **options)
         return (translations[0].text for translations in translator.translate_lines(lines, lines_per_batch))
 
     def translator(
@@ -252,6 +265,7 @@ class Model:
     ) -> Translator:
         """A `Translator` with this model and these options."""
         self.require("translate")
+        check_target_language(self.require_tokenizer(), self.special)
         assert isinstance(self.network, Decoder | EncoderDecoder)
         return Translator(
             self.network,
@@ -262,6 +276,22 @@ class Model:
             self.source_language,
             self.max_source_tokens,
         )
+
+    @property
+    def languages(self) -> list[str]:
+        """The codes of the languages between which a multilingual model translates; empty for other models."""
+        return [] if self.tokenizer is None else list(self.tokenizer.languages)
+
+    def for_languages(self, source: str | None = None, target: str | None = None) -> "Model":
+        """This multilingual model for one pair of languages, by their codes (`languages`); None keeps the present one.
+
+        >>> model = regard.load("nllb-200-distilled-600M").for_languages("fra_Latn", "eng_Latn")  # doctest: +SKIP
+        """
+        if source is None and target is None:
+            return self
+        tokenizer, special = set_languages(self.require_tokenizer(), self.special, source, target)
+        known = [code for code in (source or self.source_language, target) if code]
+        return replace(self, tokenizer=tokenizer, special=special, about=self.about | {"languages": known})
 
     @property
     def max_source_tokens(self) -> int:

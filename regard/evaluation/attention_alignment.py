@@ -77,15 +77,15 @@ def attention_pairs(
 @torch.inference_mode()
 def _cross_weights(model: Model, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[torch.Tensor]:
     """The cross-attention [L, H, T, S] of each pair; the decoder reads its start token and then all target tokens."""
-    network, start = model.network, model.special.start
-    assert start is not None  # an encoder-decoder without one does not load
+    network, start = model.network, model.special.target_start
     source, source_lengths = pad_rows([source_ids for source_ids, _ in pairs], network.device)
-    target, target_lengths = pad_rows([[start, *target_ids] for _, target_ids in pairs], network.device)
+    target, target_lengths = pad_rows([[*start, *target_ids] for _, target_ids in pairs], network.device)
     with watch(network) as weights:
         network(source, target, source_lengths, target_lengths)
     layers = _stack_layers(weights, ".cross_attention")  # [L, B, H, T, S]
     for row, (source_ids, target_ids) in enumerate(pairs):
-        yield layers[:, row, :, : len(target_ids) + 1, : len(source_ids)]
+        first = len(start) - 1  # the position that writes the first token
+        yield layers[:, row, :, first : first + len(target_ids) + 1, : len(source_ids)]
 
 
 @torch.inference_mode()

@@ -424,8 +424,7 @@ def _end_log_prob(log_probs: Float[Tensor, " V"], special: SpecialIds) -> float:
 
 
 def _targets(special: SpecialIds, case: VerificationCase) -> list[list[int]]:
-    assert special.start is not None
-    return [[special.start, *ids] for ids in case.continuations]
+    return [[*special.target_start, *ids] for ids in case.continuations]
 
 
 def _padded(

@@ -87,6 +87,10 @@ def check_supported(model: Model) -> None:
         raise RegardError("prefix=True: in CTranslate2, no token of a decoder can attend to a later one")
     if config.output_transform:
         raise RegardError("output_transform=True: CTranslate2 has no layer between the last one and the output")
+    if model.special.first is not None:
+        raise RegardError(
+            f"every target begins with id {model.special.first} (special.first): CTranslate2 takes it as target_prefix"
+        )
     if end_id(model) is None:
         raise RegardError("special.end contains no id that the model can generate, and CTranslate2 requires one")
     model.special.check(config)

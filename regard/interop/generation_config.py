@@ -17,7 +17,6 @@ PRESERVED_SETTINGS = {
 """Settings that are preserved for export. Regard itself decodes with its own options."""
 
 NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
-    "forced_bos_token_id": (),
     "forced_decoder_ids": ([],),
     "begin_suppress_tokens": ([],),
     "sequence_bias": ({}, []),

@@ -269,6 +269,7 @@ def generation_config(config: ModelConfig, special: SpecialIds) -> dict[str, Any
     """Return the special ids under the names that Hugging Face uses."""
     ids = {
         "decoder_start_token_id": special.start,
+        "forced_bos_token_id": special.first,
         "eos_token_id": list(special.end) if len(special.end) != 1 else special.end[0],
         "pad_token_id": config.output_pad_id,
         "sep_token_id": special.separator,
@@ -284,6 +285,7 @@ def special_ids(settings: dict[str, Any], config: ModelConfig, where: Path) -> S
         special = SpecialIds(
             end=_ids(settings.get("eos_token_id")),
             start=settings.get("decoder_start_token_id"),
+            first=settings.get("forced_bos_token_id"),
             separator=settings.get("sep_token_id"),
             mask=settings.get("mask_token_id"),
             suppressed=tuple(dict.fromkeys([*_ids(settings.get("suppress_tokens")), *_bad_words(settings)])),

@@ -290,6 +290,8 @@ def _framing(
     tokenizer: Tokenizer, special: SpecialIds, kind: ModelKind, pad: int | None, task: TaskKind, where: str, advice: str
 ) -> TextFraming:
     """An existing tokenizer and its ids, with the framing of the task. `where` and `advice` are for error messages."""
+    if special.first is not None:
+        raise RegardError(f"every target of {where} begins with a fixed id, which cannot be trained: use another model")
     before = tokenizer.before
     ends = tokenizer.after if task in READING_TASKS and tokenizer.after else special.end
     ends = ends if ends or tokenizer.is_separate else tokenizer.after

@@ -18,7 +18,7 @@ from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
-from tests.support.decoding_cases import INPUTS, KINDS, SPECIAL, WAYS, network_of
+from tests.support.decoding_cases import INPUTS, KINDS, SPECIAL, WAYS, network_of, special_of
 from tests.support.oracles import randomise, small
 
 ALL_KINDS = [kind if kind in ("paper", "llama") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
@@ -30,8 +30,8 @@ ALL_WAYS = [way if way == "beam" else pytest.param(way, marks=pytest.mark.slow) 
 def test_a_fast_copy_generates_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
     search = generate if kind in ("gpt2", "llama") else search_translations
-    theirs = search(network, SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
-    ours = search(make_fast_copy(network, "float32"), SPECIAL, INPUTS, WAYS[way])  # type: ignore[arg-type]
+    theirs = search(network, special_of(kind), INPUTS, WAYS[way])  # type: ignore[arg-type]
+    ours = search(make_fast_copy(network, "float32"), special_of(kind), INPUTS, WAYS[way])  # type: ignore[arg-type]
     assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
     for one, other in zip(chain(*ours), chain(*theirs), strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -46,8 +46,8 @@ def test_a_recorded_search_generates_the_same(kind: str, way: str) -> None:
     looped.recorded_searches = RecordedSearches()
     search = generate if kind in ("gpt2", "llama") else search_translations
     for inputs in (INPUTS, INPUTS[::-1]):
-        theirs = search(network, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
-        ours = search(looped, SPECIAL, inputs, WAYS[way])  # type: ignore[arg-type]
+        theirs = search(network, special_of(kind), inputs, WAYS[way])  # type: ignore[arg-type]
+        ours = search(looped, special_of(kind), inputs, WAYS[way])  # type: ignore[arg-type]
         assert [[each.ids for each in best] for best in ours] == [[each.ids for each in best] for best in theirs]
         assert [[each.reason for each in best] for best in ours] == [[each.reason for each in best] for best in theirs]
         for one, other in zip(chain(*ours), chain(*theirs), strict=True):

@@ -994,7 +994,7 @@ def test_generation_config_takes_precedence_over_config(tmp_path: Path) -> None:
 
 
 UNFOLLOWED: dict[str, tuple[Any, str]] = {
-    "forced_bos_token_id": (7, "forced_bos_token_id=7 changes the text"),
+    "forced_bos_token_id": ([7], r"first=\[7\] has type list"),
     "begin_suppress_tokens": ([9], "begin_suppress_tokens"),
     "diversity_penalty": (0.5, "diversity_penalty"),
     "bad_words_ids": ([[30], [3, 4]], r"forbids the sequence \[3, 4\]"),

@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer as Engine
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Metaspace
+from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 
 from regard.config import ModelConfig, SpecialIds
@@ -23,6 +27,7 @@ from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
+from regard.interop.load import load
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
 from tests.support.text_models import LABELS, bert_tagger
 
@@ -329,6 +334,107 @@ def test_our_models_are_exported_by_their_shape(name: str, tmp_path: Path) -> No
     assert type(theirs).__name__ == expected
     compare(theirs, model.network, BY_NAME[expected].tolerance)
     compare(theirs, load_huggingface(tmp_path / "ours").network, BY_NAME[expected].tolerance)
+
+
+LANGUAGE_TEXTS = ["Le petit chat noir dort.", "The little black cat sleeps."]
+
+
+def nllb_folder(folder: Path) -> Path:
+    """A random NLLB model with a tokenizer that Hugging Face's class writes: the language is before each source."""
+    engine = Engine(BPE(unk_token="<unk>"))
+    engine.pre_tokenizer = Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    engine.train_from_iterator(LANGUAGE_TEXTS, BpeTrainer(vocab_size=70, special_tokens=special, show_progress=False))
+    learned = json.loads(engine.to_str())["model"]
+    tokenizer = transformers.NllbTokenizer(
+        learned["vocab"],
+        [tuple(merge) for merge in learned["merges"]],  # type: ignore[misc]  # annotated as strings
+        extra_special_tokens=["eng_Latn", "fra_Latn", "zho_Hans"],
+    )
+    tokenizer.save_pretrained(folder)
+    model = their_model("M2M100ForConditionalGeneration", 1, vocab_size=len(tokenizer), eos_token_id=2)
+    return saved(model, folder)
+
+
+def mbart_folder(folder: Path, start: int = 2) -> Path:
+    """A random mBART model: the language follows each source, and a target starts with </s> or with its language."""
+    pieces = ["▁", *sorted(set("".join(LANGUAGE_TEXTS))), "▁chat", "▁Le"]
+    vocabulary = [*((token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")), *((piece, -2.0) for piece in pieces)]
+    tokenizer = transformers.MBartTokenizer(vocabulary)
+    tokenizer.save_pretrained(folder)
+    size = {"vocab_size": len(tokenizer), "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": start}
+    return saved(their_model("MBartForConditionalGeneration", 1, **size), folder)
+
+
+def their_translation(folder: Path, text: str, source: str, target: str, forced: bool = True) -> str:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, src_lang=source)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    code = tokenizer.convert_tokens_to_ids(target)
+    choice = {"forced_bos_token_id": code} if forced else {"decoder_start_token_id": code}
+    options: Any = {"max_new_tokens": 13, "num_beams": 1, "do_sample": False} | choice
+    ids = model.generate(**tokenizer(text, return_tensors="pt"), **options)
+    return str(tokenizer.decode(ids[0], skip_special_tokens=True))
+
+
+@pytest.mark.parametrize("source", ["fra_Latn", "eng_Latn"])
+def test_nllb_translates_between_given_languages(source: str, tmp_path: Path) -> None:
+    folder, text = nllb_folder(tmp_path / "nllb"), "Le chat dort"
+    model = load_huggingface(folder)
+    assert model.languages == ["eng_Latn", "fra_Latn", "zho_Hans"]
+    by_target = {
+        target: model.translate(text, source=source, target=target, beam=1, max_tokens=12) for target in model.languages
+    }
+    # Theirs counts the language as a generated token, ours does not.
+    assert by_target == {t: their_translation(folder, text, source, t) for t in model.languages}
+    assert len(set(by_target.values())) == 3
+    chosen = model.for_languages(source, "fra_Latn")
+    assert chosen.quick("float32").translate(text, beam=1, max_tokens=12) == by_target["fra_Latn"]
+    assert chosen.special.target_start == (2, model.tokenizer.languages["fra_Latn"])  # type: ignore[union-attr]
+    chosen.save(tmp_path / "ours")
+    export(chosen, tmp_path / "exported")
+    for again in (Model.from_folder(tmp_path / "ours"), load_huggingface(tmp_path / "exported")):
+        assert again.translate(text, beam=1, max_tokens=12) == by_target["fra_Latn"]
+        assert again.score([text], ["chat"]) == pytest.approx(chosen.score([text], ["chat"]), abs=1e-4)
+    assert chosen.attend(text, "chat").maps["decoder"].writes[0] == "fra_Latn"
+
+
+@torch.no_grad()
+def test_a_score_does_not_include_the_language(tmp_path: Path) -> None:
+    model = load_huggingface(nllb_folder(tmp_path / "nllb")).for_languages("eng_Latn", "fra_Latn")
+    tokenizer = model.require_tokenizer()
+    source, target = tokenizer.encode_with_template("cat"), tokenizer.encode("chat")
+    read = [*model.special.target_start, *target]
+    log_probs = model.network(torch.tensor([source]), torch.tensor([read])).double().log_softmax(-1)[0]
+    expected = sum(float(log_probs[i + 1, id_]) for i, id_ in enumerate([*target, 2]))
+    assert model.score(["cat"], ["chat"]) == pytest.approx([expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_mbart_translates_between_given_languages(forced: bool, tmp_path: Path) -> None:
+    """mBART-50 forces the language after its start token; mBART-25 starts with the language."""
+    folder, text = mbart_folder(tmp_path / "mbart"), "Le chat dort"
+    if not forced:
+        code = load_huggingface(folder).require_tokenizer().languages["ro_RO"]
+        folder = mbart_folder(tmp_path / "mbart25", code)
+    model = load_huggingface(folder)
+    for source, target in (("fr_XX", "en_XX"), ("en_XX", "ar_AR")):
+        ours = model.translate(text, source=source, target=target, beam=1, max_tokens=12 if forced else 13)
+        assert ours == their_translation(folder, text, source, target, forced)
+
+
+def test_wrong_languages_are_refused(tmp_path: Path) -> None:
+    model = load_huggingface(nllb_folder(tmp_path / "nllb"))
+    cases: list[tuple[Any, str]] = [
+        ({}, r"choose the language to translate to .* this model has eng_Latn, fra_Latn, zho_Hans"),
+        ({"source": "fra_Latn"}, "choose the language to translate to"),
+        ({"target": "fr"}, "does not know the language 'fr': it has eng_Latn"),
+        ({"target": "fra_Lat"}, "does not know the language 'fra_Lat': did you mean 'fra_Latn'"),
+    ]
+    for languages, message in cases:
+        with pytest.raises(ValueError, match=message):
+            model.translate("chat", **languages)
+    with pytest.raises(ValueError, match="this model has no language codes"):
+        load("fr-en").translate("chat", source="fr", target="en")
 
 
 REFUSED: list[tuple[str, Settings, str]] = [

@@ -1,5 +1,6 @@
 """Networks of every kind, and ways to decode with them, for tests of copies made for decoding."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -67,6 +68,11 @@ WAYS = {
     "drawn": Decoding(temperature=1.0, top_k=9, seed=3, max_tokens=9),
     "without repetition": Decoding(beam=3, repetition_penalty=1.4, no_repeat_ngram=2, min_tokens=4, max_tokens=9),
 }
+
+
+def special_of(kind: str) -> SpecialIds:
+    """The special ids of a network of this kind."""
+    return replace(SPECIAL, first=5) if kind == "m2m100" else SPECIAL
 
 
 def network_of(kind: str) -> Decoder | EncoderDecoder:
