@@ -44,7 +44,7 @@ def fill(
     loaded = load_model(model, device)
     loaded.require("fill")
     row = _json_row if json else _plain_row
-    answer_lines(text, source, output, "fill", lambda texts: [row(each, loaded.fillings(each, k)) for each in texts])
+    answer_lines(text, source, output, "fill", lambda texts: list(map(row, texts, loaded.fillings(texts, k))))
 
 
 def _plain_row(_: str, masks: list[list["Filling"]]) -> str:

@@ -22,9 +22,19 @@ const LABELS_HINT = "Hover over a word, or select one with Tab and the arrow key
   + " means less than 50%.";
 const COMPARE_HINT = "Cosine similarity of the vectors, each the mean over the tokens of a sentence: 1 is the same direction, 0 none"
   + " in common. A model that was not trained to compare sentences compares mostly their words.";
-const EXAMPLE_SENTENCES = new Map([
-  ["fr", ["Le chat dort sur la table.", ["Un chien dort sous la table.", "Elle mange une pomme.", "Le petit chat dort.", "Où est la gare ?"]]],
-  [null, ["A cat sleeps on the table.", ["A dog lies under the table.", "She is eating an apple.", "The kitten is asleep.", "Where is the station?"]]],
+const NO_MASK = `Write ${MASK} in place of a word, or press “Insert ${MASK}”.`;
+// Texts to start with, by language; those of null are for models of other or unknown languages.
+const EXAMPLES = new Map([
+  ["fr", {
+    text: "Le petit chat noir dort sur la table.",
+    masked: `Le chat ${MASK} sur la table.`,
+    others: ["Un chien dort sous la table.", "Elle mange une pomme.", "Le petit chat dort.", "Où est la gare ?"],
+  }],
+  [null, {
+    text: "A cat sleeps on the table.",
+    masked: `The cat ${MASK} on the table.`,
+    others: ["A dog lies under the table.", "She is eating an apple.", "The kitten is asleep.", "Where is the station?"],
+  }],
 ]);
 
 export function readView({ models, saveState }) {
@@ -39,7 +49,7 @@ export function readView({ models, saveState }) {
   const { notice, request, cancel } = createRequests(() => load());
   const root = make("div", { class: "view" },
     make("div", { class: "head" }, make("h1", {}, "Read"), model.root), choices,
-    make("div", { class: "pair" },
+    make("div", { class: "pair stacked" },
       make("section", { class: "card", "aria-label": "Text" }, make("label", { for: "read-text" }, "Text"), field,
         make("div", { class: "tools" }, insert), othersPart),
       make("section", { class: "card", "aria-label": "Result" }, heading, notice, result)));
@@ -88,7 +98,7 @@ export function readView({ models, saveState }) {
     const asked = requestFor(task, model.selected().name, text, sentences.split("\n").map((line) => line.trim()).filter(Boolean));
     if (!asked) {
       cancel();
-      return show([]);
+      return show(task === "fill" && text.trim() ? [make("p", { class: "hint" }, NO_MASK)] : []);
     }
     result.classList.add("stale");
     const response = await request(...asked);
@@ -122,10 +132,10 @@ export function readView({ models, saveState }) {
     },
     update(options) {
       model.select(options.get("model"));
-      const [sentence, list] = EXAMPLE_SENTENCES.get(model.selected().source) ?? EXAMPLE_SENTENCES.get(null);
+      const example = EXAMPLES.get(model.selected().source) ?? EXAMPLES.get(null);
       updateTask(options.get("task"));
-      field.value = options.get("text") ?? (task === "embed" ? sentence : "");
-      others.field.value = options.get("others") ?? list.join("\n");
+      field.value = options.get("text") ?? (task === "fill" ? example.masked : example.text);
+      others.field.value = options.get("others") ?? example.others.join("\n");
       show([]);
       load();
     },

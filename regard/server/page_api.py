@@ -119,7 +119,7 @@ class ModelDescription(BaseModel):
     translates: bool
     writes: Annotated[bool, Field(description="Whether it is a language model.")]
     tasks: Annotated[list[TextTask], Field(description="What else it can do: classify, tag, fill or embed.")]
-    source: Annotated[str | None, Field(description="Source language of a translator.")]
+    source: Annotated[str | None, Field(description="Language that the model reads, if its metadata names it.")]
     target: Annotated[str | None, Field(description="Target language of a translator.")]
     parameters: int
     layers: Annotated[int, Field(description="Number of layers; of an encoder-decoder, those of the encoder.")]
@@ -184,7 +184,7 @@ def body_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def describe_model(served: ServedModel) -> ModelDescription:
     """The description of a model that the page displays."""
-    source, target = served.languages or (None, None)
+    _, target = served.languages or (None, None)
     config = served.model.config
     return ModelDescription(
         name=served.name,
@@ -192,7 +192,7 @@ def describe_model(served: ServedModel) -> ModelDescription:
         translates=served.translates,
         writes=served.generates,
         tasks=list(served.abilities),
-        source=source,
+        source=served.model.source_language,
         target=target,
         parameters=served.parameters,
         layers=config.layers,

@@ -553,6 +553,7 @@ def test_tokens_for_masks(opened: Opened) -> None:
     opened.until(lambda: field.input_value() == f"Le <mask> dort sur la {fillings[1][1].token.strip()}.")
     opened.until(lambda: opened.page.locator(".bars button").count() == 10)
     field.fill("Le chat ")
+    opened.until(lambda: "Write <mask> in place of a word" in opened.text(".reading"))
     opened.page.get_by_role("button", name="Insert <mask>").click()
     assert field.input_value() == "Le chat <mask>"
     opened.until(lambda: opened.page.locator(".bars button").count() == 10)
@@ -570,6 +571,7 @@ def test_neighbours_of_a_sentence(opened: Opened) -> None:
     assert opened.page.locator("fieldset").is_hidden()  # a translator has no other task here
     opened.open("#/read", ".neighbours li")  # with examples
     assert opened.page.locator(".neighbours li").count() == 4
+    assert opened.page.locator("#read-text").input_value() == "Le petit chat noir dort sur la table."
 
 
 def test_a_server_of_encoders_opens_the_read_view(opened: Opened, address: str) -> None:

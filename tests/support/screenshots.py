@@ -1,6 +1,7 @@
-"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [NAME=FOLDER]`.
+"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [NAME=FOLDER [NAME=FOLDER]]`.
 
-The argument is a language model. Without one there is no screenshot of the Write view.
+The first argument is a language model, the second a French tagger. Without them there are no screenshots of the Write
+and Read views.
 """
 
 import sys
@@ -17,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SENTENCE = "Il y a trois livres sur la table."
 
 
-def list_shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
+def list_shots(writer: str | None, tagger: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
     """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
     attention = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
@@ -32,6 +33,10 @@ def list_shots(writer: str | None) -> list[tuple[str, dict[str, Any], str, str]]
     if writer:
         options = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
         shots.append(("page-write", desk, f"#/write?{urlencode(options)}", ".bars button"))
+    if tagger:
+        options = {"model": tagger, "text": "Le petit chat noir de Marie ne dort jamais sur la grande table."}
+        wide = desk | {"viewport": {"width": 1280, "height": 520}}
+        shots.append(("page-read", wide, f"#/read?{urlencode(options)}", ".tagged"))
     return shots
 
 
@@ -46,9 +51,9 @@ def quantize(png: bytes) -> bytes:
 
 def main(models: list[str]) -> None:
     """Start a server and take all screenshots."""
-    writer = models[0].partition("=")[0] if models else None
+    writer, tagger, *_ = [*(model.partition("=")[0] for model in models), None, None]
     with serving(["fr-en", "petit-fr-en", *models]) as address, chromium() as browser:
-        for name, window, hash_, wait in list_shots(writer):
+        for name, window, hash_, wait in list_shots(writer, tagger):
             page = browser.new_page(**window)
             page.goto(address + hash_)
             page.wait_for_selector(wait)
