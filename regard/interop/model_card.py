@@ -204,7 +204,7 @@ def _target_tokenizer(model: Model) -> str:
 
 def _commands(model: Model) -> list[str]:
     """Return the command for a shell in the folder of the card."""
-    verbs: tuple[TextTask, ...] = ("translate", "generate", "fill")
+    verbs: tuple[TextTask, ...] = ("translate", "generate", "fill", "tag")
     verb = next((verb for verb in verbs if model.can(verb)), None)
     if model.tokenizer is None or verb is None:
         return []

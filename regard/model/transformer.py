@@ -334,6 +334,8 @@ def initialise(model: Transformer) -> None:
             nn.init.normal_(module.weight, std=model.config.d_model**-0.5 if scaled else 0.02)
             if module.padding_idx is not None:
                 module.weight[module.padding_idx].zero_()
+    if not model.config.is_classifier and model.output_bias is not None:
+        nn.init.zeros_(model.output_bias)
     if not scaled and model.config.norm == "pre":
         for stack in (module for module in model.modules() if isinstance(module, Stack)):
             outputs = [linear for layer in stack.layers for linear in layer.residual_outputs()]

@@ -43,7 +43,7 @@ from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainS
 from regard.training.step import StepRunner
 from regard.training.train import train_recipe, update_weights
 from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
-from tests.support.batches import DATA, END, PAD, SEP
+from tests.support.batches import DATA, END, PAD, SEP, TAGGED
 from tests.support.networks import PAIRS, SHAPES, ids
 from tests.support.oracles import gradient, small
 from tests.support.text_models import random_model
@@ -467,6 +467,28 @@ def test_packed_and_padded_prefixes_have_the_same_gradients() -> None:
         network.zero_grad()
         for batch in batches.epoch(0):
             Objective(network)(batch.to("cuda")).backward()
+        found.append([gradient(x).clone() for x in network.parameters()])
+    for padded, tiles, flex in zip(*found, strict=True):
+        scale = padded.abs().max().clamp(min=1)
+        assert (tiles - padded).abs().max() <= 1e-4 * scale
+        assert (flex - padded).abs().max() <= 1e-4 * scale
+
+
+def test_packed_and_padded_taggers_have_the_same_gradients() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(1)
+    changes = {"kind": "encoder", "classes": 3, "classes_per": "token"}
+    network = build(CONFIG.__class__(**{**CONFIG.__dict__, **changes})).cuda()
+    laid: list[Batches] = [
+        lay.tagging_batches(TAGGED, END, PAD, 512),
+        lay.packed_tagging_batches(TAGGED, END, PAD, 512, row=128),
+        lay.packed_tagging_batches(TAGGED, END, PAD, 512, row=256),
+    ]
+    found = []
+    for batches in laid:
+        network.zero_grad()
+        for batch in batches.epoch(0):
+            Objective(network, 0.1)(batch.to("cuda")).backward()
         found.append([gradient(x).clone() for x in network.parameters()])
     for padded, tiles, flex in zip(*found, strict=True):
         scale = padded.abs().max().clamp(min=1)

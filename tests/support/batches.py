@@ -1,6 +1,7 @@
 """Small tokenized corpora and batches of every task."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ SOURCES, TARGETS = random_pairs()
 DATA = corpus_of(SOURCES, TARGETS)
 TEXT = corpus_of(TARGETS)
 CLASSES = corpus_of(SOURCES, labels=[i % 3 for i in range(200)])
+TAGGED = replace(TEXT, classes=("A", "B", "C"), word_labels=(np.arange(len(TEXT.tokens[0])) % 4 - 1).astype(np.int32))
 MASKING = Masking(MASK, range(2, 90))
 TASKS: dict[str, Callable[..., Batches]] = {
     "translation": lambda **k: lay.translation_batches(DATA, END, PAD, 64, **k),
@@ -45,6 +47,8 @@ TASKS: dict[str, Callable[..., Batches]] = {
     "blocks": lambda **k: lay.language_block_batches(TEXT, END, 16, 64, **k),
     "documents": lambda **k: lay.language_document_batches(TEXT, END, PAD, 16, 64, **k),
     "classification": lambda **k: lay.classification_batches(CLASSES, END, PAD, 64, **k),
+    "tagging": lambda **k: lay.tagging_batches(TAGGED, END, PAD, 64, **k),
+    "packed tagging": lambda **k: lay.packed_tagging_batches(TAGGED, END, PAD, 64, row=32, **k),
     "masked": lambda **k: lay.masked_batches(TEXT, END, PAD, MASKING, 64, **k),
     "packed masked": lambda **k: lay.packed_masked_batches(TEXT, END, PAD, MASKING, 64, row=32, **k),
 }

@@ -41,6 +41,7 @@ SHAPES: dict[str, ModelConfig] = {
         scale_embeddings=False,
     ),
     "alibi": small(kind="decoder", positions="alibi", kv_heads=2),
+    "tagger": small(kind="encoder", norm="pre", positions="rotary", classes=5, classes_per="token"),
     "alibi encoder": small(kind="encoder", positions="alibi"),
     "post-norm decoder": small(kind="decoder"),
     "bert": small(

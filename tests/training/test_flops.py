@@ -54,11 +54,14 @@ def test_decoder(shape: str) -> None:
     assert training_flops(config, 0, ROWS * T, 0, T) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("changes", [{}, {"classes": 5}, {"output_transform": True, "output_bias": True}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"classes": 5}, {"classes": 5, "classes_per": "token"}, {"output_transform": True, "output_bias": True}],
+)
 def test_encoder(changes: dict[str, Any]) -> None:
     config = ModelConfig(kind="encoder", **SMALL | changes)
     expected = count_with_pytorch(build(config), ids(ROWS, S))
-    outputs = ROWS if config.classes else ROWS * S
+    outputs = ROWS if config.is_classifier else ROWS * S
     assert training_flops(config, ROWS * S, outputs, S, 1) == pytest.approx(expected, rel=1e-9)
 
 

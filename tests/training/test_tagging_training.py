@@ -1,5 +1,6 @@
 """Tagging: from files with labelled words to a model that tags."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from regard.config import ModelConfig
 from regard.data.corpus import Corpus
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.evaluation.tagging import TaggingScores
+from regard.model.transformer import build
 from regard.training.objective import Objective
 from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
 from regard.training.train import train_recipe
@@ -112,3 +115,55 @@ def test_what_a_tagging_recipe_refuses(files: Path) -> None:
         recipe(files, SMALL_MODEL | {"classes_per": "token"})
     with pytest.raises(RegardError, match="task tagging needs words and labels: two files, or one with two columns"):
         DataSection(task="tagging", train=(Corpus(("a.conll",), columns=(1, 2, 3)),))
+
+
+def test_other_heads_are_replaced_and_the_rest_is_kept(files: Path, tmp_path: Path) -> None:
+    shape = {key: value for key, value in SMALL_MODEL.items() if key != "dropout"}
+    tokenizer = prepare_training(recipe(files), tmp_path / "cache", False).tokenizer
+    sizes = ModelConfig(vocab_size=tokenizer.size, **shape)
+    heads: list[dict[str, Any]] = [
+        {"classes": 6},  # a classifier
+        {"classes": 6, "classes_per": "token"},  # a tagger with other labels
+        {"output_transform": True, "output_bias": True, "tied": False},  # a masked language model
+    ]
+    for number, head in enumerate(heads):
+        base = Model(build(replace(sizes, **head)), tokenizer)
+        base.save(tmp_path / str(number))
+        setup = prepare_training(recipe(files, {"start": str(tmp_path / str(number))}), tmp_path / "cache", False)
+        assert setup.network.config.is_tagger
+        ours, theirs = setup.network.state_dict(), base.network.state_dict()
+        assert ours["output.weight"].shape == (6, 16)
+        assert not torch.equal(ours["output.weight"], theirs.get("output.weight", torch.zeros(1)))
+        kept = [name for name in ours if not name.startswith("output")]
+        assert all(torch.equal(ours[name], theirs[name]) for name in kept)
+    data = DataSection(task="masked", train=(Corpus(("train.conll",)),), folder=str(files))
+    masked = replace(recipe(files, {"start": str(tmp_path / "1")}), data=data)
+    with pytest.raises(RegardError, match="predicts classes and not tokens"):
+        prepare_training(masked, tmp_path / "cache", False)
+
+
+def test_labels_of_a_tagger_can_be_held_out_of_the_training_text(files: Path, tmp_path: Path) -> None:
+    plain = recipe(files)
+    held_out = replace(plain, data=replace(plain.data, validation=None, held_out=0.1))
+    setup = prepare_training(held_out, tmp_path / "cache", False)
+    assert setup.example_count == 180
+    assert [" ".join(each.words) for each in setup.sentences] == [
+        " ".join(line.split()[0] for line in sentence(i).split("\n")) for i in range(180, 200)
+    ]
+    assert setup.validation is not None
+    counted = sum(batch.targets for batch in setup.validation.epoch(0))
+    assert counted == sum(len(each.words) for each in setup.sentences)
+
+
+@pytest.mark.slow
+def test_labels_of_spans_are_validated_by_their_f1(tmp_path: Path) -> None:
+    """Names after "de" are places, and all others are people."""
+    for name, numbers in {"train": range(150), "dev": range(150, 170)}.items():
+        rows = (f"Marie{i % 7} B-PER\nde O\nParis{i % 5} B-LOC\nSud I-LOC\n" for i in numbers)
+        (tmp_path / f"{name}.conll").write_text("\n".join(rows), encoding="utf-8")
+    outcome = train_recipe(recipe(tmp_path, best_by="score", steps=20), tmp_path / "run")
+    (scores,) = outcome.scores
+    assert isinstance(scores, TaggingScores)
+    assert scores.spans is not None
+    assert scores.spans.f1 > 0.9
+    assert Model.from_folder(tmp_path / "run").about["scores"]["F1"] == pytest.approx(100 * scores.spans.f1)
