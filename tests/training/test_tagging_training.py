@@ -21,7 +21,7 @@ from regard.training.training_setup import prepare_training
 
 NOUNS = ("chat", "chien", "cheval", "livre", "jardin")
 VERBS = ("mange", "regarde", "cherche", "trouve")
-SMALL_MODEL = {"kind": "encoder", "d_model": 16, "heads": 2, "layers": 1, "d_ff": 32, "dropout": 0.0}
+SMALL_MODEL: dict[str, Any] = {"kind": "encoder", "d_model": 16, "heads": 2, "layers": 1, "d_ff": 32, "dropout": 0.0}
 
 
 def sentence(i: int) -> str:
