@@ -21,10 +21,6 @@ from tests.support.attention_cases import MASKS, make_mask
 from tests.support.networks import ids
 from tests.support.oracles import gradient, randomise, small
 
-transformers = pytest.importorskip("transformers")
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor  # noqa: E402
-from transformers.models.t5.modeling_t5 import T5Attention  # noqa: E402
-
 ATOL = 1e-6
 """T5's norms and Bloom's slopes are computed in float32, also in a model in float64."""
 
@@ -38,9 +34,11 @@ def test_the_slopes_of_the_paper() -> None:
     assert alibi_slopes(16, torch.float64).tolist() == pytest.approx([2 ** (-n / 2) for n in range(1, 17)], rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 7, 12, 20, 40])
 def test_slopes_for_any_number_of_heads_equal_blooms(heads: int) -> None:
-    theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), heads, torch.float32)  # slope · position
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), heads, torch.float32)  # slope · position
     torch.testing.assert_close(alibi_slopes(heads, torch.float32), theirs[:, 0, 1], rtol=1e-6, atol=0)
 
 
@@ -72,9 +70,10 @@ def test_alibi_is_rounded_once() -> None:
     causal=st.booleans(),
 )
 def test_buckets_equal_t5s(positions: list[int], half: int, more: int, causal: bool) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     at = torch.tensor(positions)
     distance = at[None] - at[:, None]
-    theirs = T5Attention._relative_position_bucket(distance, not causal, 2 * half, half + more)
+    theirs = t5.T5Attention._relative_position_bucket(distance, not causal, 2 * half, half + more)
     assert torch.equal(distance_buckets(distance, 2 * half, half + more, causal), theirs)
 
 
@@ -187,8 +186,10 @@ def t5_names(layers: int) -> dict[str, str]:
     return {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in names.items()}
 
 
+@pytest.mark.slow
 def test_t5_equals_transformers() -> None:
     """Logits, weights and gradients, the tables' included, with sources of different lengths."""
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(1)
     config = small(
         norm="pre", norm_kind="rms", norm_eps=1e-6, bias=False, tied=False, scale_embeddings=False, pad=None,
@@ -226,8 +227,10 @@ def test_t5_equals_transformers() -> None:
         )
 
 
+@pytest.mark.slow
 def test_alibi_equals_bloom() -> None:
     """Logits and gradients with a number of heads that is no power of two."""
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(1)
     heads, width, layers = 6, 24, 2
     config = small(

@@ -14,8 +14,6 @@ from regard.model.watch import watch
 from tests.support.networks import ids
 from tests.support.oracles import gradient, randomise, small
 
-transformers = pytest.importorskip("transformers")
-
 WINDOW = 4
 ATOL = 1e-6
 """Mistral computes norms and rotations in float32, also in a model in float64."""
@@ -58,6 +56,7 @@ def weight_names() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def mistral() -> Any:
     """A random Mistral with eager attention, in float64."""
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(1)
     config = transformers.MistralConfig(
         vocab_size=CONFIG.vocab_size,
@@ -88,6 +87,7 @@ def network(mistral: Any) -> Decoder:
     return model
 
 
+@pytest.mark.slow
 def test_logits_weights_and_gradients_equal_mistrals(mistral: Any, network: Decoder) -> None:
     tokens = ids(2, 11)
     theirs = mistral(input_ids=tokens, output_attentions=True)
@@ -107,6 +107,7 @@ def test_logits_weights_and_gradients_equal_mistrals(mistral: Any, network: Deco
         )
 
 
+@pytest.mark.slow
 def test_generation_beyond_the_window_equals_mistrals(mistral: Any, network: Decoder) -> None:
     """Prompts shorter and longer than the window: one by one there, in a batch and one by one here."""
     prompts = [[5, 6], [7, 8, 9, 10, 11, 12, 13], [14]]
