@@ -54,7 +54,7 @@ USED = {
 """Private names by package and file. Before you add one, look for a public name."""
 UNDOCUMENTED_MODULES = {"torch.multiprocessing.reductions", "uvicorn.protocols.http.h11_impl"}
 """Modules without an underscore that their packages do not document."""
-DOCUMENTED = {"_exit", "_getframe", "_replace"}
+DOCUMENTED = {"_asdict", "_exit", "_getframe", "_replace"}
 """Names of the standard library that are documented in spite of the underscore."""
 ATTRIBUTE_FUNCTIONS = {"delattr", "getattr", "hasattr", "setattr"}
 COMPILED_PREFIX = "_orig_mod."
