@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -104,13 +103,11 @@ def test_a_run_with_separate_tokenizers(cache: Path, tmp_path: Path) -> None:
     short = short_run(4, separate=True)
     train_recipe(replace(short, train=replace(short.train, steps=2)), tmp_path / "run")
     train_recipe(short, tmp_path / "run", resume=True)
-    train_recipe(short, tmp_path / "uninterrupted")
-    model, expected = regard.load(tmp_path / "run"), regard.load(tmp_path / "uninterrupted")
-    weights = expected.network.state_dict()
-    assert all(torch.equal(weight, weights[name]) for name, weight in model.network.state_dict().items())
+    model = regard.load(tmp_path / "run")
     assert isinstance(model.tokenizer, TokenizerPair)
     texts = [FRENCH[0], f"{FRENCH[1]} {FRENCH[2]}"]
-    assert model.translate(texts, max_tokens=8) == expected.translate(texts, max_tokens=8)
+    model.save(tmp_path / "copy")
+    assert regard.load(tmp_path / "copy").translate(texts, max_tokens=8) == model.translate(texts, max_tokens=8)
     assert len(model.attend(FRENCH[0], ENGLISH[0]).maps) == 3
     start = {"start": str(tmp_path / "run")}
     tuned = prepare_training(replace(small_recipe(), model=start), cache, packed=False)
@@ -270,4 +267,5 @@ def test_the_path_may_change_on_resume_if_the_tokenizer_does_not(tmp_path: Path)
     with pytest.raises(ValueError, match="was trained with a different tokenizer"):
         train_recipe(short_run(3, path=str(tmp_path / "c")), tmp_path / "run", resume=True)
     train_recipe(short_run(3, path=str(tmp_path / "b")), tmp_path / "run", resume=True)
-    assert regard.load(tmp_path / "run").translate(FRENCH[0], max_tokens=4)
+    used = HuggingFaceTokenizer.load(tmp_path / "b").with_template(after=[0])
+    assert regard.load(tmp_path / "run").require_tokenizer().digest == used.digest
