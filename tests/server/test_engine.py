@@ -374,13 +374,19 @@ def test_functions_and_translations_alternate(petit: Model, monkeypatch: pytest.
     monkeypatch.setattr("regard.decoding.text_model.Translator", Recording)
 
     async def told(engine: Engine) -> None:
-        begun = threading.Event()
-        first = asyncio.create_task(engine.call(1, partial(begun.wait, 20)))
+        running, all_queued = threading.Event(), threading.Event()
+
+        def wait_for_the_queue() -> None:
+            running.set()
+            all_queued.wait()
+
+        first = asyncio.create_task(engine.call(1, wait_for_the_queue))
+        await until(running.is_set)
         calls = [asyncio.create_task(engine.call(1, partial(order.append, "call"))) for _ in range(6)]
         await asyncio.sleep(0)
         translated = asyncio.create_task(engine.translate(["Le chat dort."], Decoding()))
         await until(lambda: engine.queued == 7)
-        begun.set()
+        all_queued.set()
         await asyncio.gather(first, translated, *calls)
 
     story(told, petit.quick("float32"))
