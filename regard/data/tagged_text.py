@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from regard.config import did_you_mean
-from regard.data.corpus import Corpus, CorpusProblems, LineFault, read_lines
+from regard.data.corpus import Corpus, CorpusError, CorpusProblems, LineFault, read_lines
 
 DOCUMENT_START = "-DOCSTART-"
 """The word that separates documents in CoNLL-2003's files."""
@@ -41,6 +41,11 @@ def tagged_sentences(corpus: Corpus, problems: CorpusProblems, known: Collection
     A single file has columns: by default the first is the word and the last its label. Two files, or two keys of a
     JSONL file, have the words and the labels of a sentence in each line, separated by spaces.
     """
+    if corpus.sides != 2 and (len(corpus.files) > 1 or corpus.columns or corpus.keys):
+        raise CorpusError(
+            f"{corpus.files[0]} is read with {corpus.sides} side(s), but tagging needs words and labels: two files, "
+            "two keys, or one file with two columns (by default the first and the last)"
+        )
     has_columns = len(corpus.files) == 1 and not corpus.keys
     for sentence in _from_columns(corpus, problems) if has_columns else _from_lines(corpus, problems):
         unknown = next((i for i, label in enumerate(sentence.labels) if known and label not in known), None)

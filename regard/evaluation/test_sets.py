@@ -83,11 +83,6 @@ def read_tagged_sentences(
     corpus: Corpus, known: Collection[str], limit: int | None = None, skip_bad: bool = False
 ) -> list[TaggedSentence]:
     """The sentences of a tagger's test set, or the first `limit`; a label that is not `known` is an error."""
-    if corpus.sides > 2:
-        raise RegardError(
-            f"{corpus.files[0]} is read with {corpus.sides} sides: give a file with columns, of which --columns 1,4 "
-            "chooses word and label, or a file of words and one of labels"
-        )
     sentences = list(islice(tagged_sentences(corpus, CorpusProblems(skip_bad), known), limit))
     if not sentences:
         raise RegardError(f"{corpus.files[0]} has no valid sentence: there is nothing to score")

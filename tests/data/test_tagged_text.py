@@ -84,6 +84,13 @@ def test_bad_lines_are_reported_with_their_location(
     assert all("dort" not in words for words, _ in sentences)
 
 
+def test_words_and_labels_are_both_needed(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.conll", "Il PRON\n")
+    for corpus in (Corpus((file,), columns=(1,)), Corpus((file,), keys=("a", "b", "c")), Corpus((file, file, file))):
+        with pytest.raises(CorpusError, match="tagging needs words and labels"):
+            read(corpus)
+
+
 def test_labels_must_match_words(tmp_path: Path) -> None:
     words = written(tmp_path / "a.words", "Il dort .\nIl vient\n")
     labels = written(tmp_path / "a.labels", "PRON VERB PUNCT\nPRON\n")
