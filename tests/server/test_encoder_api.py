@@ -58,7 +58,7 @@ def test_classes(server: Running) -> None:
     probabilities = model(server, "classifier").class_probabilities(TEXTS)
     for classes, expected in zip(answer["results"], probabilities, strict=True):
         assert [each["probability"] for each in classes] == pytest.approx(
-            expected.sort(descending=True).values.tolist()
+            expected.sort(descending=True).values.tolist(), abs=1e-5
         )
         assert [each["label"] for each in classes] == [["cold", "mild", "warm"][i] for i in expected.argsort().flip(0)]
 
@@ -68,7 +68,9 @@ def test_labels_of_words(server: Running) -> None:
     assert (status, answer["model"]) == (200, "tagger")
     for words, expected in zip(answer["results"], model(server, "tagger").tag(TEXTS), strict=True):
         assert [(each["word"], each["label"]) for each in words] == [(each.word, each.label) for each in expected]
-        assert [each["probability"] for each in words] == pytest.approx([each.probability for each in expected])
+        assert [each["probability"] for each in words] == pytest.approx(
+            [each.probability for each in expected], abs=1e-5
+        )
 
 
 def test_masks(server: Running) -> None:
@@ -79,7 +81,7 @@ def test_masks(server: Running) -> None:
     assert [[each["text"] for each in mask] for mask in answer["masks"]] == [
         [each.text for each in m] for m in expected
     ]
-    assert answer["masks"][1][3]["probability"] == pytest.approx(expected[1][3].probability)
+    assert answer["masks"][1][3]["probability"] == pytest.approx(expected[1][3].probability, abs=1e-5)
     assert answer["masks"][0][0]["token"] == expected[0][0].token
     status, answer = server.request_json("POST", "/api/fill", {"text": "Le chat dort."})
     assert (status, "the text has no mask: write <mask>" in answer["error"]) == (400, True)
