@@ -82,7 +82,7 @@ class Reader(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["encoder-decoder", "language", "classification"])
+@pytest.mark.parametrize("which", ["encoder-decoder", "language", "classification", "masked"])
 def test_regards_network_as_a_users_module_trains_exactly_as_itself(which: str, tmp_path: Path) -> None:
     """The same data, initial weights, dropout, schedule and accumulation: the same losses and samples."""
     recipe = short_recipe(which, label_smoothing=0.1, accumulate=2, average=2, packed=False)
