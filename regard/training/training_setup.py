@@ -241,7 +241,10 @@ def _new_framing(recipe: Recipe, data: DataSection, cache: Path) -> TextFraming:
 
 def _framing_of_path(path: str, kind: ModelKind, task: TaskKind) -> TextFraming:
     """The tokenizer of `tokenizer.path` and its ids, for a new model of this kind."""
-    tokenizer = read_tokenizer(Path(path).expanduser())
+    try:
+        tokenizer = read_tokenizer(Path(path).expanduser())
+    except RegardError as error:
+        raise RegardError(f"tokenizer.path: {error}") from None
     if kind != "encoder-decoder" and tokenizer.is_separate:
         raise RegardError(
             f"tokenizer.path={path!r} has separate tokenizers for source and target, but a model of kind {kind!r} has "
