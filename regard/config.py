@@ -257,8 +257,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     """Number of decoder layers of an encoder-decoder. Default: layers."""
     d_ff: int = 2048
     """Inner width of the position-wise feed-forward network."""
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
-    """Non-linearity of the feed-forward network; swiglu adds a gate."""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu-tanh"] = "relu"
+    """Non-linearity of the feed-forward network; swiglu (silu, as in Llama) and geglu-tanh (gelu-tanh, as in T5 v1.1)
+    add a gate."""
     bias: bool = True
     """Whether the linear layers of attention and feed-forward network have biases."""
     attention_bias: bool | Literal["qkv"] | None = None
@@ -421,6 +422,11 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
         return head_widths(self.d_model, self.heads, self.d_k, self.d_v, self.kv_heads)
 
     @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward network has a gate."""
+        return self.activation in ("swiglu", "geglu-tanh")
+
+    @property
     def kind_with_article(self) -> str:
         """The kind in a sentence: "a decoder", "an encoder-decoder"."""
         return f"a {self.kind}" if self.kind == "decoder" else f"an {self.kind}"
@@ -455,7 +461,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
         """A lower bound of the number of parameters: all but biases and norms."""
         d_k, d_v, kv_heads = self.widths
         attention = self.d_model * (self.heads * (d_k + d_v) + kv_heads * (d_k + d_v))
-        feed_forward = self.d_model * self.d_ff * (3 if self.activation == "swiglu" else 2)
+        feed_forward = self.d_model * self.d_ff * (3 if self.is_gated else 2)
         layers, attentions = self.layers, self.layers
         if self.kind == "encoder-decoder":
             layers, attentions = layers + self.decoder_depth, attentions + 2 * self.decoder_depth

@@ -133,7 +133,8 @@ def specification(model: Model) -> Any:
 
 def spec_options(config: ModelConfig) -> dict[str, Any]:
     """Return the options of the encoder and decoder specifications."""
-    activations = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "swiglu": "SWISH"}
+    activations = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
+    activations |= {"swiglu": "SWISH", "geglu-tanh": "GELUTanh"}
     d_k, d_v, kv_heads = config.widths
     rotary = {"rotary_dim": d_k, "rotary_interleave": False, "rotary_base": config.rotary_base}
     return {
@@ -144,7 +145,7 @@ def spec_options(config: ModelConfig) -> dict[str, Any]:
         "rms_norm": config.norm_kind == "rms",
         "layernorm_embedding": config.embedding_norm,
         "activation": _ctranslate2_specs().Activation[activations[config.activation]],
-        "ffn_glu": config.activation == "swiglu",
+        "ffn_glu": config.is_gated,
     } | (rotary if config.positions == "rotary" else {})
 
 

@@ -20,7 +20,7 @@ from regard.data.tokenizer_pair import check_vocabularies
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten
-from regard.interop import bert, gpt2, llama, marian
+from regard.interop import bert, gpt2, llama, marian, t5
 from regard.interop.architecture import Architecture, FolderTensors
 from regard.interop.generation_config import read_generation, write_generation
 from regard.interop.weight_rules import StateDict, WeightRule, apply_rules, float32_state, refuse_export
@@ -41,6 +41,7 @@ ARCHITECTURES = {
     "gpt2": gpt2.ARCHITECTURE,
     **llama.ARCHITECTURES,
     **marian.ARCHITECTURES,
+    "t5": t5.ARCHITECTURE,
 }
 OVERRIDABLE_SETTINGS = ("dropout", "attention_dropout", "feed_forward_dropout")
 """Config settings that may be overridden when a model is loaded, because its weights do not depend on them."""
@@ -219,12 +220,13 @@ def architecture_for(model: Model) -> Architecture:
     has its shape."""
     config = model.config
     is_llama_like = config.kind == "decoder" and config.norm_kind == "rms"
+    is_t5_like = config.kind == "encoder-decoder" and config.positions == "t5"
     refuse_export(
         "an architecture of another engine",
         {
             "its source tokens attend to later ones (prefix), and other engines have no such mask": config.prefix,
             "its final norm is missing, or follows post-norm layers (final_norm)": not config.has_usual_final_norm,
-            f"its attention_scale is {config.attention_scale}": config.attention_scale is not None,
+            f"its attention_scale is {config.attention_scale}": config.attention_scale is not None and not is_t5_like,
             f"each position sees only {config.window} positions (window)": config.window is not None
             and not is_llama_like,
             "it normalises queries and keys (qk_norm)": config.qk_norm and not is_llama_like,
@@ -248,6 +250,8 @@ def _model_type(config: ModelConfig) -> str:
     if config.kind == "encoder":
         return "distilbert" if config.is_classifier and config.classifier_activation == "relu" else "bert"
     if config.kind == "encoder-decoder":
+        if config.positions == "t5":
+            return "t5"
         if config.positions == "learned" and config.embedding_norm:
             return "bart" if config.norm == "post" else "mbart"
         if config.sinusoids == "fairseq":

@@ -24,7 +24,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
-    "swiglu": F.silu,  # applied to the gate
+    "swiglu": F.silu,  # applied to the gate, as the next
+    "geglu-tanh": partial(F.gelu, approximate="tanh"),
 }
 
 
@@ -47,7 +48,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.up = nn.Linear(config.d_model, config.d_ff, config.bias)
-        self.gate = nn.Linear(config.d_model, config.d_ff, config.bias) if config.activation == "swiglu" else None
+        self.gate = nn.Linear(config.d_model, config.d_ff, config.bias) if config.is_gated else None
         self.down = nn.Linear(config.d_ff, config.d_model, config.bias)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.feed_forward_dropout)

@@ -120,7 +120,7 @@ def forward_flops(config: ModelConfig, work: TokenCounts) -> float:
     queries = config.d_model * config.heads * (d_k + d_v)  # q and out, for each query
     keys = config.d_model * groups * (d_k + d_v)  # k and v, for each key
     pair = config.heads * (d_k + d_v)  # a score, and a weighted value
-    feed_forward = config.d_model * config.d_ff * (3 if config.activation == "swiglu" else 2)
+    feed_forward = config.d_model * config.d_ff * (3 if config.is_gated else 2)
     layer = work.tokens * (queries + keys + feed_forward) + work.pairs * pair
     products = config.layers * layer + work.outputs * _head(config)
     if config.kind == "encoder-decoder":

@@ -47,7 +47,7 @@ def random_config(kind: str, seed: int) -> ModelConfig:
         "positions": deal("sinusoidal", "learned", "rotary", "none"),
         "rotary_base": 500.0,
         "layers": deal(1, 2, 3),
-        "activation": deal("relu", "gelu", "gelu-tanh", "silu", "swiglu"),
+        "activation": deal("relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu-tanh"),
         "bias": deal(True, False),
         "norm": deal("post", "pre"),
         "norm_kind": deal("layer", "rms"),

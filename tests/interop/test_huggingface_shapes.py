@@ -150,8 +150,27 @@ def m2m100(pick: random.Random) -> Settings:
     return bart(pick) | {"pad_token_id": 1}
 
 
-FLOAT32_ROTATIONS = 1e-5
-"""Tolerance where `transformers` computes rotations or sinusoids in float32."""
+def t5(pick: random.Random) -> Settings:
+    return {
+        "vocab_size": pick.choice([31, 40]),
+        "d_model": 16,  # the factors √d_model and √d_kv are then exact
+        "d_kv": pick.choice([4, 16]),
+        "d_ff": pick.choice([12, 20]),
+        "num_layers": pick.choice([1, 2]),
+        "num_decoder_layers": pick.choice([1, 2, 3]),
+        "num_heads": pick.choice([1, 2]),
+        "relative_attention_num_buckets": pick.choice([4, 8]),
+        "relative_attention_max_distance": pick.choice([5, 9]),
+        "feed_forward_proj": pick.choice(["relu", "gelu", "gated-gelu", "gated-silu"]),
+        "layer_norm_epsilon": pick.choice([1e-6, 1e-3]),
+        "tie_word_embeddings": pick.choice([True, False]),  # False: version 1.1
+        "decoder_start_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+
+FLOAT32_PARTS = 1e-5
+"""Tolerance where `transformers` computes rotations, sinusoids or the norms of T5 in float32."""
 
 SHAPES = [
     Shape("RobertaForMaskedLM", roberta_words),
@@ -165,13 +184,14 @@ SHAPES = [
     Shape("DistilBertForSequenceClassification", distilbert),
     Shape("DistilBertForTokenClassification", distilbert),
     Shape("DistilBertModel", distilbert),
-    Shape("LlamaForCausalLM", llama, FLOAT32_ROTATIONS),
-    Shape("MistralForCausalLM", mistral, FLOAT32_ROTATIONS),
-    Shape("Qwen2ForCausalLM", qwen2, FLOAT32_ROTATIONS),
-    Shape("Qwen3ForCausalLM", qwen3, FLOAT32_ROTATIONS),
+    Shape("LlamaForCausalLM", llama, FLOAT32_PARTS),
+    Shape("MistralForCausalLM", mistral, FLOAT32_PARTS),
+    Shape("Qwen2ForCausalLM", qwen2, FLOAT32_PARTS),
+    Shape("Qwen3ForCausalLM", qwen3, FLOAT32_PARTS),
     Shape("BartForConditionalGeneration", bart),
     Shape("MBartForConditionalGeneration", bart),
-    Shape("M2M100ForConditionalGeneration", m2m100, FLOAT32_ROTATIONS),
+    Shape("M2M100ForConditionalGeneration", m2m100, FLOAT32_PARTS),
+    Shape("T5ForConditionalGeneration", t5, FLOAT32_PARTS),
 ]
 BY_NAME = {shape.model: shape for shape in SHAPES}
 
@@ -188,6 +208,8 @@ def their_model(name: str, seed: int, **changes: Any) -> Any:
     torch.manual_seed(seed)
     config = getattr(transformers, shape.config)(**shape.settings(pick) | changes)
     model = getattr(transformers, name)(config).eval()
+    if config.model_type == "t5" and not config.scale_decoder_outputs:  # version 1.1 has an output layer of its own
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     randomise(model.parameters())
     if config.is_encoder_decoder:  # if untied, `transformers` also separates these, which Regard does not read
         for side in (model.get_encoder(), model.get_decoder()):
@@ -268,6 +290,14 @@ def test_many_of_their_models(name: str, seed: int, tmp_path: Path) -> None:
 
 ENCODER: Settings = {"kind": "encoder", "embedding_norm": True, "positions": "learned", "norm_eps": 1e-12, "pad": 0}
 PAIR: Settings = {"heads": 2, "decoder_layers": 1, "kv_heads": 1, "bias": False, "pad": 1}
+T5: Settings = {
+    "norm": "pre",
+    "norm_kind": "rms",
+    "bias": False,
+    "positions": "t5",
+    "pad": 0,
+    "scale_embeddings": False,
+}
 LLAMA: Settings = {"kind": "decoder", "norm": "pre", "norm_kind": "rms", "positions": "rotary", "activation": "swiglu"}
 LLAMA |= {"bias": False, "kv_heads": 2, "scale_embeddings": False}
 OURS: dict[str, tuple[Settings, str, str]] = {
@@ -294,6 +324,16 @@ OURS: dict[str, tuple[Settings, str, str]] = {
     "fairseq's sinusoids": (
         PAIR | {"norm": "pre", "sinusoids": "fairseq"},
         "M2M100ForConditionalGeneration",
+        "AutoModelForSeq2SeqLM",
+    ),
+    "a relative bias": (
+        T5 | {"d_k": 4, "d_v": 4, "attention_scale": 1.0, "activation": "geglu-tanh", "tied": False},
+        "T5ForConditionalGeneration",
+        "AutoModelForSeq2SeqLM",
+    ),
+    "a relative bias, with the paper's scale of attention": (
+        T5 | {"relative_buckets": 8, "scale_embeddings": True},
+        "T5ForConditionalGeneration",
         "AutoModelForSeq2SeqLM",
     ),
     "norms of queries and keys": (
@@ -449,6 +489,9 @@ REFUSED: list[tuple[str, Settings, str]] = [
     ("MBartForConditionalGeneration", {"normalize_embedding": False}, "normalize_embedding=False is not supported"),
     ("M2M100ForConditionalGeneration", {"pad_token_id": 0}, "pad_token_id=0 is not supported; Regard reads only 1"),
     ("M2M100ForConditionalGeneration", {"architectures": ["M2M100Model"]}, "architectures=.'M2M100Model'. is not"),
+    ("T5ForConditionalGeneration", {"feed_forward_proj": "gated-tanh"}, "does not support the activation 'gated-tanh'"),
+    ("T5ForConditionalGeneration", {"architectures": ["T5EncoderModel"]}, "architectures=.'T5EncoderModel'. is not"),
+    ("T5ForConditionalGeneration", {"relative_attention_num_buckets": 3}, "relative_buckets=3 must be even"),
     ("MistralForCausalLM", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
     ("MistralForCausalLM", {"sliding_window": 0}, "window=0 is too small"),
     ("Qwen2ForCausalLM", {"layer_types": ["full_attention", "sliding_attention"]}, "layers have different windows"),
@@ -488,6 +531,10 @@ REFUSED_EXPORTS: list[tuple[str, Settings, str]] = [
     ("m2m_100", {"norm": "pre", "sinusoids": "fairseq"}, "the id of <pad> is 29, but positions are counted from 1"),
     ("m2m_100", {"norm": "pre", "sinusoids": "fairseq", "pad": 1, "output_bias": True}, "M2M100 has none"),
     ("pegasus", {"norm": "pre", "sinusoids": "fairseq"}, "its sinusoids are of the kind 'fairseq'"),
+    ("t5", T5 | {"bias": True}, "its linear layers have biases"),
+    ("t5", T5 | {"kv_heads": 2}, "its query heads share keys and values"),
+    ("t5", T5 | {"pad": -1}, "<pad> is the last id"),
+    ("t5", {"norm": "pre", "bias": False, "norm_kind": "rms"}, "its positions are sinusoidal"),
     ("marian", {"qk_norm": True}, "normalises queries and keys"),
     ("bert", ENCODER | {"classes": 2, "classifier_activation": "relu"}, "is relu, but BERT's is tanh"),
 ]

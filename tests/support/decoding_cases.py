@@ -44,6 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "window": {"kind": "decoder", "positions": "rotary", "kv_heads": 2, "window": 4},
     "t5": {
         "positions": "t5",
+        "activation": "geglu-tanh",
         "relative_buckets": 8,
         "relative_distance": 10,
         "attention_scale": 1.0,
