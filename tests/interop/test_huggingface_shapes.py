@@ -263,7 +263,8 @@ def compare_generation(theirs: Any, model: Model) -> None:
     """Both generate the same ids, and so does the fast copy."""
     assert isinstance(model.network, Decoder | EncoderDecoder)
     inputs, count = torch.randint(4, model.config.outputs - 1, (1, 5)), 9
-    use_cache = getattr(theirs.config, "sliding_window", None) != 1  # with a window of 1, their cached output differs
+    # With a window of 1 their cached output differs, and their cache fails for a T5 whose decoder is the deeper one.
+    use_cache = getattr(theirs.config, "sliding_window", None) != 1 and theirs.config.model_type != "t5"
     options = {"do_sample": False, "num_beams": 1, "max_new_tokens": count, "use_cache": use_cache}
     expected = theirs.generate(inputs, attention_mask=torch.ones_like(inputs), **options)[0].tolist()
     expected = expected[1 if model.config.kind == "encoder-decoder" else inputs.size(1) :]
