@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast, overload
 
-from regard.config import did_you_mean
+from regard.config import check_token_count, did_you_mean
 from regard.data.tagged_text import TaggedSentence
 from regard.decoding.fast_copy import Precision, is_fast_copy
 from regard.decoding.options import DEFAULT_BEAM, Decoding
@@ -254,9 +254,13 @@ def evaluate_classification(
 def evaluate_tagging(
     name: str, model: Model, sentences: Sequence[TaggedSentence], files: tuple[str, ...]
 ) -> TaggingResult:
-    """Score a tagger."""
+    """Score a tagger. A sentence that is too long for the model raises an error with its line."""
     if task_of(model) != "tags":
         raise RegardError(f"{name} is not a tagger: {_required_input(model)}")
+    tokenizer = model.require_tokenizer()
+    for sentence, ids in zip(sentences, tokenizer.encode_words([each.words for each in sentences]), strict=True):
+        count = len(tokenizer.before) + sum(map(len, ids)) + len(tokenizer.after)
+        check_token_count(f"{sentence.where()}: the sentence", count, model.config.max_positions)
     begin = time.perf_counter()
     scores, _ = score_tagger(model, sentences)
     system = replace(describe(name, model), speed=_speed(begin, scores.words.accuracy.total, "words"))

@@ -96,6 +96,8 @@ def test_taggers_are_evaluated(tagger: str, tmp_path: Path) -> None:
         assert report["scores"]["words"]["accuracy"]["correct"] == expected.words.accuracy.correct
     (tmp_path / "bad.conll").write_text("un O\nchat B-Y\n", encoding="utf-8")
     assert "bad.conll:2: unknown label ('B-Y'" in refused("evaluate", tagger, str(tmp_path / "bad.conll"))
+    (tmp_path / "long.conll").write_text("un O\n\n" + "chat O\n" * 99, encoding="utf-8")
+    assert "long.conll:3: the sentence has " in refused("evaluate", tagger, str(tmp_path / "long.conll"))
     (tmp_path / "empty.conll").write_text("\n", encoding="utf-8")
     assert "empty.conll has no valid sentence" in refused("evaluate", tagger, str(tmp_path / "empty.conll"))
     assert "--align is for translators, but this model is a tagger" in refused(
