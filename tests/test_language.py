@@ -35,7 +35,12 @@ SUFFIXES = {".py", ".md", ".toml", ".html", ".css", ".js"}
 
 def user_facing_files() -> list[str]:
     listed = [ROOT / "Makefile", *ROOT.glob("*.md")]
-    for folder, suffixes in (("regard", SUFFIXES), ("benchmarks", {".py", ".md"}), ("docs", {".md"})):
+    for folder, suffixes in (
+        ("regard", SUFFIXES),
+        ("benchmarks", {".py", ".md"}),
+        ("scripts", {".py"}),
+        ("docs", {".md"}),
+    ):
         listed += [path for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
     names = (path.relative_to(ROOT).as_posix() for path in listed)
     return sorted(name for name in names if not name.startswith(("regard/models/", *EXAMPLES)))

@@ -480,9 +480,9 @@ def test_loading_does_not_import_the_compiler(tmp_path: Path) -> None:
 
 # From here on: the bundled models themselves.
 
-MAX_MODEL_BYTES = {"fr-en": 12_000_000, "petit-fr-en": 3_000_000}
+MAX_MODEL_BYTES = {"fr-en": 25_000_000, "petit-fr-en": 3_000_000}
 """Maximum size of all files in a model's folder."""
-MIN_BLEU_FR_EN = 44.0
+MIN_BLEU_FR_EN = 52.0
 """Minimum BLEU on the slice of Petit, which the model has never seen."""
 MIN_BLEU_PETIT_FR_EN = 98.0
 """Minimum BLEU on the slice of Petit; a perfect model scores 100."""
@@ -539,7 +539,7 @@ EVERYDAY: dict[str, dict[str, set[str]]] = {
     },
 }
 DATA = {
-    "fr-en": ("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament"),
+    "fr-en": ("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament", "Project Gutenberg", "CC BY 4.0"),
     "petit-fr-en": ("Petit",),
 }
 """What a card must say about the training text of a model."""
@@ -577,10 +577,10 @@ def test_the_recipe_of_a_bundled_model_is_its_training_recipe(name: str, model: 
     if name == "petit-fr-en":
         assert recipe.data.petit
         return
-    files = [Path(recipe.data.folder, file) for corpus in recipe.data.train for file in corpus.files]
+    files = [file for corpus in recipe.data.train for file in corpus.files]
     assert files
     for file in files:
-        assert {"tatoeba", "europarl"} & set(file.parts), f"{file} is neither of Tatoeba nor of Europarl"
+        assert file.startswith(("tatoeba", "europarl", "books", "business", "varied")), f"the card does not name {file}"
 
 
 def test_a_bundled_model_contains_no_local_paths(name: str) -> None:

@@ -344,6 +344,7 @@ NAMES = {
     "shakespeare-char",
     "small-corpus",
     "tatoeba-fr-en",
+    "teacher-fr-en",
 }
 
 

@@ -1,0 +1,1 @@
+"""Programs that prepare what the package bundles."""

@@ -1,0 +1,212 @@
+"""The training data of the bundled model fr-en, in three steps.
+
+    python scripts/fr_en_corpus.py filter DATA FOLDER      # clean the corpora in DATA
+    regard train teacher-fr-en                             # a large model, for a GPU
+    python scripts/fr_en_corpus.py distil FOLDER --teacher runs/teacher-fr-en --device cuda
+    python scripts/fr_en_corpus.py vary FOLDER             # add what people type and the corpora lack
+    regard train fr-en
+
+A small model learns more from a large model's translations than from those of humans, which are freer and noisier
+(sequence-level distillation, Kim and Rush, 2016). DATA contains the corpora that the model's card names.
+"""
+
+import argparse
+import lzma
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+import regard
+
+Pair = tuple[str, str]
+"""A French sentence and its translation."""
+
+NUMBER = re.compile(r"\d+")
+EVERYDAY = ("tatoeba", "tatoeba-extra")
+"""Corpora of everyday sentences."""
+DISTILLED = (*EVERYDAY, "business", "books", "europarl-a", "europarl-b")
+"""Corpora that the teacher translates, the most useful first."""
+EMOJI = "😀😂🙂😊😍😢😭😡👍👎🙏❤🎉🔥🤔😅😴🌞🐶🐱🍕☕🚗✈🏠📚💻🎂🌹🌍"
+ADDRESSES = ("https://{}.{}/{}", "http://www.{}.{}", "www.{}.{}/{}", "{}@{}.com", "https://{}.{}/{}/page?id=7")
+ADDRESS_WORDS = ("exemple", "site", "maison", "blog", "photo", "musique", "info", "shop", "paris", "contact", "cafe")
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a text file, compressed or not."""
+    return lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
+
+
+def read_pairs(path: Path, columns: tuple[int, int] = (0, 1)) -> Iterator[Pair]:
+    """The pairs of a tab-separated file."""
+    with open_text(path) as lines:
+        for line in lines:
+            cells = line.rstrip("\n").split("\t")
+            if len(cells) > max(columns):
+                yield cells[columns[0]].strip(), cells[columns[1]].strip()
+
+
+def read_aligned(french: Path, english: Path) -> Iterator[Pair]:
+    """The pairs of two aligned files."""
+    with open_text(french) as sources, open_text(english) as targets:
+        for source, target in zip(sources, targets, strict=True):
+            yield source.strip().replace("\t", " "), target.strip().replace("\t", " ")
+
+
+def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+    """Write a compressed, tab-separated file."""
+    count = 0
+    with lzma.open(path, "wt", encoding="utf-8", preset=3) as file:
+        for french, english in pairs:
+            file.write(f"{french}\t{english}\n")
+            count += 1
+    print(f"{path}: {count:,} pairs")
+
+
+def is_plausible(pair: Pair, ratios: tuple[float, float], max_words: int) -> bool:
+    """Whether a pair may be a translation, judged by the lengths and the numbers of its sides."""
+    french, english = pair
+    words, english_words = len(french.split()), len(english.split())
+    if not 0 < words <= max_words or not 0 < english_words <= max_words or (french == english and words > 3):
+        return False
+    if not ratios[0] <= (len(french) + 4) / (len(english) + 4) <= ratios[1]:
+        return False
+    numbers, english_numbers = set(NUMBER.findall(french)), set(NUMBER.findall(english))
+    if not numbers or not english_numbers:  # a single number may be written as a word
+        return len(numbers | english_numbers) <= 1
+    return bool(numbers & english_numbers)
+
+
+def filter_corpora(data: Path, folder: Path) -> None:
+    """Write the plausible pairs of each corpus, without duplicates and without sentences of the test sets."""
+    folder.mkdir(parents=True, exist_ok=True)
+    europarl_dev = list(read_aligned(data / "europarl/dev.fr-en.fr", data / "europarl/dev.fr-en.en"))
+    tatoeba_dev = list(read_pairs(data / "tatoeba/dev.en-fr.tsv", (1, 0)))
+    held_out = {french for french, _ in (*tatoeba_dev, *europarl_dev)}
+    held_out |= {french for french, _ in read_pairs(data / "tatoeba/test.en-fr.tsv", (1, 0))}
+    for name in ("europarl/test.fr-en.fr", "newstest/newstest2013.fr"):
+        held_out |= {line.strip() for line in (data / name).read_text(encoding="utf-8").splitlines()}
+    seen: set[Pair] = set()
+
+    def keep(name: str, pairs: Iterable[Pair], ratios: tuple[float, float], max_words: int) -> None:
+        def kept() -> Iterator[Pair]:
+            for pair in pairs:
+                if pair not in seen and pair[0] not in held_out and is_plausible(pair, ratios, max_words):
+                    seen.add(pair)
+                    yield pair
+
+        write_pairs(folder / f"{name}.tsv.xz", kept())
+
+    extra = data / "extra"
+    keep("tatoeba", read_pairs(data / "tatoeba/train.en-fr.tsv.xz", (1, 0)), (0.3, 3.5), 60)
+    keep("tatoeba-extra", read_pairs(extra / "tatoeba-extra.fr-en.tsv.xz"), (0.3, 3.5), 60)
+    keep("business", read_pairs(extra / "business-docs.fr-en.tsv.xz"), (0.6, 2.2), 60)
+    keep("books", read_pairs(extra / "books.fr-en.tsv.xz"), (0.7, 1.6), 40)
+    for half, name in enumerate(("europarl-a", "europarl-b")):
+        keep(name, islice(read_pairs(extra / "europarl-v7.fr-en.tsv.xz"), half, None, 2), (0.75, 1.75), 45)
+    large = [data / f"europarl/train-600k.fr-en.{language}.xz" for language in ("fr", "en")]
+    keep("europarl-600k", read_aligned(*large), (0.75, 1.75), 50)
+    (folder / "validation.tsv").write_text(
+        "".join(f"{french}\t{english}\n" for french, english in (*tatoeba_dev, *europarl_dev[:700])), encoding="utf-8"
+    )
+
+
+def distil(folder: Path, teacher: str, device: str, limit: int | None) -> None:
+    """Write the teacher's translation of each French sentence, at most `limit` of each corpus."""
+    model = regard.load(teacher, device=device).quick()
+    seen: set[str] = set()
+    for name in DISTILLED:
+        all_sources = dict.fromkeys(french for french, _ in islice(read_pairs(folder / f"{name}.tsv.xz"), limit))
+        french = [source for source in all_sources if source not in seen]
+        seen.update(french)
+        english = model.translate(french, batch_tokens=16_000)
+        pairs = (pair for pair in zip(french, english, strict=True) if is_sound(*pair))
+        write_pairs(folder / f"{name}-distilled.tsv.xz", pairs)
+
+
+def is_sound(french: str, english: str) -> bool:
+    """Whether a translation is neither empty, nor far too short or long, nor repeats itself."""
+    words = english.split()
+    if not words or not 0.4 <= (len(french) + 8) / (len(english) + 8) <= 2.5:
+        return False
+    return len(words) <= 12 or len(set(words)) >= 0.4 * len(words)
+
+
+def vary(folder: Path, seed: int = 1) -> None:
+    """Write varied.tsv.xz: everyday sentences as people type them."""
+    pairs = [pair for name in EVERYDAY for pair in read_pairs(folder / f"{name}-distilled.tsv.xz")]
+    pairs += read_pairs(folder / "tatoeba.tsv.xz")
+    varied = list(variations(pairs, random.Random(seed)))
+    write_pairs(folder / "varied.tsv.xz", varied)
+
+
+def variations(pairs: list[Pair], rng: random.Random) -> Iterator[Pair]:
+    """Pairs without final punctuation, in lower or upper case, several in a line, with emoji and with addresses."""
+
+    def some(share: float) -> list[Pair]:
+        return rng.sample(pairs, round(share * len(pairs)))
+
+    def unpunctuated(text: str) -> str:
+        return text.rstrip(" .!?…")
+
+    changes: list[tuple[float, Callable[[str, str], Pair]]] = [
+        (0.05, lambda french, english: (unpunctuated(french), unpunctuated(english))),
+        (0.07, lambda french, english: (unpunctuated(french).lower(), unpunctuated(english))),
+        (0.03, lambda french, english: (french.lower(), english)),
+        (0.01, lambda french, english: (french.upper(), english.upper())),
+        (0.03, lambda french, english: (french.replace("'", "’"), english)),
+        (0.02, lambda french, english: _with_emoji(french, english, rng)),
+        (0.015, lambda french, english: _with_address(french, english, rng)),
+    ]
+    for share, change in changes:
+        for pair in some(share):
+            yield change(*pair)
+    for first in some(0.1):
+        chosen = [first, *rng.sample(pairs, rng.choice((1, 1, 1, 2)))]
+        yield " ".join(french for french, _ in chosen), " ".join(english for _, english in chosen)
+
+
+def _with_emoji(french: str, english: str, rng: random.Random) -> Pair:
+    emoji = "".join(rng.choices(EMOJI, k=rng.choice((1, 1, 1, 2, 3))))
+    if rng.random() < 0.15:
+        return f"{emoji} {french}", f"{emoji} {english}"
+    space = rng.choice((" ", " ", ""))
+    return f"{french}{space}{emoji}", f"{english}{space}{emoji}"
+
+
+def _with_address(french: str, english: str, rng: random.Random) -> Pair:
+    domain = rng.choice(["com", "fr", "org", "net", "io", "eu"])
+    address = rng.choice(ADDRESSES).format(rng.choice(ADDRESS_WORDS), domain, rng.choice(ADDRESS_WORDS))
+    if rng.random() < 0.2:
+        return f"Voir {address} pour plus d'informations.", f"See {address} for more information."
+    return f"{french} {address}", f"{english} {address}"
+
+
+def main() -> None:
+    """Parse the command line and execute one step."""
+    assert __doc__
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(dest="step", required=True)
+    step = steps.add_parser("filter", help="clean the corpora")
+    step.add_argument("data", type=Path)
+    step.add_argument("folder", type=Path)
+    step = steps.add_parser("distil", help="translate them with the teacher")
+    step.add_argument("folder", type=Path)
+    step.add_argument("--teacher", required=True)
+    step.add_argument("--device", default="cpu")
+    step.add_argument("--limit", type=int, help="sentences of each corpus")
+    step = steps.add_parser("vary", help="vary everyday sentences")
+    step.add_argument("folder", type=Path)
+    chosen = parser.parse_args()
+    if chosen.step == "filter":
+        filter_corpora(chosen.data, chosen.folder)
+    elif chosen.step == "distil":
+        distil(chosen.folder, chosen.teacher, chosen.device, chosen.limit)
+    else:
+        vary(chosen.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The script that prepares the training data of the bundled fr-en, on a few sentences."""
+
+import lzma
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import fr_en_corpus
+from scripts.fr_en_corpus import is_plausible, is_sound, read_pairs, variations
+
+SENTENCES = [
+    ("Le chat dort.", "The cat is sleeping."),
+    ("Elle a faim.", "She is hungry."),
+    ("Où est la clé ?", "Where is the key?"),
+]
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(f"{line}\n" for line in lines)
+    if path.suffix == ".xz":
+        path.write_bytes(lzma.compress(content.encode()))
+    else:
+        path.write_text(content, encoding="utf-8")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The corpora, each with the same sentences and one of its own."""
+    found = tmp_path / "data"
+    tsv = [f"{french}\t{english}" for french, english in SENTENCES]
+    swapped = [f"{english}\t{french}\tCC-BY" for french, english in SENTENCES]
+    write(found / "tatoeba/train.en-fr.tsv.xz", [*swapped, "I am going.\tJe pars.\tCC-BY", "Yes.\tOui.\tCC-BY"])
+    write(found / "tatoeba/dev.en-fr.tsv", ["Thanks.\tMerci.\tCC-BY"])
+    write(found / "tatoeba/test.en-fr.tsv", ["Yes.\tOui.\tCC-BY"])
+    for name in ("dev.fr-en", "test.fr-en", "train-600k.fr-en"):
+        suffix = ".xz" if name.startswith("train") else ""
+        write(found / f"europarl/{name}.fr{suffix}", ["Je vote pour ce rapport."])
+        write(found / f"europarl/{name}.en{suffix}", ["I vote for this report."])
+    write(found / "newstest/newstest2013.fr", ["Voici les nouvelles."])
+    write(found / "extra/tatoeba-extra.fr-en.tsv.xz", [*tsv, "Je veux dormir.\tI want to sleep."])
+    write(
+        found / "extra/business-docs.fr-en.tsv.xz",
+        ["Ouvrez la page 12.\tOpen page 12.", "Ouvrez la page 12.\tOpen page 13."],
+    )
+    write(
+        found / "extra/books.fr-en.tsv.xz",
+        ["Il marchait lentement.\tHe was walking slowly.", "Ah !\tLong after that, he said ah."],
+    )
+    write(
+        found / "extra/europarl-v7.fr-en.tsv.xz",
+        ["Nous votons demain.\tWe vote tomorrow.", "Merci beaucoup.\tThank you very much."],
+    )
+    return found
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["fr_en_corpus.py", *arguments])
+    fr_en_corpus.main()
+
+
+@pytest.mark.slow
+def test_the_steps_write_what_the_recipes_read(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.training.recipe_files import read_recipe
+
+    folder = tmp_path / "fr-en"
+    run(monkeypatch, "filter", str(data), str(folder))
+    everyday = list(read_pairs(folder / "tatoeba.tsv.xz"))
+    assert everyday == [*SENTENCES, ("Je pars.", "I am going.")]  # without the test set's
+    assert list(read_pairs(folder / "tatoeba-extra.tsv.xz")) == [
+        ("Je veux dormir.", "I want to sleep.")
+    ]  # only new ones
+    assert list(read_pairs(folder / "business.tsv.xz")) == [("Ouvrez la page 12.", "Open page 12.")]
+    assert list(read_pairs(folder / "books.tsv.xz")) == [("Il marchait lentement.", "He was walking slowly.")]
+    assert list(read_pairs(folder / "europarl-600k.tsv.xz")) == []  # it is in the test set
+    assert len(list(read_pairs(folder / "validation.tsv"))) == 2
+    run(monkeypatch, "distil", str(folder), "--teacher", "petit-fr-en")
+    assert list(read_pairs(folder / "tatoeba-distilled.tsv.xz"))[:3] == SENTENCES  # Petit's model knows them
+    run(monkeypatch, "vary", str(folder))
+    for recipe in map(read_recipe, ("teacher-fr-en", "fr-en")):
+        corpora = [*recipe.data.train, recipe.data.validation]
+        for name in {file for corpus in corpora if corpus for file in corpus.files}:
+            assert (folder / name).exists(), f"{recipe.name} reads {name}, which no step writes"
+
+
+def test_implausible_pairs_are_recognised() -> None:
+    def plausible(french: str, english: str) -> bool:
+        return is_plausible((french, english), (0.5, 2.0), 10)
+
+    assert plausible("J'ai deux chats.", "I have 2 cats.")
+    assert not plausible("J'ai 2 chats.", "I have 3 cats.")
+    assert not plausible("De 10 à 12 heures.", "In the morning.")
+    assert not plausible("", "Yes.")
+    assert not plausible("Non.", "He said no to that.")
+    assert not plausible("un " * 11, "one " * 11)
+    assert not plausible("The House rose at nine.", "The House rose at nine.")
+
+
+def test_degenerate_translations_are_recognised() -> None:
+    assert is_sound("Le chat dort.", "The cat is sleeping.")
+    assert not is_sound("Le chat dort.", "")
+    assert not is_sound("Le chat dort.", "The cat " * 20)
+    assert not is_sound(
+        "Le petit chat noir dort sur le grand lit de la chambre.",
+        "The cat the cat the cat the cat the cat the cat the cat.",
+    )
+
+
+def test_variations_change_both_sides_alike() -> None:
+    pairs = [(f"Phrase {i} ici.", f"Sentence {i} here.") for i in range(400)]
+    varied = list(variations(pairs, random.Random(0)))
+    assert varied == list(variations(pairs, random.Random(0)))
+    assert len(varied) == pytest.approx(0.325 * len(pairs), abs=4)
+    for french, english in varied:
+        assert french.lower().count("phrase") == english.lower().count("sentence") or "Voir" in french
+        assert french.rstrip().endswith((".", "!")) == english.rstrip().endswith((".", "!"))
+        for mark in (*fr_en_corpus.EMOJI, "www.", "https://", "@"):
+            assert (mark in french) == (mark in english)
