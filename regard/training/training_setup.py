@@ -166,7 +166,6 @@ def prepare_training(
     classes = text.train.classes
     network = _new_network(recipe, framing, len(classes)) if base is None else _fine_tuned(base, recipe, classes)
     network = network if change_network is None else change_network(network)
-    _check_ids_fit(framing.tokenizer, network.config)
     framing.special.check(network.config)
     packed = packed and _can_pack(recipe, network.config)
     plan = _BatchPlan(recipe, network.config, framing, packed, rank, ranks)
@@ -349,16 +348,16 @@ def _separator(tokenizer: Tokenizer, special: SpecialIds, where: str) -> int:
     return line_feed[0]
 
 
-def _check_ids_fit(tokenizer: Tokenizer, config: ModelConfig) -> None:
-    """Raise a RegardError if a tokenizer has an id that the model has no embedding of."""
+def _check_ids_fit(start: str, tokenizer: Tokenizer, config: ModelConfig) -> None:
+    """Raise a RegardError if the tokenizer of `model.start` has an id that the model has no embedding of."""
     sides = {"source": (tokenizer.source_side, config.vocab_size)}
     sides["target"] = (tokenizer.target_side, config.output_vocab_size)
     for name, (side, rows) in sides.items():
         if side.size > rows:
             of_side = f" of the {name}" if tokenizer.is_separate else ""
             raise RegardError(
-                f"the tokenizer{of_side} has {side.size:,} ids, but the model's embedding has {rows:,}: use the "
-                "tokenizer that the model was trained with"
+                f"model.start={start!r}: the tokenizer{of_side} has {side.size:,} ids, but the embedding has {rows:,}: "
+                "use the tokenizer that the model was trained with"
             )
 
 
@@ -378,6 +377,7 @@ def _load_base(start: str, task: TaskKind) -> Model:
     """The model to fine-tune, if it can do the task."""
     base = load(start)
     check_kind(task, base.config.kind)
+    _check_ids_fit(start, base.require_tokenizer(), base.config)
     if base.config.classes and task not in CLASSES_PER:
         raise RegardError(f"model.start={start!r} predicts classes and not tokens: start from another model")
     return base

@@ -254,7 +254,7 @@ def test_a_vocabulary_that_does_not_fit_the_embedding(cache: Path, tmp_path: Pat
     model = prepare_training(recipe(), cache, packed=False).model()
     model.tokenizer = train_tokenizer(FRENCH + ENGLISH, 640).with_template(after=[0])
     model.save(tmp_path / "larger")
-    with pytest.raises(ValueError, match="the tokenizer has 641 ids, but the model's embedding has 321"):
+    with pytest.raises(ValueError, match=r"larger': the tokenizer has 641 ids, but the embedding has 321"):
         prepare_training(replace(small_recipe(), model={"start": str(tmp_path / "larger")}), cache, packed=False)
 
 
