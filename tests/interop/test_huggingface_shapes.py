@@ -29,6 +29,7 @@ from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
 from regard.interop.load import load
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
+from tests.support.commands import command, refused
 from tests.support.text_models import LABELS, bert_tagger
 
 pytestmark = pytest.mark.slow
@@ -462,6 +463,14 @@ def test_mbart_translates_between_given_languages(forced: bool, tmp_path: Path) 
     for source, target in (("fr_XX", "en_XX"), ("en_XX", "ar_AR")):
         ours = model.translate(text, source=source, target=target, beam=1, max_tokens=12 if forced else 13)
         assert ours == their_translation(folder, text, source, target, forced)
+
+
+def test_languages_on_the_command_line(tmp_path: Path) -> None:
+    folder, text = str(nllb_folder(tmp_path / "nllb")), "Le chat dort"
+    options = ("--model", folder, "--beam", "1", "--max-tokens", "12", "--precision", "float32", text)
+    printed = command("translate", "--from", "fra_Latn", "--to", "zho_Hans", *options).output
+    assert printed.strip() == their_translation(tmp_path / "nllb", text, "fra_Latn", "zho_Hans").strip()
+    assert "choose the language to translate to" in refused("translate", *options)
 
 
 def test_wrong_languages_are_refused(tmp_path: Path) -> None:
