@@ -159,7 +159,7 @@ def _check_gradients(network: OwnNetwork) -> list[str]:
     not_finite = [path for path, weight in trained if weight.grad is not None and not weight.grad.isfinite().all()]
     if not_finite:
         raise RegardError(f"the gradient of {name} is not finite, first in {not_finite[0]}")
-    return [f"{_listed(without)} of {name} gets no gradient and is not trained: is it used?"] if without else []
+    return [f"parameters of {name} without a gradient are not trained: {_listed(without)}"] if without else []
 
 
 def _check_longest(network: OwnNetwork) -> None:

@@ -92,7 +92,7 @@ def test_a_complete_model_is_trained_compared_and_saved(recipe: str, assignment:
     assert "After step 6" in resumed, resumed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("without_type_checks", "small")
 def test_self_attention_is_trained_with_the_same_losses() -> None:
     output = train("petit-lm", reference("multi-head-self-attention"), **{"model.positions": "learned"})
@@ -210,7 +210,7 @@ def test_a_mistake_is_named_before_anything_is_trained(which: str) -> None:
     assert not Path("run-reference").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("small")
 def test_a_model_that_looks_at_the_future_is_trained_with_a_warning() -> None:
     output = train("petit-lm", DECODER_LM.replace(".tril()", ""), **{"train.steps": 1})

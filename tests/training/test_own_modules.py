@@ -82,7 +82,9 @@ class Reader(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["encoder-decoder", "language", "classification", "masked"])
+@pytest.mark.parametrize(
+    "which", ["encoder-decoder", "language", "classification", pytest.param("masked", marks=pytest.mark.long)]
+)
 def test_regards_network_as_a_users_module_trains_exactly_as_itself(which: str, tmp_path: Path) -> None:
     """The same data, initial weights, dropout, schedule and accumulation: the same losses and samples."""
     recipe = short_recipe(which, label_smoothing=0.1, accumulate=2, average=2, packed=False)
@@ -311,7 +313,7 @@ class HasUnused(Language):
 WARNINGS: dict[type[nn.Module], str] = {
     LooksAhead: "LooksAhead looks at the future: its output at position 0 changes",
     AlwaysDrops: "AlwaysDrops gives other outputs for the same input in eval mode",
-    HasUnused: "unused.weight, unused.bias of HasUnused gets no gradient",
+    HasUnused: "parameters of HasUnused without a gradient are not trained: unused.weight, unused.bias",
 }
 
 
