@@ -39,14 +39,14 @@ from regard.training.loss import loss_sum, losses_and_gradients
 from regard.training.objective import Objective
 from regard.training.optimizer import Optimizer
 from regard.training.parallel import Ranks
-from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
+from regard.training.recipe import DataSection, Recipe, TaskKind, TokenizerSection, TrainSection
 from regard.training.step import StepRunner
 from regard.training.train import train_recipe, update_weights
 from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
-from tests.support.batches import DATA, END, PAD, SEP, TAGGED
+from tests.support.batches import DATA, END, MASKING, PAD, SEP, TAGGED, TEXT
 from tests.support.networks import PAIRS, SHAPES, ids
 from tests.support.oracles import gradient, small
-from tests.support.text_models import random_model
+from tests.support.text_models import random_masked_model, random_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -166,6 +166,15 @@ def test_texts_are_read_as_on_the_cpu(changes: dict[str, object]) -> None:
     for here, there in zip(*readings, strict=True):
         assert there.device.type == "cpu"
         torch.testing.assert_close(there, here, rtol=1e-5, atol=1e-6)
+
+
+def test_masks_are_filled_as_on_the_cpu() -> None:
+    model = random_masked_model()
+    here, there = (model.to(device).fillings("Marie <mask> une <mask>.", k=4) for device in ("cpu", "cuda"))
+    flat = ([filling for mask in masks for filling in mask] for masks in (here, there))
+    for one, other in zip(*flat, strict=True):
+        assert (one.token, one.text) == (other.token, other.text)
+        assert other.probability == pytest.approx(one.probability, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -496,6 +505,23 @@ def test_packed_and_padded_taggers_have_the_same_gradients() -> None:
         assert (flex - padded).abs().max() <= 1e-4 * scale
 
 
+def test_packed_and_padded_masked_texts_have_the_same_gradients() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(1)
+    network = build(CONFIG.__class__(**{**CONFIG.__dict__, "kind": "encoder"})).cuda()
+    found = []
+    for batches in (
+        lay.masked_batches(TEXT, END, PAD, MASKING, 512),
+        lay.packed_masked_batches(TEXT, END, PAD, MASKING, 512, row=128),
+    ):
+        network.zero_grad()
+        for batch in batches.epoch(0):
+            Objective(network)(batch.to("cuda")).backward()
+        found.append([gradient(x).clone() for x in network.parameters()])
+    for padded, packed in zip(*found, strict=True):
+        assert (packed - padded).abs().max() <= 1e-4 * padded.abs().max().clamp(min=1)
+
+
 # Memory
 
 
@@ -651,15 +677,18 @@ assert not torch._C._cuda_hasPrimaryContext(0)
 # A run
 
 
+@pytest.mark.parametrize(("task", "kind"), [("translation", "encoder-decoder"), ("masked", "encoder")])
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_a_run_learns(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_learns(
+    precision: str, task: TaskKind, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "HELD_OUT", 40)
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     recipe = Recipe(
         name="small",
-        data=DataSection(petit=300),
+        data=DataSection(petit=300, task=task),
         tokenizer=TokenizerSection(vocab_size=320),
-        model={"d_model": 64, "heads": 4, "layers": 1, "d_ff": 128, "dropout": 0.1, "norm": "pre"},
+        model={"kind": kind, "d_model": 64, "heads": 4, "layers": 1, "d_ff": 128, "dropout": 0.1, "norm": "pre"},
         train=TrainSection(
             steps=80,
             batch_tokens=1_024,
