@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     *("scaling", "copy", "average", "one-head", "two-heads", "nonlinear", "mask", "heads", "positions"),
-    *("residual", "complexity", "rnn", "kv-cache", "align", "prune", "smoothing", "schedule", "ablation"),
+    *("residual", "complexity", "rnn", "kv-cache", "align", "prune", "smoothing", "schedule", "ablation", "pretrain"),
 )
 """Names of all labs, in the order in which a course asks their questions."""
 

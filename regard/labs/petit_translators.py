@@ -21,9 +21,9 @@ from regard.labs.small_training import fit
 from regard.petit import Pair, pairs
 from regard.threads import one_thread
 from regard.training.objective import Objective, network_inputs
-from regard.training.recipe import Recipe
+from regard.training.recipe import Recipe, TrainSection
 from regard.training.schedule import learning_rate
-from regard.training.training_setup import cache_folder, prepare_training
+from regard.training.training_setup import TrainingSetup, cache_folder, prepare_training
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,16 @@ def translation_quality(model: Model, test_pairs: Sequence[Pair]) -> Translation
     return TranslationQuality(bleu(outputs, references).value, exact)
 
 
-@one_thread()
 def train_model(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
     """Train a recipe to its last step, without saving anything; return the model and the held-out batches."""
-    task, train = prepare_training(recipe, cache_folder(), packed=False), recipe.train
+    task = prepare_training(recipe, cache_folder(), packed=False)
+    assert task.validation is not None  # Petit has its own validation text
+    return train_prepared(task, recipe.train, device), task.validation
+
+
+@one_thread()
+def train_prepared(task: TrainingSetup, train: TrainSection, device: str = "cpu") -> Model:
+    """Train the network of a prepared recipe to its last step."""
     network = task.network.to(device)
     objective, batches = Objective(network, train.label_smoothing), endless(task.batches)
 
@@ -87,8 +93,7 @@ def train_model(recipe: Recipe, device: str = "cpu") -> tuple[Model, Batches]:
 
     torch.manual_seed(train.seed)  # for dropout
     fit(network, loss, train.steps, lambda step: learning_rate(step, train, network.config.d_model))
-    assert task.validation is not None  # Petit has its own validation text
-    return task.model(), task.validation
+    return task.model()
 
 
 def endless(batches: Batches) -> Iterator[Batch]:

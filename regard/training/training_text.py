@@ -6,7 +6,7 @@ What takes long is cached in a folder for the next run, under a name derived fro
 import hashlib
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -93,9 +93,13 @@ def _write_rarest(folder: Path) -> None:
     tags = {split: [line.split() for line in _lines(folder / f"{split}.tags")] for split in ("train", "dev")}
     counts = Counter(chain.from_iterable(tags["train"]))
     for split, sentences in tags.items():
-        known = ([tag for tag in sentence if tag in counts] for sentence in sentences)
-        rarest = (min(tags, key=lambda tag: (counts[tag], tag)) if tags else NO_PHENOMENON for tags in known)
+        rarest = (rarest_phenomenon(sentence, counts) for sentence in sentences)
         (folder / f"{split}.rarest").write_text("".join(f"{tag}\n" for tag in rarest), encoding="utf-8")
+
+
+def rarest_phenomenon(tags: Iterable[str], counts: Mapping[str, int]) -> str:
+    """The class of a sentence of Petit with these tags: the one with the lowest count; tags without one are ignored."""
+    return min((tag for tag in tags if tag in counts), key=lambda tag: (counts[tag], tag), default=NO_PHENOMENON)
 
 
 def _lines(path: Path) -> list[str]:
