@@ -12,6 +12,8 @@ from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, 
 SAMPLE_COLUMNS = 60
 """Columns of a sample's source, and of its output, in a plain line."""
 RESUME, CONTINUE, USE = "To resume:", "To continue:", "To use the model:"
+RESUME_MODULE = "repeat the same call with resume=True, or the same command with --resume"
+"""How to resume a run that trains a user's own module, whose code is not part of the recipe."""
 """Beginnings of lines with a command, which must be copied unbroken."""
 NO_VALIDATION = "no validation text: the last model is kept"
 SET_VALIDATION = "set data.validation or data.held_out"
@@ -189,9 +191,9 @@ def _next_commands(event: Ended, state: RunProgress, recipe: str) -> list[str]:
         return []
     resume = f"regard train {shlex.quote(recipe)} --out {shlex.quote(visible(started.out))} --resume"
     if event.reason == "interrupted":
-        return [f"{RESUME} {resume}"]
+        return [f"{RESUME} {RESUME_MODULE if started.module else resume}"]
     lines = []
-    if _was_finished(event, state):
+    if _was_finished(event, state) and not started.module:
         setting = f"steps={2 * event.step}" if event.reason == "steps" else "patience=0"
         lines.append(f"{CONTINUE} {resume} --set train.{setting}")
     if event.best_step is not None:

@@ -20,6 +20,7 @@ from regard.errors import RegardError
 from regard.model.transformer import build
 from regard.petit import corpus_files
 from regard.plots.run_report import write_report
+from regard.training import train as train_module
 from regard.training.events import Event, Noted, Saved
 from regard.training.recipe import Recipe
 from regard.training.recipe_files import override_recipe
@@ -119,6 +120,16 @@ def test_a_run_is_resumed_as_if_it_had_not_been_interrupted(tmp_path: Path) -> N
     assert whole.module is not None
     for name, value in whole.module.state_dict().items():  # with the buffers of the batch norm
         assert torch.equal(resumed.module.state_dict()[name], value), name
+
+
+def test_the_command_that_resumes_does_not_forget_the_module(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_module, "stop_reason", lambda run, _=False: "interrupted" if run.progress.step else None)
+    regard.train(short_recipe("language"), tmp_path / "run", network=Language)
+    output = capsys.readouterr().out
+    assert "To resume: repeat the same call with resume=True" in output
+    assert "regard train" not in output
 
 
 @pytest.fixture(scope="module")
