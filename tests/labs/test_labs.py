@@ -104,7 +104,7 @@ def test_the_list_names_every_lab_with_its_question() -> None:
     for name, question in questions().items():
         assert f"{name} {question}" in shown
         assert question == load_lab(name).question
-    assert len(questions()) == len(NAMES) == len(set(NAMES)) == 18
+    assert len(questions()) == len(NAMES) == len(set(NAMES)) == 19
 
 
 @pytest.mark.slow
