@@ -562,7 +562,7 @@ class SpecialIds(StrictConfig):
                         f"the {name} id {quoted(id_)} is outside the vocabulary of {config.output_vocab_size} ids"
                     )
         if config.kind != "encoder-decoder" and self.first is not None:
-            raise RegardError(f"forced_bos_token_id={self.first} changes the text, but only of an encoder-decoder")
+            raise RegardError("forced_bos_token_id is only for encoder-decoders")
         if config.kind == "encoder-decoder" and self.start is None:
             raise RegardError("an encoder-decoder needs an id that starts its targets (decoder_start_token_id)")
 

@@ -105,6 +105,8 @@ def test_special_ids_are_ids_of_the_target() -> None:
     special.check(small(target_vocab_size=40))
     with pytest.raises(ValueError, match="the start id 39 is outside the vocabulary of 39 ids"):
         special.check(small(vocab_size=50, target_vocab_size=39))
+    with pytest.raises(ValueError, match=r"^forced_bos_token_id is only for encoder-decoders$"):
+        SpecialIds(first=7).check(small(kind="decoder"))
 
 
 def test_attention_has_biases_like_the_model_by_default() -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.model_loading import default_model, load_model
-from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Device
+from regard.cli.model_loading import default_model, for_languages, load_model
+from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Device, SourceLanguage, TargetLanguage
 from regard.errors import RegardError
 
 
@@ -17,6 +17,8 @@ def attend(
     target: Annotated[
         str | None, typer.Option(help="Target text of a translator; without one, the model translates the text first.")
     ] = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     kind: Annotated[str | None, typer.Option(help="Show only encoder, decoder or cross attention.")] = None,
     layer: Annotated[int | None, typer.Option(help="Layer to show, counted from 0. Default: the last.")] = None,
     head: Annotated[
@@ -48,7 +50,8 @@ def attend(
 
         require_matplotlib("--png needs")
     model = model or default_model()
-    attended = load_model(model, device).attend(text, target, lens=LENS_TOKENS if lens else 0)
+    loaded = for_languages(load_model(model, device), source_language, target_language)
+    attended = loaded.attend(text, target, lens=LENS_TOKENS if lens else 0)
     attention = replace(attended, model=Path(model).resolve().name)
     attention = attention if kind is None else attention.only(kind)
     for name, attention_map in attention.maps.items():

@@ -106,6 +106,7 @@ def _translate(name: str, path: str, examples: Any, options: Any, precision: Any
     if is_output_file(path):
         return None, SystemRun(outputs_from_file(name, Path(path), examples))
     model = load_model(path, device)
+    model.require_target_language("regard translate --to, and compare the file of its output")
     recipe, seed = recipe_without_seed(model.about) or (None, None)
     with progress_bar(f"translating with {name}", len(examples.sources)) as progress:
         translated = translate_examples(name, model, examples, options, precision, progress)

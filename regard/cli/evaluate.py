@@ -24,8 +24,8 @@ from regard.cli.evaluation_inputs import (
     write_json,
     write_lines,
 )
-from regard.cli.model_loading import load_model
-from regard.cli.shared_options import Beam, Device, LengthPenalty
+from regard.cli.model_loading import for_languages, load_model
+from regard.cli.shared_options import Beam, Device, LengthPenalty, SourceLanguage, TargetLanguage
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
@@ -41,6 +41,8 @@ def evaluate(
     reference: ReferenceFiles = None,
     columns: Columns = "",
     keys: Keys = "",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     tags: Annotated[
         Path | None,
         typer.Option(help="Phenomena of each sentence, as in Petit's *.tags. Default: the one next to test.fr."),
@@ -95,9 +97,11 @@ def evaluate(
     check_output_paths(out=out, outputs=outputs)
     model: Any = None if is_output_file(system) else load_model(system, device)
     task = "translation" if model is None else task_of(model)
-    translator_options = {"reference": reference, "tags": tags, "align": align, "outputs": outputs}
+    languages = {"from": source_language, "to": target_language}
+    translator_options = {"reference": reference, "tags": tags, "align": align, "outputs": outputs, **languages}
     _check_options(task, **translator_options, documents=documents, context=context, stride=stride)
     if task == "translation":
+        model = _for_languages(system, model, source_language, target_language)
         _check_can_align(align, system, model)
         _check_direction(system, model, files)
         examples = load_examples(corpus, limit, skip_bad, "a source and a reference")
@@ -197,7 +201,7 @@ def _read_gold(examples: Any, tags: Path | None, links: Path | None) -> Any:
 
 def _check_options(task: str, **options: object) -> None:
     """Raise a `RegardError` for an option that does not apply to a model of this task."""
-    translator_options = ("reference", "tags", "align", "outputs")
+    translator_options = ("reference", "tags", "align", "outputs", "from", "to")
     accepted = {"translation": translator_options, "language": ("documents", "context", "stride")}.get(task, ())
     model_kind = {
         "translation": "a translator",
@@ -210,6 +214,15 @@ def _check_options(task: str, **options: object) -> None:
         if value and name not in accepted:
             intended = "translators" if name in translator_options else "language models"
             raise RegardError(f"--{name} is for {intended}, but this model is {model_kind}")
+
+
+def _for_languages(system: str, model: Any, source: str | None, target: str | None) -> Any:
+    """The model for the languages of --from and --to, which a file of outputs does not take."""
+    if model is not None:
+        return for_languages(model, source, target)
+    if source is not None or target is not None:
+        raise RegardError(f"--from and --to are for models, but {system} is a file of outputs: leave them out")
+    return None
 
 
 def _check_can_align(align: Path | None, system: str, model: Any) -> None:

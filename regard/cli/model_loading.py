@@ -25,6 +25,13 @@ def load_model(name: str, device: str) -> Any:
     return load(name, device)
 
 
+def for_languages(model: Any, source: str | None, target: str | None) -> Any:
+    """The model for the languages of --from and --to; a RegardError if a multilingual model has no target language."""
+    chosen = model.for_languages(source, target)
+    chosen.require_target_language("--to")
+    return chosen
+
+
 def default_model() -> str:
     """Path of the bundled translator. A folder of the same name in the working directory does not shadow it."""
     return str(bundled_folder(DEFAULT_MODEL))

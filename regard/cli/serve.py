@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.shared_options import MODEL_HELP, Device
+from regard.cli.shared_options import MODEL_HELP, Device, SourceLanguage, TargetLanguage
 from regard.errors import RegardError
 
 DEFAULT_PORT = 7878
@@ -16,6 +16,8 @@ def serve(
         list[str] | None,
         typer.Argument(help=f"{MODEL_HELP} NAME=PATH sets the name. Default: all bundled models."),
     ] = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = DEFAULT_PORT,
     host: Annotated[
         str, typer.Option(help="Address to listen on. Addresses other than loopback require a token.")
@@ -40,7 +42,8 @@ def serve(
     """Serve the web page and HTTP APIs compatible with LibreTranslate and OpenAI, until Ctrl-C.
 
     Any model can be served: translators, language models, classifiers, taggers, masked language models and sentence
-    encoders. Concurrent requests are processed in batches. /openapi.json describes the APIs.
+    encoders. Concurrent requests are processed in batches. /openapi.json describes the APIs. A multilingual translator
+    is served for one pair of languages, --from and --to.
 
     With regard --debug serve (or REGARD_DEBUG=1) the log contains the traceback of every rejected request.
 
@@ -65,12 +68,29 @@ def serve(
     listener = listen.bind(host, port)  # before the models are loaded, so that an error is reported at once
     terminal = console()
     with terminal.status("Loading the models"):
-        registry = build_registry({name: load_model(path, device) for name, path in paths.items()}, precision)
+        loaded = {name: load_model(path, device) for name, path in paths.items()}
+        registry = build_registry(_for_languages(loaded, source_language, target_language), precision)
     app = create_app(registry, rules)
     listen.run_server(
         app, listener, lambda: _print_banner(terminal, listen.page_url(listener), registry), registry.stop, open_
     )
     terminal.print("Stopped.")
+
+
+def _for_languages(models: dict[str, Any], source: str | None, target: str | None) -> dict[str, Any]:
+    """The models, those that are multilingual for the languages of --from and --to."""
+    from regard.cli.model_loading import for_languages
+
+    multilingual = {name: model for name, model in models.items() if model.languages}
+    if not multilingual and (source is not None or target is not None):
+        raise RegardError(f"--from and --to are for multilingual models, not for {', '.join(models)}: leave them out")
+    chosen = {}
+    for name, model in multilingual.items():
+        try:
+            chosen[name] = for_languages(model, source, target)
+        except RegardError as error:
+            raise RegardError(f"{name}: {error}") from None
+    return models | chosen
 
 
 def _print_banner(terminal: Any, url: str, registry: Any) -> None:

@@ -27,6 +27,12 @@ Beam = Annotated[int, typer.Option(help="Beam size; 1 is greedy decoding.")]
 LengthPenalty = Annotated[
     float, typer.Option(help="Exponent of the length penalty (alpha in the paper); 0 favours short translations.")
 ]
+SourceLanguage = Annotated[
+    str | None, typer.Option("--from", help="Language of the texts, as a code of a multilingual model: fra_Latn.")
+]
+TargetLanguage = Annotated[
+    str | None, typer.Option("--to", help="Language to translate to, as a code of a multilingual model: eng_Latn.")
+]
 Force = Annotated[
     bool,
     typer.Option(

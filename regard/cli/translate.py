@@ -10,8 +10,16 @@ from typing import Annotated, TextIO
 
 import typer
 
-from regard.cli.model_loading import default_model, load_model
-from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Beam, Device, InputFile, LengthPenalty
+from regard.cli.model_loading import default_model, for_languages, load_model
+from regard.cli.shared_options import (
+    OPTIONAL_MODEL_HELP,
+    Beam,
+    Device,
+    InputFile,
+    LengthPenalty,
+    SourceLanguage,
+    TargetLanguage,
+)
 from regard.cli.text_io import argument_lines, check_input, for_output, input_lines, open_output, until_error
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
@@ -28,14 +36,8 @@ def translate(
     ] = None,
     model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
     source: InputFile = None,
-    source_language: Annotated[
-        str | None,
-        typer.Option("--from", help="Language of the texts, as a code of a multilingual model: fra_Latn."),
-    ] = None,
-    target_language: Annotated[
-        str | None,
-        typer.Option("--to", help="Language to translate to, as a code of a multilingual model: eng_Latn."),
-    ] = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the translations.")] = None,
     beam: Beam = DEFAULT_BEAM,
     length_penalty: LengthPenalty = Decoding.length_penalty,
@@ -76,7 +78,7 @@ def translate(
     if scores and precision == "auto":
         precision = "float32"  # every printed digit of a score is then exact
     loaded.require("translate")
-    loaded = loaded.for_languages(source_language, target_language)
+    loaded = for_languages(loaded, source_language, target_language)
     translator = loaded.quick(precision).translator(decoding, batch_tokens or BATCH_TOKENS)
     if interactive:
         typer.echo("Type a line to translate it; Ctrl-D ends.", err=True)

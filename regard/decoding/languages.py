@@ -4,28 +4,36 @@ NLLB and M2M100 read the code of its language before a source, mBART after it, a
 language first: as a token that is forced, or in place of the start token.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from regard.config import SpecialIds, did_you_mean
+from regard.config import ModelConfig, SpecialIds, did_you_mean
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 
+MULTILINGUAL_TYPES = ("m2m_100", "mbart")
+"""Hugging Face types of multilingual translators. A tokenizer with language codes does not make a model multilingual:
+another model may have been trained with it, without any codes in its text."""
 MAX_NAMED_LANGUAGES = 6
 """Number of language codes that an error message lists as examples."""
 
 
+def language_ids(config: ModelConfig, tokenizer: Tokenizer | None, about: Mapping[str, Any]) -> dict[str, int]:
+    """The ids of the languages between which a multilingual model translates, by code; empty for other models."""
+    is_multilingual = config.kind == "encoder-decoder" and about.get("model_type") in MULTILINGUAL_TYPES
+    return tokenizer.languages if is_multilingual and tokenizer is not None else {}
+
+
 def set_languages(
-    tokenizer: Tokenizer, special: SpecialIds, source: str | None, target: str | None
+    tokenizer: Tokenizer, special: SpecialIds, languages: dict[str, int], source: str | None, target: str | None
 ) -> tuple[Tokenizer, SpecialIds]:
     """The tokenizer for sources in one language, and the special ids for targets in another; None changes nothing."""
-    languages = tokenizer.languages
     if not languages:
-        raise RegardError(
-            f"source={source!r}, target={target!r}: this model has no language codes, so it translates between fixed "
-            "languages: leave both out"
-        )
+        given = " and ".join(repr(code) for code in (source, target) if code is not None)
+        raise RegardError(f"{given}: this model is not multilingual, so no language can be chosen: leave it out")
     if source is not None:
-        tokenizer = _for_sources(tokenizer, language_id(languages, source))
+        tokenizer = _for_sources(tokenizer, set(languages.values()), language_id(languages, source))
     if target is not None:
         id_ = language_id(languages, target)
         starts_with_language = special.start in languages.values()
@@ -33,11 +41,23 @@ def set_languages(
     return tokenizer, special
 
 
-def _for_sources(tokenizer: Tokenizer, language: int) -> Tokenizer:
+def chosen_languages(
+    tokenizer: Tokenizer, special: SpecialIds, languages: dict[str, int]
+) -> tuple[str | None, str | None]:
+    """The language that the tokenizer writes around a source and the one that targets begin with; None if there is
+    none."""
+    codes = {id_: code for code, id_ in languages.items()}
+    source, target = (
+        next((codes[id_] for id_ in ids if id_ in codes), None)
+        for ids in ((*tokenizer.before, *tokenizer.after), special.target_start)
+    )
+    return source, target
+
+
+def _for_sources(tokenizer: Tokenizer, languages: set[int], language: int) -> Tokenizer:
     """The tokenizer with this language in its template, in the place of the present one or else before a text."""
-    codes = set(tokenizer.languages.values())
     before, after = (
-        tuple(language if id_ in codes else id_ for id_ in ids) for ids in (tokenizer.before, tokenizer.after)
+        tuple(language if id_ in languages else id_ for id_ in ids) for ids in (tokenizer.before, tokenizer.after)
     )
     if language not in (*before, *after):
         before = (language, *before)
@@ -62,10 +82,7 @@ def _examples(languages: dict[str, int]) -> str:
     return ", ".join(codes[:MAX_NAMED_LANGUAGES]) + more
 
 
-def check_target_language(tokenizer: Tokenizer, special: SpecialIds) -> None:
-    """A RegardError if the model can write several languages and none is chosen."""
-    languages = tokenizer.languages
+def check_target_language(special: SpecialIds, languages: dict[str, int], option: str) -> None:
+    """A RegardError that names `option` if the model can write several languages and none is chosen."""
     if languages and not set(special.target_start) & set(languages.values()):
-        raise RegardError(
-            f"choose the language to translate to (target=..., --to): this model has {_examples(languages)}"
-        )
+        raise RegardError(f"choose the language to translate to with {option}: this model has {_examples(languages)}")

@@ -23,7 +23,7 @@ from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks
 from regard.decoding.generate import generate, stream
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
-from regard.decoding.languages import check_target_language, set_languages
+from regard.decoding.languages import check_target_language, chosen_languages, language_ids, set_languages
 from regard.decoding.options import (
     DEFAULT_BEAM,
     Decoding,
@@ -70,8 +70,8 @@ class Model:
     "trained" for, its scores on "tests" (see `regard.storage.metadata`) and a "card" in Markdown, as `regard export`
     adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on
     limitations; "longest", the tokens of the longest source it was trained on; "head": "none" if it was loaded
-    without one; the "model_type" of the Hugging Face folder that it was loaded from; "tokenizer": the reason why it has
-    none."""
+    without one; the "model_type" of the Hugging Face folder that it was loaded from, by which a multilingual model is
+    known; "tokenizer": the reason why it has none."""
 
     def __post_init__(self) -> None:
         """Check that source and target have separate vocabularies both in the network and in the tokenizer."""
@@ -265,7 +265,7 @@ class Model:
     ) -> Translator:
         """A `Translator` with this model and these options."""
         self.require("translate")
-        check_target_language(self.require_tokenizer(), self.special)
+        self.require_target_language()
         assert isinstance(self.network, Decoder | EncoderDecoder)
         return Translator(
             self.network,
@@ -280,7 +280,15 @@ class Model:
     @property
     def languages(self) -> list[str]:
         """The codes of the languages between which a multilingual model translates; empty for other models."""
-        return [] if self.tokenizer is None else list(self.tokenizer.languages)
+        return list(self._language_ids)
+
+    @property
+    def _language_ids(self) -> dict[str, int]:
+        return language_ids(self.config, self.tokenizer, self.about)
+
+    def require_target_language(self, option: str = "model.for_languages(target=...)") -> None:
+        """Raise a RegardError that names `option` if a multilingual model has no language to translate to."""
+        check_target_language(self.special, self._language_ids, option)
 
     def for_languages(self, source: str | None = None, target: str | None = None) -> "Model":
         """This multilingual model for one pair of languages, by their codes (`languages`); None keeps the present one.
@@ -289,9 +297,10 @@ class Model:
         """
         if source is None and target is None:
             return self
-        tokenizer, special = set_languages(self.require_tokenizer(), self.special, source, target)
-        known = [code for code in (source or self.source_language, target) if code]
-        return replace(self, tokenizer=tokenizer, special=special, about=self.about | {"languages": known})
+        languages = self._language_ids
+        tokenizer, special = set_languages(self.require_tokenizer(), self.special, languages, source, target)
+        pair = list(chosen_languages(tokenizer, special, languages))
+        return replace(self, tokenizer=tokenizer, special=special, about=self.about | {"languages": pair})
 
     @property
     def max_source_tokens(self) -> int:
@@ -478,6 +487,7 @@ class Model:
     ) -> Observation:
         """As `attend`, with the logits of the same pass: see `regard.decoding.attention_maps`."""
         tokenizer = self.require_tokenizer()
+        self.require_target_language()
         check_type("lens", lens, int)
         if lens < 0:
             raise RegardError(f"lens={lens} is too small: give a number of tokens per layer, or 0 for no lens")
@@ -494,6 +504,7 @@ class Model:
         self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None
     ) -> tuple[Hypothesis, list[SearchNode]]:
         """The best translation and every hypothesis that beam search considered on the way to it."""
+        self.require_target_language()
         options = Decoding(beam=min(beam, self.config.outputs), max_tokens=max_tokens)
         return search_tree(self.network, self.require_tokenizer(), self.special, source, options)
 
@@ -523,6 +534,7 @@ class Model:
 
     def _pair_rows(self, sources: list[str], targets: list[str]) -> list[ContextAndTarget]:
         self.require("score pairs")
+        self.require_target_language()
         is_pair = isinstance(self.network, EncoderDecoder)
         rows = pair_rows(self.require_tokenizer(), None if is_pair else self.special.separator, sources, targets)
         self._check_rows([context for context, _ in rows])

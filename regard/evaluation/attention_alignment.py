@@ -61,6 +61,7 @@ def attention_pairs(
     model: Model, examples: Examples, links: Sequence[Links], row_token: RowToken, spans: WordSpans
 ) -> Iterator[AttentionPair]:
     """The attention of each sentence pair, in batches of similar length."""
+    model.require_target_language()
     tokenizer, references = model.require_tokenizer(), examples.references[0]
     weights_of = _cross_weights if aligned_attention(model) == "cross" else _decoder_weights
     pairs = {

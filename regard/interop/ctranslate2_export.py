@@ -89,7 +89,8 @@ def check_supported(model: Model) -> None:
         raise RegardError("output_transform=True: CTranslate2 has no layer between the last one and the output")
     if model.special.first is not None:
         raise RegardError(
-            f"every target begins with id {model.special.first} (special.first): CTranslate2 takes it as target_prefix"
+            f"every target begins with id {model.special.first} (special.first), which CTranslate2 takes as the "
+            "target_prefix of each call: export the model before `for_languages`"
         )
     if end_id(model) is None:
         raise RegardError("special.end contains no id that the model can generate, and CTranslate2 requires one")

@@ -243,6 +243,13 @@ def stored_generator(**changes: object) -> Model:
     return Model(random_network(small(kind="decoder", norm="pre", **changes)), None, SpecialIds(end=(0,)))
 
 
+def test_a_language_that_is_already_chosen_is_refused(tmp_path: Path) -> None:
+    stored = stored_translator()
+    stored.special = SpecialIds(end=(0,), start=30, first=7)
+    with pytest.raises(ValueError, match=r"begins with id 7 .*: export the model before `for_languages`"):
+        export(stored, tmp_path / "chosen")
+
+
 def test_positions_start_at_0_and_end_with_the_table(tmp_path: Path) -> None:
     """The last row of the table works, the next one is an error, not a wrong answer; rotary positions continue."""
     stored = stored_translator(max_length=7)

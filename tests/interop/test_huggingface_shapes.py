@@ -25,11 +25,14 @@ from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
+from regard.evaluation.attention_alignment import attention_pairs
+from regard.evaluation.test_sets import Examples
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
 from regard.interop.load import load
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
-from tests.support.commands import command, refused
+from regard.petit import spans
+from tests.support.commands import command, refused, write
 from tests.support.text_models import LABELS, bert_tagger
 
 pytestmark = pytest.mark.slow
@@ -470,13 +473,91 @@ def test_languages_on_the_command_line(tmp_path: Path) -> None:
     options = ("--model", folder, "--beam", "1", "--max-tokens", "12", "--precision", "float32", text)
     printed = command("translate", "--from", "fra_Latn", "--to", "zho_Hans", *options).output
     assert printed.strip() == their_translation(tmp_path / "nllb", text, "fra_Latn", "zho_Hans").strip()
-    assert "choose the language to translate to" in refused("translate", *options)
+    assert "choose the language to translate to with --to: this model has eng_Latn" in refused("translate", *options)
+
+
+def test_languages_of_evaluate_attend_and_compare(tmp_path: Path) -> None:
+    folder, text, pair = str(nllb_folder(tmp_path / "nllb")), "Le chat dort", ("--from", "fra_Latn", "--to", "zho_Hans")
+    files = [write(tmp_path, "test.fr", [text]), write(tmp_path, "test.zh", ["chat"])]
+    command("evaluate", folder, *files, *pair, "--beam", "1", "--outputs", str(tmp_path / "written"))
+    expected = load(folder).translate(text, source="fra_Latn", target="zho_Hans", beam=1)
+    assert (tmp_path / "written").read_text() == f"{expected}\n"
+    command("attend", text, "--model", folder, *pair, "--json", str(tmp_path / "attention.json"))
+    maps = {made["kind"]: made for made in json.loads((tmp_path / "attention.json").read_text())["maps"]}
+    assert (maps["encoder"]["keys"][0], maps["decoder"]["writes"][0]) == ("fra_Latn", "zho_Hans")
+    choose = "choose the language to translate to with"
+    assert f"{choose} --to" in refused("evaluate", folder, *files)
+    assert f"{choose} --to" in refused("attend", text, "--model", folder)
+    compared = refused("compare", folder, files[1], "--source", files[0], "--reference", files[1])
+    assert f"{choose} regard translate --to, and compare the file of its output" in compared
+    assert "not multilingual" in refused("evaluate", "petit-fr-en", *files, "--to", "zho_Hans")
+    assert "not multilingual" in refused("attend", text, "--model", "petit-fr-en", "--to", "zho_Hans")
+    assert "test.zh is a file of outputs" in refused("evaluate", files[1], *files, "--to", "zho_Hans")
+    bert_tagger().save(tmp_path / "tagger")
+    assert "--to is for translators" in refused("evaluate", str(tmp_path / "tagger"), files[0], "--to", "zho_Hans")
+
+
+def test_a_multilingual_model_is_served_for_one_pair_of_languages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastapi")
+    from regard.server import listen
+    from regard.server.libretranslate_api import select_model
+
+    registries: list[Any] = []
+    monkeypatch.setattr(listen, "bind", lambda *_: None)
+    monkeypatch.setattr(listen, "run_server", lambda *given: registries.append(given[3].__self__))  # registry.stop
+    folder = str(nllb_folder(tmp_path / "nllb"))
+    served_models = ("serve", "petit-fr-en", f"many={folder}", "--precision", "float32")
+    message = refused(*served_models)
+    assert "many: choose the language to translate to with --to: this model has eng_Latn" in message
+    assert "not for petit-fr-en: leave them out" in refused("serve", "petit-fr-en", "--to", "fr")
+    assert registries == []
+    command(*served_models, "--from", "fra_Latn", "--to", "zho_Hans")
+    (registry,) = registries
+    assert list(registry.language_pairs()) == [("fr", "en"), ("fra_Latn", "zho_Hans")]
+    _, served = select_model(registry, "fra_Latn", "zho_Hans")
+    assert served is registry.by_name["many"]
+    expected = load(folder).translate("chat", source="fra_Latn", target="zho_Hans", beam=1, max_tokens=5)
+    assert served.engine.model.translate("chat", beam=1, max_tokens=5) == expected
+
+
+def test_every_use_of_a_multilingual_model_needs_a_target_language(tmp_path: Path) -> None:
+    model = load_huggingface(nllb_folder(tmp_path / "nllb"))
+    links = [frozenset[tuple[int, int]]()]
+    examples = Examples(("test.fr", "test.en"), ["chat"], [["cat"]], [1], 1)
+    uses: dict[str, Callable[[], object]] = {
+        "translator": model.translator,
+        "score": lambda: model.score(["chat"], ["cat"]),
+        "attend": lambda: model.attend("chat"),
+        "attend to a target": lambda: model.attend("chat", "cat"),
+        "observe": lambda: model.observe("chat", "cat", [5, 2]),
+        "search_tree": lambda: model.search_tree("chat"),
+        "attention_pairs": lambda: list(attention_pairs(model, examples, links, "writing", spans)),
+    }
+    for name, use in uses.items():
+        with pytest.raises(ValueError, match=r"choose .* with model.for_languages\(target=...\)"):
+            pytest.fail(f"{name}: {use()}")
+    assert model.embed("chat").shape == (model.config.d_model,)  # reads the source only
+
+
+def test_both_languages_are_recorded(tmp_path: Path) -> None:
+    model = load_huggingface(nllb_folder(tmp_path / "nllb"))
+    assert model.for_languages(None, "fra_Latn").about["languages"] == ["eng_Latn", "fra_Latn"]  # the tokenizer's
+    changed = model.for_languages("fra_Latn", "zho_Hans").for_languages("eng_Latn")
+    assert changed.about["languages"] == ["eng_Latn", "zho_Hans"]
+    tokenizer = model.require_tokenizer()
+    without = replace(model, tokenizer=tokenizer.with_template((), tokenizer.after))
+    target_only = without.for_languages(None, "fra_Latn")
+    assert target_only.about["languages"] == [None, "fra_Latn"]
+    assert target_only.source_language is None
+    assert without.for_languages("fra_Latn").about["languages"] == ["fra_Latn", None]
 
 
 def test_wrong_languages_are_refused(tmp_path: Path) -> None:
     model = load_huggingface(nllb_folder(tmp_path / "nllb"))
     cases: list[tuple[Any, str]] = [
-        ({}, r"choose the language to translate to .* this model has eng_Latn, fra_Latn, zho_Hans"),
+        ({}, r"choose the language to translate to .*: this model has eng_Latn, fra_Latn, zho_Hans"),
         ({"source": "fra_Latn"}, "choose the language to translate to"),
         ({"target": "fr"}, "does not know the language 'fr': it has eng_Latn"),
         ({"target": "fra_Lat"}, "does not know the language 'fra_Lat': did you mean 'fra_Latn'"),
@@ -484,7 +565,7 @@ def test_wrong_languages_are_refused(tmp_path: Path) -> None:
     for languages, message in cases:
         with pytest.raises(ValueError, match=message):
             model.translate("chat", **languages)
-    with pytest.raises(ValueError, match="this model has no language codes"):
+    with pytest.raises(ValueError, match="'fr' and 'en': this model is not multilingual"):
         load("fr-en").translate("chat", source="fr", target="en")
 
 

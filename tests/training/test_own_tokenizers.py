@@ -183,6 +183,23 @@ def test_a_tokenizer_from_elsewhere_keeps_its_ids(cache: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("which", ["encoder-decoder", "decoder"])
+def test_language_codes_in_a_tokenizer_do_not_make_a_model_multilingual(
+    which: str, cache: Path, tmp_path: Path
+) -> None:
+    special = ["<pad>", "</s>", "<sep>", "fra_Latn", "eng_Latn"]
+    roles = {"pad_token": "<pad>", "eos_token": "</s>", "sep_token": "<sep>"}
+    model = prepared(elsewhere(tmp_path / "nllb", special, **roles), cache, which).model()
+    model.network.eval()
+    assert model.require_tokenizer().languages == {"fra_Latn": 3, "eng_Latn": 4}
+    assert model.languages == []
+    assert isinstance(model.translate(FRENCH[0], max_tokens=3, beam=2), str)  # as every validation does
+    assert model.score(FRENCH[:1], ENGLISH[:1])[0] < 0
+    with pytest.raises(ValueError, match=r"'fra_Latn' and 'eng_Latn': this model is not multilingual"):
+        model.for_languages("fra_Latn", "eng_Latn")
+
+
+@pytest.mark.slow
 def test_a_single_file_and_a_model_folder_give_tokenizers(cache: Path, tmp_path: Path) -> None:
     trained = train_tokenizer(FRENCH + ENGLISH, 320)
     trained.engine.save(str(tmp_path / "mine.json"))
