@@ -7,9 +7,11 @@ English; in other languages that separate words by spaces, they separate punctua
 import re
 
 _CLITIC = r"-(?:t-)?(?:je|tu|ils?|elles?|nous|vous|moi|toi|les?|la)\b"
+_ELIDED = r"\b(?:[cdjlmnst]|qu)['’]"
 _WORD = re.compile(
     rf"\d+(?:[.,:]\d+)+"  # 3.14 10,000 12:30
-    rf"|\b(?:[cdjlmnst]|qu)['’](?=[\w\s])"  # elided: l' qu'
+    rf"|{_ELIDED}(?=\w)(?!s\b)"  # elided: l'eau qu'il, but not the D's
+    rf"|(?<!['‘’]){_ELIDED}(?=\s)"  # elided in a text of separate words: l' eau, but not rock 'n' roll
     rf"|['’]s\b"  # Marie's
     rf"|{_CLITIC}"  # -t-il -vous -moi
     rf"|\w+(?:['’](?!s\b)\w+|(?!{_CLITIC})-\w+)*"  # any other word, aujourd'hui and grand-mère among them
