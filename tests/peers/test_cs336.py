@@ -104,7 +104,7 @@ def test_the_assignments_tests_pass(tmp_path: Path) -> None:
     passed = len(applicable) - len(failures) - len(without_model)
     print(f"{passed} passed; {len(without_model)} need {NEEDS_MODEL}: {', '.join(without_model)}")
     assert not failures, "\n\n".join(f"{name}: {outcome}" for name, outcome in failures.items())
-    assert len(applicable) >= 30
+    assert passed >= (30 if has_model else 23)
     assert NOT_APPLICABLE.keys() <= results.keys(), "a test that does not apply no longer exists"
 
 
