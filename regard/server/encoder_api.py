@@ -10,15 +10,16 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.errors import ModelError
+from regard.decoding.filling import masked_ids
+from regard.decoding.text_model import Model
+from regard.errors import ModelError, RegardError
 from regard.server import limits
 from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.http_errors import error_responses
 from regard.server.model_registry import ModelRegistry, ServedModel
 from regard.server.page_api import ModelName, PageRequest, body_schema
-from regard.server.request_body import JSON_INTEGER, check_length, parse_request
+from regard.server.request_body import JSON_INTEGER, Text, check_length, parse_request
 
-Text = Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -38,7 +39,13 @@ class FillRequest(PageRequest):
         Field(min_length=1, max_length=limits.MAX_FILL_CHARACTERS, description="Each <mask> is filled."),
     ]
     k: Annotated[
-        int, Field(ge=1, le=limits.MAX_FILLINGS, description="Number of tokens for each mask."), *JSON_INTEGER
+        int,
+        Field(
+            ge=1,
+            le=limits.MAX_FILLINGS,
+            description=f"Number of tokens for each mask; at most {limits.MAX_FILLINGS_PER_TEXT} for all masks.",
+        ),
+        *JSON_INTEGER,
     ] = 5
 
 
@@ -138,9 +145,23 @@ def labels(served: ServedModel, texts: list[str]) -> list[list[WordLabel]]:
 
 def fillings(served: ServedModel, texts: list[str], k: int) -> list[list[list[MaskFilling]]]:
     """The most likely tokens for each mask of each text."""
-    found = served.model.fillings(texts, min(k, served.model.config.outputs))
-    require_finite(filling.probability for masks in found for mask in masks for filling in mask)
-    return [[[MaskFilling(**filling._asdict()) for filling in mask] for mask in masks] for masks in found]
+    model = served.model
+    for text in texts:
+        check_filling_count(model, text, k)
+    predictions = model.fillings(texts, min(k, model.config.outputs))
+    require_finite(filling.probability for masks in predictions for mask in masks for filling in mask)
+    return [[[MaskFilling(**filling._asdict()) for filling in mask] for mask in masks] for masks in predictions]
+
+
+def check_filling_count(model: Model, text: str, k: int) -> None:
+    """Raise a RegardError if the response would be too large: it has the complete text for each filling."""
+    mask = model.special.mask
+    assert mask is not None  # otherwise the model could not fill
+    count = masked_ids(model.require_tokenizer(), mask, text).count(mask)
+    if count * k > (maximum := limits.MAX_FILLINGS_PER_TEXT):
+        raise RegardError(
+            f"{count} masks × k={k} are {count * k:,} fillings; the maximum is {maximum}: reduce k or the masks"
+        )
 
 
 def require_finite(values: Iterable[float]) -> None:

@@ -306,7 +306,7 @@ class Engine:
         return self.model.translator(options, limits.MAX_BATCH_TOKENS).translate_all(texts)
 
     def _answer_batch(self, batch: TextBatch) -> None:
-        """Answer a batch. If it fails, each text is retried alone, so that only the one at fault gets an error."""
+        """Answer a batch. If it fails, each text is retried on its own, so that only the one at fault gets an error."""
         started = time.perf_counter()
         self._running = jobs = jobs_in(batch)
         texts = [job.texts[i] for job, i in batch]

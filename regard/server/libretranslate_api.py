@@ -14,7 +14,7 @@ from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.html_markup import HtmlSegment, escape, split_html
 from regard.server.http_errors import HttpError, error_responses
 from regard.server.model_registry import ModelRegistry, ServedModel
-from regard.server.request_body import NOT_BOOLEAN, check_length, parse_request, request_schema
+from regard.server.request_body import NOT_BOOLEAN, TextOrEmpty, check_length, parse_request, request_schema
 
 LANGUAGE_NAMES = dict(
     entry.split("=")
@@ -28,7 +28,6 @@ LANGUAGE_NAMES = dict(
 """English names of languages, as LibreTranslate spells them."""
 AUTO_LANGUAGE = "auto"
 
-Text = Annotated[str, Field(max_length=limits.MAX_REQUEST_CHARACTERS)]
 LanguageCode = Annotated[str, Field(min_length=2, max_length=16)]
 
 
@@ -37,7 +36,7 @@ class LibreTranslateRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    q: Annotated[Text | list[Text], Field(description="The text to translate, or a list of texts.")]
+    q: Annotated[TextOrEmpty | list[TextOrEmpty], Field(description="The text to translate, or a list of texts.")]
     source: Annotated[
         LanguageCode,
         Field(description="Source language. `auto` selects the language of the first model for the target."),

@@ -35,6 +35,8 @@ MAX_DISTRIBUTION_TOKENS = 200
 """Maximum number of tokens in a distribution of next tokens."""
 MAX_FILL_CHARACTERS, MAX_FILLINGS = 1_000, 50
 """Maximum length in characters of a text with masks, and maximum number of tokens returned for each mask."""
+MAX_FILLINGS_PER_TEXT = 500
+"""Maximum number of tokens returned for all masks of a text: each comes with the complete text."""
 MAX_CLASSES = 100
 """Maximum number of classes in the response for a text: the most likely ones."""
 MAX_QUEUED_TEXTS, MAX_QUEUED_CHARACTERS = 256, 100_000

@@ -24,7 +24,7 @@ ABILITIES: dict[TextTask, str] = {
     "fill": "fills masks",
     "embed": "embeds texts",
 }
-"""What a model that can do a task does, in words. The page and the APIs offer these tasks for models of any kind."""
+"""A verb phrase for each task that the page and the APIs offer for models of any kind."""
 MODEL_NAME = re.compile(r"[\w][\w.-]{0,63}", re.ASCII)
 
 

@@ -15,7 +15,7 @@ from regard.server import limits
 from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.http_errors import HttpError, error_body, error_responses, to_http_error
 from regard.server.model_registry import ModelRegistry, ServedModel
-from regard.server.request_body import JSON_INTEGER, check_length, parse_request, request_schema
+from regard.server.request_body import JSON_INTEGER, Text, check_length, parse_request, request_schema
 from regard.server.text_generation import GeneratedToken, GenerationPrompt
 
 SERVER_START = int(time.time())
@@ -24,7 +24,6 @@ DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for max_tokens."""
 SEED_BITS = 48
 """Number of bits of a random seed."""
-Text = Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=limits.MAX_STOP_CHARACTERS)]
 Unsupported = Field(description="Not supported: only the default value is accepted.")
 

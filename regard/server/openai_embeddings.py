@@ -18,9 +18,7 @@ from regard.server import limits
 from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.http_errors import HttpError, error_responses
 from regard.server.model_registry import ModelRegistry, ServedModel
-from regard.server.request_body import JSON_INTEGER, check_length, parse_request, request_schema
-
-Text = Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
+from regard.server.request_body import JSON_INTEGER, Text, check_length, parse_request, request_schema
 
 
 class EmbeddingsRequest(BaseModel):
@@ -47,7 +45,7 @@ class EmbeddingsRequest(BaseModel):
         return [self.input] if isinstance(self.input, str) else self.input
 
 
-class Embedding(BaseModel):
+class TextEmbedding(BaseModel):
     """The vector of a text."""
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -67,7 +65,7 @@ class EmbeddingsResponse(BaseModel):
     """The vectors of all texts."""
 
     object: Literal["list"] = "list"
-    data: list[Embedding]
+    data: list[TextEmbedding]
     model: str
     usage: EmbeddingsUsage
 
@@ -89,10 +87,8 @@ def routes(registry: ModelRegistry) -> APIRouter:
             raise HttpError(400, f"dimensions: the vectors of {served.name} have {width} and cannot be shortened")
         work = served.engine.answer(texts, "embed", lambda batch: unit_vectors(served, batch), numbered=True)
         answers = await cancel_on_disconnect(request, work)
-        data = [
-            Embedding(index=i, embedding=vector.tolist() if params.encoding_format == "float" else to_base64(vector))
-            for i, (vector, _) in enumerate(answers)
-        ]
+        vectors = [vector.tolist() if params.encoding_format == "float" else to_base64(vector) for vector, _ in answers]
+        data = [TextEmbedding(index=i, embedding=vector) for i, vector in enumerate(vectors)]
         tokens = sum(count for _, count in answers)
         usage = EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens)
         return EmbeddingsResponse(data=data, model=served.name, usage=usage)

@@ -3,11 +3,11 @@
 from email.parser import BytesParser
 from email.policy import HTTP
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
 
 from regard.errors import RegardError
 from regard.formatting import shorten
@@ -23,6 +23,11 @@ MAX_FORM_FIELDS = 100
 """Maximum number of fields in a form."""
 MAX_REPORTED_ERRORS = 3
 """Maximum number of validation errors in an error message."""
+
+TextOrEmpty = Annotated[str, Field(max_length=MAX_REQUEST_CHARACTERS)]
+"""A text of a request, which may be empty."""
+Text = Annotated[TextOrEmpty, Field(min_length=1)]
+"""A text of a request."""
 
 
 def _reject_boolean(value: object) -> object:

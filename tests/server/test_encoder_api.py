@@ -83,6 +83,8 @@ def test_masks(server: Running) -> None:
     ]
     assert answer["masks"][1][3]["probability"] == pytest.approx(expected[1][3].probability, abs=1e-5)
     assert answer["masks"][0][0]["token"] == expected[0][0].token
+    status, answer = server.request_json("POST", "/api/fill", {"text": "<mask>" * 10, "k": 50})
+    assert (status, [len(mask) for mask in answer["masks"]]) == (200, [50] * 10)
     status, answer = server.request_json("POST", "/api/fill", {"text": "Le chat dort."})
     assert (status, "the text has no mask: write <mask>" in answer["error"]) == (400, True)
 
@@ -133,6 +135,7 @@ def test_base64_is_that_of_little_endian_floats(server: Running) -> None:
         ("/api/tag", {"texts": ["a"], "model": "noise"}, 404, "not a model that tags words: use tagger"),
         ("/api/fill", {"text": "a <mask>", "k": 51}, 400, "k"),
         ("/api/fill", {"text": "<mask>" * 167}, 400, "text"),
+        ("/api/fill", {"text": "<mask>" * 11, "k": 50}, 400, "11 masks × k=50 are 550 fillings; the maximum is 500"),
         ("/v1/embeddings", {"input": ["a", LONG], "model": "classifier"}, 400, "text 1: the text has"),
         ("/v1/embeddings", {"input": "a"}, 400, "model"),
         ("/v1/embeddings", {"input": "a", "model": "noise", "encoding_format": "int8"}, 400, "encoding_format"),
