@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.fast_copy import check_not_copy
 from regard.decoding.own_network import check_regards_own
 from regard.decoding.token_labels import token_labels
 from regard.model.layers import Stack
@@ -36,6 +37,7 @@ class HiddenVectors:
 
 def hidden_vectors(network: Network, tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> list[HiddenVectors]:
     """The vectors of each row of ids: of an encoder–decoder's encoder, or of the only stack there is."""
+    check_not_copy(network, "take the hidden vectors of")
     check_regards_own(network, "hidden")
     results: dict[int, HiddenVectors] = {}
     for batch in batches_by_length(dict(enumerate(map(len, rows))), HIDDEN_BATCH_TOKENS):

@@ -103,6 +103,13 @@ def test_one_text_gives_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.hidden([]) == []
 
 
+def test_a_copy_made_for_decoding_refuses_as_it_does_for_embed() -> None:
+    copy = random_model().to(dtype=torch.float32).quick("float32")
+    for call in (copy.hidden, copy.embed, copy.attend):
+        with pytest.raises(regard.RegardError, match="made for decoding"):
+            call(TEXTS[0])
+
+
 def test_the_last_vectors_are_those_that_the_head_reads() -> None:
     model = random_model(kind="decoder", norm="pre")
     tokens = torch.tensor([model.require_tokenizer().encode_with_template(TEXTS[0])])
