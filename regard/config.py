@@ -5,12 +5,12 @@ The docstring of each field is its documentation, here and in everything generat
 
 import math
 import types
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import RegardError
+from regard.errors import RegardError, TextError
 from regard.formatting import MAX_QUOTED, quoted
 
 
@@ -148,7 +148,18 @@ def _fits(value: object, option: Any) -> bool:
 def check_token_count(what: str, tokens: int, limit: int | None) -> None:
     """Raise a RegardError if a text has more tokens than the model has learned positions."""
     if limit is not None and tokens > limit:
-        raise RegardError(f"{what} has {tokens:,} tokens, but this model reads at most {limit:,}: shorten it")
+        raise RegardError(f"{what} {_too_many_tokens(tokens, limit)}")
+
+
+def check_token_counts(counts: Sequence[int], limit: int | None) -> None:
+    """Raise a TextError for the first of several texts that has more tokens than the model has learned positions."""
+    for number, tokens in enumerate(counts):
+        if limit is not None and tokens > limit:
+            raise TextError(number, len(counts), _too_many_tokens(tokens, limit))
+
+
+def _too_many_tokens(tokens: int, limit: int) -> str:
+    return f"has {tokens:,} tokens, but this model reads at most {limit:,}: shorten it"
 
 
 MAX_LAYERS = 1_000

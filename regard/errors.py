@@ -20,6 +20,17 @@ class ModelError(RegardError):
         super().__init__(message)
 
 
+class TextError(RegardError):
+    """An error caused by one of the texts of a call. Callers who know where it came from can name its file and line."""
+
+    def __init__(self, number: int, count: int, problem: str) -> None:
+        super().__init__(f"text {number} {problem}" if count > 1 else f"the text {problem}")
+        self.number = number
+        """Index of the text among the texts of the call."""
+        self.problem = problem
+        """What is wrong with it: a sentence without its subject."""
+
+
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers that mean the disk is full, or the user's share of it."""
 UNWRITABLE_ERRNOS = (*DISK_FULL_ERRNOS, errno.EROFS)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import torch
 
-from regard.config import check_token_count
+from regard.config import check_token_counts
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.errors import RegardError
+from regard.errors import TextError
 from regard.model.transformer import Encoder
 
 TAGGING_BATCH_TOKENS = 4_096
@@ -38,13 +38,12 @@ def tag_words(
     rows: list[list[int]] = []
     firsts: list[list[int]] = []  # position of the first token of each word
     for number, words in enumerate(tokenizer.encode_words(sentences)):
-        name = f"text {number}" if len(sentences) > 1 else "the text"
         rows.append([*tokenizer.before, *(id_ for ids in words for id_ in ids), *tokenizer.after])
         if words and not rows[-1]:
-            raise RegardError(f"{name} has no tokens: this tokenizer drops all of its words")
+            raise TextError(number, len(sentences), "has no tokens: this tokenizer drops all of its words")
         starts = accumulate(map(len, words), initial=len(tokenizer.before))
         firsts.append([min(start, len(rows[-1]) - 1) for start, _ in zip(starts, words, strict=False)])
-        check_token_count(name, len(rows[-1]), network.config.max_positions)
+    check_token_counts([len(ids) for ids in rows], network.config.max_positions)
     tagged: list[list[TaggedWord]] = [[] for _ in sentences]
     lengths = {number: len(ids) for number, ids in enumerate(rows) if firsts[number]}
     for batch in batches_by_length(lengths, TAGGING_BATCH_TOKENS):

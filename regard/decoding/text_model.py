@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import ModelConfig, SpecialIds, check_token_count, check_type
+from regard.config import ModelConfig, SpecialIds, check_token_count, check_token_counts, check_type
 from regard.data.tokenizer import Tokenizer, check_text
 from regard.data.tokenizer_pair import check_vocabularies
 from regard.decoding.attention_maps import Attention, Observation, observe_attention
@@ -39,7 +39,7 @@ from regard.decoding.sentence_vectors import Pooling, check_pooling, sentence_ve
 from regard.decoding.tagging import TaggedWord, tag_words
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, stream_text, text_before_stop
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
-from regard.errors import RegardError
+from regard.errors import RegardError, TextError
 from regard.formatting import quoted
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
 from regard.storage.model_folder import (
@@ -505,6 +505,7 @@ class Model:
     ) -> tuple[Hypothesis, list[SearchNode]]:
         """The best translation and every hypothesis that beam search considered on the way to it."""
         self.require_target_language()
+        check_type("beam", beam, int)
         options = Decoding(beam=min(beam, self.config.outputs), max_tokens=max_tokens)
         return search_tree(self.network, self.require_tokenizer(), self.special, source, options)
 
@@ -544,10 +545,9 @@ class Model:
     def _check_rows(self, rows: list[list[int]]) -> None:
         """Raise a RegardError for the first text that is empty or too long for learned positions."""
         for number, ids in enumerate(rows):
-            name = f"text {number}" if len(rows) > 1 else "the text"
             if not ids:
-                raise RegardError(f"{name} is empty: there is nothing to read")
-            check_token_count(name, len(ids), self.config.max_positions)
+                raise TextError(number, len(rows), "is empty: there is nothing to read")
+        check_token_counts([len(ids) for ids in rows], self.config.max_positions)
 
 
 def _text_list(texts: Iterable[str]) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast, overload
 
-from regard.config import check_token_count, did_you_mean
 from regard.data.tagged_text import TaggedSentence
 from regard.decoding.fast_copy import Precision, is_fast_copy
 from regard.decoding.options import DEFAULT_BEAM, Decoding
@@ -38,7 +37,7 @@ from regard.evaluation.suspicious_outputs import find_suspicious
 from regard.evaluation.tag_accuracy import tag_accuracy
 from regard.evaluation.tagging import TaggingScores, score_tagger, tagging_scores
 from regard.evaluation.test_sets import Examples, GoldAnnotations, read_outputs
-from regard.evaluation.text_checks import check_lengths, check_texts
+from regard.evaluation.text_checks import check_known, check_lengths, check_list, check_texts
 from regard.storage.weights import weights_digest
 
 
@@ -121,6 +120,10 @@ def evaluate(
     if labels is not None:
         classes = cast("Sequence[str]", labels)
         check_texts(sources=texts, labels=classes)
+        model.require("classify")
+        known = model.class_names
+        for number, label in enumerate(classes):
+            check_known("class", f"labels[{number}]", label, known)
         return class_scores(classes, [label for label, _ in model.classify(texts)])
     if model.can("fill"):
         return score_masked(model, texts, progress)
@@ -132,11 +135,15 @@ def _evaluate_word_lists(
     model: Model, sources: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
 ) -> TaggingScores:
     for name, lists in {"sources": sources, "labels": labels}.items():
+        check_list(name, lists, "lists, one for each sentence")
         for number, items in enumerate(lists):
-            if isinstance(items, str):
-                raise RegardError(f"{name}[{number}] must be a list, one item for each word, not a string: {items!r}")
+            check_list(f"{name}[{number}]", items, "strings, one for each word")
     check_lengths(sources=sources, labels=labels)
-    return tagging_scores(labels, [[word.label for word in words] for words in model.tag(sources)])
+    classes = model.class_names
+    for number, names in enumerate(labels):
+        for word, label in enumerate(names):
+            check_known("label", f"labels[{number}][{word}]", label, classes)
+    return tagging_scores(labels, [[word.label for word in words] for words in model.tag(sources)], classes)
 
 
 def task_of(model: Model) -> EvaluationTask:
@@ -243,8 +250,7 @@ def evaluate_classification(
     labels = [label.strip() for label in examples.references[0]]
     classes = model.class_names
     for line, label in zip(examples.lines, labels, strict=True):
-        if label not in classes:
-            raise RegardError(f"{examples.name}:{line}: unknown class {label!r}: {did_you_mean(label, classes)}")
+        check_known("class", f"{examples.name}:{line}", label, classes)
     begin = time.perf_counter()
     predictions = [prediction for prediction, _ in classify(examples.sources)]
     system = replace(describe(name, model), speed=_speed(begin, len(predictions), "texts"))
@@ -254,13 +260,9 @@ def evaluate_classification(
 def evaluate_tagging(
     name: str, model: Model, sentences: Sequence[TaggedSentence], files: tuple[str, ...]
 ) -> TaggingResult:
-    """Score a tagger. A sentence that is too long for the model raises an error with its line."""
+    """Score a tagger. A sentence that the model cannot read raises an error with its line."""
     if task_of(model) != "tags":
         raise RegardError(f"{name} is not a tagger: {_required_input(model)}")
-    tokenizer = model.require_tokenizer()
-    for sentence, ids in zip(sentences, tokenizer.encode_words([each.words for each in sentences]), strict=True):
-        count = len(tokenizer.before) + sum(map(len, ids)) + len(tokenizer.after)
-        check_token_count(f"{sentence.where()}: the sentence", count, model.config.max_positions)
     begin = time.perf_counter()
     scores, _ = score_tagger(model, sentences)
     system = replace(describe(name, model), speed=_speed(begin, scores.words.accuracy.total, "words"))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from regard.config import require_at_least
+from regard.config import check_type, require_at_least
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.text_model import Model
@@ -59,6 +59,8 @@ def windows(count: int, window: int, stride: int) -> list[TokenWindow]:
 
 def choose_window(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
     """The requested window and stride. The defaults are what the model accepts, and half of the window."""
+    check_type("context", window, int | None)
+    check_type("stride", stride, int | None)
     window = min(model.config.max_length, MAX_DEFAULT_WINDOW) if window is None else window
     stride = max(1, window // 2) if stride is None else stride
     require_at_least(1, context=window, stride=stride)

@@ -14,7 +14,7 @@ from itertools import chain
 
 from regard.data.tagged_text import TaggedSentence
 from regard.decoding.text_model import Model
-from regard.errors import RegardError
+from regard.errors import RegardError, TextError
 from regard.evaluation.classification import ClassScore, ClassScores, class_score, class_scores
 
 OUTSIDE = "O"
@@ -58,21 +58,33 @@ class TaggingScores:
 
 
 def score_tagger(model: Model, sentences: Sequence[TaggedSentence]) -> tuple[TaggingScores, list[list[str]]]:
-    """The scores of a model on sentences, and the labels that it predicts."""
-    tagged = model.tag([sentence.words for sentence in sentences])
+    """The scores of a model on sentences, and the labels that it predicts.
+
+    A sentence that the model cannot read raises an error with its line.
+    """
+    try:
+        tagged = model.tag([sentence.words for sentence in sentences])
+    except TextError as error:
+        raise RegardError(f"{sentences[error.number].where()}: the sentence {error.problem}") from None
     predictions = [[word.label for word in words] for words in tagged]
-    return tagging_scores([sentence.labels for sentence in sentences], predictions), predictions
+    references = [sentence.labels for sentence in sentences]
+    return tagging_scores(references, predictions, model.class_names), predictions
 
 
-def tagging_scores(references: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> TaggingScores:
-    """Compare the predicted labels of each sentence with the correct ones."""
+def tagging_scores(
+    references: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Iterable[str]
+) -> TaggingScores:
+    """Compare the predicted labels of each sentence with the correct ones.
+
+    Spans are scored if the tagger's `classes` mark spans, whether or not any occurs in these sentences.
+    """
     if len(references) != len(predictions):
         raise RegardError(f"{len(references)} sentences but {len(predictions)} predictions: each needs one")
     for number, (labels, predicted) in enumerate(zip(references, predictions, strict=True)):
         if len(labels) != len(predicted):
             raise RegardError(f"sentence {number} has {len(labels)} labels, but {len(predicted)} were predicted")
     words = class_scores(list(chain.from_iterable(references)), list(chain.from_iterable(predictions)))
-    spans = span_scores(references, predictions) if marks_spans(chain(*references, *predictions)) else None
+    spans = span_scores(references, predictions) if marks_spans(classes) else None
     return TaggingScores(len(references), words, spans)
 
 
@@ -107,10 +119,10 @@ def span_scores(references: Sequence[Sequence[str]], predictions: Sequence[Seque
     """Precision, recall and F1 of the predicted spans, over all of them and for each type."""
     counts, predicted_counts, correct = Counter[str](), Counter[str](), Counter[str]()
     for labels, predicted in zip(references, predictions, strict=True):
-        expected, found = set(spans_of(labels)), set(spans_of(predicted))
-        counts.update(span.type for span in expected)
-        predicted_counts.update(span.type for span in found)
-        correct.update(span.type for span in expected & found)
+        reference_spans, predicted_spans = set(spans_of(labels)), set(spans_of(predicted))
+        counts.update(span.type for span in reference_spans)
+        predicted_counts.update(span.type for span in predicted_spans)
+        correct.update(span.type for span in reference_spans & predicted_spans)
     types = tuple(
         class_score(name, correct[name], counts[name], predicted_counts[name])
         for name in sorted({*counts, *predicted_counts})

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,8 +81,16 @@ def test_taggers_are_evaluated(tagger: str, tmp_path: Path) -> None:
     for name, lists in {"words": words, "labels": labels}.items():
         (tmp_path / f"test.{name}").write_text("".join(" ".join(items) + "\n" for items in lists), encoding="utf-8")
     expected = regard.evaluate(model, words, labels=labels)
-    with pytest.raises(regard.RegardError, match=r"sources\[0\] must be a list, one item for each word"):
-        regard.evaluate(model, TEXTS, labels=labels)
+    wrong_calls: list[tuple[Any, Any, str]] = [
+        (TEXTS, labels, r"sources\[0\] must be a list of strings, one for each word, not a single string"),
+        (5, labels, "sources must be a list of lists, one for each sentence, not int: 5"),
+        (words, [5], r"labels\[0\] must be a list of strings, one for each word, not int: 5"),
+        ([["un", "chat"]], [["O", "B-Y"]], r"labels\[0\]\[1\]: unknown label 'B-Y': did you mean 'B-X'"),
+        ([["un"]], [[None]], r"labels\[0\]\[0\]: unknown label None: expected one of O, B-X, I-X"),
+    ]
+    for sources, wrong_labels, message in wrong_calls:
+        with pytest.raises(regard.RegardError, match=message):
+            regard.evaluate(model, sources, labels=wrong_labels)
     assert expected.words.accuracy.total - expected.words.accuracy.correct == 1
     assert expected.spans is not None
     for files in (["test.conll"], ["test.words", "test.labels"]):

@@ -309,6 +309,7 @@ def test_mistakes_are_reported() -> None:
         (lambda: pair.translate(["a"], beem=3), "Decoding has no key 'beem': did you mean 'beam'?"),  # type: ignore[call-overload]
         (lambda: pair.translate(["a"], beam=0), "beam=0 is too small"),
         (lambda: pair.translate(["a"], beam=10_000), "beam=10000 is wider than"),
+        (lambda: pair.search_tree("a", beam="2"), "beam='2' has type str"),  # type: ignore[arg-type]
         (lambda: pair.translate(["a"], batch_tokens=0), "batch_tokens=0 is too small"),
         (lambda: pair.translate(["a", 3]), "text 1 has type int"),  # type: ignore[list-item]
         (

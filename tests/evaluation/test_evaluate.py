@@ -159,6 +159,8 @@ def test_windows_have_defaults_and_limits() -> None:
         ((8, 9), "stride=9 is more than context=8"),
         ((0, None), "context=0 is too small"),
         ((8, 0), "stride=0 is too small"),
+        ((8.5, None), "context=8.5 has type float: expected int or none"),
+        ((8, "4"), "stride='4' has type str: expected int or none"),
     ):
         with pytest.raises(ValueError, match=message):
             choose_window(model, *given_)
@@ -376,6 +378,10 @@ def test_evaluate_scores_language_models_and_classifiers() -> None:
     ):
         with pytest.raises(regard.RegardError, match=message):
             regard.evaluate(*arguments)
+    with pytest.raises(regard.RegardError, match=r"labels\[1\]: unknown class 'wram': did you mean 'warm'\?"):
+        regard.evaluate(classifier(), FRENCH[:2], labels=["cold", "wram"])
+    with pytest.raises(regard.RegardError, match="sources must be a list of strings, not int: 5"):
+        regard.evaluate(classifier(), 5, labels=["cold"])  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="both references and labels"):
         regard.evaluate(random_model(), FRENCH, ENGLISH, labels=ENGLISH)  # type: ignore[call-overload]
 

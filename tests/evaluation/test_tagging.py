@@ -65,7 +65,7 @@ def test_span_scores_are_those_of_seqeval(
 def test_the_example_of_seqevals_readme() -> None:
     references = [["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
     predictions = [["O", "O", "B-MISC", "I-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
-    scores = tagging_scores(references, predictions)
+    scores = tagging_scores(references, predictions, ["O", "B-MISC", "I-MISC", "B-PER", "I-PER"])
     assert scores.words.accuracy.value == 0.8
     assert scores.sentences == 2
     assert scores.spans is not None
@@ -74,12 +74,23 @@ def test_the_example_of_seqevals_readme() -> None:
 
 
 def test_labels_that_mark_no_spans_are_scored_by_word() -> None:
-    scores = tagging_scores([["DET", "NOUN", "VERB"], ["NOUN"]], [["DET", "NOUN", "NOUN"], ["NOUN"]])
+    references, predictions = [["DET", "NOUN", "VERB"], ["NOUN"]], [["DET", "NOUN", "NOUN"], ["NOUN"]]
+    scores = tagging_scores(references, predictions, ["DET", "NOUN", "VERB"])
     assert scores.spans is None
     assert scores.words.accuracy.correct == 3
     assert scores.words.accuracy.total == 4
     noun = {score.name: score for score in scores.words.classes}["NOUN"]
     assert (noun.precision, noun.recall, noun.f1, noun.count) == (2 / 3, 1.0, 0.8, 2)
+
+
+def test_the_classes_decide_whether_spans_are_scored() -> None:
+    """Whichever of them occur: validations of one run must be comparable."""
+    only_o = [["O", "O"], ["O"]]
+    scores = tagging_scores(only_o, only_o, ["B-PER", "I-PER", "O"])
+    assert scores.spans is not None
+    assert (scores.spans.f1, scores.spans.count) == (0, 0)
+    only_b = [["B", "S"]]  # letters of spans, by chance
+    assert tagging_scores(only_b, only_b, ["B", "NOUN", "S"]).spans is None
 
 
 def test_which_labels_mark_spans() -> None:
@@ -93,6 +104,6 @@ def test_which_labels_mark_spans() -> None:
 
 def test_sentences_and_predictions_must_match() -> None:
     with pytest.raises(RegardError, match="2 sentences but 1 predictions"):
-        tagging_scores([["A"], ["B"]], [["A"]])
+        tagging_scores([["A"], ["B"]], [["A"]], "AB")
     with pytest.raises(RegardError, match="sentence 1 has 1 labels, but 2 were predicted"):
-        tagging_scores([["A"], ["B"]], [["A"], ["B", "B"]])
+        tagging_scores([["A"], ["B"]], [["A"], ["B", "B"]], "AB")
