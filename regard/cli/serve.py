@@ -119,7 +119,7 @@ def _tasks(served: Any) -> str:
         tasks.append(f"translates {' → '.join(served.languages)}" if served.languages else "translates")
     if served.generates:
         tasks.append("generates text")
-    if not tasks:  # every model embeds, but of a translator nobody expects it
+    if not tasks:  # translators and language models also embed texts, but that is not their main task
         tasks = list(served.abilities.values())
     return ", ".join(tasks)
 

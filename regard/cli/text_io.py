@@ -61,18 +61,18 @@ def _is_typed(texts: list[str] | None, source: Path | None) -> bool:
 def _answer_batch(batch: list[tuple[int, str]], answer: Callable[[list[str]], Sequence[T]], name: str) -> Iterator[T]:
     """The answers to numbered lines. If they are refused, they are answered singly to find the one at fault."""
     try:
-        together = answer([text for _, text in batch])
+        batch_answers = answer([text for _, text in batch])
     except RegardError:
-        together = None
-    if together is not None:
-        yield from together
+        batch_answers = None
+    if batch_answers is not None:
+        yield from batch_answers
         return
     for number, text in batch:
         try:
-            (alone,) = answer([text])
+            (single_answer,) = answer([text])
         except RegardError as error:
             raise RegardError(f"{name}{number}: {error}") from None
-        yield alone
+        yield single_answer
 
 
 def check_input(texts: list[str] | None, source: Path | None, output: Path | None, action: str) -> None:

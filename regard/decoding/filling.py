@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import torch
 
-from regard.config import check_token_count, require_at_least, require_at_most
+from regard.config import check_token_counts, check_type, require_at_least, require_at_most
 from regard.data.tokenizer import MASK, Tokenizer
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.errors import RegardError
 from regard.formatting import quoted
+from regard.model.masks import real_positions
 from regard.model.transformer import Encoder
 
 FILLING_BATCH_TOKENS = 2_048
@@ -34,15 +35,14 @@ def fill_masks(
     network: Encoder, tokenizer: Tokenizer, mask: int, texts: Sequence[str], k: int
 ) -> list[list[list[Filling]]]:
     """For each text, the k most likely tokens for each of its masks, best first."""
+    check_type("k", k, int)
     require_at_least(1, k=k)
     require_at_most({"k": network.config.outputs}, {"k": k})
     rows = [masked_ids(tokenizer, mask, text) for text in texts]
-    lengths = {number: len(tokenizer.before) + len(ids) + len(tokenizer.after) for number, ids in enumerate(rows)}
-    for number, length in lengths.items():
-        name = f"text {number}" if len(rows) > 1 else "the text"
-        check_token_count(name, length, network.config.max_positions)
+    lengths = [len(tokenizer.before) + len(ids) + len(tokenizer.after) for ids in rows]
+    check_token_counts(lengths, network.config.max_positions)
     fillings: dict[int, list[list[Filling]]] = {}
-    for batch in batches_by_length(lengths, FILLING_BATCH_TOKENS):
+    for batch in batches_by_length(dict(enumerate(lengths)), FILLING_BATCH_TOKENS):
         raise_if_cancelled()
         framed = [[*tokenizer.before, *rows[number], *tokenizer.after] for number in batch]
         for number, (ids, probabilities) in zip(batch, _most_likely(network, mask, framed, k), strict=True):
@@ -56,8 +56,7 @@ def _most_likely(
 ) -> Iterator[tuple[list[list[int]], list[list[float]]]]:
     """For each row, the most likely ids at each of its masks, and their probabilities."""
     tokens, lengths = pad_rows(rows, network.device)
-    is_mask = tokens == mask  # [B, T]
-    is_mask &= torch.arange(tokens.size(1), device=lengths.device) < lengths[:, None]  # padding may be any id
+    is_mask = (tokens == mask) & real_positions(lengths, tokens.size(1))  # [B, T]; padding may be any id
     hidden = network.hidden(tokens, lengths)[is_mask]  # [M, C]: the vocabulary is large, so only the masks get logits
     best = network.head(hidden[None])[0].float().softmax(-1).topk(k)  # [M, k]
     counts = is_mask.sum(1).tolist()

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from regard.config import ModelConfig
 from regard.errors import RegardError
 from regard.model.cache import Cache
-from regard.model.masks import causal_mask
+from regard.model.masks import causal_mask, real_positions
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Lengths, Network, Tokens, Transformer
 
 KEPT_CONFIG_KEYS = (
@@ -102,7 +102,7 @@ class OwnNetwork(Transformer):
             padded_source, real_lengths = _padded(source, source_lengths, self.config.pad_id)
             inputs = [padded_source, tokens]
             values["source_lengths"] = lambda: real_lengths
-            source_mask = _real_positions(padded_source, real_lengths)[:, None]  # [B, 1, S]
+            source_mask = real_positions(real_lengths, padded_source.size(1))[:, None]  # [B, 1, S]
             values |= dict.fromkeys(("source_mask", "src_mask"), lambda: source_mask)
         output = self._forward(*inputs, **{name: values[name]() for name in self.optional_inputs})
         return self.module.get_submodule("generator")(output) if self.applies_generator else output
@@ -120,7 +120,8 @@ class OwnNetwork(Transformer):
 
     def _mask(self, tokens: Tokens, lengths: Int[Tensor, " B"]) -> Bool[Tensor, "B T T"]:
         """Which positions a position may attend to: the real ones and, except in an encoder, none after itself."""
-        real, t = _real_positions(tokens, lengths)[:, None], tokens.size(1)  # [B, 1, T]
+        t = tokens.size(1)
+        real = real_positions(lengths, t)[:, None]  # [B, 1, T]
         causal = torch.ones(t, t, dtype=torch.bool) if self.config.kind == "encoder" else causal_mask(t)
         return real & causal.to(tokens.device)
 
@@ -161,7 +162,7 @@ class OwnDecoder(OwnNetwork, Decoder):
 
     def start(self, batch: int, length: int) -> Cache:
         """Memory for `batch` rows of up to `length` tokens."""
-        return PrefixCache([], [], tokens=torch.zeros(batch, length, dtype=torch.long, device=self.device))
+        return TokenCache([], [], tokens=torch.zeros(batch, length, dtype=torch.long, device=self.device))
 
     def extend(
         self,
@@ -200,7 +201,7 @@ class OwnEncoderDecoder(OwnNetwork, EncoderDecoder):
     def start(self, source: Int[Tensor, "B S"], length: int, lengths: Int[Tensor, " B"] | None = None) -> Cache:
         """The sources, and memory for targets of up to `length` tokens."""
         tokens = source.new_zeros(len(source), length)
-        return PrefixCache([], [], tokens=tokens, source=source, source_lengths=lengths)
+        return TokenCache([], [], tokens=tokens, source=source, source_lengths=lengths)
 
     def step(self, tokens: Tokens, positions: Int[Tensor, "B T"], cache: Cache) -> Tensor:
         """Logits for new target tokens at these positions."""
@@ -208,7 +209,7 @@ class OwnEncoderDecoder(OwnNetwork, EncoderDecoder):
 
 
 @dataclass
-class PrefixCache(Cache):
+class TokenCache(Cache):
     """In place of keys and values: the tokens themselves, which the module reads again in every step."""
 
     tokens: Int[Tensor, "R L"] = field(kw_only=True)
@@ -225,7 +226,7 @@ class PrefixCache(Cache):
         """Maximum number of tokens in each row."""
         return self.tokens.size(1)
 
-    def upto(self, length: int) -> "PrefixCache":
+    def upto(self, length: int) -> "TokenCache":
         """The first `length` positions, sharing the memory."""
         return replace(self, tokens=self.tokens[:, :length])
 
@@ -234,7 +235,7 @@ class PrefixCache(Cache):
         rows: Int[Tensor, " Q"],
         sources: Int[Tensor, " n"] | None,
         filled: int,  # noqa: ARG002  # as Cache's
-    ) -> "PrefixCache":
+    ) -> "TokenCache":
         """These rows, in this order and with repetitions, and these of the sources (None: all of them)."""
         selected = replace(self, tokens=self.tokens[rows])
         if sources is None or self.source is None:
@@ -246,7 +247,7 @@ class PrefixCache(Cache):
 @torch.no_grad()
 def _step(network: OwnNetwork, tokens: Tokens, positions: Int[Tensor, "R t"], cache: Cache) -> Tensor:
     """Add new tokens to the prefix of each row, and return the logits that follow them, [R, t, V]."""
-    assert isinstance(cache, PrefixCache)
+    assert isinstance(cache, TokenCache)
     cache.tokens.scatter_(1, positions, tokens)
     lengths = positions[:, -1] + 1  # [R]
     source, source_lengths = cache.source, cache.source_lengths
@@ -348,8 +349,4 @@ def _padded(tokens: Tokens, lengths: Lengths | None, pad: int | None) -> tuple[T
         return tokens, tokens.new_full((len(tokens),), tokens.size(1))
     if lengths.dim() == 2:
         raise RegardError("your own module reads one sequence per row, and packed rows have several")
-    return tokens.masked_fill(~_real_positions(tokens, lengths), pad or 0), lengths
-
-
-def _real_positions(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]) -> Bool[Tensor, "B T"]:
-    return torch.arange(tokens.size(1), device=tokens.device) < lengths[:, None]
+    return tokens.masked_fill(~real_positions(lengths, tokens.size(1)), pad or 0), lengths

@@ -15,6 +15,7 @@ from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.hidden_vectors import last_vectors
 from regard.errors import RegardError
+from regard.model.masks import real_positions
 from regard.model.transformer import Encoder, Network
 
 Pooling = Literal["mean", "cls"]
@@ -56,6 +57,6 @@ def _pooled_batch(network: Network, rows: Sequence[Sequence[int]], pooling: Pool
     hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "cls":
         return hidden[:, 0].cpu()
-    is_padding = torch.arange(tokens.size(1), device=lengths.device) >= lengths[:, None]  # [B, T]
+    is_padding = ~real_positions(lengths, tokens.size(1))  # [B, T]
     total = hidden.masked_fill(is_padding[..., None], 0.0).sum(1)  # [B, C]
     return (total / lengths[:, None]).cpu()

@@ -61,8 +61,8 @@ class PackedMask(NamedTuple):
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
         """The same mask as a boolean tensor."""
         same_sentence = self.sentence[:, :, None] == self.key_sentence[:, None]
-        behind = self.limit[:, :, None] - self.key_rank[:, None]  # [B, T, S]
-        return (same_sentence & (behind >= 0) & (behind < self.window))[:, None]
+        distance = self.limit[:, :, None] - self.key_rank[:, None]  # [B, T, S]
+        return (same_sentence & (distance >= 0) & (distance < self.window))[:, None]
 
 
 PlainMask = Tensor | PackedMask | BlockMask | Literal["causal"] | None
@@ -104,13 +104,23 @@ def causal_mask(t: int, device: torch.device | str | None = None) -> Bool[Tensor
     return torch.ones(t, t, dtype=torch.bool, device=device).tril()
 
 
+def real_positions(lengths: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B t"]:
+    """Which of the t positions of each row hold a token: the first `lengths[b]` of row b; the others are padding.
+
+    >>> real_positions(torch.tensor([1, 3]), 3)
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
+    return torch.arange(t, device=lengths.device) < lengths[:, None]
+
+
 def padding_mask(lengths: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 1 t"]:
     """Row b sees its first `lengths[b]` positions, and not the padding after them.
 
     Combine with a causal mask by `&`: `causal_mask(t) & padding_mask(lengths, t)` is [B, 1, t, t].
     """
     check_lengths("lengths", lengths, t, dimensions=(1,))
-    return (torch.arange(t, device=lengths.device) < lengths[:, None])[:, None, None]  # [B, 1, 1, t]
+    return real_positions(lengths, t)[:, None, None]  # [B, 1, 1, t]
 
 
 def prefix_mask(prefix: Int[Tensor, " B"], t: int) -> Bool[Tensor, "B 1 t t"]:

@@ -124,8 +124,8 @@ def _weights(q, k, sentence, limit, key_sentence, key_rank, row, scale, window: 
     until = tl.load(limit + row * t + i, mask=i < t, other=-1)
     theirs = tl.load(key_sentence + row * s + j, mask=j < s, other=-1)
     rank = tl.load(key_rank + row * s + j, mask=j < s, other=0)
-    behind = until[:, None] - rank[None, :]
-    sees = (ours[:, None] == theirs[None, :]) & (behind >= 0) & (behind < window)
+    distance = until[:, None] - rank[None, :]
+    sees = (ours[:, None] == theirs[None, :]) & (distance >= 0) & (distance < window)
     scores = tl.where(sees, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, float("-inf"))
     top = tl.max(scores, 1)
     powers = tl.exp(scores - tl.where(top == float("-inf"), 0.0, top)[:, None])

@@ -276,8 +276,8 @@ def text_digest(text: TrainingText) -> str:
 def begin_with(data: TokenizedCorpus, before: Sequence[int]) -> TokenizedCorpus:
     """The same text with these ids before each example on the first side."""
     offsets, tokens = data.offsets[0], np.asarray(data.tokens[0])
-    places = np.repeat(offsets[:-1], len(before))
-    longer = np.insert(tokens, places, np.tile(before, len(data)).astype(tokens.dtype))
+    insert_at = np.repeat(offsets[:-1], len(before))
+    longer = np.insert(tokens, insert_at, np.tile(before, len(data)).astype(tokens.dtype))
     moved = offsets + len(before) * np.arange(len(offsets))
-    word_labels = None if data.word_labels is None else np.insert(data.word_labels, places, NO_LABEL)
+    word_labels = None if data.word_labels is None else np.insert(data.word_labels, insert_at, NO_LABEL)
     return replace(data, tokens=(longer, *data.tokens[1:]), offsets=(moved, *data.offsets[1:]), word_labels=word_labels)

@@ -98,12 +98,15 @@ def test_what_cannot_be_filled_is_refused() -> None:
         ("", 5, "the text has no mask"),
         ("</s>", 5, "the text has no mask"),
         (TEXT, 0, "k=0 is too small"),
+        (TEXT, 2.5, "k=2.5 has type float: expected int"),
+        (TEXT, True, "k=True has type bool: expected int"),
+        (TEXT, "2", "k='2' has type str: expected int"),
         (TEXT, outputs + 1, f"k={outputs + 1}"),
         (TEXT * 10, 5, "this model reads at most 10"),
         ("\ud800 <mask>", 5, "not valid Unicode"),
     ):
         with pytest.raises(RegardError, match=message):
-            model.fill(text, k)
+            model.fill(text, k)  # type: ignore[arg-type]
     assert len(random_masked_model().fill("<mask>", outputs)) == outputs
     with pytest.raises(RegardError, match=r"for several, call fillings\(texts\)"):
         model.fill([TEXT])  # type: ignore[arg-type]
