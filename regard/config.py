@@ -107,7 +107,7 @@ class StrictConfig:
 
 
 def check_type(name: str, value: object, annotation: Any) -> None:
-    """Raise a RegardError unless `value` matches `annotation`: a plain type, a Literal, a tuple, a dict, or a union."""
+    """Raise a RegardError unless `value` matches `annotation`: a type, Literal, list, tuple, dict or union."""
     options = get_args(annotation) if get_origin(annotation) in (types.UnionType, Union) else (annotation,)
     if any(_fits(value, option) for option in options):
         return
@@ -124,7 +124,7 @@ def _word(value: object) -> str:
 
 
 def _type_name(option: Any) -> str:
-    if get_origin(option) is tuple:
+    if get_origin(option) in (tuple, list):
         return f"a list of {get_args(option)[0].__name__}"
     if get_origin(option) is dict:
         return "names and values"
@@ -134,8 +134,8 @@ def _type_name(option: Any) -> str:
 def _fits(value: object, option: Any) -> bool:
     if get_origin(option) is Literal:
         return value in get_args(option)
-    if get_origin(option) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, get_args(option)[0]) for item in value)
+    if get_origin(option) in (tuple, list):
+        return isinstance(value, get_origin(option)) and all(_fits(item, get_args(option)[0]) for item in value)
     if get_origin(option) is dict:
         return isinstance(value, dict) and all(_fits(key, get_args(option)[0]) for key in value)
     if option is float:
@@ -309,9 +309,9 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
     rotary_scaling: RotaryScaling | None = None
     """How rotary positions are stretched for longer texts. Default: not at all."""
     relative_buckets: int = 32
-    """Number of classes of distances that T5's bias tells apart."""
+    """Number of distance buckets of T5's bias."""
     relative_distance: int = 128
-    """Distance from which on all distances are one class in T5's bias."""
+    """Distances of at least this share the last bucket of T5's bias."""
     attention_scale: float | None = None
     """Factor of the attention scores. Default: 1 / √d_k, as in the paper; T5 has 1."""
     scale_embeddings: bool = True
@@ -401,6 +401,11 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
             raise RegardError(
                 f"classes_per='token' needs an encoder with classes: kind={self.kind!r}, classes={self.classes}"
             )
+        if self.classifier_activation != "tanh" and not (self.kind == "encoder" and self.is_classifier):
+            raise RegardError(
+                f"classifier_activation={self.classifier_activation!r} needs an encoder that classifies sequences: "
+                f"kind={self.kind!r}, classes={self.classes}, classes_per={self.classes_per!r}"
+            )
         if self.classes and (self.output_bias or self.output_transform):
             raise RegardError(f"output_bias and output_transform need classes=0: classes={self.classes}")
         smallest = min(self.vocab_size, self.output_vocab_size)
@@ -454,7 +459,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 
     @property
     def out_projection_bias(self) -> bool:
-        """Whether the output projection of attention has a bias: if the other projections do, unless only they do."""
+        """Whether the output projection of attention has a bias: like the others, but not with "qkv"."""
         return self.projection_bias and self.attention_bias != "qkv"
 
     @property

@@ -53,6 +53,12 @@ from tests.support.oracles import documented_fields, small
         ({"target_vocab_size": 20, "pad": 20}, "pad=20 is outside the vocabulary of 20 ids"),
         ({"target_vocab_size": 40, "pad": 31}, "pad=31 is outside the vocabulary of 31 ids"),
         ({"prefix": True}, "prefix is for a decoder"),
+        (
+            {"kind": "encoder", "classifier_activation": "relu"},
+            "classifier_activation='relu' needs an encoder that classifies sequences: kind='encoder', classes=0",
+        ),
+        ({"kind": "encoder", "classes": 2, "classes_per": "token", "classifier_activation": "relu"}, "sequences"),
+        ({"kind": "decoder", "classes": 2, "classifier_activation": "relu"}, "that classifies sequences"),
         ({"classes": 3}, "classification needs kind 'encoder' or 'decoder'"),
         ({"pad": 31}, "pad=31 is outside the vocabulary of 31 ids"),
         ({"pad": -32}, "pad=-32 is outside the vocabulary of 31 ids"),

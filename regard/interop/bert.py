@@ -1,7 +1,7 @@
 """BERT and its relatives: post-norm encoders with learned positions, normalised embeddings and one of four heads.
 
-RoBERTa, XLM-R and DistilBERT differ from BERT in names, in the first position and in details of their heads. `Names`
-describes each of them; the code is the same for all.
+RoBERTa, XLM-R and DistilBERT differ from BERT in names, in the first position and in details of their heads.
+`BertShape` describes each of them; the code is the same for all.
 """
 
 import re
@@ -80,7 +80,7 @@ DISTILBERT_LAYER = {
 
 
 @dataclass(frozen=True)
-class Names:
+class BertShape:
     """What one of these architectures calls its classes, settings and tensors, and where it differs from BERT."""
 
     title: str
@@ -111,7 +111,7 @@ class Names:
     """Ends of the names of the supported classes."""
 
 
-BERT = Names(
+BERT = BertShape(
     title="BERT",
     class_prefix="Bert",
     model_type="bert",
@@ -125,7 +125,7 @@ BERT = Names(
     sequence={"classifier.pool": "bert.pooler.dense", "classifier.classes": "classifier"},
     classes=tuple(HEAD_KINDS),
 )
-ROBERTA = Names(
+ROBERTA = BertShape(
     title="RoBERTa",
     class_prefix="Roberta",
     model_type="roberta",
@@ -142,7 +142,7 @@ ROBERTA = Names(
     head_activation="gelu",
 )
 XLM_ROBERTA = replace(ROBERTA, title="XLM-R", class_prefix="XLMRoberta", model_type="xlm-roberta")
-DISTILBERT = Names(
+DISTILBERT = BertShape(
     title="DistilBERT",
     class_prefix="DistilBert",
     model_type="distilbert",
@@ -163,18 +163,18 @@ DISTILBERT = Names(
 )
 
 
-def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
+def read_config(shape: BertShape, settings: dict[str, Any], where: str) -> ModelConfig:
     """Return the ModelConfig of a `config.json`."""
     require_settings(settings, where, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
-    head = _head_of(names, settings, where)
-    theirs, vocabulary = names.settings, settings["vocab_size"]
-    if head == "words" and names.head_activation is not None:
-        require_settings(settings, where, **{theirs["activation"]: names.head_activation})
+    head = _head_of(shape, settings, where)
+    theirs, vocabulary = shape.settings, settings["vocab_size"]
+    if head == "words" and shape.head_activation is not None:
+        require_settings(settings, where, **{theirs["activation"]: shape.head_activation})
     labels = len(settings.get("id2label") or range(settings.get("num_labels", 2)))
     is_tagger = head == "token" and not _predicts_ids(settings, labels)
-    pad = settings.get("pad_token_id", names.default_pad)
+    pad = settings.get("pad_token_id", shape.default_pad)
     max_length = settings.get("max_position_embeddings", 512)
-    if names.positions_after_pad:
+    if shape.positions_after_pad:
         if type(pad) is not int or not 0 <= pad < min(vocabulary - 1, max_length - 1):
             raise RegardError(f"{where}: pad_token_id={quoted(pad)}, but positions are counted from it")
         max_length -= pad + 1
@@ -187,7 +187,7 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         layers=settings[theirs["layers"]],
         d_ff=settings[theirs["d_ff"]],
         activation=regard_activation(settings.get(theirs["activation"], "gelu"), where),
-        norm_eps=names.norm_eps or settings.get("layer_norm_eps", 1e-12),
+        norm_eps=shape.norm_eps or settings.get("layer_norm_eps", 1e-12),
         positions="learned",
         max_length=max_length,
         scale_embeddings=False,
@@ -199,43 +199,43 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         attention_dropout=settings.get(theirs["attention_dropout"], 0.1),
         classes=labels if head == "sequence" or is_tagger else 0,
         classes_per="token" if is_tagger else "sequence",
-        classifier_activation=names.classifier_activation if head == "sequence" else "tanh",  # type: ignore[arg-type]
+        classifier_activation=shape.classifier_activation if head == "sequence" else "tanh",  # type: ignore[arg-type]
     )
 
 
 def _predicts_ids(settings: dict[str, Any], labels: int) -> bool:
     """Return whether the labels of a token classifier are the ids of the vocabulary: see `adapt`."""
-    named = list((settings.get("id2label") or {}).values()) not in ([], _default_labels(labels))
+    named = not _are_default(settings.get("id2label") or {})
     ids = settings["vocab_size"] - (settings.get("pad_token_id") == settings["vocab_size"] - 1)
     return labels == ids and not named
 
 
-def _head_of(names: Names, settings: dict[str, Any], where: str) -> str:
-    supported = [names.class_prefix + end for end in names.classes]
+def _head_of(shape: BertShape, settings: dict[str, Any], where: str) -> str:
+    supported = [shape.class_prefix + end for end in shape.classes]
     name = (settings.get("architectures") or supported)[0]
     if name not in supported:
         raise RegardError(f"{where}: Regard does not support {name}; supported: {', '.join(supported)}")
-    return HEAD_KINDS[name.removeprefix(names.class_prefix)]
+    return HEAD_KINDS[name.removeprefix(shape.class_prefix)]
 
 
-def about(names: Names, settings: dict[str, Any], config: ModelConfig, tensors: FolderTensors) -> dict[str, Any]:
+def about(shape: BertShape, settings: dict[str, Any], config: ModelConfig, tensors: FolderTensors) -> dict[str, Any]:
     """Return what the config and tensors say about the model: a missing head, the names of its classes, limitations."""
-    metadata: dict[str, Any] = {"head": "none"} if _head_of(names, settings, "") == "none" else {}
+    metadata: dict[str, Any] = {"head": "none"} if _head_of(shape, settings, "") == "none" else {}
     labels = settings.get("id2label")
-    if config.classes and labels and list(labels.values()) != _default_labels(config.classes):
+    if config.classes and labels and not _are_default(labels):
         numbers = [str(i) for i in range(config.classes)]
         if sorted(labels) != sorted(numbers) or not all(isinstance(label, str) for label in labels.values()):
             raise RegardError(f"id2label must number the classes from 0, but is {quoted(labels)}")
         metadata["classes"] = [labels[number] for number in numbers]
     notes = []
-    if names.token_types:
-        token_types = tensors.read(_token_types(names))
+    if shape.token_types:
+        token_types = tensors.read(_token_types(shape))
         if not torch.equal(token_types, token_types[:1].expand_as(token_types)):
             notes.append(
                 "Regard gives every text token type 0, so the model cannot distinguish the two texts of a pair."
             )
-    pooler = f"{names.prefix}pooler.dense"
-    is_read = config.is_classifier and names.sequence["classifier.pool"] == pooler
+    pooler = f"{shape.prefix}pooler.dense"
+    is_read = config.is_classifier and shape.sequence["classifier.pool"] == pooler
     if tensors.entry(f"{pooler}.weight") is not None and not is_read:
         notes.append("The pooler of the original folder (pooler_output) was dropped because no head reads it.")
     return metadata | ({"notes": notes} if notes else {})
@@ -243,6 +243,10 @@ def about(names: Names, settings: dict[str, Any], config: ModelConfig, tensors: 
 
 def _default_labels(count: int) -> list[str]:
     return [f"LABEL_{i}" for i in range(count)]
+
+
+def _are_default(labels: dict[str, Any]) -> bool:
+    return list(labels.values()) == _default_labels(len(labels))
 
 
 def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
@@ -261,9 +265,9 @@ def adapt_without_head(config: ModelConfig, state: StateDict) -> tuple[ModelConf
     return with_position_table(*fold_embedding_scale(*expand_biases_and_heads(config, state)))
 
 
-def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
+def write_config(shape: BertShape, config: ModelConfig) -> dict[str, Any]:
     """Return the `config.json` of a model."""
-    title, theirs = names.title, names.settings
+    title, theirs = shape.title, shape.settings
     head = _written_head(config)
     refuse_export(
         title,
@@ -272,25 +276,25 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
             "its norms are not LayerNorm after each sub-layer": config.norm != "post" or config.norm_kind != "layer",
             f"its embeddings are not normalised, as {title}'s are (embedding_norm)": not config.embedding_norm,
             f"its positions are {config.positions}, but {title}'s are learned": config.positions != "learned",
-            f"its norm_eps is {config.norm_eps}, but there it is always {names.norm_eps}": names.norm_eps
+            f"its norm_eps is {config.norm_eps}, but there it is always {shape.norm_eps}": shape.norm_eps
             not in (None, config.norm_eps),
-            f"its activation is {config.activation}, but that of {title}'s head is always {names.head_activation}": (
-                head == "words" and names.head_activation not in (None, config.activation)
+            f"its activation is {config.activation}, but that of {title}'s head is always {shape.head_activation}": (
+                head == "words" and shape.head_activation not in (None, config.activation)
             ),
             f"its classifier_activation is {config.classifier_activation}, but {title}'s is "
-            f"{names.classifier_activation}": head == "sequence"
-            and config.classifier_activation != names.classifier_activation,
-            f"it has no <pad>, and {title} counts positions from its id": names.positions_after_pad
+            f"{shape.classifier_activation}": head == "sequence"
+            and config.classifier_activation != shape.classifier_activation,
+            f"it has no <pad>, and {title} counts positions from its id": shape.positions_after_pad
             and config.pad_id is None,
         },
     )
     labels = {"sequence": config.classes, "token": config.outputs}.get(head, 2)
-    norm_eps = {"layer_norm_eps": config.norm_eps} if names.norm_eps is None else {}
+    norm_eps = {"layer_norm_eps": config.norm_eps} if shape.norm_eps is None else {}
     # One type makes the second text of a pair an error there, instead of reading it as a first.
-    token_types = {"type_vocab_size": 1} if names.token_types else {}
+    token_types = {"type_vocab_size": 1} if shape.token_types else {}
     return {
-        "architectures": [names.class_prefix + next(end for end, kind in HEAD_KINDS.items() if kind == head)],
-        "model_type": names.model_type,
+        "architectures": [shape.class_prefix + next(end for end, kind in HEAD_KINDS.items() if kind == head)],
+        "model_type": shape.model_type,
         "vocab_size": config.vocab_size,
         theirs["d_model"]: config.d_model,
         theirs["heads"]: config.heads,
@@ -298,7 +302,7 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
         theirs["d_ff"]: config.d_ff,
         theirs["activation"]: huggingface_activation(config, title),
         **norm_eps,
-        "max_position_embeddings": config.max_length + _first_position(names, config),
+        "max_position_embeddings": config.max_length + _first_position(shape, config),
         **token_types,
         "tie_word_embeddings": config.tied,
         theirs["dropout"]: config.dropout,
@@ -314,27 +318,27 @@ def _written_head(config: ModelConfig) -> str:
     return "words" if config.output_transform else "none" if config.tied else "token"
 
 
-def _first_position(names: Names, config: ModelConfig) -> int:
+def _first_position(shape: BertShape, config: ModelConfig) -> int:
     """Return the row of their table for the first token of a text."""
-    return config.pad_id + 1 if names.positions_after_pad and config.pad_id is not None else 0
+    return config.pad_id + 1 if shape.positions_after_pad and config.pad_id is not None else 0
 
 
-def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
+def rules(shape: BertShape, config: ModelConfig) -> list[WeightRule]:
     """Return the rules that map Regard's tensors to theirs."""
-    embeddings = f"{names.prefix}embeddings"
+    embeddings = f"{shape.prefix}embeddings"
     weight_rules = renamed("embedding.tokens", f"{embeddings}.word_embeddings", ["weight"])
-    weight_rules += [_position_rule(names, config), *renamed("embedding.norm", f"{embeddings}.LayerNorm")]
-    weight_rules += renamed_layers("encoder.layers", names.prefix + names.layers, config.layers, names.layer)
-    return weight_rules + _head_rules(names, config)
+    weight_rules += [_position_rule(shape, config), *renamed("embedding.norm", f"{embeddings}.LayerNorm")]
+    weight_rules += renamed_layers("encoder.layers", shape.prefix + shape.layers, config.layers, shape.layer)
+    return weight_rules + _head_rules(shape, config)
 
 
-def _token_types(names: Names) -> str:
-    return f"{names.prefix}embeddings.token_type_embeddings.weight"
+def _token_types(shape: BertShape) -> str:
+    return f"{shape.prefix}embeddings.token_type_embeddings.weight"
 
 
-def _position_rule(names: Names, config: ModelConfig) -> WeightRule:
+def _position_rule(shape: BertShape, config: ModelConfig) -> WeightRule:
     """Return the rule of the positions. Regard gives every text token type 0, whose vector is added to them."""
-    first = _first_position(names, config)
+    first = _first_position(shape, config)
 
     def read(table: Tensor, token_types: Tensor | None = None) -> tuple[Tensor, ...]:
         positions = table[first:]
@@ -342,17 +346,17 @@ def _position_rule(names: Names, config: ModelConfig) -> WeightRule:
 
     def write(positions: Tensor) -> tuple[Tensor, ...]:
         table = torch.cat([positions.new_zeros(first, positions.size(1)), positions])
-        return (table, torch.zeros(1, positions.size(1))) if names.token_types else (table,)
+        return (table, torch.zeros(1, positions.size(1))) if shape.token_types else (table,)
 
-    tables = (f"{names.prefix}embeddings.position_embeddings.weight", _token_types(names))
-    return WeightRule(("embedding.positions.weight",), tables[: 1 + names.token_types], read, write)
+    tables = (f"{shape.prefix}embeddings.position_embeddings.weight", _token_types(shape))
+    return WeightRule(("embedding.positions.weight",), tables[: 1 + shape.token_types], read, write)
 
 
-def _head_rules(names: Names, config: ModelConfig) -> list[WeightRule]:
+def _head_rules(shape: BertShape, config: ModelConfig) -> list[WeightRule]:
     if config.is_classifier:
-        return [rule for ours, theirs in names.sequence.items() for rule in renamed(ours, theirs)]
+        return [rule for ours, theirs in shape.sequence.items() for rule in renamed(ours, theirs)]
     if config.output_transform:
-        words = names.words
+        words = shape.words
         transform = [rule for ours in ("transform.dense", "transform.norm") for rule in renamed(ours, words[ours])]
         outputs = [WeightRule(("output_bias",), (words["output_bias"],))]
         if not config.tied:  # then transformers uses the bias of the output layer
@@ -366,34 +370,34 @@ def _head_rules(names: Names, config: ModelConfig) -> list[WeightRule]:
     return []
 
 
-def tied_copies(names: Names, config: ModelConfig) -> dict[str, str]:
+def tied_copies(shape: BertShape, config: ModelConfig) -> dict[str, str]:
     """Return the copies of the embedding and the bias that some folders store in the masked-language-model head."""
     if not (config.tied and config.output_transform):
         return {}
-    copies = {f"{names.words['output']}.weight": f"{names.prefix}embeddings.word_embeddings.weight"}
-    bias = f"{names.words['output']}.bias"
-    return copies | ({bias: names.words["output_bias"]} if bias != names.words["output_bias"] else {})
+    copies = {f"{shape.words['output']}.weight": f"{shape.prefix}embeddings.word_embeddings.weight"}
+    bias = f"{shape.words['output']}.bias"
+    return copies | ({bias: shape.words["output_bias"]} if bias != shape.words["output_bias"] else {})
 
 
-def architecture(names: Names) -> Architecture:
-    """Return the architecture that these names describe."""
-    prefix, output, bias = map(re.escape, (names.prefix, names.words["output"], names.words["output_bias"]))
+def architecture(shape: BertShape) -> Architecture:
+    """Return the architecture of this shape."""
+    prefix, output, bias = map(re.escape, (shape.prefix, shape.words["output"], shape.words["output_bias"]))
     return Architecture(
         kind="encoder",
-        prefix=names.prefix,
+        prefix=shape.prefix,
         ignored_patterns=(
             rf"{prefix}embeddings\.position_ids",
             rf"{prefix}pooler\.dense\.(weight|bias)",  # present but unused without a sequence classifier
             r"cls\.seq_relationship\.(weight|bias)",
             rf"{output}\.(weight|bias)|{bias}",  # unused without this head, or copies
         ),
-        read_config=partial(read_config, names),
-        write_config=partial(write_config, names),
+        read_config=partial(read_config, shape),
+        write_config=partial(write_config, shape),
         adapt=adapt,
-        rules=partial(rules, names),
-        tied_copies=partial(tied_copies, names),
-        about=partial(about, names),
+        rules=partial(rules, shape),
+        tied_copies=partial(tied_copies, shape),
+        about=partial(about, shape),
     )
 
 
-ARCHITECTURES = {names.model_type: architecture(names) for names in (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT)}
+ARCHITECTURES = {shape.model_type: architecture(shape) for shape in (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT)}

@@ -62,21 +62,27 @@ def export_ctranslate2(model: Model, folder: Path, dtype: str = "float32") -> No
 SUPPORTED_POSITIONS = ("sinusoidal", "learned", "rotary", "none")
 SUPPORTED_NORMS = ("layer", "rms")
 """Kinds that are converted. A kind added to `ModelConfig` is refused until it is listed here."""
+UNCONVERTED_SETTINGS = {
+    "rotary_scaling": None,
+    "rotary_pairs": "halves",
+    "qk_norm": False,
+    "window": None,
+    "attention_scale": None,
+}
+"""Settings that are not converted, and the only value that each may have."""
 
 
 def check_supported(model: Model) -> None:
     """Raise RegardError if CTranslate2 cannot compute exactly what the model computes."""
     config = model.config
-    if config.positions not in SUPPORTED_POSITIONS or config.norm_kind not in SUPPORTED_NORMS:
-        raise RegardError(f"positions={config.positions}, norm_kind={config.norm_kind}: CTranslate2 has no such layer")
-    if config.rotary_scaling or config.rotary_pairs != "halves":
-        raise RegardError("rotary_scaling and rotary_pairs='adjacent' are not converted to CTranslate2")
-    if config.qk_norm:
-        raise RegardError("qk_norm=True is not converted to CTranslate2")
-    if config.window is not None or config.attention_scale is not None:
-        raise RegardError(
-            f"window={config.window} and attention_scale={config.attention_scale} are not converted to CTranslate2"
-        )
+    if config.positions not in SUPPORTED_POSITIONS:
+        raise RegardError(f"positions={config.positions}: CTranslate2 has no such positions")
+    if config.norm_kind not in SUPPORTED_NORMS:
+        raise RegardError(f"norm_kind={config.norm_kind}: CTranslate2 has no such norm")
+    for name, default in UNCONVERTED_SETTINGS.items():
+        value = getattr(config, name)
+        if value != default:
+            raise RegardError(f"{name}={value!r}: Regard does not convert this to CTranslate2")
     if not config.has_usual_final_norm:
         raise RegardError(f"norm={config.norm}, final_norm={config.final_norm}: CTranslate2 has no such stack")
     if config.classes:

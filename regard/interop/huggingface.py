@@ -23,6 +23,7 @@ from regard.formatting import quoted, shorten
 from regard.interop import bert, gpt2, llama, marian, t5
 from regard.interop.architecture import Architecture, FolderTensors
 from regard.interop.generation_config import read_generation, write_generation
+from regard.interop.setting_types import check_settings
 from regard.interop.weight_rules import StateDict, WeightRule, apply_rules, float32_state, refuse_export
 from regard.storage.model_folder import (
     assign_weights,
@@ -67,6 +68,7 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
             )
     architecture = ARCHITECTURES[model_type]
     with _naming_file_in_errors(path, model_type):
+        check_settings(settings, str(path))
         config = replace(architecture.read_config(settings, str(path)), **overrides)
     generation = _read_generation_file(folder)
     special = special_ids(settings | generation, config, folder)
@@ -172,10 +174,12 @@ def _check_copy(tensors: FolderTensors, name: str, original: str) -> None:
         return
     comparable = entry.shape == first.shape and entry.dtype in WEIGHT_DTYPES
     if not comparable or not torch.equal(tensors.read(name), tensors.read(original)):
-        raise RegardError(
-            f"{tensors.weights.where}: {name} differs from {original}, but its config ties them: "
-            "is tie_word_embeddings right?"
+        reason = (
+            "Regard reads this config as one embedding for encoder and decoder"
+            if "embed_tokens" in name
+            else "its config ties them: is tie_word_embeddings right?"
         )
+        raise RegardError(f"{tensors.weights.where}: {name} differs from {original}, but {reason}")
 
 
 @dataclass(frozen=True)
@@ -210,9 +214,18 @@ def export_huggingface(model: Model, folder: Path, dtype: str = "float32") -> Hu
     write_weights(folder / "model.safetensors", round_weights(exported, dtype))
     if model.tokenizer is not None:
         tokenizer_for(model, config, generation).save(folder)
-    return HuggingFaceExport(
-        str(settings["model_type"]), str(settings["architectures"][0]), () if warning is None else (warning,)
-    )
+    dropout_note = _dropout_note(config, architecture.read_config(settings, str(folder / "config.json")))
+    notes = [note for note in (warning, dropout_note) if note is not None]
+    return HuggingFaceExport(str(settings["model_type"]), str(settings["architectures"][0]), tuple(notes))
+
+
+def _dropout_note(config: ModelConfig, exported: ModelConfig) -> str | None:
+    """Return a note on the dropout rates that the exported `config.json` cannot express, if there are any."""
+    rates = {name: (getattr(config, name), getattr(exported, name)) for name in OVERRIDABLE_SETTINGS}
+    changed = [f"{name} is {theirs} instead of {ours}" for name, (ours, theirs) in rates.items() if ours != theirs]
+    if not changed:
+        return None
+    return f"This format cannot store all dropout rates of the model. In further training, {', '.join(changed)}."
 
 
 def architecture_for(model: Model) -> Architecture:
@@ -222,7 +235,7 @@ def architecture_for(model: Model) -> Architecture:
     is_llama_like = config.kind == "decoder" and config.norm_kind == "rms"
     is_t5_like = config.kind == "encoder-decoder" and config.positions == "t5"
     refuse_export(
-        "an architecture of another engine",
+        "a Hugging Face model",
         {
             "its source tokens attend to later ones (prefix), and other engines have no such mask": config.prefix,
             "its final norm is missing, or follows post-norm layers (final_norm)": not config.has_usual_final_norm,

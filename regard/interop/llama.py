@@ -1,7 +1,7 @@
 """Llama and its relatives: pre-norm decoders with RMSNorm, rotary positions, SwiGLU and grouped heads.
 
 Mistral, Qwen2 and Qwen3 differ from Llama in which biases they have, in norms of queries and keys, and in the window of
-attention. `Names` describes each of them; the code is the same for all.
+attention. `LlamaShape` describes each of them; the code is the same for all.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from regard.config import ModelConfig
 from regard.errors import RegardError
+from regard.formatting import quoted
 from regard.interop.architecture import Architecture
 from regard.interop.rope_settings import read_rope, write_rope
 from regard.interop.weight_rules import (
@@ -38,7 +39,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True)
-class Names:
+class LlamaShape:
     """What one of these architectures calls itself, and where it differs from Llama."""
 
     title: str
@@ -56,40 +57,45 @@ class Names:
     """Values of settings that a `config.json` may omit, where they differ from Llama's."""
 
 
-LLAMA = Names("Llama", "llama", "LlamaForCausalLM", attention_bias=None, feed_forward_bias=True)
-MISTRAL = Names(
+LLAMA = LlamaShape("Llama", "llama", "LlamaForCausalLM", attention_bias=None, feed_forward_bias=True)
+MISTRAL = LlamaShape(
     "Mistral",
     "mistral",
     "MistralForCausalLM",
     window="every layer",
     defaults={"num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
 )
-QWEN2 = Names(
+QWEN2 = LlamaShape(
     "Qwen2",
     "qwen2",
     "Qwen2ForCausalLM",
     attention_bias="qkv",
     window="by layer",
-    defaults={"num_key_value_heads": 32, "max_position_embeddings": 32_768},
+    defaults={"num_key_value_heads": 32, "max_position_embeddings": 32_768, "sliding_window": 4096},
 )
-QWEN3 = Names(
+QWEN3 = LlamaShape(
     "Qwen3",
     "qwen3",
     "Qwen3ForCausalLM",
     attention_bias=None,
     qk_norm=True,
     window="by layer",
-    defaults={"num_key_value_heads": 32, "max_position_embeddings": 32_768, "head_dim": 128},
+    defaults={
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 32_768,
+        "head_dim": 128,
+        "sliding_window": 4096,
+    },
 )
 
 
-def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
+def read_config(shape: LlamaShape, settings: dict[str, Any], where: str) -> ModelConfig:
     """Return the ModelConfig of a `config.json`."""
-    settings = names.defaults | settings
-    require_settings(settings, where, hidden_act="silu", architectures=[names.class_name])
+    settings = shape.defaults | settings
+    require_settings(settings, where, hidden_act="silu", architectures=[shape.class_name])
     base, scaling = read_rope(settings, where)
-    bias = settings.get("mlp_bias", False) if names.feed_forward_bias else False
-    attention_bias = names.attention_bias
+    bias = settings.get("mlp_bias", False) if shape.feed_forward_bias else False
+    attention_bias = shape.attention_bias
     if attention_bias is None:
         attention_bias = settings.get("attention_bias", False)
     return ModelConfig(
@@ -106,7 +112,7 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         activation="swiglu",
         bias=bias,
         attention_bias=None if attention_bias is bias else attention_bias,
-        qk_norm=names.qk_norm,
+        qk_norm=shape.qk_norm,
         norm="pre",
         norm_kind="rms",
         norm_eps=settings.get("rms_norm_eps", 1e-6),
@@ -114,7 +120,7 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         max_length=settings.get("max_position_embeddings", 2048),
         rotary_base=base,
         rotary_scaling=scaling,
-        window=_read_window(names, settings, where),
+        window=_read_window(shape, settings, where),
         scale_embeddings=False,
         tied=settings.get("tie_word_embeddings", False),
         dropout=0.0,
@@ -122,21 +128,23 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
     )
 
 
-def _read_window(names: Names, settings: dict[str, Any], where: str) -> Any:
+def _read_window(shape: LlamaShape, settings: dict[str, Any], where: str) -> int | None:
     """Return the window of all layers, or None; raise RegardError if layers differ."""
     layers, window = settings["num_hidden_layers"], settings.get("sliding_window")
-    if names.window == "none":
+    if shape.window == "none":
         return None
-    if names.window == "every layer":
+    if shape.window == "every layer":
         require_settings(settings, where, layer_types=[FULL if window is None else SLIDING] * layers)
         return window
     if not settings.get("use_sliding_window"):
         window = None
     first_with_window = layers if window is None else settings.get("max_window_layers", 28)
     types = settings.get("layer_types") or [SLIDING if i >= first_with_window else FULL for i in range(layers)]
+    if not set(types) <= {FULL, SLIDING}:
+        raise RegardError(f"{where}: layer_types={quoted(types)}: Regard has only {FULL} and {SLIDING}")
     if len(set(types)) > 1:
         raise RegardError(f"{where}: its layers have different windows (layer_types); Regard has one for all layers")
-    return window if types[0] == SLIDING else None
+    return window if SLIDING in types else None
 
 
 def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
@@ -144,11 +152,11 @@ def adapt(config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict
     return drop_pad_row(*fold_embedding_scale(*rotate_halves(config, state)))
 
 
-def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
+def write_config(shape: LlamaShape, config: ModelConfig) -> dict[str, Any]:
     """Return the `config.json` of a model."""
     d_k, d_v, groups = config.widths
-    title, attention_bias = names.title, config.bias if config.attention_bias is None else config.attention_bias
-    biases = "true or false" if names.attention_bias is None else names.attention_bias
+    title, attention_bias = shape.title, config.bias if config.attention_bias is None else config.attention_bias
+    biases = "true or false" if shape.attention_bias is None else shape.attention_bias
     refuse_export(
         title,
         {
@@ -157,16 +165,16 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
             "its norms are not RMSNorm before each sub-layer": config.norm != "pre" or config.norm_kind != "rms",
             "it normalises its embeddings": config.embedding_norm,
             f"its positions are {config.positions}, but {title}'s are rotary": config.positions != "rotary",
-            f"its feed-forward networks have biases, but {title}'s do not": config.bias and not names.feed_forward_bias,
+            f"its feed-forward networks have biases, but {title}'s do not": config.bias and not shape.feed_forward_bias,
             f"its attention_bias is {attention_bias}, but {title}'s is {biases}": attention_bias
-            not in ((True, False) if names.attention_bias is None else (names.attention_bias,)),
-            f"its qk_norm is {config.qk_norm}, but {title}'s is {names.qk_norm}": config.qk_norm != names.qk_norm,
-            f"its attention has a window, but {title}'s has none": config.window is not None and names.window == "none",
+            not in ((True, False) if shape.attention_bias is None else (shape.attention_bias,)),
+            f"its qk_norm is {config.qk_norm}, but {title}'s is {shape.qk_norm}": config.qk_norm != shape.qk_norm,
+            f"its attention has a window, but {title}'s has none": config.window is not None and shape.window == "none",
         },
     )
     return {
-        "architectures": [names.class_name],
-        "model_type": names.model_type,
+        "architectures": [shape.class_name],
+        "model_type": shape.model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
         "num_attention_heads": config.heads,
@@ -175,21 +183,21 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
         "num_hidden_layers": config.layers,
         "intermediate_size": config.d_ff,
         "hidden_act": "silu",
-        **({"attention_bias": attention_bias} if names.attention_bias is None else {}),
-        **({"mlp_bias": config.bias} if names.feed_forward_bias else {}),
+        **({"attention_bias": attention_bias} if shape.attention_bias is None else {}),
+        **({"mlp_bias": config.bias} if shape.feed_forward_bias else {}),
         "rms_norm_eps": config.norm_eps,
         "max_position_embeddings": config.max_length,
         **write_rope(config),
-        **_write_window(names, config),
+        **_write_window(shape, config),
         "tie_word_embeddings": config.tied,
         "attention_dropout": config.attention_dropout,
     }
 
 
-def _write_window(names: Names, config: ModelConfig) -> dict[str, Any]:
-    if names.window == "none":
+def _write_window(shape: LlamaShape, config: ModelConfig) -> dict[str, Any]:
+    if shape.window == "none":
         return {}
-    if names.window == "every layer":
+    if shape.window == "every layer":
         return {"sliding_window": config.window}
     has_window = config.window is not None
     return {
@@ -217,18 +225,18 @@ def rules(config: ModelConfig) -> list[WeightRule]:
     return weight_rules if config.tied else weight_rules + renamed("output", "lm_head", ["weight"])
 
 
-def architecture(names: Names) -> Architecture:
-    """Return the architecture that these names describe."""
+def architecture(shape: LlamaShape) -> Architecture:
+    """Return the architecture of this shape."""
     return Architecture(
         kind="decoder",
         prefix="model.",
         ignored_patterns=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq"),
-        read_config=partial(read_config, names),
-        write_config=partial(write_config, names),
+        read_config=partial(read_config, shape),
+        write_config=partial(write_config, shape),
         adapt=adapt,
         rules=rules,
         tied_copies=lambda config: {"lm_head.weight": "model.embed_tokens.weight"} if config.tied else {},
     )
 
 
-ARCHITECTURES = {names.model_type: architecture(names) for names in (LLAMA, MISTRAL, QWEN2, QWEN3)}
+ARCHITECTURES = {shape.model_type: architecture(shape) for shape in (LLAMA, MISTRAL, QWEN2, QWEN3)}

@@ -1,7 +1,7 @@
 """Marian and its relatives: the paper's encoder–decoder, post-norm or pre-norm, with sinusoidal or learned positions.
 
 Pegasus, BART, mBART and M2M100 (which NLLB uses) have the same layers as Marian. They differ in where they normalise,
-in their positions and in the output bias. `Names` describes each of them; the code is the same for all. Sinusoids
+in their positions and in the output bias. `MarianShape` describes each of them; the code is the same for all. Sinusoids
 are stored with all sines before all cosines.
 """
 
@@ -55,7 +55,7 @@ CROSS_NAMES = {
 
 
 @dataclass(frozen=True)
-class Names:
+class MarianShape:
     """What one of these architectures calls itself, and where it differs from Marian."""
 
     title: str
@@ -71,15 +71,17 @@ class Names:
     """Whether its folders contain the sinusoids."""
     activation: str = "gelu"
     """Activation if the setting is missing."""
+    attention_dropout: float = 0.0
+    """Dropout of the attention weights if the setting is missing."""
     scale_embedding: bool = False
     """Whether embeddings are scaled if the setting is missing."""
 
 
-MARIAN = Names("Marian", "marian", "MarianMTModel", "post")
-PEGASUS = Names("Pegasus", "pegasus", "PegasusForConditionalGeneration", "pre", stores_sinusoids=True)
-BART = Names("BART", "bart", "BartForConditionalGeneration", "post", "learned", embedding_norm=True)
-MBART = Names("mBART", "mbart", "MBartForConditionalGeneration", "pre", "learned", embedding_norm=True)
-M2M100 = Names(
+MARIAN = MarianShape("Marian", "marian", "MarianMTModel", "post")
+PEGASUS = MarianShape("Pegasus", "pegasus", "PegasusForConditionalGeneration", "pre", stores_sinusoids=True)
+BART = MarianShape("BART", "bart", "BartForConditionalGeneration", "post", "learned", embedding_norm=True)
+MBART = MarianShape("mBART", "mbart", "MBartForConditionalGeneration", "pre", "learned", embedding_norm=True)
+M2M100 = MarianShape(
     "M2M100",
     "m2m_100",
     "M2M100ForConditionalGeneration",
@@ -87,6 +89,7 @@ M2M100 = Names(
     sinusoids="fairseq",
     output_bias=False,
     activation="relu",
+    attention_dropout=0.1,
     scale_embedding=True,
 )
 LEARNED_FIRST_POSITION = 2
@@ -95,11 +98,11 @@ FAIRSEQ_PAD = 1
 """Id of <pad> in fairseq's vocabularies, after which M2M100 counts positions."""
 
 
-def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConfig:
+def read_config(shape: MarianShape, settings: dict[str, Any], where: str) -> ModelConfig:
     """Return the ModelConfig of a `config.json`."""
-    require_settings(settings, where, architectures=[names.class_name], is_decoder=False)
+    require_settings(settings, where, architectures=[shape.class_name], is_decoder=False)
     target_vocab_size = None
-    if names is MARIAN and settings.get("share_encoder_decoder_embeddings") is False:
+    if shape is MARIAN and settings.get("share_encoder_decoder_embeddings") is False:
         target_vocab_size = settings.get("decoder_vocab_size") or settings["vocab_size"]
     else:
         shared = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": settings["vocab_size"]}
@@ -107,14 +110,14 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
     require_settings(
         settings,
         where,
-        static_position_embeddings=names.positions == "sinusoidal",
-        normalize_embedding=names.embedding_norm,
-        normalize_before=names.norm == "pre",
-        add_final_layer_norm=names.norm == "pre",
+        static_position_embeddings=shape.positions == "sinusoidal",
+        normalize_embedding=shape.embedding_norm,
+        normalize_before=shape.norm == "pre",
+        add_final_layer_norm=shape.norm == "pre",
     )
     heads, d_ff = settings["encoder_attention_heads"], settings["encoder_ffn_dim"]
     require_settings(settings, where, decoder_attention_heads=heads, decoder_ffn_dim=d_ff)
-    if names.sinusoids == "fairseq":
+    if shape.sinusoids == "fairseq":
         require_settings(settings, where, pad_token_id=FAIRSEQ_PAD)
     return ModelConfig(
         vocab_size=settings["vocab_size"],
@@ -125,29 +128,29 @@ def read_config(names: Names, settings: dict[str, Any], where: str) -> ModelConf
         layers=settings["encoder_layers"],
         decoder_layers=settings["decoder_layers"],
         d_ff=d_ff,
-        activation=regard_activation(settings.get("activation_function", names.activation), where),
-        norm=names.norm,
+        activation=regard_activation(settings.get("activation_function", shape.activation), where),
+        norm=shape.norm,
         norm_eps=NORM_EPS,
-        positions=names.positions,
-        sinusoids=names.sinusoids,
-        separate_positions=names.positions == "learned",
+        positions=shape.positions,
+        sinusoids=shape.sinusoids,
+        separate_positions=shape.positions == "learned",
         max_length=settings.get("max_position_embeddings", 1024),
-        scale_embeddings=settings.get("scale_embedding", names.scale_embedding),
-        embedding_norm=names.embedding_norm,
+        scale_embeddings=settings.get("scale_embedding", shape.scale_embedding),
+        embedding_norm=shape.embedding_norm,
         tied=settings.get("tie_word_embeddings", True),
-        output_bias=names.output_bias,
+        output_bias=shape.output_bias,
         dropout=settings.get("dropout", 0.1),
-        attention_dropout=settings.get("attention_dropout", 0.0),
+        attention_dropout=settings.get("attention_dropout", shape.attention_dropout),
         feed_forward_dropout=settings.get("activation_dropout", 0.0),
     )
 
 
-def adapt(names: Names, config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
+def adapt(shape: MarianShape, config: ModelConfig, state: StateDict) -> tuple[ModelConfig, StateDict]:
     """Rewrite a model into an equivalent one that the architecture can represent."""
     config, state = expand_biases_and_heads(config, state)
-    if names.output_bias and not config.output_bias:
+    if shape.output_bias and not config.output_bias:
         config, state = replace(config, output_bias=True), state | {"output_bias": torch.zeros(config.outputs)}
-    if names.positions == "sinusoidal":
+    if shape.positions == "sinusoidal":
         return config, sinusoids_in_halves(state, config.d_model)
     if config.positions == "learned" and not config.separate_positions:
         copies = {f"target_{name}": state[name].clone() for name in state if re.match(r"embedding\.(pos|norm)", name)}
@@ -155,38 +158,38 @@ def adapt(names: Names, config: ModelConfig, state: StateDict) -> tuple[ModelCon
     return config, state
 
 
-def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
+def write_config(shape: MarianShape, config: ModelConfig) -> dict[str, Any]:
     """Return the `config.json` of a model."""
-    title, positions = names.title, (names.positions, names.sinusoids)
-    is_normalised = "its embeddings are not normalised" if names.embedding_norm else "it normalises its embeddings"
+    title, positions = shape.title, (shape.positions, shape.sinusoids)
+    is_normalised = "its embeddings are not normalised" if shape.embedding_norm else "it normalises its embeddings"
     refuse_export(
         title,
         uneven_heads_reason(config)
         | {
-            f"its norms are not LayerNorm {'after' if names.norm == 'post' else 'before'} each sub-layer": (
-                config.norm_kind != "layer" or config.norm != names.norm
+            f"its norms are not LayerNorm {'after' if shape.norm == 'post' else 'before'} each sub-layer": (
+                config.norm_kind != "layer" or config.norm != shape.norm
             ),
             f"its norm_eps is {config.norm_eps}, but there it is always {NORM_EPS}": config.norm_eps != NORM_EPS,
-            is_normalised: config.embedding_norm != names.embedding_norm,
-            f"its positions are {config.positions}, but there they are {names.positions}": (
-                config.positions != names.positions
+            is_normalised: config.embedding_norm != shape.embedding_norm,
+            f"its positions are {config.positions}, but there they are {shape.positions}": (
+                config.positions != shape.positions
             ),
-            f"its sinusoids are of the kind {config.sinusoids!r}, but there they are {names.sinusoids!r}": (
+            f"its sinusoids are of the kind {config.sinusoids!r}, but there they are {shape.sinusoids!r}": (
                 (config.positions, config.sinusoids) != positions
             ),
             f"the id of <pad> is {config.pad_id}, but positions are counted from {FAIRSEQ_PAD}": (
-                names.sinusoids == "fairseq" and config.pad_id != FAIRSEQ_PAD
+                shape.sinusoids == "fairseq" and config.pad_id != FAIRSEQ_PAD
             ),
-            f"it has an output_bias, and {title} has none": config.output_bias and not names.output_bias,
+            f"it has an output_bias, and {title} has none": config.output_bias and not shape.output_bias,
             "it has an output_transform": config.output_transform,
             "source and target have separate vocabularies, which only Marian has, a post-norm model": (
-                config.target_vocab_size is not None and names is not MARIAN
+                config.target_vocab_size is not None and shape is not MARIAN
             ),
         },
     )
     return {
-        "architectures": [names.class_name],
-        "model_type": names.model_type,
+        "architectures": [shape.class_name],
+        "model_type": shape.model_type,
         "is_encoder_decoder": True,
         "vocab_size": config.vocab_size,
         "decoder_vocab_size": config.output_vocab_size,
@@ -201,10 +204,10 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
         "decoder_ffn_dim": config.d_ff,
         "activation_function": huggingface_activation(config, title),
         "scale_embedding": config.scale_embeddings,
-        "static_position_embeddings": names.positions == "sinusoidal",
-        "normalize_before": names.norm == "pre",
-        "normalize_embedding": names.embedding_norm,
-        "add_final_layer_norm": names.norm == "pre",
+        "static_position_embeddings": shape.positions == "sinusoidal",
+        "normalize_before": shape.norm == "pre",
+        "normalize_embedding": shape.embedding_norm,
+        "add_final_layer_norm": shape.norm == "pre",
         "max_position_embeddings": config.max_length,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
@@ -213,7 +216,7 @@ def write_config(names: Names, config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
+def rules(shape: MarianShape, config: ModelConfig) -> list[WeightRule]:
     """Return the rules for a model whose width is already ordered by `sinusoids_in_halves`, if it has sinusoids."""
     if config.target_vocab_size is None:
         weight_rules = renamed("embedding.tokens", "model.shared", ["weight"])
@@ -225,15 +228,15 @@ def rules(names: Names, config: ModelConfig) -> list[WeightRule]:
             (config.layers, LAYER_NAMES) if side == "encoder" else (config.decoder_depth, LAYER_NAMES | CROSS_NAMES)
         )
         weight_rules += renamed_layers(f"{side}.layers", f"model.{side}.layers", count, layer_names)
-        if names.positions == "learned":
+        if shape.positions == "learned":
             weight_rules.append(_position_rule(f"{embedding}.positions", f"model.{side}.embed_positions"))
-        if names.embedding_norm:
+        if shape.embedding_norm:
             weight_rules += renamed(f"{embedding}.norm", f"model.{side}.layernorm_embedding")
-        if names.norm == "pre":
+        if shape.norm == "pre":
             weight_rules += renamed(f"{side}.norm", f"model.{side}.layer_norm")
     none = partial(torch.zeros, 1, config.output_vocab_size)
     outputs = [WeightRule(("output_bias",), ("final_logits_bias",), lambda x: (x[0],), lambda x: (x[None],), none)]
-    outputs = outputs if names.output_bias else []
+    outputs = outputs if shape.output_bias else []
     outputs += [] if config.tied else renamed("output", "lm_head", ["weight"])
     return weight_rules + [with_pad_row(rule) if config.pad_is_last else rule for rule in outputs]
 
@@ -256,11 +259,11 @@ def tied_copies(config: ModelConfig) -> dict[str, str]:
     return dict.fromkeys(names, "model.shared.weight")
 
 
-def extra_tensors(names: Names, config: ModelConfig, theirs: StateDict) -> StateDict:
+def extra_tensors(shape: MarianShape, config: ModelConfig, theirs: StateDict) -> StateDict:
     """Return the tensors that their folders store twice: an untied embedding and, in Pegasus, the sinusoids."""
     copied = () if config.tied or config.target_vocab_size is not None else EMBEDDING_COPIES
     extra = {name: theirs["model.shared.weight"].clone() for name in copied}
-    if names.stores_sinusoids:
+    if shape.stores_sinusoids:
         extra |= {name: sines_then_cosines(config.max_length, config.d_model) for name in POSITION_TABLES}
     return extra
 
@@ -269,9 +272,9 @@ SINUSOID_TOLERANCES = {"F64": 1e-3, "F32": 1e-3, "F16": 1e-3, "BF16": 4e-3}
 """Maximum difference between a stored sinusoid and the exact one, by type. Rounding to bfloat16 costs 0.002."""
 
 
-def check_tensors(names: Names, tensors: FolderTensors, config: ModelConfig) -> None:
+def check_tensors(shape: MarianShape, tensors: FolderTensors, config: ModelConfig) -> None:
     """Raise RegardError if the folder contains position tables that are not the paper's sinusoids."""
-    for name in POSITION_TABLES if (names.positions, names.sinusoids) == ("sinusoidal", "paper") else ():
+    for name in POSITION_TABLES if (shape.positions, shape.sinusoids) == ("sinusoidal", "paper") else ():
         entry = tensors.entry(name)
         if entry is None:
             continue
@@ -290,7 +293,7 @@ def sines_then_cosines(length: int, width: int) -> torch.Tensor:
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
-def converter_warning(names: Names, config: ModelConfig, special: SpecialIds, state: StateDict) -> str | None:
+def converter_warning(shape: MarianShape, config: ModelConfig, special: SpecialIds, state: StateDict) -> str | None:
     """Return a warning if CTranslate2's own converter would misread the model.
 
     It assumes that Marian's targets start with a zero vector and drops the last id, and that Pegasus's targets start
@@ -301,7 +304,7 @@ def converter_warning(names: Names, config: ModelConfig, special: SpecialIds, st
             "`ct2-transformers-converter` reads only one vocabulary and would silently misread this model. "
             "Regard's own export to CTranslate2 is correct."
         )
-    if names not in (MARIAN, PEGASUS):
+    if shape not in (MARIAN, PEGASUS):
         return None
     if config.norm == "post":
         zero = config.pad_is_last and not state["embedding.tokens.weight"][-1].any()
@@ -317,30 +320,30 @@ def converter_warning(names: Names, config: ModelConfig, special: SpecialIds, st
     )
 
 
-def architecture(names: Names) -> Architecture:
-    """Return the architecture that these names describe."""
+def architecture(shape: MarianShape) -> Architecture:
+    """Return the architecture of this shape."""
 
     def reorder(state: StateDict, config: ModelConfig) -> StateDict:
-        return sinusoids_interleaved(state, config.d_model) if names.positions == "sinusoidal" else state
+        return sinusoids_interleaved(state, config.d_model) if shape.positions == "sinusoidal" else state
 
     # fairseq's tables and version numbers are in old folders
     ignored = [r"model\.(encoder|decoder)\.(embed_positions\.weights|version)"]
-    if names.positions == "sinusoidal":
+    if shape.positions == "sinusoidal":
         ignored += map(re.escape, POSITION_TABLES)
     return Architecture(
         kind="encoder-decoder",
         prefix="model.",
         ignored_patterns=tuple(ignored),
-        read_config=partial(read_config, names),
-        write_config=partial(write_config, names),
-        adapt=partial(adapt, names),
-        rules=partial(rules, names),
+        read_config=partial(read_config, shape),
+        write_config=partial(write_config, shape),
+        adapt=partial(adapt, shape),
+        rules=partial(rules, shape),
         tied_copies=tied_copies,
-        check_tensors=partial(check_tensors, names),
+        check_tensors=partial(check_tensors, shape),
         reorder=reorder,
-        extra_tensors=partial(extra_tensors, names),
-        converter_warning=partial(converter_warning, names),
+        extra_tensors=partial(extra_tensors, shape),
+        converter_warning=partial(converter_warning, shape),
     )
 
 
-ARCHITECTURES = {names.model_type: architecture(names) for names in (MARIAN, PEGASUS, BART, MBART, M2M100)}
+ARCHITECTURES = {shape.model_type: architecture(shape) for shape in (MARIAN, PEGASUS, BART, MBART, M2M100)}

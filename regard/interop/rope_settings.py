@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from regard.config import ModelConfig, RotaryScaling
+from regard.config import MODEL_MAXIMA, ModelConfig, RotaryScaling, check_type, require_at_most
 from regard.errors import RegardError
 from regard.interop.weight_rules import require_settings
 
@@ -26,7 +26,7 @@ SCALING_KEYS = {
 """The settings of each kind of scaling, and the fields of `RotaryScaling` that hold them."""
 
 
-def read_rope(settings: dict[str, Any], where: str) -> tuple[Any, RotaryScaling | None]:
+def read_rope(settings: dict[str, Any], where: str) -> tuple[float, RotaryScaling | None]:
     """Return the base of the rotary wavelengths and their scaling; sections may repeat a setting if they agree."""
     rope: dict[str, Any] = {}
     top_level = {name: settings.get(name) for name in ("rope_theta", "partial_rotary_factor")}
@@ -37,10 +37,13 @@ def read_rope(settings: dict[str, Any], where: str) -> tuple[Any, RotaryScaling 
                 raise RegardError(f"{where}: {key} has several values: {rope[key]!r} and {value!r}")
     require_settings(rope, where, partial_rotary_factor=1.0, truncate=True, mscale=None, mscale_all_dim=None)
     base = rope.get("rope_theta", 10_000.0)
-    base = float(base) if type(base) is int else base  # ModelConfig rejects other types
+    label = f"{where}: rope_theta"
+    check_type(label, base, float)
+    require_at_most({label: MODEL_MAXIMA["rotary_base"]}, {label: base})
     kind = rope.get("rope_type", "default")
     if kind == "default":
-        return base, None
+        return float(base), None
+    check_type(f"{where}: rope_type", kind, str)
     if kind not in SCALING_KEYS:
         known = ", ".join(map(repr, SCALING_KEYS))
         raise RegardError(f"{where}: rope_type={kind!r} is not supported; Regard reads only 'default', {known}")
@@ -48,7 +51,7 @@ def read_rope(settings: dict[str, Any], where: str) -> tuple[Any, RotaryScaling 
     rope.setdefault("original_max_position_embeddings", settings.get("max_position_embeddings", 2048))
     if "factor" not in rope:
         raise RegardError(f"{where}: rope_type={kind!r} needs a factor")
-    return base, RotaryScaling(kind=kind, **{field: rope[key] for key, field in keys.items() if key in rope})
+    return float(base), RotaryScaling(kind=kind, **{field: rope[key] for key, field in keys.items() if key in rope})
 
 
 def write_rope(config: ModelConfig) -> dict[str, Any]:

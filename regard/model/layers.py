@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
-    "swiglu": F.silu,  # applied to the gate, as the next
+    "swiglu": F.silu,  # applied to the gate, as in geglu-tanh
     "geglu-tanh": partial(F.gelu, approximate="tanh"),
 }
 

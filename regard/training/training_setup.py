@@ -413,6 +413,7 @@ def _fine_tuned(base: Model, recipe: Recipe, classes: tuple[str, ...]) -> Networ
     if classes:
         per = CLASSES_PER[recipe.data.task]
         changes |= {"classes": len(classes), "classes_per": per, "output_bias": False, "output_transform": False}
+        changes |= {"classifier_activation": "tanh"} if per == "token" else {}  # a tagger has no such layer
     torch.manual_seed(recipe.train.seed)
     network = build(replace(base.config, **changes))
     same_head = not classes or (

@@ -6,6 +6,7 @@ All weights are multiples of 1/64, so that sums of them are exact and logits can
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +26,11 @@ from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
+from regard.errors import RegardError
 from regard.evaluation.attention_alignment import attention_pairs
 from regard.evaluation.test_sets import Examples
 from regard.interop.export import export
-from regard.interop.huggingface import load_huggingface
+from regard.interop.huggingface import ARCHITECTURES, export_huggingface, load_huggingface
 from regard.interop.load import load
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
 from regard.petit import spans
@@ -587,7 +589,7 @@ REFUSED: list[tuple[str, Settings, str]] = [
     ("MistralForCausalLM", {"sliding_window": 0}, "window=0 is too small"),
     ("Qwen2ForCausalLM", {"layer_types": ["full_attention", "sliding_attention"]}, "layers have different windows"),
     ("Qwen3ForCausalLM", {"rope_parameters": {"rope_type": "longrope"}}, "rope_type='longrope' is not supported"),
-    ("Qwen3ForCausalLM", {"use_sliding_window": "maybe", "sliding_window": "x"} | {"layer_types": None}, "window='x'"),
+    ("Qwen2ForCausalLM", {"layer_types": ["chunked_attention"] * 2}, "only full_attention and sliding_attention"),
     ("XLMRobertaForMaskedLM", {"architectures": ["XLMRobertaForCausalLM"]}, "does not support XLMRobertaForCausalLM"),
 ]
 
@@ -603,6 +605,102 @@ def test_settings_that_regard_cannot_represent_are_refused(
         load_huggingface(folder)
 
 
+SIZES: Settings = {"vocab_size": 40, "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 32}
+SIZES |= {"intermediate_size": 24}
+PAIR_SIZES: Settings = {"vocab_size": 40, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "pad_token_id": 1}
+PAIR_SIZES |= {f"{side}_{part}": 4 for side in ("encoder", "decoder") for part in ("attention_heads", "ffn_dim")}
+DISTILBERT_SIZES: Settings = {"vocab_size": 40, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 12}
+T5_SIZES: Settings = {"vocab_size": 40, "d_model": 8, "d_kv": 4, "num_layers": 1, "num_heads": 2, "d_ff": 12}
+WINDOW: Settings = {"use_sliding_window": True, "max_window_layers": 0}
+MINIMAL: list[tuple[str, Settings]] = [
+    *((kind, SIZES) for kind in ("bert", "roberta", "xlm-roberta", "llama", "mistral", "qwen2", "qwen3")),
+    *((kind, SIZES | WINDOW) for kind in ("qwen2", "qwen3")),
+    *((kind, SIZES | {"use_sliding_window": True, "num_hidden_layers": 28}) for kind in ("qwen2", "qwen3")),
+    *((kind, PAIR_SIZES) for kind in ("marian", "pegasus", "bart", "mbart", "m2m_100")),
+    ("bert", SIZES | {"architectures": ["BertForMaskedLM"]}),
+    ("bert", SIZES | {"architectures": ["BertForSequenceClassification"]}),
+    ("roberta", SIZES | {"architectures": ["RobertaForTokenClassification"]}),
+    ("distilbert", DISTILBERT_SIZES),
+    ("gpt2", {"vocab_size": 40, "n_embd": 8, "n_layer": 1, "n_head": 2}),
+    ("t5", T5_SIZES),
+]
+"""The settings that Regard requires, and some that make others matter."""
+
+
+def explicit(config: ModelConfig) -> ModelConfig:
+    """The same config with numbers instead of None where they follow from others."""
+    d_k, d_v, kv_heads = config.widths
+    decoder_layers = config.decoder_depth if config.kind == "encoder-decoder" else None
+    return replace(config, d_k=d_k, d_v=d_v, kv_heads=kv_heads, decoder_layers=decoder_layers)
+
+
+@pytest.mark.parametrize(("model_type", "settings"), MINIMAL)
+def test_missing_settings_have_the_defaults_of_transformers(model_type: str, settings: Settings) -> None:
+    complete = json.loads(transformers.AutoConfig.for_model(model_type, **settings).to_json_string(use_diff=False))
+    assert len(complete) > len(settings) + 10
+    read_config = ARCHITECTURES[model_type].read_config
+    assert explicit(read_config(settings, "config.json")) == explicit(read_config(complete, "config.json"))
+
+
+def test_a_missing_window_is_that_of_transformers() -> None:
+    for model_type in ("qwen2", "qwen3"):
+        assert ARCHITECTURES[model_type].read_config(SIZES | WINDOW, "config.json").window == 4096
+
+
+INVALID: list[tuple[str, Settings, str]] = [
+    ("qwen2", SIZES | {"num_hidden_layers": 0}, "layers=0 is too small"),
+    ("qwen2", SIZES | WINDOW | {"max_window_layers": "x"}, "max_window_layers='x' has type str: expected int"),
+    ("qwen2", SIZES | {"layer_types": [["x"], 2]}, "layer_types=[['x'], 2] has type list: expected a list of str"),
+    ("qwen3", SIZES | {"use_sliding_window": "maybe"}, "use_sliding_window='maybe' has type str: expected bool"),
+    ("qwen3", SIZES | {"rope_scaling": [1]}, "rope_scaling=[1] has type list: expected names and values or none"),
+    ("llama", SIZES | {"attention_bias": "qkv"}, "attention_bias='qkv' has type str: expected bool"),
+    ("llama", SIZES | {"mlp_bias": 1}, "mlp_bias=1 has type int: expected bool"),
+    ("llama", SIZES | {"rope_scaling": {"rope_type": ["x"]}}, "rope_type=['x'] has type list: expected str"),
+    ("llama", SIZES | {"rope_theta": "x"}, "rope_theta='x' has type str: expected float"),
+    ("llama", SIZES | {"rope_theta": 10**400}, "is too large: it must be at most 1,000,000,000,000,000"),
+    ("roberta", SIZES | {"max_position_embeddings": None}, "max_position_embeddings=None has type NoneType: expected"),
+    ("roberta", SIZES | {"vocab_size": "x"}, "vocab_size='x' has type str: expected int"),
+    ("bert", SIZES | {"num_labels": "x"}, "num_labels='x' has type str: expected int"),
+    ("bert", SIZES | {"id2label": ["x"]}, "id2label=['x'] has type list: expected names and values or none"),
+    ("bert", SIZES | {"architectures": "Bert"}, "architectures='Bert' has type str: expected a list of str or none"),
+    ("distilbert", DISTILBERT_SIZES | {"activation": ["x"]}, "activation=['x'] has type list: expected str"),
+    ("t5", T5_SIZES | {"feed_forward_proj": {}}, "feed_forward_proj={} has type dict: expected str"),
+    ("bart", PAIR_SIZES | {"decoder_layers": 1.5}, "decoder_layers=1.5 has type float: expected int or none"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "settings", "message"), INVALID)
+def test_invalid_settings_are_reported_by_name(
+    model_type: str, settings: Settings, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"model_type": model_type}))
+    with pytest.raises(RegardError, match=re.escape(message)) as caught:
+        load_huggingface(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: ")
+
+
+RATES: Settings = {"dropout": 0.125, "attention_dropout": 0.25, "feed_forward_dropout": 0.375}
+DROPOUT_NOTES: list[tuple[Settings, str]] = [
+    (T5, "training, attention_dropout is 0.125 instead of 0.25, feed_forward_dropout is 0.125 instead of 0.375."),
+    (ENCODER, "training, feed_forward_dropout is 0.0 instead of 0.375."),
+    (LLAMA, "training, dropout is 0.0 instead of 0.125, feed_forward_dropout is 0.0 instead of 0.375."),
+    ({"kind": "decoder", "norm": "pre"}, "training, feed_forward_dropout is 0.0 instead of 0.375."),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), DROPOUT_NOTES)
+def test_dropout_rates_that_an_export_changes_are_noted(settings: Settings, message: str, tmp_path: Path) -> None:
+    (note,) = export_huggingface(our_model(**settings | RATES), tmp_path).notes
+    assert note.endswith(message)
+
+
+def test_an_export_that_keeps_all_dropout_rates_has_no_note_on_them(tmp_path: Path) -> None:
+    notes = export_huggingface(our_model(**RATES, positions="learned", embedding_norm=True), tmp_path).notes
+    assert notes == ()
+    config = load_huggingface(tmp_path).config
+    assert {name: getattr(config, name) for name in RATES} == RATES
+
+
 REFUSED_EXPORTS: list[tuple[str, Settings, str]] = [
     ("roberta", ENCODER | {"output_transform": True}, "activation is relu, but that of RoBERTa's head is always gelu"),
     ("xlm-roberta", ENCODER | {"pad": None}, "it has no <pad>, and XLM-R counts positions from its id"),
@@ -614,7 +712,11 @@ REFUSED_EXPORTS: list[tuple[str, Settings, str]] = [
     ("mistral", LLAMA | {"attention_bias": True}, "its attention_bias is True, but Mistral's is False"),
     ("qwen2", LLAMA | {"qk_norm": True}, "its attention_bias is False, but Qwen2's is qkv"),
     ("qwen3", LLAMA, "its qk_norm is False, but Qwen3's is True"),
-    ("gpt2", LLAMA | {"norm_kind": "layer", "qk_norm": True}, "normalises queries and keys"),
+    (
+        "gpt2",
+        LLAMA | {"norm_kind": "layer", "qk_norm": True},
+        "exported as a Hugging Face model: it normalises queries and keys",
+    ),
     ("gpt2", LLAMA | {"norm_kind": "layer", "window": 4}, "each position sees only 4 positions"),
     ("bart", {"positions": "learned"}, "its embeddings are not normalised"),
     ("mbart", {"positions": "learned", "embedding_norm": True}, "its norms are not LayerNorm before each sub-layer"),

@@ -422,7 +422,7 @@ for label, (swap, message) in SWAPPED.items():
     case("gpt2", message, label)(rewritten(swap))
 
 
-@case("gpt2", "layers=5000 is too large: it must be at most 1,000")
+@case("gpt2", "n_layer=5000 is too large: it must be at most 1,000")
 def layers_of_empty_tensors(folder: Path) -> None:
     config(folder, n_layer=5_000)
     nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
@@ -443,17 +443,17 @@ def other_positions(folder: Path) -> None:
 # --- config.json
 
 NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
-    "10^9 layers": ({"n_layer": 10**9}, "layers=1000000000 is too large"),
+    "10^9 layers": ({"n_layer": 10**9}, "n_layer=1000000000 is too large"),
     "900 layers": ({"n_layer": 900}, "900 layers, but it contains"),
     "no layers": ({"n_layer": 0}, "layers=0 is too small"),
     "10^12 words": ({"vocab_size": 10**12}, "vocab_size=1000000000000 is too large"),
     "10^6 words": ({"vocab_size": 10**6}, "needs 1,000,000 × 8 numbers"),
-    "a width of 10^8": ({"n_embd": 10**8, "n_head": 1, "n_inner": 8}, "d_model=100000000 is too large"),
-    "a width of 10^30": ({"n_embd": 10**30, "n_head": 1, "n_inner": 8}, "d_model=1000000000000.* is too large"),
+    "a width of 10^8": ({"n_embd": 10**8, "n_head": 1, "n_inner": 8}, "n_embd=100000000 is too large"),
+    "a width of 10^30": ({"n_embd": 10**30, "n_head": 1, "n_inner": 8}, "n_embd=1000000000000.* is too large"),
     "a width of 10^5": ({"n_embd": 10**5, "n_head": 1}, "needs .* numbers, but its largest tensor"),
-    "10^9 positions": ({"n_positions": 10**9}, "max_length=1000000000 is too large"),
+    "10^9 positions": ({"n_positions": 10**9}, "n_positions=1000000000 is too large"),
     "10^7 positions": ({"n_positions": 10**7}, "needs 10,000,000 × 8 numbers"),
-    "an inner width of 10^12": ({"n_inner": 10**12}, "d_ff=1000000000000 is too large"),
+    "an inner width of 10^12": ({"n_inner": 10**12}, "n_inner=1000000000000 is too large"),
     "an inner width of 10^6": ({"n_inner": 10**6}, "needs 1,000,000 × 8 numbers"),
     "more parameters than any model": (
         {"n_embd": 10**5, "n_head": 1, "n_inner": 10**6, "n_layer": 1_000},
@@ -461,7 +461,7 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no width": ({"n_embd": 0}, "d_ff=0 is too small"),
     "a negative width": ({"n_embd": -8, "n_inner": 8}, "d_model=-8 is too small"),
-    "a width that is text": ({"n_embd": "8"}, "d_model='8' has type str"),
+    "a width that is text": ({"n_embd": "8"}, "config.json: n_embd='8' has type str"),
     "a width that is a float": ({"n_embd": 8.0}, "has type float: expected int"),
     "a width that is NaN": ({"n_embd": float("nan")}, "has type float: expected int"),
     "a width that is true": ({"n_embd": True}, "has type bool: expected int"),
@@ -472,7 +472,10 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
     "a type that is a list": ({"model_type": ["gpt2"]}, "Regard does not support model_type"),
     "a long type of model": ({"model_type": "x" * 900_000}, "Regard does not support model_type 'xxx.*…"),
     "a long activation": ({"activation_function": "x" * 900_000}, "xxx"),
-    "an activation that is a list": ({"activation_function": ["gelu"]}, "config.json"),
+    "an activation that is a list": (
+        {"activation_function": ["gelu"]},
+        r"config.json: activation_function=\['gelu'\] has type list: expected str",
+    ),
     "a norm of NaN": ({"layer_norm_epsilon": float("nan")}, "norm_eps=nan"),
     "a norm of infinity": ({"layer_norm_epsilon": float("inf")}, "norm_eps=inf"),
     "a dropout of 2": ({"resid_pdrop": 2}, "dropout=2 is not a probability"),
@@ -511,7 +514,7 @@ def a_config_without_heads(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(told))
 
 
-@case("bert", "config.json: ")
+@case("bert", "config.json: num_labels=1000000000.* is too large")
 def more_labels_than_can_be_counted(folder: Path) -> None:
     config(folder, num_labels=10**30, id2label=None)
 
@@ -519,6 +522,39 @@ def more_labels_than_can_be_counted(folder: Path) -> None:
 @case("bert", r"config needs 1,000,000 × 8 numbers")
 def a_million_labels(folder: Path) -> None:
     config(folder, num_labels=10**6, id2label=None)
+
+
+BERT_SIZES = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+HUGE_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("num_hidden_layers", BERT_SIZES),
+    "qwen2": ("num_hidden_layers", BERT_SIZES),
+    "qwen3": ("num_hidden_layers", BERT_SIZES | {"use_sliding_window": True}),
+    "t5": ("num_layers", {"vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 8}),
+    "bert": ("num_labels", BERT_SIZES | {"num_hidden_layers": 1, "architectures": ["BertForTokenClassification"]}),
+    "roberta": ("num_hidden_layers", BERT_SIZES),
+    "bart": ("encoder_layers", {"vocab_size": 9, "d_model": 8, "pad_token_id": 1}),
+}
+"""A setting that gets a huge value, and the other settings, by type of model."""
+
+
+def register_huge_configs() -> None:
+    for model_type, (name, others) in HUGE_CONFIGS.items():
+        for exponent in (9, 12):
+            settings = others | {"model_type": model_type, name: 10**exponent}
+
+            def craft(folder: Path, settings: dict[str, Any] = settings) -> None:
+                (folder / "config.json").write_text(json.dumps(settings))
+
+            message = f"config.json: {name}=1{'0' * exponent} is too large: it must be at most"
+            case("gpt2", message, f"config: {model_type} with 10^{exponent} as {name}")(craft)
+
+
+register_huge_configs()
+
+
+@case("bert", "config needs 10,000,000 × 8 numbers")
+def ten_million_labels_of_tokens(folder: Path) -> None:
+    config(folder, num_labels=10**7, id2label=None, architectures=["BertForTokenClassification"])
 
 
 @case("marian", "decoder_layers=10000000 is too large")

@@ -122,7 +122,7 @@ def test_other_heads_are_replaced_and_the_rest_is_kept(files: Path, tmp_path: Pa
     tokenizer = prepare_training(recipe(files), tmp_path / "cache", False).tokenizer
     sizes = ModelConfig(vocab_size=tokenizer.size, **shape)
     heads: list[dict[str, Any]] = [
-        {"classes": 6},  # a classifier
+        {"classes": 6, "classifier_activation": "relu"},  # a classifier
         {"classes": 6, "classes_per": "token"},  # a tagger with other labels
         {"output_transform": True, "output_bias": True, "tied": False},  # a masked language model
     ]
