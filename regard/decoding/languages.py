@@ -11,6 +11,7 @@ from typing import Any
 from regard.config import ModelConfig, SpecialIds, did_you_mean
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
+from regard.formatting import quoted
 
 MULTILINGUAL_TYPES = ("m2m_100", "mbart")
 """Hugging Face types of multilingual translators. A tokenizer with language codes does not make a model multilingual:
@@ -29,9 +30,6 @@ def set_languages(
     tokenizer: Tokenizer, special: SpecialIds, languages: dict[str, int], source: str | None, target: str | None
 ) -> tuple[Tokenizer, SpecialIds]:
     """The tokenizer for sources in one language, and the special ids for targets in another; None changes nothing."""
-    if not languages:
-        given = " and ".join(repr(code) for code in (source, target) if code is not None)
-        raise RegardError(f"{given}: this model is not multilingual, so no language can be chosen: leave it out")
     if source is not None:
         tokenizer = _for_sources(tokenizer, set(languages.values()), language_id(languages, source))
     if target is not None:
@@ -39,6 +37,16 @@ def set_languages(
         starts_with_language = special.start in languages.values()
         special = replace(special, start=id_) if starts_with_language else replace(special, first=id_)
     return tokenizer, special
+
+
+def check_fixed_languages(fixed: object, source: str | None, target: str | None) -> None:
+    """Raise a RegardError unless a model that is not multilingual translates between these languages."""
+    pair = fixed if isinstance(fixed, list) and len(fixed) == 2 else [None, None]
+    if source in (None, pair[0]) and target in (None, pair[1]):
+        return
+    given = " and ".join(repr(code) for code in (source, target) if code is not None)
+    known = f"it translates from {quoted(pair[0])} to {quoted(pair[1])}" if all(pair) else "no language can be chosen"
+    raise RegardError(f"{given}: this model is not multilingual, {known}: leave the languages out")
 
 
 def chosen_languages(

@@ -23,7 +23,13 @@ from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks
 from regard.decoding.generate import generate, stream
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
-from regard.decoding.languages import check_target_language, chosen_languages, language_ids, set_languages
+from regard.decoding.languages import (
+    check_fixed_languages,
+    check_target_language,
+    chosen_languages,
+    language_ids,
+    set_languages,
+)
 from regard.decoding.options import (
     DEFAULT_BEAM,
     Decoding,
@@ -292,12 +298,16 @@ class Model:
 
     def for_languages(self, source: str | None = None, target: str | None = None) -> "Model":
         """This multilingual model for one pair of languages, by their codes (`languages`); None keeps the present one.
+        Other models accept only the languages that they translate between.
 
         >>> model = regard.load("nllb-200-distilled-600M").for_languages("fra_Latn", "eng_Latn")  # doctest: +SKIP
         """
         if source is None and target is None:
             return self
         languages = self._language_ids
+        if not languages:
+            check_fixed_languages(self.about.get("languages"), source, target)
+            return self
         tokenizer, special = set_languages(self.require_tokenizer(), self.special, languages, source, target)
         pair = list(chosen_languages(tokenizer, special, languages))
         return replace(self, tokenizer=tokenizer, special=special, about=self.about | {"languages": pair})

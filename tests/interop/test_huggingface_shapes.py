@@ -567,8 +567,12 @@ def test_wrong_languages_are_refused(tmp_path: Path) -> None:
     for languages, message in cases:
         with pytest.raises(ValueError, match=message):
             model.translate("chat", **languages)
-    with pytest.raises(ValueError, match="'fr' and 'en': this model is not multilingual"):
-        load("fr-en").translate("chat", source="fr", target="en")
+    fixed = load("petit-fr-en")
+    assert fixed.translate("Le chat dort.", source="fr", target="en") == "The cat is sleeping."
+    with pytest.raises(
+        ValueError, match="'en' and 'fr': .* not multilingual, it translates from 'fr' to 'en'"
+    ):
+        fixed.translate("chat", source="en", target="fr")
 
 
 REFUSED: list[tuple[str, Settings, str]] = [

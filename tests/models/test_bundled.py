@@ -607,6 +607,15 @@ def test_everyday_sentences_are_translated(name: str, model: regard.Model) -> No
     assert {source: text for source, text in said.items() if text not in accepted[source]} == {}
 
 
+def test_the_readmes_translation_is_that_of_the_bundled_model() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    examples = re.findall(r'regard translate "(.*?)" +# (.*)', readme)
+    examples = [(french, english) for french, english in examples if "--" not in french]
+    assert examples
+    outputs = run("translate", *(french for french, _ in examples)).splitlines()
+    assert outputs == [english for _, english in examples]
+
+
 def test_petit_sentences_are_translated_exactly() -> None:
     for french, accepted in EVERYDAY["petit-fr-en"].items():
         pair = find_pair(french)
