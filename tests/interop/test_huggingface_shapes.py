@@ -569,9 +569,7 @@ def test_wrong_languages_are_refused(tmp_path: Path) -> None:
             model.translate("chat", **languages)
     fixed = load("petit-fr-en")
     assert fixed.translate("Le chat dort.", source="fr", target="en") == "The cat is sleeping."
-    with pytest.raises(
-        ValueError, match="'en' and 'fr': .* not multilingual, it translates from 'fr' to 'en'"
-    ):
+    with pytest.raises(ValueError, match=r"'en' and 'fr': .* not multilingual, it translates from 'fr' to 'en'"):
         fixed.translate("chat", source="en", target="fr")
 
 
