@@ -169,8 +169,8 @@ def _evaluate_tagging(name: str, model: Any, corpus: Any, limit: int | None, ski
     from regard.evaluation.evaluate import evaluate_tagging
     from regard.evaluation.test_sets import read_tagged_sentences
 
-    sentences = read_tagged_sentences(corpus, model.class_names, limit, skip_bad)
-    return evaluate_tagging(name, model, sentences, corpus.files)
+    sentences, skipped = read_tagged_sentences(corpus, model.class_names, limit, skip_bad)
+    return evaluate_tagging(name, model, sentences, corpus.files, skipped)
 
 
 def _evaluate_masked(name: str, model: Any, corpus: Any, limit: int | None, skip_bad: bool) -> Any:

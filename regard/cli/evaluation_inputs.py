@@ -17,7 +17,10 @@ Columns = Annotated[str, typer.Option(help="Columns of a TSV file, counted from 
 Keys = Annotated[str, typer.Option(help="Keys of a JSONL file, source first: fr,en")]
 ReferenceFiles = Annotated[list[str] | None, typer.Option(help="A file with references. Repeatable.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N rows.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines instead of stopping at the first.")]
+SkipBad = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="Skip invalid lines, or sentences of a tagger, instead of stopping at the first."),
+]
 Precision = Annotated[
     str,
     typer.Option(

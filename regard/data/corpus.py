@@ -46,6 +46,11 @@ REMEDIES = {
 }
 """The kinds of problems with a line, and what to do about each."""
 
+NOT_TO_BE_SKIPPED = ("unequal lines", "unknown class", "unknown label")
+"""For these the error does not suggest skipping, which would hide that the data does not fit."""
+SKIP_IN_TRAINING = "--set data.skip_bad=true"
+SKIP_IN_EVALUATION = "--skip-bad"
+
 PIPE_TIMEOUT_SECONDS = 10
 """How long to wait for a writer before a pipe is rejected, in seconds."""
 
@@ -87,6 +92,8 @@ class CorpusProblems:
     """The problems of a corpus. By default the first is raised; with `skip`, bad lines are counted and skipped."""
 
     skip: bool = False
+    skip_option: str = "CorpusProblems(skip=True)"
+    """How the user can set `skip`, for the error."""
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     """The first five locations of each kind of problem, as `file:line`."""
@@ -97,8 +104,11 @@ class CorpusProblems:
         for kind, locations in examples.items():
             self.examples[kind] = [*self.examples.get(kind, []), *locations][:5]
 
-    def record(self, kind: str, where: str, detail: str = "") -> None:
-        """Count a problem; raise it unless `skip` is set. Lines that are too long are never an error."""
+    def record(self, kind: str, where: str, detail: str = "", unit: str = "lines") -> None:
+        """Count a problem; raise it unless `skip` is set. Lines that are too long are never an error.
+
+        `unit` names what is skipped.
+        """
         self.counts[kind] += 1
         locations = self.examples.setdefault(kind, [])
         if len(locations) < 5:
@@ -106,9 +116,8 @@ class CorpusProblems:
         if not self.skip and kind != "too long":
             problem = f"{where}: {kind}{f' ({detail})' if detail else ''}"
             advice = remedy(LineFault(kind, detail), where.rpartition(":")[0])
-            if kind != "unequal lines":  # the advice comes last: it can end with a command to paste
-                options = "--set data.skip_bad=true to train, --skip-bad elsewhere, CorpusProblems(skip=True) in Python"
-                problem += f": skip such lines ({options}) or fix them"
+            if kind not in NOT_TO_BE_SKIPPED:  # the advice comes last: it can end with a command to paste
+                problem += f": skip such {unit} ({self.skip_option}) or fix them"
             raise CorpusError(f"{problem}: {advice}")
 
 

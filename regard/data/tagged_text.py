@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from regard.config import did_you_mean
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, LineFault, read_lines
+from regard.formatting import quoted
 
 DOCUMENT_START = "-DOCSTART-"
 """The word that separates documents in CoNLL-2003's files."""
+MAX_LISTED_LABELS = 50
+"""Maximum number of known labels that an error lists."""
 _SPACES = re.compile("[ \t]+")  # not Unicode's other spaces, which occur within words
 _RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")  # as first column of CoNLL-U: "3-4" for "du", "8.1" for no word
 
@@ -40,6 +42,7 @@ def tagged_sentences(corpus: Corpus, problems: CorpusProblems, known: Collection
 
     A single file has columns: by default the first is the word and the last its label. Two files, or two keys of a
     JSONL file, have the words and the labels of a sentence in each line, separated by spaces.
+    Each sentence has at most one problem, so the counts are those of sentences.
     """
     if corpus.sides != 2 and (len(corpus.files) > 1 or corpus.columns or corpus.keys):
         raise CorpusError(
@@ -47,13 +50,23 @@ def tagged_sentences(corpus: Corpus, problems: CorpusProblems, known: Collection
             "two keys, or one file with two columns (by default the first and the last)"
         )
     has_columns = len(corpus.files) == 1 and not corpus.keys
-    for sentence in _from_columns(corpus, problems) if has_columns else _from_lines(corpus, problems):
+    sentences = _from_columns(corpus, problems) if has_columns else _from_lines(corpus, problems, known)
+    for number, sentence in enumerate(sentences):
         unknown = next((i for i, label in enumerate(sentence.labels) if known and label not in known), None)
         if unknown is None:
             yield sentence
         else:
-            label = sentence.labels[unknown]
-            problems.record("unknown label", sentence.where(unknown), f"{label!r}: {did_you_mean(label, known)}")
+            detail = f"{quoted(sentence.labels[unknown])}: {_expected_labels(sentence.labels, known, number == 0)}"
+            problems.record("unknown label", sentence.where(unknown), detail)
+
+
+def _expected_labels(labels: Sequence[str], known: Collection[str], is_first: bool) -> str:
+    """The known labels, for an error; if a first sentence has none of them, the file is probably of another kind."""
+    names = list(known)
+    others = f" and {len(names) - MAX_LISTED_LABELS:,} more" if len(names) > MAX_LISTED_LABELS else ""
+    expected = f"expected one of {', '.join(names[:MAX_LISTED_LABELS])}{others}"
+    unlike = is_first and not any(label in known for label in labels)
+    return f"this does not look like a file of labels; {expected}" if unlike else expected
 
 
 def split_at_spaces(text: str) -> tuple[str, ...]:
@@ -61,11 +74,13 @@ def split_at_spaces(text: str) -> tuple[str, ...]:
     return tuple(part for part in _SPACES.split(text) if part)
 
 
-def _from_lines(corpus: Corpus, problems: CorpusProblems) -> Iterator[TaggedSentence]:
-    for row in corpus.rows(problems):
+def _from_lines(corpus: Corpus, problems: CorpusProblems, known: Collection[str]) -> Iterator[TaggedSentence]:
+    for number, row in enumerate(corpus.rows(problems)):
         words, labels = (split_at_spaces(field) for field in row.fields)
         if len(words) != len(labels):
             detail = f"{len(words)} words, but {len(labels)} labels"
+            if known and number == 0 and not any(label in known for label in labels):
+                detail += f": {_expected_labels(labels, known, True)}"
             problems.record("labels do not match words", corpus.where(row, 1), detail)
             continue
         yield TaggedSentence(words, labels, corpus.files[-1], (row.line,) * len(words))
@@ -79,13 +94,15 @@ def _from_columns(corpus: Corpus, problems: CorpusProblems) -> Iterator[TaggedSe
     is_bad = False  # a sentence with a bad line is skipped as a whole
     for number, line in chain(_lines_of_words(path, corpus.columns), [(0, "")]):
         if isinstance(line, LineFault):
-            problems.record(line.kind, f"{path}:{number}", line.detail)
+            if not is_bad:
+                problems.record(line.kind, f"{path}:{number}", line.detail, "sentences")
             is_bad = True
         elif line.strip():
             cells = line.split("\t") if "\t" in line else split_at_spaces(line)
             fault = _missing_cell(cells, corpus.columns)
             if fault is not None:
-                problems.record(fault.kind, f"{path}:{number}", fault.detail)
+                if not is_bad:
+                    problems.record(fault.kind, f"{path}:{number}", fault.detail, "sentences")
                 is_bad = True
                 continue
             word_column, label_column = corpus.columns or (1, len(cells))

@@ -113,7 +113,7 @@ def tokenize_corpora(
     folder = Path(cache) / name
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may be writing the same folder
-            found = CorpusProblems(problems.skip)
+            found = CorpusProblems(problems.skip, problems.skip_option)
             if tagged:
                 _write_tagged(temporary, corpora, tokenizer, found, tuple(classes))
             else:

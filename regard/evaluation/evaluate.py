@@ -25,6 +25,7 @@ from regard.evaluation.results import (
     EvaluationTask,
     LanguageResult,
     MaskedResult,
+    SkippedSentences,
     Speed,
     SuspiciousOutput,
     System,
@@ -258,7 +259,11 @@ def evaluate_classification(
 
 
 def evaluate_tagging(
-    name: str, model: Model, sentences: Sequence[TaggedSentence], files: tuple[str, ...]
+    name: str,
+    model: Model,
+    sentences: Sequence[TaggedSentence],
+    files: tuple[str, ...],
+    skipped: tuple[SkippedSentences, ...] = (),
 ) -> TaggingResult:
     """Score a tagger. A sentence that the model cannot read raises an error with its line."""
     if task_of(model) != "tags":
@@ -266,7 +271,7 @@ def evaluate_tagging(
     begin = time.perf_counter()
     scores, _ = score_tagger(model, sentences)
     system = replace(describe(name, model), speed=_speed(begin, scores.words.accuracy.total, "words"))
-    return TaggingResult(system, files, scores)
+    return TaggingResult(system, files, scores, skipped)
 
 
 def evaluate_masked(

@@ -108,12 +108,32 @@ class ClassificationResult:
 
 
 @dataclass(frozen=True)
+class SkippedSentences:
+    """Sentences of a test set that were not scored, for one reason."""
+
+    reason: str
+    count: int
+    first: str
+    """Location of the first, as `file:line`."""
+
+    def __str__(self) -> str:
+        """Return the reason, the number of sentences and the location of the first.
+
+        >>> str(SkippedSentences("missing label", 2, "test.conll:7"))
+        'missing label: 2, first at test.conll:7'
+        """
+        return f"{self.reason}: {self.count:,}, first at {self.first}"
+
+
+@dataclass(frozen=True)
 class TaggingResult:
     """A tagger on sentences with labelled words."""
 
     system: System
     files: tuple[str, ...]
     scores: TaggingScores
+    skipped: tuple[SkippedSentences, ...] = ()
+    """Sentences that count for nothing in the scores, by reason."""
     kind: EvaluationTask = "tags"
 
 

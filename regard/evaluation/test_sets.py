@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TypeVar, cast, get_args
 
 from regard.config import did_you_mean
-from regard.data.corpus import Corpus, CorpusError, CorpusProblems, CorpusRow, read_lines
+from regard.data.corpus import SKIP_IN_EVALUATION, Corpus, CorpusError, CorpusProblems, CorpusRow, read_lines
 from regard.data.tagged_text import TaggedSentence, tagged_sentences
 from regard.data.tokenized_corpus import DocumentBoundary, rows_with_ends
 from regard.errors import RegardError
 from regard.evaluation.alignment import Links, WordSpans, read_links, whitespace_spans
+from regard.evaluation.results import SkippedSentences
 from regard.evaluation.tag_accuracy import read_tags
 from regard.evaluation.text_files import read_text_lines
 
@@ -57,7 +58,7 @@ class GoldAnnotations:
 
 def read_examples(corpus: Corpus, limit: int | None = None, skip_bad: bool = False) -> Examples:
     """The rows of a corpus, or the first `limit`. Files of unequal length raise an error that gives both counts."""
-    problems = CorpusProblems(skip_bad)
+    problems = CorpusProblems(skip_bad, SKIP_IN_EVALUATION)
     rows: list[CorpusRow] = []
     try:
         rows.extend(corpus.rows(problems))
@@ -81,12 +82,20 @@ def read_examples(corpus: Corpus, limit: int | None = None, skip_bad: bool = Fal
 
 def read_tagged_sentences(
     corpus: Corpus, known: Collection[str], limit: int | None = None, skip_bad: bool = False
-) -> list[TaggedSentence]:
-    """The sentences of a tagger's test set, or the first `limit`; a label that is not `known` is an error."""
-    sentences = list(islice(tagged_sentences(corpus, CorpusProblems(skip_bad), known), limit))
+) -> tuple[list[TaggedSentence], tuple[SkippedSentences, ...]]:
+    """The sentences of a tagger's test set, or the first `limit`, and those skipped on the way.
+
+    A label that is not `known` is an error; with `skip_bad`, its sentence is skipped.
+    """
+    problems = CorpusProblems(skip_bad, SKIP_IN_EVALUATION)
+    sentences = list(islice(tagged_sentences(corpus, problems, known), limit))
+    skipped = tuple(
+        SkippedSentences(kind, count, problems.examples[kind][0]) for kind, count in problems.counts.items()
+    )
     if not sentences:
-        raise RegardError(f"{corpus.files[0]} has no valid sentence: there is nothing to score")
-    return sentences
+        reasons = f" ({', '.join(map(str, skipped))})" if skipped else ""
+        raise RegardError(f"{corpus.files[0]} has no valid sentence{reasons}: there is nothing to score")
+    return sentences, skipped
 
 
 def read_documents(
@@ -97,7 +106,9 @@ def read_documents(
     if documents not in boundaries:
         raise RegardError(f"documents={documents} is not a valid choice: {did_you_mean(documents, boundaries)}")
     texts: list[list[str]] = [[]]
-    for fields, ended in rows_with_ends(corpus, CorpusProblems(skip_bad), cast(DocumentBoundary, documents)):
+    for fields, ended in rows_with_ends(
+        corpus, CorpusProblems(skip_bad, SKIP_IN_EVALUATION), cast(DocumentBoundary, documents)
+    ):
         texts[-1].append(fields[0])
         if ended:
             texts.append([])

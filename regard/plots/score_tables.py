@@ -124,6 +124,13 @@ def show_tagging(console: Console, result: TaggingResult) -> None:
     words, spans = result.scores.words, result.scores.spans
     amount = f"{result.scores.sentences:,} sentences, {words.accuracy.total:,} words"
     _show_heading(console, result.system, result.files, amount)
+    if result.skipped:
+        count = sum(skipped.count for skipped in result.skipped)
+        noun = "sentence was" if count == 1 else "sentences were"
+        console.print(f"[yellow]![/] {count:,} {noun} skipped and not scored:")
+        for skipped in result.skipped:
+            console.print(Padding(escape(str(skipped)), (0, 0, 0, 2), expand=False))
+        console.print()
     table = plain_table("", ">", "95 % interval>", "")
     accuracy = words.accuracy
     counts = f"[dim]{accuracy.correct:,} of {accuracy.total:,} words[/]"

@@ -40,7 +40,7 @@ from regard.data.batches import (
     tagging_batches,
     translation_batches,
 )
-from regard.data.corpus import CorpusProblems
+from regard.data.corpus import SKIP_IN_TRAINING, CorpusProblems
 from regard.data.masking import Masking
 from regard.data.tagged_text import TaggedSentence
 from regard.data.tokenized_corpus import TokenizedCorpus
@@ -160,7 +160,7 @@ def prepare_training(
     data = petit_files(recipe.data, cache) if recipe.data.petit else with_file_paths(recipe.data)
     base = None if recipe.start is None else _load_base(recipe.start, data.task)
     framing = _new_framing(recipe, data, cache) if base is None else _framing_of(base, data.task)
-    problems = CorpusProblems(data.skip_bad)
+    problems = CorpusProblems(data.skip_bad, SKIP_IN_TRAINING)
     text = prepared_text(data, framing.tokenizer, cache, problems, recipe.tokenizer.dropout, recipe.train.seed)
     text = _with_leading_ids(text, data, framing)
     classes = text.train.classes

@@ -18,7 +18,7 @@ import tokenizers
 from regard import __version__
 from regard.atomic_files import file_digest, new_folder
 from regard.data.bpe_dropout import add_bpe_variants
-from regard.data.corpus import Corpus, CorpusProblems
+from regard.data.corpus import SKIP_IN_TRAINING, Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tagged_text import TaggedSentence, tagged_sentences
 from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus, rows_with_ends, tokenize_corpora
@@ -142,12 +142,13 @@ def _training_texts(data: DataSection, side: int | None = None) -> Iterator[str]
     if data.task == "tagging":
         for corpus in data.train:
             yield from (
-                " ".join(sentence.words) for sentence in tagged_sentences(corpus, CorpusProblems(data.skip_bad))
+                " ".join(sentence.words)
+                for sentence in tagged_sentences(corpus, CorpusProblems(data.skip_bad, SKIP_IN_TRAINING))
             )
         return
     sides = slice(1 if data.task == "classification" else None) if side is None else slice(side, side + 1)
     for corpus in data.train:
-        for fields, _ in rows_with_ends(corpus, CorpusProblems(data.skip_bad), data.documents):
+        for fields, _ in rows_with_ends(corpus, CorpusProblems(data.skip_bad, SKIP_IN_TRAINING), data.documents):
             yield from fields[sides]
 
 
@@ -180,7 +181,7 @@ def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Corpu
     corpora = data.train if data.validation is None else (data.validation,)
     if data.task == "tagging":
         known = () if data.validation is None else train.classes
-        read = (tagged_sentences(corpus, CorpusProblems(data.skip_bad), known) for corpus in corpora)
+        read = (tagged_sentences(corpus, CorpusProblems(data.skip_bad, SKIP_IN_TRAINING), known) for corpus in corpora)
         return TrainingText(train, validation, [], list(deque(chain.from_iterable(read), maxlen=len(validation))))
     if data.task == "masked":
         return TrainingText(train, validation, _texts_with_a_mask(corpora, len(validation), data.skip_bad))
@@ -218,7 +219,7 @@ def _last_rows(
     corpora: Sequence[Corpus], count: int, skip_bad: bool, classes: tuple[str, ...]
 ) -> list[tuple[str, str]]:
     """The last rows of the files: those that `split` holds out, or all of them."""
-    rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad)) for corpus in corpora)
+    rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad, SKIP_IN_TRAINING)) for corpus in corpora)
     pairs = ((row.fields[0], row.fields[1]) for row in rows)
     if classes:
         pairs = ((text, label.strip()) for text, label in pairs if label.strip() in classes)
@@ -227,7 +228,7 @@ def _last_rows(
 
 def _texts_with_a_mask(corpora: Sequence[Corpus], count: int, skip_bad: bool) -> list[tuple[str, str]]:
     """The last texts of the files, as in `_last_rows`, each with a mask for its middle word, and that word."""
-    rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad)) for corpus in corpora)
+    rows = chain.from_iterable(corpus.rows(CorpusProblems(skip_bad, SKIP_IN_TRAINING)) for corpus in corpora)
     texts = deque((row.fields[0] for row in rows), maxlen=count)
     examples = []
     for words in (text.split(" ") for text in texts):

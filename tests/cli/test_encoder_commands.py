@@ -104,7 +104,18 @@ def test_taggers_are_evaluated(tagger: str, tmp_path: Path) -> None:
         assert report["scores"]["spans"]["f1"] == expected.spans.f1
         assert report["scores"]["words"]["accuracy"]["correct"] == expected.words.accuracy.correct
     (tmp_path / "bad.conll").write_text("un O\nchat B-Y\n", encoding="utf-8")
-    assert "bad.conll:2: unknown label ('B-Y'" in refused("evaluate", tagger, str(tmp_path / "bad.conll"))
+    unknown = refused("evaluate", tagger, str(tmp_path / "bad.conll"))
+    assert "bad.conll:2: unknown label ('B-Y': expected one of O, B-X, I-X)" in unknown
+    assert "skip" not in unknown  # the score would leave out what the model cannot do
+    (tmp_path / "partly.conll").write_text("un O\n\nun\n\nun O\nchat B-Y\n\nun\nchat\n", encoding="utf-8")
+    partly = str(tmp_path / "partly.conll")
+    assert "skip such sentences (--skip-bad) or fix them" in refused("evaluate", tagger, partly)
+    done = command("evaluate", tagger, partly, "--skip-bad", "--out", str(tmp_path / "scores.json"))
+    assert "3 sentences were skipped and not scored" in done.stdout
+    assert json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))["skipped"] == [
+        {"reason": "missing label", "count": 2, "first": f"{partly}:3"},
+        {"reason": "unknown label", "count": 1, "first": f"{partly}:6"},
+    ]
     (tmp_path / "long.conll").write_text("un O\n\n" + "chat O\n" * 99, encoding="utf-8")
     assert "long.conll:3: the sentence has " in refused("evaluate", tagger, str(tmp_path / "long.conll"))
     (tmp_path / "empty.conll").write_text("\n", encoding="utf-8")

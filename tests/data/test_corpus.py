@@ -88,7 +88,9 @@ BAD = {
 def test_a_bad_line_is_reported_or_skipped_and_counted(tmp_path: Path, kind: str) -> None:
     fr = write_bytes(tmp_path / "t.fr", b"un\ndeux\n" + BAD[kind] + b"\nquatre\n")
     en = write_bytes(tmp_path / "t.en", "one\ntwo\nthree\nfour\n")
-    with pytest.raises(CorpusError, match=rf"t\.fr:3: {kind}.*: skip such lines \(.*--skip-bad.*\) or fix them: "):
+    with pytest.raises(
+        CorpusError, match=rf"t\.fr:3: {kind}.*: skip such lines \(CorpusProblems\(skip=True\)\) or fix them: "
+    ):
         rows(Corpus((fr, en)))
     good, problems = rows(Corpus((fr, en)), skip=True)
     assert good == [("un", "one"), ("deux", "two"), ("quatre", "four")]

@@ -68,7 +68,12 @@ def test_aligned_files(tmp_path: Path) -> None:
         ("Il PRON\ndort\n", (), 2, "missing label .columns: 1, but column 2"),
         ("Il PRON\n", (1, 4), 1, "missing label .columns: 2, but column 4"),
         ("Il\t\ndort\tVERB\n", (), 1, "missing label .the word or its label is empty"),
-        ("Il PRON\n\ndort VREB\n", (), 3, "unknown label .'VREB': did you mean 'VERB'"),
+        (
+            "Il PRON\n\ndort VREB\n",
+            (),
+            3,
+            "unknown label .'VREB': expected one of PRON, VERB.: the labels are those of",
+        ),
         ("Il PRON\n\0 VERB\n", (), 2, "NUL byte"),
     ],
 )
@@ -82,6 +87,27 @@ def test_bad_lines_are_reported_with_their_location(
     sentences = read(corpus, ("PRON", "VERB"), skip=True)
     assert sentences[-1] == ("vient", "VERB")  # a bad line drops its sentence, and no other
     assert all("dort" not in words for words, _ in sentences)
+
+
+def test_each_skipped_sentence_is_counted_once(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.conll", "Il\ndort\n\0 VERB\n\nIl PRON\n\nIl X\ndort Y\n")
+    problems = CorpusProblems(skip=True)
+    assert len(list(tagged_sentences(Corpus((file,)), problems, ("PRON", "VERB")))) == 1
+    assert problems.counts == {"missing label": 1, "unknown label": 1}
+    with pytest.raises(CorpusError, match=r"skip such sentences \(--skip-bad\) or fix them"):
+        list(tagged_sentences(Corpus((file,)), CorpusProblems(False, "--skip-bad")))
+
+
+def test_files_without_labels_are_recognised(tmp_path: Path) -> None:
+    fr, en = written(tmp_path / "a.fr", "le chat dort\n"), written(tmp_path / "a.en", "the cat is asleep\n")
+    for files, where in (((fr,), "a.fr:1"), ((fr, en), "a.en:1"), ((fr, fr), "a.fr:1")):
+        with pytest.raises(
+            CorpusError, match=f"{where}: .*this does not look like a file of labels; expected one of O, B"
+        ):
+            read(Corpus(files), ("O", "B"))
+    late = written(tmp_path / "late.conll", "le O\n\nchat X\n")
+    with pytest.raises(CorpusError, match=r"late.conll:3: unknown label \('X': expected one of O, L0.* and 9 more\)"):
+        read(Corpus((late,)), ("O", *(f"L{i}" for i in range(58))))
 
 
 def test_words_and_labels_are_both_needed(tmp_path: Path) -> None:
