@@ -8,7 +8,7 @@ from typing import Literal
 
 from regard.config import SpecialIds
 from regard.decoding.fast_copy import is_fast_copy
-from regard.decoding.own_network import OwnNetwork
+from regard.decoding.own_network import OwnNetwork, check_regards_own
 from regard.errors import RegardError
 from regard.model.transformer import Network
 
@@ -53,6 +53,8 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
     if task in tasks:
         return
     capability = CAPABILITIES[task]
+    if task in ("attend", "embed"):
+        check_regards_own(network, task)
     calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
     instead = f"this model supports {', '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
     described = _described(network, special)

@@ -22,6 +22,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ KEPT_CONFIG_KEYS = (
     "dropout",
 )
 """Keys of the recipe's config that also describe a network around a user's module."""
+TORCH_FOLDER = str(Path(torch.__file__).parent)
 
 
 class OwnNetwork(Transformer):
@@ -304,7 +306,7 @@ def own_config(config: ModelConfig, max_length: int) -> ModelConfig:
 def check_regards_own(network: Network, action: str) -> None:
     """Raise a RegardError for an action that is not possible with a user's module."""
     if isinstance(network, OwnNetwork):
-        raise RegardError(f"{action} is not available for your own module ({network.name}): it needs Regard's network")
+        raise RegardError(f"{action} needs Regard's own network; this is your module {network.name}")
 
 
 def optional_inputs(module: nn.Module, config: ModelConfig) -> tuple[str, ...]:
@@ -324,23 +326,25 @@ def optional_inputs(module: nn.Module, config: ModelConfig) -> tuple[str, ...]:
     takes_any = any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters)
     if len(positional) < inputs and not takes_any:
         raise RegardError(
-            f"{_where(module)}{name}.forward takes {len(positional)} arguments, but "
+            f"{method_location(module, 'forward')}{name}.forward takes {len(positional)} arguments, but "
             f"{config.kind_with_article} needs {wanted}"
         )
     rest = [p for p in parameters if p not in positional[:inputs] and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     unknown = [p.name for p in rest if p.default is p.empty and p.name not in known]
     if unknown:
         raise RegardError(
-            f"{_where(module)}{name}.forward needs {', '.join(unknown)}, which Regard does not know: it calls {wanted} "
-            f"with parameters of these names: {', '.join(known)}"
+            f"{method_location(module, 'forward')}{name}.forward needs {', '.join(unknown)}, which Regard does not "
+            f"know: it calls {wanted} with parameters of these names: {', '.join(known)}"
         )
     return tuple(p.name for p in rest if p.name in known)
 
 
-def _where(module: nn.Module) -> str:
-    """The file and line of a module's `forward`, if they are known."""
-    code = getattr(module.forward, "__code__", None)
-    return "" if code is None else f"{code.co_filename}, line {code.co_firstlineno}: "
+def method_location(module: nn.Module, method: str) -> str:
+    """The file and line of a method of a user's module, for the beginning of a message; empty if they are not known."""
+    code = getattr(inspect.unwrap(getattr(type(module), method)), "__code__", None)
+    if code is None or code.co_filename.startswith(TORCH_FOLDER):
+        return ""
+    return f"{code.co_filename}, line {code.co_firstlineno}: "
 
 
 def _padded(tokens: Tokens, lengths: Lengths | None, pad: int | None) -> tuple[Tokens, Int[Tensor, " B"]]:

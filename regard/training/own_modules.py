@@ -1,5 +1,6 @@
 """A user's own module or loss in place of the recipe's: how the recipe changes, and the network around the module."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from regard.decoding.own_network import own_config, wrap_module
 from regard.errors import RegardError
 from regard.model.transformer import Network
 from regard.training.objective import OwnLoss
-from regard.training.own_network_check import check_parameters
+from regard.training.own_network_check import check_parameters, explain_error
 from regard.training.recipe import Recipe
 from regard.training.run_setup import NetworkChange
 
@@ -39,13 +40,29 @@ def own_network(given: GivenNetwork, recipe: Recipe) -> NetworkChange:
     def replace_network(network: Network) -> Network:
         config = own_config(network.config, recipe.train.max_length)
         torch.manual_seed(recipe.train.seed)
-        module = given if isinstance(given, nn.Module) else given(config)
+        module = given if isinstance(given, nn.Module) else _build_module(given, config)
         if not isinstance(module, nn.Module):
             raise RegardError(f"the function network returned a {type(module).__name__}, not an nn.Module")
         check_parameters(module)
         return wrap_module(module, config)
 
     return replace_network
+
+
+def _build_module(make: Callable[[ModelConfig], nn.Module], config: ModelConfig) -> nn.Module:
+    """What a function returns for a config. If a class takes something else, a RegardError says what to pass."""
+    if not isinstance(make, type):
+        return make(config)
+    advice = f"network is a class: pass lambda config: {make.__name__}(config.vocab_size, ...)"
+    try:
+        inspect.signature(make).bind(config)
+    except TypeError as error:
+        raise RegardError(f"{advice}, because it needs more than a config ({error})") from error
+    try:
+        module: nn.Module = make(config)
+    except TypeError as error:
+        raise RegardError(f"{advice}, unless its only argument is a config: {explain_error(error)}") from error
+    return module
 
 
 def check_loss_settings(loss: OwnLoss, recipe: Recipe) -> None:

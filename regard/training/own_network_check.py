@@ -9,15 +9,15 @@ Dimensions: B rows, T tokens, S source tokens, V outputs, K classes.
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.config import ModelConfig
 from regard.decoding import own_network as own_network_module
-from regard.decoding.own_network import OwnNetwork
+from regard.decoding.own_network import TORCH_FOLDER, OwnNetwork, method_location
 from regard.errors import RegardError
 from regard.training.objective import Objective, own_loss_sum
 
@@ -94,9 +94,8 @@ def check_own_loss(objective: Objective) -> None:
     except RegardError:
         raise
     except Exception as error:
-        raise RegardError(
-            f"your loss failed for logits {list(logits.shape)} and targets {list(targets.shape)}: {_explain(error)}"
-        ) from error
+        shapes = f"logits {list(logits.shape)} and targets {list(targets.shape)}"
+        raise RegardError(f"your loss failed for {shapes}: {explain_error(error)}") from error
     if not total.requires_grad:
         raise RegardError("your loss has no gradient: compute it from the logits with differentiable operations")
     if not total.isfinite():
@@ -114,20 +113,23 @@ def check_parameters(module: nn.Module) -> None:
             hidden = _unregistered(value, registered)
             if hidden:
                 where = ".".join(filter(None, [name, path, attribute]))
-                raise RegardError(f"{where} {hidden}, so its weights would not be trained")
+                raise RegardError(f"{method_location(part, '__init__')}{where} {hidden}")
+    location = method_location(module, "__init__")
     if not registered:
-        raise RegardError(f"{name} has no parameters: there is nothing to train")
+        raise RegardError(f"{location}{name} has no parameters: there is nothing to train")
     if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise RegardError(f"all parameters of {name} have requires_grad=False: there is nothing to train")
+        raise RegardError(f"{location}all parameters of {name} have requires_grad=False: there is nothing to train")
     if any(parameter.is_meta for parameter in module.parameters()):
-        raise RegardError(f"{name} has parameters on the meta device, which have no values: create them on the CPU")
+        raise RegardError(
+            f"{location}{name} has parameters on the meta device, which have no values: create them on the CPU"
+        )
 
 
 def _unregistered(value: Any, registered: set[int]) -> str | None:
     """What is wrong with an attribute that holds weights which `parameters()` does not list; None if nothing is."""
     if isinstance(value, Tensor):
         is_weight = value.is_leaf and value.requires_grad and id(value) not in registered
-        return "is a tensor with requires_grad: make it an nn.Parameter" if is_weight else None
+        return "is a plain tensor, so it would not be trained: make it an nn.Parameter" if is_weight else None
     is_dict = isinstance(value, dict)
     items: Iterable[Any] = value.values() if is_dict else value
     for item in items if isinstance(value, dict | list | tuple) else ():
@@ -135,30 +137,30 @@ def _unregistered(value: Any, registered: set[int]) -> str | None:
         if any(isinstance(weight, nn.Parameter) and id(weight) not in registered for weight in weights):
             kind = "Module" if isinstance(item, nn.Module) else "Parameter"
             container = f"nn.{kind}{'Dict' if is_dict else 'List'}"
-            return f"is a {type(value).__name__} of {kind.lower()}s: make it an {container}"
+            return f"is a Python {type(value).__name__}, so its weights would not be trained: make it an {container}"
     return None
 
 
 def _check_gradients(network: OwnNetwork) -> list[str]:
     """Check the output in training mode and its gradients."""
-    name = network.name
+    name, location = network.name, method_location(network.module, "forward")
     output = _run(network, ExampleInputs.of(network))
     if not output.requires_grad:
         raise RegardError(
-            f"{name} is not differentiable: its output has no gradient. "
+            f"{location}{name} is not differentiable: its output has no gradient. "
             "Does it use torch.no_grad, detach, argmax or numpy?"
         )
     try:
         output.float().logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        raise RegardError(f"{name} is not differentiable: {_explain(error)}") from error
+        raise RegardError(f"{name} is not differentiable: {explain_error(error)}") from error
     trained = [(path, weight) for path, weight in network.module.named_parameters() if weight.requires_grad]
     without = [path for path, weight in trained if weight.grad is None]
     if len(without) == len(trained):
-        raise RegardError(f"{name} is not differentiable: none of its parameters gets a gradient")
+        raise RegardError(f"{location}{name} is not differentiable: none of its parameters gets a gradient")
     not_finite = [path for path, weight in trained if weight.grad is not None and not weight.grad.isfinite().all()]
     if not_finite:
-        raise RegardError(f"the gradient of {name} is not finite, first in {not_finite[0]}")
+        raise RegardError(f"{location}the gradient of {name} is not finite, first in {not_finite[0]}")
     return [f"parameters of {name} without a gradient are not trained: {_listed(without)}"] if without else []
 
 
@@ -227,32 +229,41 @@ def _run(network: OwnNetwork, inputs: ExampleInputs, advice: str = "") -> Tensor
     except RegardError:
         raise
     except Exception as error:
-        reason = f"{_explain(error)}{f'; {advice}' if advice else ''}"
+        reason = f"{explain_error(error, network.config)}{f'; {advice}' if advice else ''}"
         raise RegardError(f"{network.name} failed for token ids {' and '.join(map(str, shapes))}: {reason}") from error
     return _check_logits(network, output, inputs)
 
 
 def _check_logits(network: OwnNetwork, output: object, inputs: ExampleInputs) -> Tensor:
-    config, name = network.config, network.name
+    config = network.config
+    where = f"{method_location(network.module, 'forward')}{network.name}"
     if not isinstance(output, Tensor):
-        raise RegardError(f"{name} returned a {type(output).__name__}: return only the logits, a tensor")
+        raise RegardError(f"{where} returned a {type(output).__name__}: return only the logits, a tensor")
     rows, t = inputs.tokens.shape
     sizes = [config.classes] if config.classes else list(dict.fromkeys([config.outputs, config.output_vocab_size]))
     leading = [rows] if config.is_classifier else [rows, t]
     if list(output.shape) not in [[*leading, size] for size in sizes]:
         expected = " or ".join(str([*leading, size]) for size in sizes)
         raise RegardError(
-            f"{name} returned {list(output.shape)} instead of {expected}{_shape_hint(network, output, leading, sizes)}"
+            f"{where} returned {list(output.shape)} instead of {expected}{_shape_hint(network, output, leading, sizes)}"
         )
     if not output.is_floating_point():
-        raise RegardError(f"{name} returned {output.dtype}: return logits, which are floating-point numbers")
+        raise RegardError(f"{where} returned {output.dtype}: return logits, which are floating-point numbers")
     if output.device.type != network.device.type:
-        raise RegardError(f"{name} returned a tensor on {output.device}, but its weights are on {network.device}")
+        raise RegardError(f"{where} returned a tensor on {output.device}, but its weights are on {network.device}")
     if output.isnan().any() or output.isposinf().any():
-        raise RegardError(
-            f"the output of {name} contains NaN or infinity before any training: check its initial weights"
-        )
+        raise RegardError(f"{where} returned NaN or infinity before any training: {_not_finite_hint(network)}")
     return output
+
+
+def _not_finite_hint(network: OwnNetwork) -> str:
+    for name, weight in network.module.named_parameters():
+        if not weight.isfinite().all():
+            return f"the initial weights in {name} are not finite"
+    return (
+        "its weights are finite, so probably a mask hides every position of a row. In Regard's masks True means \"may "
+        'attend"; in those of nn.Transformer and nn.MultiheadAttention it means the opposite: pass them ~mask'
+    )
 
 
 def _shape_hint(network: OwnNetwork, output: Tensor, leading: list[int], sizes: list[int]) -> str:
@@ -272,7 +283,7 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     return bool((difference > RELATIVE_TOLERANCE * scale).any())
 
 
-def _explain(error: Exception) -> str:
+def explain_error(error: Exception, config: ModelConfig | None = None) -> str:
     """An error of the user's code with its location, and a hint where the cause is common."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = ""
@@ -280,17 +291,19 @@ def _explain(error: Exception) -> str:
         hint = (
             " (tensors that are not parameters stay on the CPU: create them with register_buffer, or on tokens.device)"
         )
-    elif isinstance(error, IndexError) and "index out of range" in text:
-        hint = " (an embedding is too small: it needs a row for every id and position)"
+    elif config is not None and isinstance(error, IndexError) and "index out of range" in text:
+        target = f" ({config.output_vocab_size:,} of the target)" if config.target_vocab_size else ""
+        positions = "" if config.max_positions is None else f", one of positions {config.max_positions:,}"
+        hint = f" (an embedding is too small: one of ids needs {config.vocab_size:,} rows{target}{positions})"
     return f"{_location(error)}{text}{hint}"
 
 
 def _location(error: Exception) -> str:
     """The file and line of the user's code where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours, torch_folder = {__file__, own_network_module.__file__}, str(Path(torch.__file__).parent)
+    ours = {__file__, own_network_module.__file__}
     last = max((number for number, frame in enumerate(frames) if frame.filename in ours), default=-1)
-    users = [frame for frame in frames[last + 1 :] if not frame.filename.startswith(torch_folder)]
+    users = [frame for frame in frames[last + 1 :] if not frame.filename.startswith(TORCH_FOLDER)]
     return f"{users[-1].filename}, line {users[-1].lineno}: " if users else ""
 
 

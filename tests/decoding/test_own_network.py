@@ -175,9 +175,9 @@ def test_what_needs_regards_network_is_refused_by_name(tmp_path: Any) -> None:
     network = regards("decoder")
     model = regard.Model(own(network, network.config).float(), regard.load("petit-fr-en").tokenizer)
     assert set(model.tasks) == {"generate", "score texts"}
-    with pytest.raises(RegardError, match="your own module"):
+    with pytest.raises(RegardError, match="needs Regard's own network; this is your module"):
         model.quick()
-    with pytest.raises(RegardError, match="your own module"):
+    with pytest.raises(RegardError, match="needs Regard's own network; this is your module"):
         model.attend("Le chat.")
-    with pytest.raises(RegardError, match="your own module"):
+    with pytest.raises(RegardError, match="needs Regard's own network; this is your module"):
         regard.export(model, tmp_path / "exported")

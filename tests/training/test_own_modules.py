@@ -1,5 +1,6 @@
 """`regard.train(network=, loss=)`: a user's module and loss in the real training loop."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -159,6 +160,12 @@ def test_the_best_model_generates_and_is_saved_with_a_note(trained: TrainingResu
     assert regard.load(tmp_path / "saved", network=module).generate("Le chat", max_tokens=4) == text
 
 
+@pytest.mark.parametrize("call", ["embed", "attend", "hidden"])
+def test_what_needs_regards_network_says_whose_it_is(call: str, trained: TrainingResult) -> None:
+    with pytest.raises(RegardError, match=rf"^{call} needs Regard's own network; this is your module Reader$"):
+        getattr(trained.model, call)("Le chat dort.")
+
+
 def test_a_folder_of_a_users_module_needs_the_same_module(trained: TrainingResult) -> None:
     with pytest.raises(RegardError, match=r"your own module \(Reader\).*network=MODULE"):
         regard.load(trained.folder)
@@ -212,6 +219,34 @@ class NotANumber(Language):
         return super().forward(tokens) / 0 * 0
 
 
+class BadWeights(Language):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        nn.init.constant_(self.output.bias, float("nan"))
+
+
+class InvertedMask(Language):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.attention = nn.MultiheadAttention(8, 1, batch_first=True)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        x = self.embedding(tokens)
+        return self.output(self.attention(x, x, x, attn_mask=mask)[0])
+
+
+class NeedsArguments(Language):
+    def __init__(self, vocab: int, width: int) -> None:
+        nn.Module.__init__(self)
+        self.embedding = nn.Embedding(vocab, width)
+
+
+class NeedsSize(Language):
+    def __init__(self, vocab: int) -> None:
+        nn.Module.__init__(self)
+        self.embedding = nn.Embedding(vocab, 8)
+
+
 class PlainList(Language):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -259,15 +294,27 @@ class Empty(nn.Module):
         return torch.zeros(*tokens.shape, self.config.outputs)
 
 
+def location(method: Any) -> str:
+    """The beginning of a message about a method, as a regular expression."""
+    return rf"test_own_modules.py, line {inspect.getsourcelines(method)[1]}: "
+
+
 MISTAKES: dict[type[nn.Module], str] = {
-    Transposed: r"Transposed returned \[8, 2, 320\] instead of \[2, 8, 320\] or \[2, 8, 321\]: the batch comes first",
+    Transposed: rf"{location(Transposed.forward)}"
+    r"Transposed returned \[8, 2, 320\] instead of \[2, 8, 320\] or \[2, 8, 321\]: the batch comes first",
     WithoutOutputLayer: r"returned \[2, 8, 32\].*hidden vectors, so apply the output layer",
     ReturnsTuple: "ReturnsTuple returned a tuple: return only the logits",
     Detached: "Detached is not differentiable: its output has no gradient",
-    NotANumber: "contains NaN",
-    PlainList: r"PlainList.layers is a list of modules: make it an nn.ModuleList",
-    PlainTensor: r"PlainTensor.scale is a tensor with requires_grad: make it an nn.Parameter",
-    TooFewIds: r"test_own_modules.py, line \d+: IndexError.*embedding is too small",
+    NotANumber: rf"{location(NotANumber.forward)}NotANumber returned NaN.*weights are finite",
+    BadWeights: r"NaN or infinity before any training: the initial weights in output.bias are not finite",
+    InvertedMask: r"InvertedMask returned NaN.*a mask hides every position.*True means.*opposite: pass them ~mask",
+    PlainList: rf"{location(PlainList.__init__)}PlainList.layers is a Python list, so its weights would not be "
+    "trained: make it an nn.ModuleList",
+    PlainTensor: rf"{location(PlainTensor.__init__)}PlainTensor.scale is a plain tensor, so it would not be trained: "
+    "make it an nn.Parameter",
+    TooFewIds: r"test_own_modules.py, line \d+: IndexError.*embedding is too small: one of ids needs 321 rows, .* 128",
+    NeedsArguments: r"network is a class: pass lambda config: NeedsArguments\(config.vocab_size, ...\), because",
+    NeedsSize: r"pass lambda config: NeedsSize\(config.vocab_size, ...\).*test_own_modules.py, line \d+: TypeError",
     TooFewPositions: r"IndexError.*read up to 128 tokens: enlarge its table of positions, or lower train.max_length",
     OnAnotherDevice: "OnAnotherDevice returned a tensor on meta, but its weights are on cpu",
     OnMeta: "meta device",
