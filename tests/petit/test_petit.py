@@ -616,6 +616,6 @@ def test_only_the_requested_splits_are_written(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(corpus_files, "HELD_OUT", 5)
     assert write_petit(7, tmp_path / "all") == {"train": 7, "dev": 5, "test": 5, "compositional": 5}
     assert write_petit(7, tmp_path / "some", splits=("train", "test")) == {"train": 7, "test": 5}
-    names = {f"{split}.{suffix}" for split in ("train", "test") for suffix in ("fr", "en", "align", "tags")}
+    names = {f"{split}.{suffix}" for split in ("train", "test") for suffix in ("fr", "en", "align", "tags", "conll")}
     assert {path.name for path in (tmp_path / "some").iterdir()} == names
     assert all((tmp_path / "some" / name).read_bytes() == (tmp_path / "all" / name).read_bytes() for name in names)
