@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from regard.model.transformer import Network
+    from regard.training.events import Watcher
     from regard.training.recipe import Recipe
     from regard.training_api import TrainingResult
 
@@ -67,7 +69,7 @@ def _finish(result: "TrainingResult") -> None:
 
 def _train_with_module(recipe: "Recipe", folder: Path, resume: bool, path: Path) -> None:
     """Train with Regard's network, then with the student's code, and compare the losses."""
-    from regard.course.loss_comparison import compare_losses, compare_samples, read_losses, with_reference_losses
+    from regard.course.loss_comparison import before_scoring, read_losses, read_warnings, with_reference_losses
     from regard.course.module_file import load_student_module
     from regard.training.run_folder import check_run_folder
     from regard.training.run_setup import OwnParts
@@ -78,32 +80,52 @@ def _train_with_module(recipe: "Recipe", folder: Path, resume: bool, path: Path)
     reference = folder.with_name(f"{folder.name}-reference")
     if not resume:
         check_run_folder(recipe, folder, resume)
-    typer.echo(f"{student.name} of {path} is trained. First a run with Regard's network, for comparison: {reference}")
+    is_compared = False
+
+    def try_out(network: "Network") -> "Network":
+        """Try the student's code before the first run, so that nothing is trained or announced if it cannot be."""
+        student.try_out(network)
+        typer.echo(f"{student.name} of {path} will be trained.")
+        typer.echo(f"First a run with Regard's network, for comparison: {reference}")
+        return network
+
+    def compare() -> None:
+        nonlocal is_compared
+        is_compared = True
+        _show_side_by_side(folder, reference, not student.is_whole_model)
+
+    def wrap_display(display: "Watcher") -> "Watcher":
+        return before_scoring(with_reference_losses(display, read_losses(reference)), compare)
+
     try:
-        # The student's code is tried out before the first run, so that nothing is trained if it cannot be.
-        _finish(run_recipe(recipe, reference, resume, own=OwnParts(student.try_out)))
+        _finish(run_recipe(recipe, reference, resume, own=OwnParts(try_out)))
         typer.echo(f"Now the same with {student.name} of {path}: {folder}")
-        _finish(
-            run_recipe(
-                recipe,
-                folder,
-                resume,
-                own=OwnParts(student.change_network),
-                wrap_display=lambda display: with_reference_losses(display, read_losses(reference)),
-            )
-        )
+        own = OwnParts(student.change_network)
+        _finish(run_recipe(recipe, folder, resume, own=own, wrap_display=wrap_display))
     except typer.Exit:
         typer.echo("To resume both runs, run the same command with --resume")
         raise
-    typer.echo(f"\n{compare_losses(read_losses(folder), read_losses(reference), not student.is_whole_model)}")
-    if samples := compare_samples(folder, reference):
-        typer.echo(f"\n{samples}")
+    if not is_compared:
+        compare()
+    for warning in read_warnings(folder):
+        typer.secho(f"\n{warning}", bold=True, fg="red")
     if student.is_whole_model:
         typer.echo(
             f"\n{folder} holds the weights of your model, which is not a Regard model: see {folder / 'README.md'}"
         )
     else:
         typer.echo(f"\n{folder} holds an ordinary model with the weights that your attention learned.")
+
+
+def _show_side_by_side(folder: Path, reference: Path, should_agree: bool) -> None:
+    """Print the losses and samples of two runs."""
+    from regard.course.loss_comparison import read_losses, show_losses, show_samples
+    from regard.plots.console import console
+
+    output = console()
+    output.print()
+    show_losses(output, read_losses(folder), read_losses(reference), should_agree)
+    show_samples(output, folder, reference)
 
 
 COMMANDS: list[Callable[..., None]] = [train]

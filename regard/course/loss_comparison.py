@@ -1,10 +1,15 @@
 """The losses and samples of two training runs that differ in one part, side by side."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
-from regard.formatting import markdown_table, shorten
-from regard.training.events import Event, Noted, Stepped, Validated, Watcher
+from rich.console import Console
+from rich.text import Text
+
+from regard.formatting import shorten
+from regard.plots.score_tables import plain_table
+from regard.training.events import SCORING_NOTE, WARNING, Event, Noted, Started, Stepped, Validated, Watcher
 from regard.training.metrics_log import read_metrics
 
 MAX_RELATIVE_DIFFERENCE = 0.01
@@ -48,44 +53,71 @@ def with_reference_losses(show: Watcher, reference: Losses) -> Watcher:
     return watch
 
 
-def compare_losses(own: Losses, reference: Losses, should_agree: bool = True) -> str:
-    """A table of both runs' losses, and whether they agree if they should: if the initial weights were the same."""
+def before_scoring(show: Watcher, act: Callable[[], None]) -> Watcher:
+    """A watcher that passes events on and calls `act` when all steps are done and the final scoring begins."""
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Noted) and event.text.startswith(SCORING_NOTE.partition("{")[0]):
+            act()
+        show(event)
+
+    return watch
+
+
+def read_warnings(folder: Path) -> list[str]:
+    """The warnings in a run's log since the run was last started or resumed."""
+    warnings: list[str] = []
+    for event in read_metrics(folder, strict=False):
+        if isinstance(event, Started):
+            warnings.clear()
+        elif isinstance(event, Noted) and event.text.startswith(WARNING):
+            warnings.append(event.text)
+    return warnings
+
+
+def show_losses(console: Console, own: Losses, reference: Losses, should_agree: bool = True) -> None:
+    """Print both runs' losses, and whether they agree if they should: if the initial weights were the same."""
     pairs = {
         (step, kind): (loss, reference[kind, step]) for (kind, step), loss in own.items() if (kind, step) in reference
     }
     pairs = {key: pair for key, pair in sorted(pairs.items()) if not all(map(math.isnan, pair))}  # no validation data
     if not pairs:
-        return "There are no losses of both runs to compare yet."
+        console.print("There are no losses of both runs to compare yet.")
+        return
     training = [key for key in pairs if key[1] == "training"]
     stride = max(1, math.ceil(len(training) / MAX_TRAINING_ROWS))
     hidden = {*training} - {*training[::stride], *training[-1:]}
-    rows = [
-        [f"{step:,}", kind, *(f"{loss:.4f}" for loss in pair)]
-        for (step, kind), pair in pairs.items()
-        if (step, kind) not in hidden
-    ]
-    table = markdown_table(["step", "loss", "yours", "Regard's"], rows, [True, False, True, True])
+    table = plain_table("step>", "loss", "yours>", "Regard's>")
+    for (step, kind), pair in pairs.items():
+        if (step, kind) not in hidden:
+            table.add_row(f"{step:,}", kind, *(f"{loss:.4f}" for loss in pair))
+    console.print(table)
     if not should_agree:
         step, kind = max(pairs)
         ours, theirs = (f"{loss:.4f}" for loss in pairs[step, kind])
-        return (
-            f"{table}\n\nAfter step {step:,} the {kind} loss is {ours} (Regard's: {theirs}). The two need not agree: "
-            "only the data and the seed are the same, not the initial weights."
+        console.print(
+            f"\nAfter step {step:,} the {kind} loss is {ours} (Regard's: {theirs}). The two need not agree: "
+            "only the data and the seed are the same, not the initial weights.",
+            soft_wrap=True,
         )
+        return
     difference, (step, kind) = max((_relative_difference(*pair), key) for key, pair in pairs.items())
     verdict = "They agree" if difference <= MAX_RELATIVE_DIFFERENCE else "They do not agree"
-    return f"{table}\n\n{verdict}: the largest difference is {100 * difference:.2g} % ({kind}, step {step:,})."
+    worst = f"{100 * difference:.2g} % ({kind}, step {step:,})"
+    console.print(f"\n{verdict}: the largest difference is {worst}.", soft_wrap=True)
 
 
-def compare_samples(own: Path, reference: Path) -> str:
-    """A table of what both models wrote at their last validation; empty if there are no samples."""
+def show_samples(console: Console, own: Path, reference: Path) -> None:
+    """Print what both models wrote at their last validation; nothing if there are no samples."""
     ours, theirs = (_last_samples(folder) for folder in (own, reference))
-    rows = [
-        [shorten(" ".join(text.split()), MAX_SAMPLE_LENGTH) for text in (source, output, theirs[source])]
-        for source, output in ours.items()
-        if source in theirs
-    ]
-    return markdown_table(["sample", "yours", "Regard's"], rows) if rows else ""
+    table = plain_table("sample", "yours", "Regard's")
+    for source, output in ours.items():
+        if source in theirs:
+            texts = (" ".join(text.split()) for text in (source, output, theirs[source]))
+            table.add_row(*(Text(shorten(text, MAX_SAMPLE_LENGTH)) for text in texts))
+    if table.row_count:
+        console.print()
+        console.print(table)
 
 
 def _last_samples(folder: Path) -> dict[str, str]:

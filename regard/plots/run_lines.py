@@ -4,10 +4,10 @@ import json
 import re
 import shlex
 
-from regard.formatting import duration, short_number, visible
+from regard.formatting import duration, visible
 from regard.plots.heat_map import shorten_to_width
 from regard.plots.run_progress import RunProgress, is_unvalidated
-from regard.training.events import Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
+from regard.training.events import WARNING, Ended, Event, Noted, Sample, Saved, Started, Stepped, Ticked, Validated
 
 SAMPLE_COLUMNS = 60
 """Columns of a sample's source, and of its output, in a plain line."""
@@ -59,7 +59,7 @@ def message_text(event: Saved | Noted) -> str:
     """A note or a checkpoint in words, without its step."""
     if isinstance(event, Saved):
         return f"saved {visible(event.folder)} ({event.bytes / 1e6:,.1f} MB, {duration(event.seconds)})"
-    return f"note: {visible(event.text)}"
+    return visible(event.text) if event.text.startswith(WARNING) else f"note: {visible(event.text)}"
 
 
 def sample_line(sample: Sample) -> str:
@@ -128,7 +128,7 @@ def _start_parts(started: Started) -> list[str]:
     examples = plural(started.examples, "example")
     if started.left_out:
         examples += f" ({started.left_out:,} too long)"
-    parts = [f"{started.task}, {short_number(started.parameters)} parameters", examples]
+    parts = [f"{started.task}, {started.parameters:,} parameters", examples]
     problems = ", ".join(f"{count:,} {visible(kind)}" for kind, count in started.problems.items() if count)
     if problems:
         parts.append(f"skipped lines: {problems}")

@@ -17,7 +17,7 @@ from regard.plots.console import console as make_console
 from regard.plots.run_lines import CONTINUE, RESUME, USE, closing_lines, event_line, message_text, sample_line
 from regard.plots.run_progress import RunProgress, is_unvalidated
 from regard.plots.training_panel import training_panel
-from regard.training.events import Ended, Event, Noted, Saved, Stepped, Ticked, Validated
+from regard.training.events import WARNING, Ended, Event, Noted, Saved, Stepped, Ticked, Validated
 
 LINE_INTERVAL = 5.0
 """Minimum seconds between two plain lines about steps."""
@@ -89,6 +89,8 @@ class TrainingDisplay:
             return
         if isinstance(event, Noted | Saved):
             style = "yellow" if isinstance(event, Noted) else "dim"
+            if isinstance(event, Noted) and event.text.startswith(WARNING):
+                style = "bold red"
             self.console.print(Text(f"step {event.step:,}: {message_text(event)}", style=style))
         if isinstance(self.panel, NotebookPanel):
             self.panel.refresh(force=not isinstance(event, Ticked | Stepped))

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regard.formatting import duration, short_number, visible
+from regard.formatting import duration, visible
 from regard.plots.heat_map import shorten_to_width
 from regard.plots.run_lines import NO_VALIDATION, SET_VALIDATION, plural, short_duration
 from regard.plots.run_progress import RunProgress, is_unvalidated
@@ -59,7 +59,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def _heading(started: Started, width: int) -> list[RenderableType]:
-    task = f"{started.task} · {short_number(started.parameters)} parameters · {plural(started.examples, 'example')}"
+    task = f"{started.task} · {started.parameters:,} parameters · {plural(started.examples, 'example')}"
     device = f"{visible(started.place)} → {visible(started.out)}"
     if started.step:
         device += f" · resumed after step {started.step:,}"

@@ -3,6 +3,7 @@
 import math
 import time
 
+from regard.decoding.own_network import OwnNetwork
 from regard.decoding.text_model import Model
 from regard.training.checkpoint_files import best_model_folder, publish_model, write_best_model
 from regard.training.device import attention_kernels
@@ -78,11 +79,17 @@ def publish_best_model(run: TrainingRun) -> None:
 
 
 def score_best_model(run: TrainingRun) -> list[FinalScores]:
-    """Scores of the saved best model on the validation text, decoded as the recipe says; none for language models."""
+    """Scores of the saved best model on the validation text, decoded as the recipe says; none for language models.
+
+    A user's module decodes without a cache, which is slow: it translates only `train.validation_sentences` examples.
+    """
     setup, best_step = run.setup, run.progress.best_step
-    count = len(setup.sentences if setup.kind == "tagging" else setup.examples)
+    count, max_translations = len(setup.sentences if setup.kind == "tagging" else setup.examples), None
+    if setup.kind == "translation" and isinstance(run.network, OwnNetwork):
+        max_translations = run.settings.validation_sentences
+        count = min(count, max_translations)
     if not run.ranks.first or best_step is None or not count or setup.kind in ("language", "masked"):
         return []
     run.reporter.note(run.progress.step, SCORING_NOTE.format(f"{count:,}"))
     model = run.on_training_device(Model.from_folder(best_model_folder(run.out, best_step), run.module_to_load()))
-    return final_scores(setup, model, run.recipe.decode)
+    return final_scores(setup, model, run.recipe.decode, max_translations)

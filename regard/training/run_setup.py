@@ -15,7 +15,7 @@ from regard.model.transformer import Network
 from regard.storage.model_folder import RECIPE_FILE
 from regard.training.device import choose_device
 from regard.training.event_reporter import Reporter
-from regard.training.events import STOPPING_NOTE, Watcher
+from regard.training.events import STOPPING_NOTE, WARNING, Watcher
 from regard.training.interrupts import Interrupts
 from regard.training.metrics_log import MetricsLog
 from regard.training.objective import Objective, OwnLoss
@@ -92,7 +92,7 @@ def prepare_run(
     notes = resume_from_checkpoint(run) if resume else []
     settings, progress = run.settings, run.progress
     if isinstance(run.network, OwnNetwork):
-        notes += run.network.notes
+        notes += [f"{WARNING}{note}" for note in run.network.notes]
         for note in run.network.notes if not watchers else ():
             warnings.warn(note, stacklevel=2)  # nobody would see it
     if own.loss is not None and settings.label_smoothing:

@@ -101,7 +101,7 @@ def after(events: list[Event]) -> RunProgress:
 
 def test_plain_lines_report_every_event() -> None:
     lines = display_output(run()).splitlines()
-    assert lines[0].startswith("petit [b]fr[/b]: translation, 12.3 M parameters; 100 examples (2 too long); ")
+    assert lines[0].startswith("petit [b]fr[/b]: translation, 12,345,678 parameters; 100 examples (2 too long); ")
     assert "step    50/1,000  loss 5.673  lr 5.0e-05  812 tokens/s  41% of the GPU  ETA 1m35s" in lines
     assert "step   150/1,000  note: an update was [skipped]" in lines
     assert "step   200/1,000  validation loss 2.000  BLEU 12.2  best  (1.0s)" in lines

@@ -89,7 +89,7 @@ class Reader(nn.Module):
 )
 def test_regards_network_as_a_users_module_trains_exactly_as_itself(which: str, tmp_path: Path) -> None:
     """The same data, initial weights, dropout, schedule and accumulation: the same losses and samples."""
-    recipe = short_recipe(which, label_smoothing=0.1, accumulate=2, average=2, packed=False)
+    recipe = short_recipe(which, label_smoothing=0.1, accumulate=2, average=2, packed=False, validation_sentences=12)
 
     def build_the_same(config: ModelConfig) -> nn.Module:
         return build(recipe.config(config.vocab_size, config.classes))
