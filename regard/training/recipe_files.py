@@ -82,12 +82,28 @@ def _recipe_from(table: dict[str, Any], name: str, source: str, overrides: Overr
                 _override_by_text(table, change)
             else:
                 _override(table, pair[0], partial(_constant, pair[1]), change)
+        _check_tokenizer_changes(table, [change.partition("=")[0].strip() for change in changes])
         return _recipe_from_table(table, name)
     except ValueError as error:
         changed = f" with {visible(', '.join(changes))}" if changes else ""
         raise RegardError(shorten(f"{source}{shorten(changed)}: {error}", MAX_MESSAGE_CHARS)) from None
     except RecursionError:
         raise RegardError(f"{source} is nested too deeply to be a recipe") from None
+
+
+def _check_tokenizer_changes(table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Raise a RegardError if a changed setting has no effect because a tokenizer is read instead of trained.
+
+    Only changes are checked: a file written by `as_toml` has all settings.
+    """
+    section = table.get("tokenizer")
+    if not isinstance(section, dict) or not section.get("path"):
+        return
+    for key in ("kind", "vocab_size"):
+        if f"tokenizer.{key}" in keys:
+            raise RegardError(
+                f"tokenizer.{key} is for a tokenizer that is trained, but tokenizer.path names one: remove one of them"
+            )
 
 
 def bundled_recipes() -> list[str]:

@@ -16,10 +16,12 @@ from regard.data.batches import IGNORED_TARGET
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenizer_pair import TokenizerPair
 from regard.data.tokenizer_training import train_tokenizer
+from regard.errors import RegardError
 from regard.petit import corpus_files, pairs
 from regard.training import train as train_module
 from regard.training import validation
 from regard.training.recipe import Recipe, TokenizerSection
+from regard.training.recipe_files import override_recipe, read_recipe
 from regard.training.train import train_recipe
 from regard.training.training_setup import TrainingSetup, prepare_training
 from tests.support.recipes import SMALL_SIZES, small_recipe
@@ -129,6 +131,17 @@ def test_a_run_with_separate_tokenizers(cache: Path, tmp_path: Path) -> None:
 def test_what_cannot_have_separate_tokenizers(which: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         recipe(which, **changes)
+
+
+@pytest.mark.parametrize(("key", "value"), [("vocab_size", 500), ("kind", "characters")])
+def test_settings_of_a_trained_tokenizer_are_refused_with_a_given_one(key: str, value: Any) -> None:
+    message = rf"tokenizer.{key} is for a tokenizer that is trained, but tokenizer.path names one: remove one of them"
+    with pytest.raises(RegardError, match=message):
+        read_recipe("petit-lm", [f"tokenizer.{key}={value}", "tokenizer.path=x"])
+    given = read_recipe("petit-lm", {"tokenizer.path": "x"})  # the file itself sets vocab_size
+    assert given.tokenizer.path == "x"
+    with pytest.raises(RegardError, match=message):
+        override_recipe(given, {f"tokenizer.{key}": value})
 
 
 @pytest.mark.parametrize("changes", [{"separate": True}, {"path": "x"}])
