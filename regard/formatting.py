@@ -95,6 +95,15 @@ def short_number(number: int) -> str:
     return f"{number / 1e6:,.1f} M" if number >= 1e5 else f"{number:,}"
 
 
+def rate(per_second: float) -> str:
+    """Return a number of items per second with the digits that a measurement has.
+
+    >>> rate(11_803.26), rate(7.349)
+    ('11,803', '7.3')
+    """
+    return f"{per_second:,.0f}" if per_second >= 99.95 else f"{per_second:.1f}"
+
+
 def escape_markdown_words(text: str) -> str:
     """Like `escape_markdown` for a text of any length: only single words that are too long are cut."""
     return " ".join(map(escape_markdown, text.split(" ")))

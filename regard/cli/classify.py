@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.model_loading import load_model
+from regard.cli.model_loading import check_model_is_named, load_model
 from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
 from regard.cli.text_io import answer_lines, check_input
 
 
 def classify(
-    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)],
     text: Texts = None,
+    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)] = "",
     source: InputFile = None,
     output: OutputFile = None,
     json: JsonLines = False,
@@ -28,6 +28,7 @@ def classify(
     Example: regard classify --model runs/classify --input texts.txt --json
     """
     check_input(text, source, output, "classify")
+    check_model_is_named(model, "classifier", "petit-classify")
     loaded = load_model(model, device)
     loaded.require("classify")
     names, row = loaded.class_names, _json_row if json else _plain_row

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.model_loading import load_model
-from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
+from regard.cli.model_loading import default_model, load_model
+from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
 from regard.cli.text_io import answer_lines, answers, check_input
 from regard.errors import RegardError
 
 
 def embed(
-    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)],
     text: Texts = None,
+    model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
     source: InputFile = None,
     output: OutputFile = None,
     npy: Annotated[
-        Path | None, typer.Option(help="Write all vectors to one NumPy file: [texts, width] in float32.")
+        Path | None, typer.Option(help="Write all vectors to one NumPy file (.npy): [texts, width] in float32.")
     ] = None,
     pooling: Annotated[
         str, typer.Option(help="mean averages over the tokens of a text; cls takes the first token of an encoder.")
@@ -35,11 +35,13 @@ def embed(
 
     Example: regard embed --model minilm --input sentences.txt --npy vectors.npy
     """
+    if npy is not None and npy.suffix != ".npy":  # as numpy.save does
+        npy = npy.with_name(f"{npy.name}.npy")
     check_input(text, source, npy or output, "embed")
     if npy is not None and (json or output is not None):
         other = "--json" if json else f"--output {output}"
         raise RegardError(f"both --npy {npy} and {other} were given: use one of them")
-    loaded = load_model(model, device)
+    loaded = load_model(model or default_model(), device)
     loaded.require("embed")
 
     from regard.decoding.sentence_vectors import check_pooling

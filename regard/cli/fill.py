@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.model_loading import load_model
+from regard.cli.model_loading import check_model_is_named, load_model
 from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
 from regard.cli.text_io import answer_lines, check_input
-from regard.errors import RegardError
 from regard.formatting import visible
 
 if TYPE_CHECKING:
@@ -28,19 +27,15 @@ def fill(
     """Print the most likely tokens for each mask of a text. Each input line gives one output line, in order.
 
     A mask is written <mask>, or as the model's tokenizer has it, such as [MASK]. Tokens and their probabilities are
-    separated by tabs, best first; if a text has several masks, those of the next mask follow. With --json, each line
-    also has the complete texts.
+    separated by tabs, best first. If a text has several masks, a | separates the tokens of one from those of the next.
+    A · marks a token that continues the word before the mask. With --json, each line also has the complete texts.
 
     Example: regard fill "Le chat <mask> sur la table." -k 5 --model runs/petit-masked
 
     Example: regard fill --model runs/petit-masked --input masked.txt --json
     """
     check_input(text, source, output, "fill")
-    if not model:
-        raise RegardError(
-            "--model is missing, and no masked language model is bundled: train one with regard train petit-masked, "
-            "which takes minutes, and pass --model runs/petit-masked"
-        )
+    check_model_is_named(model, "masked language model", "petit-masked")
     loaded = load_model(model, device)
     loaded.require("fill")
     row = _json_row if json else _plain_row
@@ -48,13 +43,14 @@ def fill(
 
 
 def _plain_row(_: str, masks: list[list["Filling"]]) -> str:
-    """Tokens without the spaces around them, unless they are spaces."""
-    columns = (
-        f"{visible(filling.token.strip() or filling.token)}\t{filling.probability:.4f}"
-        for fillings in masks
-        for filling in fillings
-    )
-    return "\t".join(columns)
+    """Columns for `cut`; the bar between two masks has its own."""
+    return "\t|\t".join("\t".join(map(_columns, fillings)) for fillings in masks)
+
+
+def _columns(filling: "Filling") -> str:
+    """The token, without the spaces around it unless it is a space, and its probability."""
+    dot = "·" if filling.continues_word else ""
+    return f"{dot}{visible(filling.token.strip() or filling.token)}\t{filling.probability:.4f}"
 
 
 def _json_row(text: str, masks: list[list["Filling"]]) -> str:

@@ -25,6 +25,15 @@ def load_model(name: str, device: str) -> Any:
     return load(name, device)
 
 
+def check_model_is_named(model: str, kind: str, recipe: str) -> None:
+    """Raise a RegardError if --model was not given to a command that has no default, with a recipe for such a model."""
+    if not model:
+        raise RegardError(
+            f"--model is missing, and no {kind} is bundled: train one with regard train {recipe}, which takes minutes, "
+            f"and pass --model runs/{recipe}"
+        )
+
+
 def for_languages(model: Any, source: str | None, target: str | None) -> Any:
     """The model for the languages of --from and --to; a RegardError if a multilingual model has no target language."""
     chosen = model.for_languages(source, target)

@@ -1,9 +1,12 @@
 """`regard models`: the bundled models."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
+
+_WHOLE_SET = re.compile(r"(, \w+)?, all [\d,]+ lines$")  # the language and number of lines of a complete test set
 
 
 def models() -> None:
@@ -31,11 +34,11 @@ def models() -> None:
 
 
 def _scores(about: dict[str, Any]) -> list[str]:
-    """The first figure of each test set, which is BLEU for a translator."""
+    """The first figure of each test set, which is BLEU for a translator. Only a part of a test set is described."""
     from regard.storage.metadata import test_scores_of
 
     first_figures = ((test.figures[0], test.set) for test in test_scores_of(about))
-    return [f"{figure.name} {figure.value:.1f}: {test_set}" for figure, test_set in first_figures]
+    return [f"{figure.name} {figure.value:.1f}: {_WHOLE_SET.sub('', test_set)}" for figure, test_set in first_figures]
 
 
 COMMANDS: list[Callable[..., None]] = [models]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.model_loading import load_model
+from regard.cli.model_loading import check_model_is_named, load_model
 from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
 from regard.cli.text_io import answer_lines, check_input
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def tag(
-    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)],
     text: Texts = None,
+    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)] = "",
     source: InputFile = None,
     output: OutputFile = None,
     words: Annotated[
@@ -37,6 +37,7 @@ def tag(
     from regard.data.tagged_text import split_at_spaces
 
     check_input(text, source, output, "tag")
+    check_model_is_named(model, "tagger", "petit-tag")
     loaded = load_model(model, device)
     loaded.require("tag")
     row = _json_row if json else _plain_row

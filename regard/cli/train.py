@@ -36,7 +36,7 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train a translator, a language model or a classifier from a recipe.
+    """Train a translator, a language model (also a masked one), a classifier or a tagger from a recipe.
 
     The run's folder holds the best model, recipe.toml, metrics.jsonl, samples.txt, checkpoints and, at the end,
     report.md. SIGTERM and Ctrl-C finish the current step and save. On several GPUs: torchrun --nproc-per-node 8 -m

@@ -3,6 +3,7 @@
 Dimensions: B rows, T tokens, C model width, M masks of all rows, k fillings of each.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,13 +13,14 @@ from regard.config import check_token_counts, check_type, require_at_least, requ
 from regard.data.tokenizer import MASK, Tokenizer
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.token_labels import TokenLabels, in_one_word
 from regard.errors import RegardError
-from regard.formatting import quoted
 from regard.model.masks import real_positions
 from regard.model.transformer import Encoder
 
 FILLING_BATCH_TOKENS = 2_048
 """Tokens of a batch, padding included. If all of them are masks, each has logits over the whole vocabulary."""
+_MASK_SPELLING = re.compile(r"\[mask\]|<mask>", re.IGNORECASE)  # in the vocabularies of other models
 
 
 class Filling(NamedTuple):
@@ -29,6 +31,8 @@ class Filling(NamedTuple):
     probability: float
     text: str
     """The text with this token; any other mask is replaced by its most likely token."""
+    continues_word: bool = False
+    """Whether the token continues the word before the mask, as "s" after "chat"."""
 
 
 def fill_masks(
@@ -70,10 +74,13 @@ def _fillings(
     """The fillings of each mask of a text, from the most likely ids of each."""
     positions = [i for i, id_ in enumerate(ids) if id_ == mask]
     filled = {position: tokens[0] for position, tokens in zip(positions, best, strict=True)}
+    has_dots = TokenLabels.of(tokenizer, ids).dots
     fillings = []
     for position, tokens, shares in zip(positions, best, probabilities, strict=True):
         texts = [_text_with(tokenizer, ids, filled | {position: token}) for token in tokens]
-        fillings.append([*map(Filling, tokenizer.pieces(tokens), shares, texts)])
+        before = filled.get(position - 1, ids[position - 1])
+        continues = [has_dots and position > 0 and in_one_word(tokenizer, before, token) for token in tokens]
+        fillings.append([*map(Filling, tokenizer.pieces(tokens), shares, texts, continues)])
     return fillings
 
 
@@ -83,7 +90,10 @@ def masked_ids(tokenizer: Tokenizer, mask: int, text: str) -> list[int]:
     ids = tokenizer.encode(text.replace(MASK, own), parse_special=True)
     if mask not in ids:
         spellings = MASK if own == MASK else f"{MASK} or {own}"
-        raise RegardError(f"the text has no mask: write {spellings} in place of a word, not {quoted(text)}")
+        other = _MASK_SPELLING.search(text)
+        if other is not None:
+            raise RegardError(f"the text has no mask: this model's mask is {spellings}, not {other[0]}")
+        raise RegardError(f"the text has no mask: write {spellings} in place of a word")
     return ids
 
 

@@ -17,7 +17,15 @@ from regard.evaluation.metrics import (
     SystemComparison,
 )
 from regard.evaluation.multi_run import MIN_RUNS, has_enough_runs
-from regard.formatting import duration, escape_markdown, escape_markdown_words, markdown_table, short_number, visible
+from regard.formatting import (
+    duration,
+    escape_markdown,
+    escape_markdown_words,
+    markdown_table,
+    rate,
+    short_number,
+    visible,
+)
 from regard.plots.run_report import power
 from regard.plots.score_tables import plain_table, show_note, show_signatures
 
@@ -85,7 +93,7 @@ def systems_table(result: ComparisonResult) -> TableData:
     rows = []
     for system, suspicious in zip(result.systems, result.suspicious_counts, strict=True):
         parameters = UNKNOWN_CELL if system.parameters is None else short_number(system.parameters)
-        speed = UNKNOWN_CELL if system.speed is None else f"{system.speed.per_second:,.1f}"
+        speed = UNKNOWN_CELL if system.speed is None else rate(system.speed.per_second)
         mean_suspicious = f"{sum(suspicious.values()) / len(system.runs):,.1f}".removesuffix(".0")
         runs = [str(len(system.runs))] if several_runs else []
         rows.append([system.name, *runs, parameters, speed, mean_suspicious])

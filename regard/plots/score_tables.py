@@ -26,7 +26,7 @@ from regard.evaluation.results import (
 )
 from regard.evaluation.suspicious_outputs import SUSPICION_KINDS
 from regard.evaluation.tag_accuracy import TagAccuracy
-from regard.formatting import short_number, shorten
+from regard.formatting import rate, short_number, shorten
 
 MAX_SUSPICIOUS_SHOWN = 5
 """Maximum number of suspicious outputs that are shown in full."""
@@ -196,7 +196,7 @@ def _show_heading(console: Console, system: System, files: Sequence[str], amount
     if system.decoding is not None:
         facts += [f"in {system.decoding['precision']}", f"beam {system.decoding['beam']}"]
     if system.speed is not None:
-        facts.append(f"{system.speed.per_second:,.1f} {system.speed.unit}/s")
+        facts.append(f"{rate(system.speed.per_second)} {system.speed.unit}/s")
     console.print(f"[bold]{escape(system.name)}[/] on {escape(' and '.join(files))}: {amount}")
     console.print(f"[dim]{', '.join(facts) or 'outputs from a file'}[/]\n")
 

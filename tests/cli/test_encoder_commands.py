@@ -173,6 +173,14 @@ def test_errors_name_the_line_after_the_output_of_earlier_lines(classifier: str,
     assert output.read_text(encoding="utf-8") == "kept"
 
 
+def test_models_that_are_not_named(tmp_path: Path) -> None:
+    for name, recipe in (("tag", "petit-tag"), ("classify", "petit-classify"), ("fill", "petit-masked")):
+        assert f"train one with regard train {recipe}" in refused(name, "un <mask>")
+    done = command("embed", "un chat", "--npy", str(tmp_path / "v2"))  # of the bundled translator
+    assert done.stdout.startswith(str(tmp_path / "v2.npy"))
+    assert np.array_equal(np.load(tmp_path / "v2.npy")[0], regard.load("fr-en").embed("un chat"))
+
+
 def test_wrong_options_are_reported(classifier: str, tmp_path: Path) -> None:
     npy = ("--npy", str(tmp_path / "a.npy"))
     assert "both texts and --input" in refused("classify", "a", "-i", "b", "-m", classifier)
@@ -196,11 +204,16 @@ def test_masks_are_filled_with_one_line_for_each_text(masked: str, tmp_path: Pat
     model = regard.load(masked)
     texts = ["Marie mange <mask> pomme.", "<mask> dort <mask>."]
     rows = [line.split("\t") for line in command("fill", *texts, "-k", "3", "-m", masked).stdout.splitlines()]
-    assert [len(row) for row in rows] == [2 * 3, 2 * 3 * 2]
+    assert [len(row) for row in rows] == [2 * 3, 2 * 3 + 1 + 2 * 3]
+    assert rows[1].pop(2 * 3) == "|"  # between the masks
+    dots = 0
     for row, text in zip(rows, texts, strict=True):
         fillings = [filling for mask in model.fillings(text, 3) for filling in mask]
-        assert [float(figure) for figure in row[1::2]] == pytest.approx([p for _, p, _ in fillings], abs=1e-4)
-        assert row[::2] == [visible(token.strip() or token) for token, _, _ in fillings]
+        assert [float(figure) for figure in row[1::2]] == pytest.approx([f.probability for f in fillings], abs=1e-4)
+        shown = [visible(filling.token.strip() or filling.token) for filling in fillings]
+        assert row[::2] == [f"·{s}" if f.continues_word else s for s, f in zip(shown, fillings, strict=True)]
+        dots += sum(filling.continues_word for filling in fillings)
+    assert dots
     source = tmp_path / "in.txt"
     source.write_text("\n".join(texts), encoding="utf-8")
     done = command("fill", "-k", "2", "-m", masked, "-i", str(source), "--json")
@@ -210,12 +223,11 @@ def test_masks_are_filled_with_one_line_for_each_text(masked: str, tmp_path: Pat
         assert [filling.pop("probability") for filling in mask] == pytest.approx(
             [f.probability for f in alone], abs=1e-5
         )
-        assert mask == [{"token": filling.token, "text": filling.text} for filling in alone]
+        assert mask == [{k: v for k, v in f._asdict().items() if k != "probability"} for f in alone]
 
 
 def test_texts_and_models_without_a_mask_are_refused(masked: str, classifier: str) -> None:
     assert "text 2: the text has no mask: write <mask>" in refused("fill", "<mask>", "chat", "-m", masked)
     assert "stdin:1: the text has no mask" in refused("fill", "-m", masked, stdin="chat\n")
-    assert "train one with regard train petit-masked" in refused("fill", "un <mask>")
     assert "requires an encoder with a head over the vocabulary" in refused("fill", "<mask>", "-m", classifier)
     assert "text 1: k=" in refused("fill", "<mask>", "-m", masked, "-k", "9999")

@@ -56,6 +56,21 @@ def test_several_masks_give_a_list_each_and_are_predicted_independently() -> Non
     assert model.fillings(TEXT) == [model.fill(TEXT)]
 
 
+def test_tokens_that_continue_the_word_before_the_mask_are_marked() -> None:
+    model = random_masked_model()
+    continuations = 0
+    for text, can_continue in (
+        ("Marie mange<mask> pomme.", True),
+        ("<mask> Marie mange.", False),
+        (" ! <mask>", False),
+    ):
+        for filling in model.fillings(text, model.config.outputs)[0]:
+            is_continuation = can_continue and filling.token[:1].isalnum()  # without a space of its own
+            assert filling.continues_word == is_continuation, filling
+            continuations += is_continuation
+    assert continuations > 10
+
+
 def test_several_texts_are_filled_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_masked_model()
     texts = [TEXT, "<mask> mange une <mask>.", "Le <mask>", "<mask>" * 7]
@@ -94,7 +109,8 @@ def test_what_cannot_be_filled_is_refused() -> None:
     model = random_masked_model(positions="learned", max_length=10)
     outputs = model.config.outputs
     for text, k, message in (
-        ("Marie mange.", 5, "the text has no mask: write <mask> in place of a word, not 'Marie mange.'"),
+        ("Marie mange.", 5, "the text has no mask: write <mask> in place of a word$"),
+        ("Marie [MASK].", 5, r"the text has no mask: this model's mask is <mask>, not \[MASK\]$"),
         ("", 5, "the text has no mask"),
         ("</s>", 5, "the text has no mask"),
         (TEXT, 0, "k=0 is too small"),

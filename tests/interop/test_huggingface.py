@@ -1390,7 +1390,7 @@ def test_masks_of_their_models_are_filled_as_in_transformers(tmp_path: Path) -> 
         for i in known:  # the model has more ids than the tokenizer
             assert fillings[i][0] == expected[i]["token_str"]
             assert fillings[i][2] == expected[i]["sequence"]
-        for (_, probability, _), filling in zip(fillings, expected, strict=True):
+        for (_, probability, *_), filling in zip(fillings, expected, strict=True):
             assert abs(probability - filling["score"]) < 1e-5
     with pytest.raises(RegardError, match=r"write <mask> or \[MASK\] in place of a word"):
         model.fill("paris is in")
@@ -1406,8 +1406,8 @@ def test_masks_of_our_models_are_filled_by_transformers(tmp_path: Path) -> None:
     again = load_huggingface(tmp_path / "ours")
     expected = their_fillings(tmp_path / "ours", "Le petit <mask> dort.", 6)
     for filled in (model.fill("Le petit <mask> dort.", 6), again.fill("Le petit <mask> dort.", 6)):
-        assert [text for _, _, text in filled] == [filling["sequence"] for filling in expected]
-        for (_, probability, _), filling in zip(filled, expected, strict=True):
+        assert [text for _, _, text, _ in filled] == [filling["sequence"] for filling in expected]
+        for (_, probability, *_), filling in zip(filled, expected, strict=True):
             assert abs(probability - filling["score"]) < 1e-5
 
 

@@ -450,6 +450,12 @@ def test_models_are_listed(small_model_bundled: Path) -> None:
     assert re.search(rf"^fr-en +fr → en +{count:,} +{size:.1f} +BLEU \d+\.\d: petit/test\.en, 20 lines", shown, re.M)
 
 
+def test_the_list_of_models_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    scores = [line.partition("BLEU ")[2].strip() for line in run("models").splitlines()[1:]]
+    assert all(re.fullmatch(r"\d\d\.\d: [\w ]+", score) for score in scores), scores
+
+
 @pytest.mark.usefixtures("without_type_checks")
 def test_a_missing_bundled_model_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
