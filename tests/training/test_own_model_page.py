@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from regard.model.masks import causal_mask
 from regard.petit import corpus_files
 
 PAGE = Path(__file__).parents[2] / "docs/own-models.md"
@@ -19,7 +21,7 @@ def test_the_programs_of_the_page(
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(programs) == 3
+    assert len(programs) == 4
     names: dict[str, Any] = {}
     for program in programs:
         exec(program, names)
@@ -27,3 +29,6 @@ def test_the_programs_of_the_page(
     assert repr(names["model"]).startswith("<Model: your own Bigrams as decoder")
     assert "Bigrams" in (tmp_path / "runs/bigrams/README.md").read_text(encoding="utf-8")
     assert (tmp_path / "runs/focal/model.safetensors").is_file()
+    logits = names["OneAttention"](11)(torch.tensor([[1, 2, 3]]), causal_mask(3)[None])
+    assert logits.shape == (1, 3, 11)
+    assert logits.isfinite().all()  # with an inverted mask, the last token would see nothing
