@@ -31,7 +31,7 @@ pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS = Path(os.environ.get("CONSTRAINTS", ROOT / "constraints.txt")).resolve()
 EXTRAS = ("course", "plot", "serve")
-SENTENCE, TRANSLATION = "Si j'avais su, je ne serais pas venu.", "Had I known, I wouldn't have come."
+SENTENCE, TRANSLATION = "Si j'avais su, je ne serais pas venu.", "If I'd known, I wouldn't have come."
 SMALL_RUN = (
     *("--set", "train.steps=3", "--set", "train.batch_tokens=200", "--set", "train.validation_sentences=4"),
     *("--set", "data.petit=300", "--set", "tokenizer.vocab_size=400", "--set", "model.d_model=16"),
