@@ -317,11 +317,7 @@ def masked_batches(
     Each epoch masks the texts in another way.
     """
     lengths = _lengths_with_end(data)
-
-    def make(items: IntArray) -> Batch:
-        tokens, labels = _masked_rows(data, items, end, masking)
-        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths))
-
+    make = _padded_rows(lambda items: _masked_rows(data, items, end, masking), pad)
     batches = _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
     return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
 
@@ -340,16 +336,7 @@ def packed_masked_batches(
 ) -> Batches:
     """Return `masked_batches` packed as in `packed_translation_batches`."""
     lengths = _lengths_with_end(data)
-
-    def make(items: IntArray) -> Batch:
-        texts, counts, max_count = _packing(items)
-        tokens, labels = _masked_rows(data, texts, end, masking)
-        return Batch(
-            tokens=tokens.packed(counts, pad, row),
-            labels=labels.packed(counts, IGNORED_TARGET, row),
-            lengths=tokens.packed_lengths(counts, max_count),
-        )
-
+    make = _packed_rows(lambda items: _masked_rows(data, items, end, masking), pad, row)
     batches = _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
     return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
 
@@ -366,12 +353,7 @@ def tagging_batches(
 ) -> Batches:
     """Return batches of texts, each ending with </s>, and the class of each word at its first token."""
     rows_of, lengths = _tagged_rows(data, end)
-
-    def make(examples: IntArray) -> Batch:
-        tokens, labels = rows_of(examples)
-        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths))
-
-    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths, _padded_rows(rows_of, pad), batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_tagging_batches(
@@ -387,16 +369,7 @@ def packed_tagging_batches(
 ) -> Batches:
     """Return `tagging_batches` packed as in `packed_translation_batches`."""
     rows_of, lengths = _tagged_rows(data, end)
-
-    def make(items: IntArray) -> Batch:
-        examples, counts, max_count = _packing(items)
-        tokens, labels = rows_of(examples)
-        return Batch(
-            tokens=tokens.packed(counts, pad, row),
-            labels=labels.packed(counts, IGNORED_TARGET, row),
-            lengths=tokens.packed_lengths(counts, max_count),
-        )
-
+    make = _packed_rows(rows_of, pad, row)
     return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
@@ -454,17 +427,41 @@ def language_document_batches(
     starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # start in the stream
     lengths = np.minimum(np.repeat(document_lengths, counts) - within, row)
 
-    def make(items: IntArray) -> Batch:
-        pieces, counts, max_count = _packing(items)
+    def rows_of(pieces: IntArray) -> tuple[Ragged, Ragged]:
         positions = index_ranges(starts[pieces], lengths[pieces])
-        tokens, labels = (Ragged(stream(positions + shift), lengths[pieces]) for shift in (0, 1))
+        return Ragged(stream(positions), lengths[pieces]), Ragged(stream(positions + 1), lengths[pieces])
+
+    make = _packed_rows(rows_of, pad, row)
+    return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
+
+
+RowsOf = Callable[[IntArray], tuple[Ragged, Ragged]]
+"""Return the tokens of examples and the label of each token."""
+
+
+def _padded_rows(rows_of: RowsOf, pad: int) -> Callable[[IntArray], Batch]:
+    """Return a function that makes a batch of examples, one in each row."""
+
+    def make(examples: IntArray) -> Batch:
+        tokens, labels = rows_of(examples)
+        return Batch(tokens.padded(pad), labels.padded(IGNORED_TARGET), torch.from_numpy(tokens.lengths))
+
+    return make
+
+
+def _packed_rows(rows_of: RowsOf, pad: int, row: int | None) -> Callable[[IntArray], Batch]:
+    """Return a function that makes a batch of examples, several in each row."""
+
+    def make(items: IntArray) -> Batch:
+        examples, counts, max_count = _packing(items)
+        tokens, labels = rows_of(examples)
         return Batch(
             tokens=tokens.packed(counts, pad, row),
             labels=labels.packed(counts, IGNORED_TARGET, row),
             lengths=tokens.packed_lengths(counts, max_count),
         )
 
-    return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
+    return make
 
 
 def check_sides(data: TokenizedCorpus, sides: int) -> None:
@@ -579,7 +576,7 @@ def _masked_rows(data: TokenizedCorpus, items: IntArray, end: int, masking: Mask
     return concatenate_rows(tokens, end), concatenate_rows(labels, IGNORED_TARGET)
 
 
-def _tagged_rows(data: TokenizedCorpus, end: int) -> tuple[Callable[[IntArray], tuple[Ragged, Ragged]], IntArray]:
+def _tagged_rows(data: TokenizedCorpus, end: int) -> tuple[RowsOf, IntArray]:
     """Return a function from examples to their tokens and labels, and the lengths of all examples, [1, examples]."""
     word_labels = data.word_labels
     if word_labels is None:

@@ -4,12 +4,13 @@ Texts of simultaneous requests are processed in one batch.
 """
 
 import math
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from regard.decoding.capabilities import TextTask
 from regard.decoding.filling import masked_ids
 from regard.decoding.text_model import Model
 from regard.errors import ModelError, RegardError
@@ -20,6 +21,7 @@ from regard.server.model_registry import ModelRegistry, ServedModel
 from regard.server.page_api import ModelName, PageRequest, body_schema
 from regard.server.request_body import JSON_INTEGER, Text, check_length, parse_request
 
+T = TypeVar("T")
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -98,21 +100,25 @@ def routes(registry: ModelRegistry) -> APIRouter:
     """The router of the API for encoders."""
     router = APIRouter(prefix="/api", tags=["Regard"], responses=error_responses("/api"))
 
-    @router.post("/classify", summary="Classify texts", openapi_extra=body_schema(TextsRequest))
-    async def classify(request: Request) -> ClassifyResponse:
+    async def answer_texts(
+        request: Request, task: TextTask, answers: Callable[[ServedModel, list[str]], list[T]]
+    ) -> tuple[str, list[T]]:
+        """The name of the model that serves a task, and its answer to each text of the request."""
         params = await parse_request(request, TextsRequest)
         check_length(params.texts)
-        served = registry.for_task("classify", params.model)
-        work = served.engine.answer(params.texts, "classify", lambda texts: classes(served, texts), numbered=True)
-        return ClassifyResponse(model=served.name, results=await cancel_on_disconnect(request, work))
+        served = registry.for_task(task, params.model)
+        work = served.engine.answer(params.texts, task, lambda texts: answers(served, texts), numbered=True)
+        return served.name, await cancel_on_disconnect(request, work)
+
+    @router.post("/classify", summary="Classify texts", openapi_extra=body_schema(TextsRequest))
+    async def classify(request: Request) -> ClassifyResponse:
+        model, results = await answer_texts(request, "classify", classes)
+        return ClassifyResponse(model=model, results=results)
 
     @router.post("/tag", summary="Tag the words of texts", openapi_extra=body_schema(TextsRequest))
     async def tag(request: Request) -> TagResponse:
-        params = await parse_request(request, TextsRequest)
-        check_length(params.texts)
-        served = registry.for_task("tag", params.model)
-        work = served.engine.answer(params.texts, "tag", lambda texts: labels(served, texts), numbered=True)
-        return TagResponse(model=served.name, results=await cancel_on_disconnect(request, work))
+        model, results = await answer_texts(request, "tag", labels)
+        return TagResponse(model=model, results=results)
 
     @router.post("/fill", summary="Fill the masks of a text", openapi_extra=body_schema(FillRequest))
     async def fill(request: Request) -> FillResponse:
