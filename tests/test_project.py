@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -178,6 +179,15 @@ def importable_modules() -> list[str]:
 @pytest.mark.parametrize("module", importable_modules())
 def test_examples_in_docstrings(module: str) -> None:
     assert not doctest.testmod(importlib.import_module(module)).failed
+
+
+def test_every_known_mistake_has_all_its_texts() -> None:
+    """A hint without a text would leave a student with nothing."""
+    mistakes = tomllib.loads((ROOT / "regard" / "course" / "mistakes.toml").read_text(encoding="utf-8"))
+    wanted = ("part", "question", "title", "why", "fix")
+    incomplete = {name: [key for key in wanted if not texts.get(key)] for name, texts in mistakes.items()}
+    missing = {name: keys for name, keys in incomplete.items() if keys}
+    assert not missing, "the top of regard/course/mistakes.toml describes these texts"
 
 
 def test_gpu_tests_are_in_their_folder() -> None:

@@ -28,13 +28,19 @@ def check(
         str, typer.Option(help="Name of the assignment. By default it is recognised by the names the file defines.")
     ] = "",
     course: Course = None,
+    hint: Annotated[
+        int, typer.Option(help="1 shows where to look, 2 what the mistake is, 3 how to fix it.", min=0, max=3)
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     gradescope: Annotated[bool, typer.Option("--gradescope", help="Print Gradescope's results.json.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="For a class: write class.html.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="For a class: write class.csv.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the written files. Default: the current folder.")] = None,
 ) -> None:
-    """Check a solution: name its mistake, point at the line, and ask a question that leads to the fix.
+    """Check a solution: show what is wrong in a small example, and ask a question that leads to the mistake.
+
+    --hint 1 also shows the line, --hint 2 names the mistake, and --hint 3 the
+    fix.
 
     The exit status is 0 if the solution is correct, 1 if it is not, and 2 if
     the file could not be run.
@@ -54,11 +60,11 @@ def check(
         return
     if as_html or as_csv:
         raise RegardError("--html and --csv are for a class: pass a folder of solutions")
-    _check_one(path, assignment or None, course, as_json, gradescope, out)
+    _check_one(path, assignment or None, course, hint, as_json, gradescope, out)
 
 
 def _check_one(
-    path: Path, name: str | None, course: Path | None, as_json: bool, gradescope: bool, out: Path | None
+    path: Path, name: str | None, course: Path | None, hint: int, as_json: bool, gradescope: bool, out: Path | None
 ) -> None:
     from regard.course import json_report
     from regard.course.assignment import ASSIGNMENTS_FOLDER
@@ -77,11 +83,11 @@ def _check_one(
         _output_json(document, gradescope, out)
         raise typer.Exit(2) from None
     if gradescope:
-        _output_json(json_report.as_gradescope(report), gradescope, out)
+        _output_json(json_report.as_gradescope(report, hint), gradescope, out)
     elif as_json:
         _output_json(json_report.as_json(report), gradescope, out)
     else:
-        show_report(console(), report)
+        show_report(console(), report, hint)
     raise typer.Exit(report.status)
 
 

@@ -42,6 +42,10 @@ class Mistake:
     """The consequence, in one or two sentences."""
     question: str
     """A question that leads to the mistake without giving the answer away."""
+    fix: str = ""
+    """What to change, in one sentence. It is the last hint."""
+    part: str = ""
+    """The part of the Transformer that it concerns."""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, which is fast: pairs of variants are looked up often

@@ -52,7 +52,7 @@ def error_as_json(error: Exception) -> dict[str, Any]:
     return {"assignment": None, "passed": False, "points": 0.0, **empty, "error": str(error)}
 
 
-def as_gradescope(report: CheckReport) -> dict[str, Any]:
+def as_gradescope(report: CheckReport, hint: int = 0) -> dict[str, Any]:
     """Gradescope's `results.json`: the report as students see it, and a test for each mark."""
     tests = [
         {
@@ -67,7 +67,7 @@ def as_gradescope(report: CheckReport) -> dict[str, Any]:
     ]
     return {
         "score": report.points,
-        "output": as_text(report),
+        "output": as_text(report, hint),
         "output_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",
@@ -80,8 +80,8 @@ def error_as_gradescope(error: Exception) -> dict[str, Any]:
     return {"score": 0.0, "output": str(error), "output_format": "text", "visibility": "visible", "tests": []}
 
 
-def as_text(report: CheckReport) -> str:
-    """The report as plain text, without colours."""
+def as_text(report: CheckReport, hint: int = 0) -> str:
+    """The report as plain text, without colours, with this level of hints."""
     file = io.StringIO()
-    show_report(Console(file=file, width=TEXT_WIDTH, highlight=False, color_system=None), report)
+    show_report(Console(file=file, width=TEXT_WIDTH, highlight=False, color_system=None), report, hint)
     return file.getvalue()

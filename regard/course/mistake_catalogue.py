@@ -1,4 +1,4 @@
-"""The catalogue of known mistakes: what each one does, why it matters, and a question that leads to the fix.
+"""The catalogue of known mistakes: what each one does, why it matters, a question that leads to the fix, and the fix.
 
 Run as a module, it writes `docs/misconceptions.md`.
 """
@@ -11,6 +11,8 @@ from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake, load_assignmen
 from regard.errors import RegardError
 from regard.formatting import escape_markdown_words
 
+OTHERS = "Others"
+"""The part of mistakes that name none."""
 CATALOGUE_FILE = Path(__file__).parent / "mistakes.toml"
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "misconceptions.md"
 PAGE_HEADER = """# Misconceptions
@@ -35,7 +37,7 @@ def mistakes_by_part(course: Path = ASSIGNMENTS_FOLDER) -> dict[str, list[Mistak
             tables |= tomllib.loads(path.read_text(encoding="utf-8"))
     grouped: dict[str, list[Mistake]] = {}
     for mistake_id, texts in tables.items():
-        grouped.setdefault(texts.get("part", "Others"), []).append(_mistake(mistake_id, texts))
+        grouped.setdefault(texts.get("part", OTHERS), []).append(_mistake(mistake_id, texts))
     return grouped
 
 
@@ -59,15 +61,18 @@ def catalogue_page() -> str:
 
 def _mistake(mistake_id: str, texts: Mapping[str, str]) -> Mistake:
     try:
-        return Mistake(mistake_id, texts["title"], texts["why"], texts["question"])
+        return Mistake(
+            mistake_id, texts["title"], texts["why"], texts["question"], texts.get("fix", ""), texts.get("part", "")
+        )
     except KeyError as error:
         raise RegardError(f"mistakes.toml: the mistake {mistake_id} has no {error}") from None
 
 
 def _page_entry(mistake: Mistake, assignments: list[str]) -> str:
     names = ", ".join(f"`{name}`" for name in assignments)
-    title, why, question = (escape_markdown_words(text) for text in (mistake.title, mistake.why, mistake.question))
-    return f"### `{mistake.id}`\n**{title}.** {why}\n\n> {question}\n\nAssignments: {names}\n"
+    texts = (mistake.title, mistake.why, mistake.question, mistake.fix)
+    title, why, question, fix = (escape_markdown_words(text) for text in texts)
+    return f"### `{mistake.id}`\n**{title}.** {why}\n\n> {question}\n\nFix: {fix}\n\nAssignments: {names}\n"
 
 
 if __name__ == "__main__":

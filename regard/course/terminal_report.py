@@ -7,10 +7,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from regard.course.assignment import Mistake
 from regard.course.check import CheckReport, explain_failure
-from regard.course.diagnose import MistakeMatch
 from regard.course.missing_returns import NO_RETURN
+from regard.course.mistake_hints import mistake_blocks, next_hint, question_block, show_line
 from regard.course.mistake_location import StageProgress
 from regard.course.observe import Failure
 from regard.course.shape_comments import ShapeRemark
@@ -30,31 +29,30 @@ STYLE_LATER = "Counted once another part is correct and nothing is left to write
 INDENT = (0, 0, 0, 2)
 
 
-def show_report(console: Console, report: CheckReport) -> None:
-    """Print the report; without trailing blanks if the output is not a terminal."""
+def show_report(console: Console, report: CheckReport, hint: int = 0) -> None:
+    """Print the report with this level of hints; without trailing blanks if the output is not a terminal."""
     if console.is_terminal:
-        _show(console, report)
+        _show(console, report, hint)
         return
     with console.capture() as captured:
-        _show(console, report)
+        _show(console, report, hint)
     lines = (line.rstrip() for line in captured.get().rstrip().split("\n"))
     console.file.write("\n".join(lines) + "\n")
 
 
-def _show(console: Console, report: CheckReport) -> None:
-    """Verdict, mistakes, errors, values and questions; then remarks, printed output and points."""
+def _show(console: Console, report: CheckReport, hint: int) -> None:
+    """Verdict, errors, values, questions and hints; then remarks, printed output and points."""
     console.print(Text.assemble((visible(report.path.name), "bold"), (f"  {visible(report.assignment.title)}", "dim")))
     console.print()
     console.print(verdict(report))
-    for match in report.diagnosis.mistakes:
-        _show_mistake(console, report, match)
-    _show_possible(console, report)
     if not report.passed:
         _show_obstacles(console, report)
         _show_values(console, report)
         _show_progress(console, report)
-    for match in report.diagnosis.mistakes:
-        _show_question(console, report, match)
+    for block in (question_block(report), *mistake_blocks(report, hint)):
+        _print_block(console, block)
+    if more := next_hint(report, hint):
+        _print_block(console, [Text(more, "dim")])
     shapes = [(remark.line, describe_shape_remark(remark)) for remark in report.shapes]
     _show_remarks(console, "Shape comments", shapes, report)
     style = [(remark.line, f"{remark.code} {remark.text}") for remark in report.style]
@@ -87,16 +85,8 @@ def _verdict(report: CheckReport) -> tuple[str, str, str]:
     if any(failure.kind == NO_RETURN for failure in diagnosis.failures.values()):
         return "✗", "bold red", "A function returns None where a tensor is expected."
     if diagnosis.possible:
-        return "✗", "bold red", "There is a mistake. It is one of those below, but the numbers cannot tell which."
+        return "✗", "bold red", "There is a mistake. Several known mistakes give these numbers."
     return "✗", "bold red", "There is a mistake, but it is not one of the known ones."
-
-
-def show_line(report: CheckReport, line: int | None) -> Text | None:
-    """A line of the solution with its position."""
-    lines = report.solution.source.split("\n")
-    if line is None or not 0 < line <= len(lines):
-        return None
-    return Text.assemble((f"{report.solution.where(line)} │ ", "cyan"), visible(lines[line - 1].strip()))
 
 
 def describe_shape_remark(remark: ShapeRemark) -> str:
@@ -111,32 +101,6 @@ def describe_shape_remark(remark: ShapeRemark) -> str:
     if remark.kind == "missing":
         return f"no shape comment; {actual}"
     return f"the comment says {remark.commented}, but {actual}"
-
-
-def catalogue_entry(report: CheckReport, match: MistakeMatch) -> Mistake:
-    """The catalogue's entry for a mistake; only the id if the catalogue does not have it."""
-    return report.catalogue.get(match.id) or Mistake(match.id, match.id, "", "")
-
-
-def _show_mistake(console: Console, report: CheckReport, match: MistakeMatch) -> None:
-    mistake = catalogue_entry(report, match)
-    heading = [Text.assemble((mistake.title, "bold"), (f"  {match.id}", "dim"))]
-    if (line := show_line(report, match.line)) is not None:
-        heading.append(line)
-    _print_block(console, heading)
-    _print_block(console, [Text(mistake.why)] if mistake.why else [])
-
-
-def _show_question(console: Console, report: CheckReport, match: MistakeMatch) -> None:
-    if question := catalogue_entry(report, match).question:
-        _print_block(console, [Text.assemble(("Ask yourself: ", "bold magenta"), question)])
-
-
-def _show_possible(console: Console, report: CheckReport) -> None:
-    titles = [Text("• ").append(report.title_of(mistake_id)) for mistake_id in report.diagnosis.possible]
-    if titles and report.diagnosis.mistakes:
-        titles.insert(0, Text("There is also one of these mistakes, but the numbers cannot tell which:"))
-    _print_block(console, titles)
 
 
 def _show_obstacles(console: Console, report: CheckReport) -> None:

@@ -208,6 +208,7 @@ def test_the_catalogue_has_every_mistake_of_the_variants() -> None:
         assert each.title[-1] not in ".?!"
         assert "?" in each.question or ":" in each.question
         assert each.why.endswith(".")
+        assert each.fix.endswith("."), f"{each.id} needs a fix, as described at the top of mistakes.toml"
 
 
 def test_the_most_important_mistakes_are_in_the_catalogue() -> None:
@@ -306,13 +307,14 @@ def unscaled(folder: Path) -> CheckReport:
 
 @pytest.mark.slow
 def test_the_report_is_complete_and_escapes_control_characters(unscaled: CheckReport) -> None:
-    text = as_text(unscaled)
+    text = as_text(unscaled, hint=3)
     for part in (
         "The scores are not scaled",
         "no-scaling",
         "energy = torch.einsum",
         "expected",
         "Ask yourself",
+        "Fix: Divide",
         "␛[2J",
     ):
         assert part in text
@@ -321,6 +323,30 @@ def test_the_report_is_complete_and_escapes_control_characters(unscaled: CheckRe
     screen = Console(file=io.StringIO(), force_terminal=True, width=80)
     show_report(screen, unscaled)
     assert "\x1b[2J" not in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_each_hint_reveals_one_thing_more(unscaled: CheckReport) -> None:
+    texts = [as_text(unscaled, hint) for hint in range(4)]
+    for part, first in (
+        ("Ask yourself", 0),
+        ("energy = torch.einsum", 1),
+        ("The scores are not", 2),
+        ("Divide the", 3),
+    ):
+        assert [part in text for text in texts] == [hint >= first for hint in range(4)], part
+    assert ["--hint" in text for text in texts] == [True, True, True, False]
+
+
+@pytest.mark.slow
+def test_hints_about_several_possible_mistakes(unscaled: CheckReport) -> None:
+    unclear = replace(
+        unscaled, diagnosis=replace(unscaled.diagnosis, mistakes=(), possible=("no-scaling", "unheard-of"))
+    )
+    texts = [as_text(unclear, hint) for hint in range(4)]
+    assert "--hint 2 shows what the mistake is" in texts[0]
+    assert ["unheard-of" in text for text in texts] == [False, False, True, True]
+    assert "does not describe a fix" in texts[3]
 
 
 @pytest.mark.slow
