@@ -181,18 +181,21 @@ def start(
 ) -> None:
     """Write an assignment's starter: docstrings that describe what to write, and gaps. Existing files are not replaced.
 
+    An .ipynb file is a notebook with the assignment's story, pictures and gaps.
+
     Example: regard course start self-attention --out my_attention.py
     """
     from regard.atomic_files import write_file
     from regard.course.assignment import ASSIGNMENTS_FOLDER, load_assignment
-    from regard.course.solution_file import as_notebook
+    from regard.course.notebook_writer import as_notebook
     from regard.errors import WriteError
 
     assignment = load_assignment(name, course or ASSIGNMENTS_FOLDER)
     path = out or Path(f"{name.replace('-', '_')}.py")
     if path.suffix not in (".py", ".ipynb"):
         raise RegardError(f"{path} is neither a .py nor an .ipynb file: choose a file name with --out")
-    starter = as_notebook(assignment.starter) if path.suffix == ".ipynb" else assignment.starter
+    is_notebook = path.suffix == ".ipynb"
+    starter = as_notebook(assignment.starter, assignment.story) if is_notebook else assignment.starter
     try:
         write_file(path, starter, new=not force)
     except WriteError as error:

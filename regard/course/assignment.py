@@ -5,6 +5,9 @@ starter.py        what the student starts from: docstrings and gaps
 reference.py      a correct solution
 variants.toml     each known mistake, as a few edits of the reference
 probes.py         functions that run a solution and return the values to compare
+mistakes.toml     optional: the texts about mistakes of this assignment only
+notebook.py       optional: the story in which a notebook presents the starter
+solutions/*.py    optional: correct solutions in other styles
 """
 
 import importlib.util
@@ -114,6 +117,11 @@ class Assignment:
     def starter(self) -> str:
         """The source that the student starts from."""
         return (self.folder / "starter.py").read_text(encoding="utf-8")
+
+    @property
+    def story(self) -> Path:
+        """The file that tells the story of the assignment's notebook, which may not exist."""
+        return self.folder / "notebook.py"
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:

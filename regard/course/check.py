@@ -17,7 +17,7 @@ from regard.course.solution_file import Solution, read_solution
 from regard.course.solution_process import Limits
 from regard.course.solution_runner import observe_in_subprocess
 from regard.course.style import StyleRemark, longest_function, style_remarks
-from regard.course.unfinished import find_gaps, is_same_code
+from regard.course.unfinished import find_gaps, is_untouched
 from regard.course.worked_example import wrong_shapes
 from regard.errors import RegardError
 
@@ -135,7 +135,7 @@ def check(
         catalogue=load_catalogue(course),
         missing=tuple(name for name in assignment.defines if name not in solution.names),
         gaps=tuple(find_gaps(solution.source)),
-        is_started=not is_same_code(solution.source, assignment.starter),
+        is_started=not is_untouched(solution.source, assignment.starter),
         shapes=tuple(shape_remarks(solution.source, run.traced, assignment.sizes)) if ran else (),
         style=tuple(style_remarks(solution.source, bool(solution.cells))) if ran else (),
     )

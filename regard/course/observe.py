@@ -6,8 +6,10 @@ The solution, the reference and its variants are all run by the same function, s
 import ast
 import random
 import re
+import symtable
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -29,6 +31,10 @@ EXAMPLE = "example"
 MODULE_NAME = "solution"
 """The name of the module that a solution runs as."""
 OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|DefaultCPUAllocator|bad_alloc|out of memory")
+DRAWING_NAMES = ("matplotlib", "plt", "seaborn", "sns")
+"""Names by which a notebook cell that draws is recognised."""
+INDIRECT_DEFINITIONS = ("setattr", "exec", "globals", "get_ipython")
+"""Functions by which a cell can define or change a name without binding it."""
 
 Guard = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which the file, a cell or a probe runs."""
@@ -183,7 +189,10 @@ def _compile(source: str, filename: str) -> CodeType:
 
 
 def _blocks_to_run(source: str, cells: Sequence[int], needed: Sequence[str]) -> list[tuple[int, str]]:
-    """The cells to run, each with its first line: all cells up to the last one that defines a needed name."""
+    """The cells to run, each with its first line: all cells up to the last one that defines a needed name.
+
+    Cells that only draw or try the solution out are left out: they would take time, and fail in an unfinished file.
+    """
     if not cells:
         return [(1, source)]
     lines = source.split("\n")
@@ -192,7 +201,35 @@ def _blocks_to_run(source: str, cells: Sequence[int], needed: Sequence[str]) -> 
         for start, end in zip(cells, [*cells[1:], len(lines) + 1], strict=True)
     ]
     defining = [index for index, (_, text) in enumerate(blocks) if _binds_any(text, needed)]
-    return blocks[: defining[-1] + 1] if defining else blocks
+    if not defining:
+        return blocks
+    to_run, wanted = [], set(needed)
+    for first_line, text in reversed(blocks[: defining[-1] + 1]):
+        names = _globals_used(text)
+        is_trial = not names.isdisjoint({*needed, *DRAWING_NAMES}) and names.isdisjoint(INDIRECT_DEFINITIONS)
+        if not is_trial or _binds_any(text, tuple(wanted)):
+            to_run.append((first_line, text))
+            wanted |= names
+    return to_run[::-1]
+
+
+def _globals_used(text: str) -> set[str]:
+    """The global names that a cell reads; none if it is not valid Python."""
+    if parse_source(text) is None:
+        return set()
+    with warnings.catch_warnings(action="ignore"):
+        tables = [symtable.symtable(text, "<cell>", "exec")]
+    names = set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        is_module = table.get_type() == "module"
+        names |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (is_module or symbol.is_global())
+        }
+    return names
 
 
 def _binds_any(text: str, names: Sequence[str]) -> bool:

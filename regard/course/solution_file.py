@@ -8,7 +8,6 @@ import tokenize
 import warnings
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +94,6 @@ def read_solution(path: Path) -> Solution:
     return solution
 
 
-def as_notebook(source: str) -> str:
-    """Python source as a notebook: one code cell per top-level function or class, and one for the code in between."""
-    cells: list[dict[str, Any]] = [
-        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text.splitlines(True)}
-        for text in _split_at_definitions(source)
-    ]
-    metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-
-
 def parse_source(source: str) -> ast.Module | None:
     """The syntax tree, without warnings; None if the source is not valid Python."""
     try:
@@ -113,17 +101,6 @@ def parse_source(source: str) -> ast.Module | None:
             return ast.parse(source)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-
-
-def _split_at_definitions(source: str) -> list[str]:
-    """The source, split before and after each top-level definition. A comment stays with the code below it."""
-    ends = [0]
-    for node, next_node in pairwise(ast.parse(source).body):
-        if isinstance(node, Definition) or isinstance(next_node, Definition):
-            ends.append(node.end_lineno or node.lineno)
-    lines = source.split("\n")
-    blocks = ["\n".join(lines[start:end]).strip("\n") for start, end in pairwise([*ends, len(lines)])]
-    return [block for block in blocks if block.strip()]
 
 
 def _decode_source(content: bytes, path: Path) -> str:

@@ -2,7 +2,7 @@
 
 import ast
 
-from regard.course.solution_file import parse_source
+from regard.course.solution_file import Definition, parse_source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -30,10 +30,18 @@ def top_functions(tree: ast.Module) -> list[tuple[str, Function]]:
     return functions
 
 
-def is_same_code(source: str, starter: str) -> bool:
-    """Whether two files are the same Python code, ignoring comments and blank lines."""
+def is_untouched(source: str, starter: str) -> bool:
+    """Whether all functions and classes of a starter are in a file as they were. A notebook has other code as well."""
     tree, starter_tree = parse_source(source), parse_source(starter)
-    return tree is not None and starter_tree is not None and ast.dump(tree) == ast.dump(starter_tree)
+    if tree is None or starter_tree is None:
+        return False
+    definitions = _definitions(tree)
+    return all(definitions.get(name) == code for name, code in _definitions(starter_tree).items())
+
+
+def _definitions(tree: ast.Module) -> dict[str, str]:
+    """The code of each top-level definition, without comments and formatting."""
+    return {node.name: ast.dump(node) for node in tree.body if isinstance(node, Definition)}
 
 
 def _gap_lines(function: Function) -> list[int]:

@@ -37,7 +37,7 @@ from regard.course.numeric_equality import same, same_numbers
 from regard.course.observe import Failure, observe
 from regard.course.solution_file import read_solution
 from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report
-from regard.course.unfinished import find_gaps, is_same_code
+from regard.course.unfinished import find_gaps, is_untouched
 from regard.course.worked_example import example_table
 
 ROOT = Path(__file__).parents[2]
@@ -467,7 +467,7 @@ def test_a_starter_can_be_a_notebook(each: Assignment, tmp_path: Path) -> None:
     assert regard("course", "start", each.name, "--out", path).exit_code == 0
     assert json.loads(path.read_text(encoding="utf-8"))["nbformat"] == 4
     solution = read_solution(path)
-    assert is_same_code(solution.source, each.starter)
+    assert is_untouched(solution.source, each.starter)
     assert len(solution.cells) > 1
     assert set(each.defines) <= solution.names
 
