@@ -19,11 +19,16 @@ def observe_variant(variant: Variant, assignment: Assignment) -> SolutionRun:
     all probes together, so the matcher's trace is used here too.
     """
     source = variant.applied_to(assignment.reference)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(observe_module, "trace_tensors", lambda *_: nullcontext())
-        run = observe(source, assignment)
+    run = observe_untraced(source, assignment)
     run.traced.extend(matcher_for(assignment)._run_probe(source, EXAMPLE).traced)
     return run
+
+
+def observe_untraced(source: str, assignment: Assignment) -> SolutionRun:
+    """Run a source without tracing its lines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(observe_module, "trace_tensors", lambda *_: nullcontext())
+        return observe(source, assignment)
 
 
 def groups_that_look_alike(runs: Mapping[Variant, SolutionRun], probes: Mapping[str, object]) -> list[list[Variant]]:

@@ -1,0 +1,33 @@
+"""Helpers for probes of functions whose results are not tensors: lists of numbers, texts, and whether a call works."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def accepts(call: Callable[[], Any]) -> Tensor:
+    """Whether a call works. What is not written yet is not a refusal, so NotImplementedError is passed on."""
+    try:
+        call()
+    except NotImplementedError:
+        raise
+    except Exception:
+        return torch.tensor(False)
+    return torch.tensor(True)
+
+
+def token_row(value: Any, name: str) -> list[int]:
+    """The token ids of a text, given as a tensor or a list; a TypeError that names the function if it is neither."""
+    if isinstance(value, Tensor):
+        value = value.detach().squeeze().reshape(-1).tolist() if value.dim() != 1 else value.tolist()
+    if not isinstance(value, list | tuple) or not all(isinstance(token, int | Tensor) for token in value):
+        raise TypeError(f"{name} is {type(value).__name__}, but a 1-D tensor of token ids was expected")
+    return [int(token) for token in value]
+
+
+def padded(rows: Sequence[Sequence[float]], width: int, filling: float = -1) -> Tensor:
+    """Rows of different lengths as one tensor. It is at least `width` wide, so that lengths do not change its shape."""
+    width = max(width, *(len(row) for row in rows)) if rows else width
+    return torch.tensor([[*row, *[filling] * (width - len(row))] for row in rows]).reshape(len(rows), width)

@@ -1,0 +1,168 @@
+"""The assignments that ask for functions: decoding. Every mistake is named, and correct solutions pass."""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.course.assignment import load_assignment
+from regard.course.diagnose import diagnose
+from regard.course.mistake_catalogue import load_catalogue
+from regard.course.numeric_equality import same_probe
+from regard.course.observe import observe
+from regard.course.probe_values import accepts, padded, token_row
+from regard.course.unfinished import find_gaps
+from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
+
+ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding",)}
+SOLUTIONS = [path for of in ASSIGNMENTS.values() for path in sorted((of.folder / "solutions").glob("*.py"))]
+MIN_MISTAKES = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_mistakes_differ_from_the_reference_and_from_each_other(name: str) -> None:
+    of = ASSIGNMENTS[name]
+    runs = {variant: observe_untraced(variant.applied_to(of.reference), of) for variant in of.variants}
+    expected = observe_untraced(of.reference, of)
+    for variant, run in runs.items():
+        wrong = [probe for probe in of.probes if not same_probe(run, expected, probe)]
+        assert any(probe in run.values for probe in wrong), variant  # an error alone is not enough to name a mistake
+    for alike in groups_that_look_alike(runs, of.probes):
+        assert len({variant.mistake for variant in alike}) == 1, alike
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_each_variant_of_a_mistake_is_named(name: str) -> None:
+    of = ASSIGNMENTS[name]
+    wrong = {}
+    for variant in of.variants:
+        found = diagnose(observe_variant(variant, of), of, variant.applied_to(of.reference))
+        if ([match.id for match in found.mistakes], found.possible) != ([variant.mistake], ()):
+            wrong[variant.mistake, variant.edits] = found
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_many_mistakes_are_described(name: str) -> None:
+    known, catalogue = {variant.mistake for variant in ASSIGNMENTS[name].variants}, load_catalogue()
+    assert len(known) >= MIN_MISTAKES
+    for mistake in known:
+        texts = catalogue[mistake]
+        assert texts.title and texts.why and texts.question.endswith("?")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_a_correct_solution_in_another_style_gets_all_points(path: Any) -> None:
+    of = ASSIGNMENTS[path.parts[-3]]
+    source = path.read_text(encoding="utf-8")
+    found = diagnose(observe(source, of), of, source)
+    assert (found.passed, found.mistakes, found.failures) == (True, (), {})
+    assert found.points == sum(of.points.values())
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_there_are_solutions_in_other_styles_and_every_probe_has_points(name: str) -> None:
+    of = ASSIGNMENTS[name]
+    assert sum(path.parts[-3] == name for path in SOLUTIONS) >= 3
+    assert set(of.points) == set(of.probes)
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_a_starter_has_a_gap_for_each_name_and_no_mistake(name: str) -> None:
+    of = ASSIGNMENTS[name]
+    assert {function.split(".")[0] for function, _ in find_gaps(of.starter)} == set(of.defines)
+    found = diagnose(observe(of.starter, of), of, of.starter)
+    assert (found.passed, found.mistakes, found.possible) == (False, (), ())
+    assert {failure.kind for failure in found.failures.values()} == {"NotImplementedError"}
+
+
+def reference_names(name: str) -> dict[str, Any]:
+    """The functions of an assignment's reference."""
+    names: dict[str, Any] = {}
+    exec(ASSIGNMENTS[name].reference, names)
+    return names
+
+
+# Decoding
+
+
+def table_model(vocab: int = 4) -> Callable[[Tensor], Tensor]:
+    table = torch.randn(vocab, 8, vocab, generator=torch.Generator().manual_seed(5))
+    return lambda tokens: table[tokens[:, -1], tokens.shape[1]]
+
+
+def all_texts(model: Callable[[Tensor], Tensor], prompt: list[int], limit: int, alpha: float) -> list[Any]:
+    """Every complete text with its score, by trying all of them: what a beam that is wide enough must find."""
+    texts = []
+    for length in range(1, limit + 1):
+        for new in itertools.product(range(4), repeat=length):
+            if 0 in new[:-1] or (new[-1] != 0 and length < limit):
+                continue
+            text, total = list(prompt), 0.0
+            for token in new:
+                total += float(model(torch.tensor([text]))[0].log_softmax(-1)[token])
+                text.append(token)
+            texts.append((text, total / ((5 + length) / 6) ** alpha))
+    return sorted(texts, key=lambda pair: -pair[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_beam_that_is_wide_enough_finds_the_best_of_all_texts(alpha: float) -> None:
+    names, model = reference_names("decoding"), table_model()
+    expected = all_texts(model, [2, 1], 3, alpha)
+    found = names["beam_search"](model, torch.tensor([2, 1]), 0, 3, len(expected), alpha)
+    assert [tokens.tolist() for tokens, _ in found] == [text for text, _ in expected]
+    assert [float(score) for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+
+
+def test_a_beam_of_one_is_greedy_search() -> None:
+    names, model, prompt = reference_names("decoding"), table_model(), torch.tensor([1])
+    [(tokens, _)] = names["beam_search"](model, prompt, 0, 6, 1, 0.6)
+    assert torch.equal(tokens, names["greedy"](model, prompt, 0, 6))
+
+
+def test_the_filters_keep_what_their_definitions_say() -> None:
+    names, logits = reference_names("decoding"), torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]]).log()
+    assert names["top_k"](logits, 2).isfinite().tolist() == [[False, True, True], [True, False, True]]
+    assert names["top_p"](logits, 0.55).isfinite().tolist() == [[False, True, False], [True, False, True]]
+    assert names["next_probabilities"](logits, 1.0, 2)[1].tolist() == pytest.approx([0.625, 0, 0.375])
+
+
+@pytest.mark.long  # importing transformers takes longer than all other tests of this file
+def test_the_filters_equal_those_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    names, logits = reference_names("decoding"), torch.randn(5, 9, generator=torch.Generator().manual_seed(1))
+    for k in (1, 4, 20):
+        assert torch.equal(names["top_k"](logits, k), transformers.TopKLogitsWarper(k)(None, logits))
+    for p in (0.2, 0.5, 0.9):
+        assert torch.equal(names["top_p"](logits, p), transformers.TopPLogitsWarper(p)(None, logits))
+
+
+# Helpers of probes
+
+
+def test_values_of_probes() -> None:
+    assert token_row(torch.tensor([[1, 2]]), "f") == token_row([1, torch.tensor(2)], "f") == [1, 2]
+    assert padded([[1], [2, 3]], 1).tolist() == [[1, -1], [2, 3]]
+    assert padded([], 3).shape == (0, 3)
+    assert padded([[0.5]], 2, math.nan).isnan().tolist() == [[False, True]]
+    with pytest.raises(TypeError, match="greedy is NoneType"):
+        token_row(None, "greedy")
+
+
+def test_a_refused_call_is_told_from_one_that_is_not_written() -> None:
+    def missing() -> None:
+        raise NotImplementedError
+
+    assert accepts(lambda: 1)
+    assert not accepts(lambda: [][0])
+    with pytest.raises(NotImplementedError):
+        accepts(missing)
