@@ -4,9 +4,8 @@ assignment.toml   title, names that a solution must define, points, sizes used i
 starter.py        what the student starts from: docstrings and gaps
 reference.py      a correct solution
 variants.toml     each known mistake, as a few edits of the reference
-mistakes.toml     texts about the mistakes that only this assignment has (optional)
-solutions/*.py    correct solutions in other styles (optional)
 probes.py         functions that run a solution and return the values to compare
+solutions/*.py    optional: correct solutions in other styles
 mistakes.toml     optional: the texts about mistakes of this assignment only
 notebook.py       optional: the story in which a notebook presents the starter
 solutions/*.py    optional: correct solutions in other styles

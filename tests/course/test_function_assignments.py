@@ -54,7 +54,8 @@ def test_many_mistakes_are_described(name: str) -> None:
     assert len(known) >= MIN_MISTAKES
     for mistake in known:
         texts = catalogue[mistake]
-        assert texts.title and texts.why and texts.question.endswith("?")
+        assert all([texts.title, texts.why, texts.fix, texts.part])
+        assert texts.question.endswith("?")
 
 
 @pytest.mark.slow
