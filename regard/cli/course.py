@@ -3,16 +3,15 @@
 import errno
 import json
 import shlex
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from regard.cli.check_class import ClassFiles, check_class, write_output
 from regard.errors import RegardError
-
-if TYPE_CHECKING:
-    from regard.course.classroom import StudentResult
 
 app = typer.Typer(help="List the course's assignments and start one.", no_args_is_help=True)
 
@@ -23,7 +22,7 @@ Course = Annotated[
 
 
 def check(
-    path: Annotated[Path, typer.Argument(help="A .py or .ipynb file, or a folder with the solutions of a class.")],
+    path: Annotated[Path, typer.Argument(help="A .py or .ipynb file, or a folder or zip file of a class.")],
     assignment: Annotated[
         str, typer.Option(help="Name of the assignment. By default it is recognised by the names the file defines.")
     ] = "",
@@ -35,6 +34,18 @@ def check(
     gradescope: Annotated[bool, typer.Option("--gradescope", help="Print Gradescope's results.json.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="For a class: write class.html.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="For a class: write class.csv.")] = False,
+    roster: Annotated[
+        Path | None, typer.Option(help="For a class: CSV file with the columns id, name and email.", dir_okay=False)
+    ] = None,
+    canvas: Annotated[
+        str, typer.Option(metavar="TITLE", help="For a class: write canvas.csv, with the points in a column TITLE.")
+    ] = "",
+    feedback: Annotated[
+        bool, typer.Option("--feedback", help="For a class: write a file for each student to feedback/.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="For a class: files checked at a time. Default: one for each CPU core.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the written files. Default: the current folder.")] = None,
 ) -> None:
     """Check a solution: show what is wrong in a small example, and ask a question that leads to the mistake.
@@ -45,8 +56,9 @@ def check(
     The exit status is 0 if the solution is correct, 1 if it is not, and 2 if
     the file could not be run.
 
-    A folder is checked as a class: a table by student and one by mistake,
-    which --html and --csv write to files.
+    A folder, or a zip file downloaded from Canvas, Moodle or Gradescope, is
+    checked as a class: a table by student and one by mistake, which --html
+    and --csv write to files.
 
     Solutions run in a separate process with limits on time and memory. This
     is not a sandbox: do not check untrusted files on a machine you care about.
@@ -55,11 +67,12 @@ def check(
     """
     if not path.exists():
         raise RegardError(f"{path} does not exist: pass a .py or .ipynb file, or a folder of them")
-    if path.is_dir() and not gradescope:
-        _check_class(path, assignment or None, course, as_json, as_html, as_csv, out)
-        return
-    if as_html or as_csv:
-        raise RegardError("--html and --csv are for a class: pass a folder of solutions")
+    if (path.is_dir() or path.suffix == ".zip") and not gradescope:
+        both = out is not None and not (as_html or as_csv or as_json or canvas or feedback)
+        files = ClassFiles(as_html or both, as_csv or both, canvas, feedback, hint, out)
+        check_class(path, assignment or None, course, roster, jobs, as_json, files)
+    if as_html or as_csv or canvas or feedback or roster or jobs:
+        raise RegardError("--html, --csv, --roster, --canvas, --feedback and --jobs are for a class: pass a folder")
     _check_one(path, assignment or None, course, hint, as_json, gradescope, out)
 
 
@@ -69,13 +82,14 @@ def _check_one(
     from regard.course import json_report
     from regard.course.assignment import ASSIGNMENTS_FOLDER
     from regard.course.check import check as run_check
-    from regard.course.classroom import only_solution
+    from regard.course.classroom import read_one
     from regard.course.terminal_report import show_report
     from regard.plots.console import console
 
     try:
-        with console().status("checking ..."):
-            report = run_check(only_solution(path), name, course or ASSIGNMENTS_FOLDER)
+        with console().status("checking ..."), tempfile.TemporaryDirectory() as scratch:
+            submission = read_one(path, Path(scratch), name, course or ASSIGNMENTS_FOLDER)
+            report = run_check(submission.path or path, name, course or ASSIGNMENTS_FOLDER)
     except (RegardError, OSError) as error:
         if not as_json and not gradescope:
             raise
@@ -96,52 +110,7 @@ def _output_json(document: Any, gradescope: bool, out: Path | None) -> None:
     if out is None:
         typer.echo(text)
     else:
-        _write(out, "results.json" if gradescope else "check.json", text + "\n")
-
-
-def _write(folder: Path, name: str, text: str) -> None:
-    from regard.atomic_files import write_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / name, text)
-    typer.echo(str(folder / name), err=True)
-
-
-def _check_class(
-    folder: Path, name: str | None, course: Path | None, as_json: bool, as_html: bool, as_csv: bool, out: Path | None
-) -> None:
-    from rich.progress import track
-
-    from regard.course import json_report
-    from regard.course.assignment import ASSIGNMENTS_FOLDER
-    from regard.course.classroom import check_class, find_solutions, show_class
-    from regard.plots.console import console
-
-    screen, count = console(), len(find_solutions(folder))
-    results = check_class(folder, name, course or ASSIGNMENTS_FOLDER)
-    hidden = as_json or not screen.is_terminal
-    students = list(track(results, "checking", total=count, console=screen, transient=True, disable=hidden))
-    if as_json:
-        documents = [
-            {"student": student.name}
-            | (json_report.as_json(student.report) if student.report else {"error": student.error})
-            for student in students
-        ]
-        typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
-    else:
-        show_class(screen, students)
-    both = out is not None and not (as_html or as_csv or as_json)
-    _write_class_files(folder, students, as_html or both, as_csv or both, out or Path())
-    raise typer.Exit(0 if all(student.passed for student in students) else 1)
-
-
-def _write_class_files(folder: Path, students: "list[StudentResult]", as_html: bool, as_csv: bool, out: Path) -> None:
-    from regard.course import classroom
-
-    if as_html:
-        _write(out, "class.html", classroom.as_html(students, folder.resolve().name))
-    if as_csv:
-        _write(out, "class.csv", classroom.as_csv(students))
+        write_output(out / ("results.json" if gradescope else "check.json"), text + "\n")
 
 
 @app.command("list")

@@ -1,56 +1,59 @@
-"""A class: every solution in a folder is checked; who made which mistake, and what to review."""
+"""A class: every submission is checked; who made which mistake, and what to review."""
 
-import csv
-import html
-import io
 import os
-import re
-import textwrap
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake
-from regard.course.check import CheckReport, UnknownAssignmentError, assignment_of, check
+from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake, load_assignment, load_assignments
+from regard.course.check import CheckReport, UnknownAssignmentError, assignment_of, check, identify_assignment
+from regard.course.roster import Roster, Student, match_roster
+from regard.course.similar_files import SimilarPair, find_similar
 from regard.course.solution_file import read_solution
+from regard.course.submissions import NOTHING_HANDED_IN, IsAnswer, Submission, find_submissions, only_submission
 from regard.course.terminal_report import verdict
+from regard.course.uploaded_files import read_upload
 from regard.errors import RegardError
-from regard.formatting import visible
 
-SUFFIXES = (".py", ".ipynb")
-IGNORED = re.compile(r"^[._]|\.ipynb_checkpoints|__pycache__|__MACOSX")
-"""Files and folders that are not solutions."""
-NOT_STARTED, UNFINISHED = "not started", "not finished"
+NOT_STARTED, UNFINISHED, NOT_HANDED_IN = "not started", "not finished", "not handed in"
 UNKNOWN_MISTAKE, NOT_RUN = "unknown mistake", "could not be run"
-OTHER_STATES = (UNKNOWN_MISTAKE, UNFINISHED, NOT_STARTED, NOT_RUN)
+OTHER_STATES = (UNKNOWN_MISTAKE, UNFINISHED, NOT_STARTED, NOT_RUN, NOT_HANDED_IN)
 """Why solutions are not correct, other than a mistake from the catalogue."""
-MAX_VERDICT_CHARACTERS = 200
-"""Maximum length of a verdict in the terminal."""
-MAX_BAR_WIDTH = 20
-"""Width of the bar of a mistake that everyone made, in the terminal."""
 
 MistakeTally = tuple[str, Mistake | None, list[str]]
 """The id of a mistake, its entry in the catalogue, and the names of the students who made it."""
 
 
 @dataclass(frozen=True)
-class StudentResult:
-    """The result of one solution of a class."""
+class ClassMember:
+    """A submission, and the student of the class list who handed it in, if there is a list and the student is on it."""
 
-    name: str
-    """The name of the student's folder, or of the file."""
-    path: Path
+    submission: Submission
+    student: Student | None = None
+
+
+@dataclass(frozen=True)
+class StudentResult:
+    """The result of one student."""
+
+    member: ClassMember
     report: CheckReport | None
     error: str = ""
     """Why there is no report."""
+
+    @property
+    def name(self) -> str:
+        """The student's name, as far as it is known."""
+        return self.member.submission.name
+
+    @property
+    def path(self) -> Path | None:
+        """The file that was checked."""
+        return self.member.submission.path
 
     @property
     def mistakes(self) -> list[str]:
@@ -80,6 +83,8 @@ class StudentResult:
         """Why the solution is not correct, if not because of a known mistake; otherwise empty."""
         if self.passed or self.mistakes:
             return ""
+        if self.error == NOTHING_HANDED_IN:
+            return NOT_HANDED_IN
         if self.report is None or not self.report.ran:
             return NOT_RUN
         if not self.report.is_started:
@@ -92,38 +97,72 @@ class StudentResult:
         return "" if self.report is None else f"{self.report.points:g}"
 
 
-def find_solutions(folder: Path) -> list[tuple[str, Path]]:
-    """The solutions of a class, each with the student's name: that of the student's folder, or else of the file."""
-    paths = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    kept = [path for path in paths if not any(IGNORED.search(part) for part in path.relative_to(folder).parts)]
-    counts = Counter(path.relative_to(folder).parts[0] for path in kept)
-    return [(_student_name(path.relative_to(folder), counts), path) for path in kept]
+def read_class(
+    path: Path,
+    scratch: Path,
+    assignment: str | None = None,
+    course: Path = ASSIGNMENTS_FOLDER,
+    roster: Roster | None = None,
+) -> list[ClassMember]:
+    """The submissions in a folder or a downloaded zip file, which is unpacked into `scratch`.
+
+    With a class list, each of its students is listed. A RegardError if there is nothing to check.
+    """
+    submissions = find_submissions(read_upload(path, scratch), _answer_test(assignment, course))
+    if not submissions:
+        raise RegardError(f"{path} contains no solutions (.py or .ipynb files)")
+    if roster is None:
+        return [ClassMember(submission) for submission in submissions]
+    return [ClassMember(submission, student) for student, submission in match_roster(submissions, roster)]
 
 
-def only_solution(path: Path) -> Path:
-    """The file itself, or the only solution of a folder; a RegardError if the folder has several or none."""
-    if not path.is_dir():
-        return path
-    files = [file for _, file in find_solutions(path)]
-    if len(files) != 1:
-        raise RegardError(f"{path} must contain exactly one .py or .ipynb file, but it contains {len(files)}")
-    return files[0]
+def read_one(path: Path, scratch: Path, assignment: str | None = None, course: Path = ASSIGNMENTS_FOLDER) -> Submission:
+    """The submission of one student: a file, or a folder or zip file in which the solution is found."""
+    if path.suffix != ".zip" and not path.is_dir():
+        return Submission(path.stem, path)
+    return only_submission(read_upload(path, scratch), _answer_test(assignment, course))
+
+
+def _answer_test(assignment: str | None, course: Path) -> IsAnswer:
+    """Whether a file answers the assignment, or any assignment of the course if none is given."""
+    candidates = [load_assignment(assignment, course)] if assignment else load_assignments(course)
+
+    @cache
+    def is_answer(path: Path) -> bool:
+        with suppress(RegardError, OSError):
+            identify_assignment(read_solution(path).names, candidates, path)
+            return True
+        return False
+
+    return is_answer
 
 
 def check_class(
-    folder: Path, assignment: str | None = None, course: Path = ASSIGNMENTS_FOLDER, workers: int | None = None
+    members: Sequence[ClassMember],
+    assignment: str | None = None,
+    course: Path = ASSIGNMENTS_FOLDER,
+    jobs: int | None = None,
 ) -> Iterator[StudentResult]:
-    """Check all solutions in parallel and yield them in the order of the files. A bad file gives a result too."""
-    files = find_solutions(folder)
-    if not files:
-        raise RegardError(f"{folder} contains no solutions (.py or .ipynb files)")
-    most_common = None if assignment else _most_common_assignment([path for _, path in files], course)
-    check_file = partial(_check_file, assignment=assignment, course=course, most_common=most_common)
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        yield from pool.map(check_file, files)
+    """Check all submissions, `jobs` at a time, and yield the results in their order. A bad file gives a result too.
+
+    The submission of a group is checked once.
+    """
+    paths = [member.submission.path for member in members if member.submission.path is not None]
+    most_common = assignment or _most_common_assignment(paths, course)
+    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+        running: dict[Path, Future[tuple[CheckReport | None, str]]] = {}
+        for member in members:
+            if (path := member.submission.path) is not None and path not in running:
+                running[path] = pool.submit(_check_file, member.submission, assignment, course, most_common)
+        for member in members:
+            submission = member.submission
+            if submission.path is None:
+                yield StudentResult(member, None, submission.problem)
+            else:
+                yield StudentResult(member, *running[submission.path].result())
 
 
-def _most_common_assignment(paths: Iterable[Path], course: Path) -> str | None:
+def _most_common_assignment(paths: Sequence[Path], course: Path) -> str | None:
     """The assignment that most of a class answer, as far as it is recognised."""
     counts: Counter[str] = Counter()
     for path in paths:
@@ -132,28 +171,41 @@ def _most_common_assignment(paths: Iterable[Path], course: Path) -> str | None:
     return counts.most_common(1)[0][0] if counts else None
 
 
-def _check_file(file: tuple[str, Path], assignment: str | None, course: Path, most_common: str | None) -> StudentResult:
-    """Check one file. If a syntax error hides its names, it is assumed to answer the most common assignment."""
-    name, path = file
+def _check_file(
+    submission: Submission, assignment: str | None, course: Path, most_common: str | None
+) -> tuple[CheckReport | None, str]:
+    """The report, or why there is none. If a syntax error hides a file's names, it is assumed to answer the most common
+    assignment."""
+    path = submission.path
+    if path is None:
+        return None, submission.problem
     try:
         try:
-            return StudentResult(name, path, check(path, assignment, course))
+            return check(path, assignment, course), ""
         except UnknownAssignmentError:
             if most_common is None or read_solution(path).syntax_error is None:
                 raise
-            return StudentResult(name, path, check(path, most_common, course))
+            return check(path, most_common, course), ""
     except UnknownAssignmentError as error:
-        return StudentResult(name, path, None, error.reason)
+        return None, error.reason
     except RegardError as error:
-        return StudentResult(name, path, None, str(error))
+        return None, str(error)
     except Exception as error:  # whatever it is, the other students' files must still be checked
-        return StudentResult(name, path, None, f"{type(error).__name__}: {error}")
+        return None, f"{type(error).__name__}: {error}"
 
 
-def _student_name(path: Path, counts: Mapping[str, int]) -> str:
-    if len(path.parts) == 1:
-        return path.stem
-    return path.parts[0] if counts[path.parts[0]] == 1 else str(path.with_suffix(""))
+def similar_pairs(students: Sequence[StudentResult]) -> list[SimilarPair]:
+    """The pairs of students whose files for the same assignment are nearly the same."""
+    files = {student.path: student for student in reversed(students)}  # the members of a group share a file
+    by_assignment: dict[str, list[CheckReport]] = defaultdict(list)
+    for student in files.values():
+        if student.report is not None:
+            by_assignment[student.report.assignment.name].append(student.report)
+    pairs: list[SimilarPair] = []
+    for reports in by_assignment.values():
+        sources = {str(report.path): report.solution.source for report in reports}
+        pairs += find_similar(sources, [reports[0].assignment.starter])
+    return [replace(pair, names=(files[Path(pair.names[0])].name, files[Path(pair.names[1])].name)) for pair in pairs]
 
 
 def tally_mistakes(students: Sequence[StudentResult]) -> list[MistakeTally]:
@@ -173,102 +225,3 @@ def tally_other_states(students: Sequence[StudentResult]) -> dict[str, list[str]
     """Whose solutions are not correct for another reason than a known mistake, by the reason."""
     names = {state: [student.name for student in students if student.state == state] for state in OTHER_STATES}
     return {state: made_by for state, made_by in names.items() if made_by}
-
-
-def show_class(console: Console, students: Sequence[StudentResult]) -> None:
-    """Print a table by student, then one by mistake."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("student")
-    table.add_column("points", justify="right")
-    table.add_column("result")
-    for student in students:
-        sign = ("✓ ", "green") if student.passed else ("✗ ", "red")
-        summary = textwrap.shorten(student.summary, MAX_VERDICT_CHARACTERS, placeholder=" …")
-        table.add_row(Text.assemble(sign, visible(student.name)), student.points, Text(visible(summary)))
-    console.print(table)
-    console.print()
-    correct = sum(student.passed for student in students)
-    console.print(Text(f"Correct solutions: {correct} of {len(students)}", "bold"))
-    if mistakes := tally_mistakes(students):
-        console.print()
-        console.print(_mistake_table(mistakes, len(students)))
-    if states := tally_other_states(students):
-        console.print()
-        console.print(Text("; ".join(f"{state}: {len(names)}" for state, names in states.items())))
-
-
-def _mistake_table(mistakes: Sequence[MistakeTally], count: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("what to review")
-    table.add_column("students", justify="right")
-    table.add_column("")
-    for mistake_id, mistake, names in mistakes:
-        bar = "█" * max(1, round(MAX_BAR_WIDTH * len(names) / count))
-        table.add_row(Text(mistake.title if mistake else mistake_id), str(len(names)), Text(bar, "magenta"))
-    return table
-
-
-def as_csv(students: Sequence[StudentResult]) -> str:
-    """One line per student. No cell can be interpreted as a formula by a spreadsheet."""
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(["student", "file", "assignment", "passed", "points", "max_points", "mistakes", "verdict"])
-    for student in students:
-        marks = ["", "", "", ""]
-        if (report := student.report) is not None:
-            marks = [report.assignment.name, str(report.passed), f"{report.points:g}", f"{report.max_points:g}"]
-        cells = [student.name, student.path.name, *marks, " ".join(student.mistakes), student.summary]
-        writer.writerow(map(_escape_formula, cells))
-    return file.getvalue()
-
-
-def _escape_formula(cell: str) -> str:
-    text = visible(cell)
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
-
-
-def as_html(students: Sequence[StudentResult], title: str) -> str:
-    """The class as one self-contained page without scripts, in light and dark."""
-    mistakes, states = tally_mistakes(students), tally_other_states(students)
-    columns = [mistake_id for mistake_id, _, _ in mistakes]
-    parts = {
-        "title": _escape(title),
-        "count": str(len(students)),
-        "correct": str(sum(student.passed for student in students)),
-        "mistakes": "\n".join(_mistake_card(*mistake, len(students)) for mistake in mistakes)
-        or "<p>No known mistake was found.</p>",
-        "others": "".join(f"<li><b>{_escape(state)}</b>: {_join(names)}</li>" for state, names in states.items()),
-        "heads": "".join(f'<th class="mistake">{_escape(column)}</th>' for column in columns),
-        "rows": "\n".join(_student_row(student, columns) for student in students),
-    }
-    template = Path(__file__).with_name("class.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
-
-
-def _mistake_card(mistake_id: str, mistake: Mistake | None, names: Sequence[str], count: int) -> str:
-    title, question = (mistake.title, mistake.question) if mistake else (mistake_id, "")
-    small = _escape(mistake_id) if mistake else ""
-    share = 100 * len(names) / count
-    return (
-        f"<section><h3>{_escape(title)} <small>{small}</small></h3>"
-        f'<div class="bar"><i style="width:{share:.0f}%"></i></div>'
-        f'<p class="students"><b>{len(names)}</b> {_join(names)}</p><p>{_escape(question)}</p></section>'
-    )
-
-
-def _student_row(student: StudentResult, columns: Iterable[str]) -> str:
-    marks = "".join("<td class=made>●</td>" if column in student.mistakes else "<td></td>" for column in columns)
-    possible = f"<small>/{student.report.max_points:g}</small>" if student.report else ""
-    sign = "<b class=ok>✓</b>" if student.passed else "<b class=no>✗</b>"
-    return (
-        f"<tr><th>{sign} {_escape(student.name)}</th><td class=points>{student.points}{possible}</td>{marks}"
-        f"<td class=result>{_escape(student.summary)}</td></tr>"
-    )
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(map(_escape, names))
-
-
-def _escape(text: str) -> str:
-    return html.escape(visible(text))

@@ -17,14 +17,12 @@ from regard.cli import app
 from regard.course import diagnose as diagnose_module
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, load_assignment, load_assignments, read_assignment
 from regard.course.check import CheckReport, check, identify_assignment
+from regard.course.class_report import as_csv, as_html, show_class
 from regard.course.classroom import (
     NOT_RUN,
     NOT_STARTED,
-    as_csv,
-    as_html,
     check_class,
-    find_solutions,
-    show_class,
+    read_class,
     tally_mistakes,
     tally_other_states,
 )
@@ -380,8 +378,8 @@ def test_json_and_gradescope(unscaled: CheckReport) -> None:
 
 
 @pytest.mark.slow
-def test_a_class_with_broken_files_is_checked(folder: Path) -> None:
-    students = list(check_class(folder, workers=2))
+def test_a_class_with_broken_files_is_checked(folder: Path, tmp_path: Path) -> None:
+    students = list(check_class(read_class(folder, tmp_path), jobs=2))
     by_name = {each.name: each for each in students}
     assert set(by_name) == {"anna", "bob", "=HYPERLINK(1)", "<b>eve<b>", "carl", "dora", "zoe"}
     assert by_name["bob"].passed
@@ -405,15 +403,6 @@ def test_a_class_with_broken_files_is_checked(folder: Path) -> None:
     shown_there = screen.file.getvalue()  # type: ignore[attr-defined]
     assert "Correct solutions: 1 of 7" in shown_there
     assert "not started: 1; could not be run: 3" in shown_there
-
-
-def test_files_that_are_not_solutions_are_ignored(tmp_path: Path) -> None:
-    for name in (".ipynb_checkpoints/a.ipynb", "__pycache__/a.py", "anna/a.py", "anna/b.py", "c.ipynb", "notes.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert [name for name, _ in find_solutions(tmp_path)] == ["anna/a", "anna/b", "c"]
-    with pytest.raises(ValueError, match="contains no solutions"):
-        list(check_class(tmp_path / "__pycache__" / "nothing"))
 
 
 def regard(*arguments: object) -> Result:
