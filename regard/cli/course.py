@@ -60,8 +60,9 @@ def check(
     checked as a class: a table by student and one by mistake, which --html
     and --csv write to files.
 
-    Solutions run in a separate process with limits on time and memory. This
-    is not a sandbox: do not check untrusted files on a machine you care about.
+    Solutions run in a separate process with limits on time and memory. On
+    Linux it has no network and cannot reach your files and processes. On other
+    systems, check untrusted files in a container.
 
     Example: regard check my_attention.py
     """

@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.course.assignment import Mistake
-from regard.course.classroom import MistakeTally, StudentResult, tally_mistakes, tally_other_states
+from regard.course.classroom import (
+    MistakeTally,
+    StudentResult,
+    missing_isolation,
+    tally_mistakes,
+    tally_other_states,
+)
 from regard.course.similar_files import SimilarPair
 from regard.formatting import visible
 
@@ -58,6 +64,9 @@ def show_class(console: Console, students: Sequence[StudentResult], similar: Seq
             console.print(Text(visible(f"  {' and '.join(pair.names)}: {pair}")))
         if len(similar) > MAX_PAIRS_SHOWN:
             console.print(Text(f"  and {len(similar) - MAX_PAIRS_SHOWN} more pairs, in class.html and class.csv"))
+    for note in missing_isolation(students):
+        console.print()
+        console.print(Text(f"Note: {note}", "yellow"))
 
 
 def _mistake_table(mistakes: Sequence[MistakeTally], count: int) -> Table:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -225,3 +225,9 @@ def tally_other_states(students: Sequence[StudentResult]) -> dict[str, list[str]
     """Whose solutions are not correct for another reason than a known mistake, by the reason."""
     names = {state: [student.name for student in students if student.state == state] for state in OTHER_STATES}
     return {state: made_by for state, made_by in names.items() if made_by}
+
+
+def missing_isolation(students: Iterable[StudentResult]) -> list[str]:
+    """A sentence for each layer of isolation that this system does not have."""
+    runs = [student.report.run for student in students if student.report is not None]
+    return list(dict.fromkeys(note for run in runs for note in run.missing_isolation))

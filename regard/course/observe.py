@@ -67,6 +67,8 @@ class SolutionRun:
     """Further remarks for the student, as sentences."""
     printed: str = ""
     """The beginning of what the solution printed."""
+    missing_isolation: list[str] = field(default_factory=list)
+    """A sentence for each layer of isolation that the system does not have."""
 
 
 @one_thread()
@@ -137,6 +139,8 @@ def _advice(error: BaseException) -> str:
             return "(input() has no input to read here)"
         case FileNotFoundError():
             return "(a solution runs in a temporary folder without other files)"
+        case PermissionError():
+            return "(other files and processes, programs and the network are not part of a solution)"
     return ""
 
 

@@ -1,6 +1,7 @@
-"""The process in which a solution runs: it limits itself, runs the solution and sends back what was observed.
+"""The process in which a solution runs: it limits and isolates itself, runs the solution and sends what it observed.
 
-`solution_runner.py` starts this process and supervises it.
+`solution_server.py` starts this process, and `solution_runner.py` watches it. Everything that it sends may be forged by
+the solution, so nothing is judged here: the observations are compared with the reference's by the checker.
 """
 
 import faulthandler
@@ -9,7 +10,6 @@ import math
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,11 +21,14 @@ from typing import Any
 import torch
 
 from regard.course.assignment import Assignment, read_assignment
+from regard.course.isolation import IS_LINUX, isolate
 from regard.course.observation_bytes import encode_run
 from regard.course.observe import SolutionRun, describe_failure, observe
 
 READY = b"ready"
-"""Sent after the token and before the process id, when the solution's time starts."""
+"""Sent after the token, when the solution's time starts."""
+MAX_FILE_NUMBER = 4096
+"""Numbers of open files from here on are not in use."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,10 @@ class Limits:
     """Bytes of printed output."""
     file_bytes: int = 10_000_000
     """Maximum size of a file that the solution writes."""
+    folder_bytes: int = 50_000_000
+    """Maximum size of all files that the solution writes."""
+    files: int = 200
+    """Maximum number of files that the solution may create, and that it may have open."""
     processes: int = 16
     """Maximum number of processes that the solution may start."""
 
@@ -52,25 +59,42 @@ class Timeout(BaseException):
     """A part of the solution took too long. It is not an Exception, so that few solutions catch it."""
 
 
-def main() -> None:
-    """Read the job from standard input, run the solution, and write what was observed to the job's pipe."""
-    job = json.loads(sys.stdin.buffer.read())
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.set_inheritable(job["pipe"], False)
-    limits, token = Limits(**job["limits"]), bytes.fromhex(job["token"])
+def run_solution(job: dict[str, Any], results: int, output: int, has_namespaces: bool) -> None:
+    """Run a solution and write what was observed to a pipe, and what it prints to another. Does not return."""
+    limits, token, folder = Limits(**job["limits"]), bytes.fromhex(job["token"]), Path(job["copy"]).parent
+    os.environ.update({"HOME": str(folder), "TMPDIR": str(folder)})
+    os.chdir(folder)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     stack_file = os.open(job["stack_file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     faulthandler.enable(stack_file)
     faulthandler.register(signal.SIGUSR1, stack_file)
     faulthandler.register(signal.SIGXCPU, stack_file, chain=True)
     assignment = read_assignment(Path(job["assignment"]))
-    _ = assignment.probes  # their imports must not count against the solution's time
+    _ = assignment.probes  # read before their folder becomes inaccessible
+    _close_all_except(results, stack_file)
+    process = int(Path("/proc/self").readlink().name) if IS_LINUX else os.getpid()  # as the checker sees it
     _set_limits(limits)
-    with os.fdopen(job["pipe"], "wb") as pipe:
-        pipe.write(token + READY + os.getpid().to_bytes(8, "little"))
+    missing = isolate(folder, map(Path, job["hidden"]), has_namespaces)
+    with os.fdopen(results, "wb") as pipe:
+        pipe.write(token + READY + encode_frame(json.dumps({"pid": process, "missing": missing}).encode()))
         pipe.flush()
         content = _observe(job, assignment, limits)
-        pipe.write(token + len(content).to_bytes(8, "little") + content)
+        pipe.write(token + encode_frame(content))
     os._exit(0)  # do not wait for threads that the solution started
+
+
+def encode_frame(content: bytes) -> bytes:
+    """Bytes with their length in front."""
+    return len(content).to_bytes(8, "little") + content
+
+
+def _close_all_except(*kept: int) -> None:
+    """Close the files that this process inherited, except standard input and output."""
+    first = 3
+    for file in (*sorted(kept), MAX_FILE_NUMBER):
+        os.closerange(first, file)
+        first = file + 1
 
 
 def _observe(job: dict[str, Any], assignment: Assignment, limits: Limits) -> bytes:
@@ -126,6 +150,7 @@ def _set_limits(limits: Limits) -> None:
         resource.RLIMIT_CPU: (seconds, seconds + 5),
         resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
         resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_NOFILE: (limits.files, limits.files),
     }
     with suppress(OSError):  # on Linux, add what is mapped already, which is mostly torch
         pages = int(Path("/proc/self/statm").read_text().split()[0])
