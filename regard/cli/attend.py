@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from regard.cli.model_loading import default_model, for_languages, load_model
-from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Device, SourceLanguage, TargetLanguage
+from regard.cli.shared_options import TRANSLATOR_HELP, Device, SourceLanguage, TargetLanguage
 from regard.errors import RegardError
 
 
 def attend(
     text: Annotated[str, typer.Argument(help="Text that the model reads.")],
-    model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help=TRANSLATOR_HELP)] = "",
     target: Annotated[
         str | None, typer.Option(help="Target text of a translator; without one, the model translates the text first.")
     ] = None,
@@ -49,7 +49,7 @@ def attend(
         from regard.plots.optional_matplotlib import require_matplotlib
 
         require_matplotlib("--png needs")
-    model = model or default_model()
+    model = model or default_model(source_language, target_language)
     loaded = for_languages(load_model(model, device), source_language, target_language)
     attended = loaded.attend(text, target, lens=LENS_TOKENS if lens else 0)
     attention = replace(attended, model=Path(model).resolve().name)

@@ -19,7 +19,9 @@ def export(
     to: Annotated[str, typer.Option(help="Target: huggingface, ctranslate2 or regard.")] = "huggingface",
     dtype: Annotated[
         str,
-        typer.Option(help="Weights: float32, float16 or bfloat16; for ctranslate2 also int8, int16, int8_float16 …"),
+        typer.Option(
+            help="Weights: float32, float16 or bfloat16; for regard also int8; for ctranslate2 int8, int16, …"
+        ),
     ] = "float32",
     name: Annotated[str, typer.Option(help="Name of the model on its card; defaults to the name of its recipe.")] = "",
     scores: Annotated[

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from regard.errors import RegardError
-from regard.models import DEFAULT_MODEL, bundled_folder
+from regard.models import bundled_folder, bundled_translator
 
 
 def load_model(name: str, device: str) -> Any:
@@ -41,6 +41,9 @@ def for_languages(model: Any, source: str | None, target: str | None) -> Any:
     return chosen
 
 
-def default_model() -> str:
-    """Path of the bundled translator. A folder of the same name in the working directory does not shadow it."""
-    return str(bundled_folder(DEFAULT_MODEL))
+def default_model(source: str | None = None, target: str | None = None) -> str:
+    """Path of the bundled translator for the languages of --from and --to.
+
+    A folder of the same name in the working directory does not shadow it.
+    """
+    return str(bundled_folder(bundled_translator(source, target)))

@@ -4,33 +4,67 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import typer
+
+from regard import models as bundle
+from regard.cli.shared_options import JsonLines
 from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
 
 _WHOLE_SET = re.compile(r"(, \w+)?, all [\d,]+ lines$")  # the language and number of lines of a complete test set
 
 
-def models() -> None:
-    """List the bundled models with their languages, sizes and scores.
+def models(as_json: JsonLines = False) -> None:
+    """List the bundled models with their tasks, languages, sizes and scores.
+
+    --json adds all scores with their signatures, the SHA-256 of the weights, and the folder, which contains the model's
+    card (README.md).
 
     Example: regard models
+
+    Example: regard models --json
     """
-    from rich.table import Table
+    if as_json:
+        import json
 
-    from regard import models as bundle
-    from regard.plots.console import console
-    from regard.storage.metadata import strings_of
-
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("", "languages", "parameters", "MB", "scores"):
-        table.add_column(column, justify="right" if column in ("parameters", "MB") else "left")
-    for name in bundled_models():
-        about = bundle.bundled_metadata(name)
-        languages = " → ".join(strings_of(about, "languages"))
-        parameters, megabytes = f"{bundle.bundled_parameters(name):,}", f"{bundle.bundled_size(name) / 1e6:.1f}"
-        table.add_row(name, languages, parameters, megabytes, "\n".join(_scores(about)))
-    console().print(table)
+        for name in bundled_models():
+            typer.echo(json.dumps(_description(name), ensure_ascii=False))
+    else:
+        _print_table()
     for name in BUNDLED_MODELS:
         bundled_folder(name)  # a missing model raises an error that says what to do
+
+
+def _description(name: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from regard.storage.metadata import strings_of, test_scores_of
+
+    about = bundle.bundled_metadata(name)
+    return {
+        "name": name,
+        "task": bundle.bundled_task(name),
+        "languages": strings_of(about, "languages"),
+        "parameters": bundle.bundled_parameters(name),
+        "bytes": bundle.bundled_size(name),
+        "sha256": bundle.bundled_weights_digest(name),
+        "folder": str(bundled_folder(name)),
+        "tests": [asdict(test) for test in test_scores_of(about)],
+    }
+
+
+def _print_table() -> None:
+    from rich.table import Table
+
+    from regard.plots.console import console
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("", "task", "params", "MB", "scores"):
+        table.add_column(column, justify="right" if column in ("params", "MB") else "left")
+    for name in bundled_models():
+        millions, megabytes = bundle.bundled_parameters(name) / 1e6, bundle.bundled_size(name) / 1e6
+        scores = "\n".join(_scores(bundle.bundled_metadata(name)))
+        table.add_row(name, bundle.bundled_task(name), f"{millions:.1f} M", f"{megabytes:.1f}", scores)
+    console().print(table)
 
 
 def _scores(about: dict[str, Any]) -> list[str]:
@@ -38,7 +72,10 @@ def _scores(about: dict[str, Any]) -> list[str]:
     from regard.storage.metadata import test_scores_of
 
     first_figures = ((test.figures[0], test.set) for test in test_scores_of(about))
-    return [f"{figure.name} {figure.value:.1f}: {_WHOLE_SET.sub('', test_set)}" for figure, test_set in first_figures]
+    return [
+        f"{figure.name.partition(',')[0]} {figure.text}: {_WHOLE_SET.sub('', test_set)}"
+        for figure, test_set in first_figures
+    ]
 
 
 COMMANDS: list[Callable[..., None]] = [models]

@@ -15,6 +15,7 @@ MODEL_HELP = (
     f"({', '.join(BUNDLED_MODELS)})."
 )
 OPTIONAL_MODEL_HELP = f"{MODEL_HELP} The default is the bundled {DEFAULT_MODEL}."
+TRANSLATOR_HELP = f"{MODEL_HELP} Default: the bundled model for --from and --to; without these, {DEFAULT_MODEL}."
 
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, the lines of --input or stdin.")]
 InputFile = Annotated[
@@ -28,10 +29,12 @@ LengthPenalty = Annotated[
     float, typer.Option(help="Exponent of the length penalty (alpha in the paper); 0 favours short translations.")
 ]
 SourceLanguage = Annotated[
-    str | None, typer.Option("--from", help="Language of the texts, as a code of a multilingual model: fra_Latn.")
+    str | None,
+    typer.Option("--from", help="Language of the texts: fr, or a code of a multilingual model such as fra_Latn."),
 ]
 TargetLanguage = Annotated[
-    str | None, typer.Option("--to", help="Language to translate to, as a code of a multilingual model: eng_Latn.")
+    str | None,
+    typer.Option("--to", help="Language to translate to: en, or a code of a multilingual model such as eng_Latn."),
 ]
 Force = Annotated[
     bool,

@@ -12,7 +12,7 @@ import typer
 
 from regard.cli.model_loading import default_model, for_languages, load_model
 from regard.cli.shared_options import (
-    OPTIONAL_MODEL_HELP,
+    TRANSLATOR_HELP,
     Beam,
     Device,
     InputFile,
@@ -34,7 +34,7 @@ def translate(
     text: Annotated[
         list[str] | None, typer.Argument(help="Texts to translate; without any, the lines of --input or stdin.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help=OPTIONAL_MODEL_HELP)] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help=TRANSLATOR_HELP)] = "",
     source: InputFile = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
@@ -62,6 +62,8 @@ def translate(
 
     Columns are separated by tabs: the line number (with --n-best), the score (with --scores), the translation.
 
+    Without --model, a bundled model is chosen by --from and --to; regard models lists them.
+
     Example: regard translate "Le chat dort."
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
@@ -74,7 +76,7 @@ def translate(
     decoding = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
     check_input(text, source, output, "translate")
     interactive = not text and source is None and sys.stdin.isatty()
-    loaded = load_model(model or default_model(), device)
+    loaded = load_model(model or default_model(source_language, target_language), device)
     if scores and precision == "auto":
         precision = "float32"  # every printed digit of a score is then exact
     loaded.require("translate")

@@ -37,7 +37,7 @@ from regard.decoding.options import (
     make_decoding,
     make_translation_decoding,
 )
-from regard.decoding.own_network import OwnNetwork, wrap_module
+from regard.decoding.own_network import OwnNetwork, check_regards_own, wrap_module
 from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
 from regard.decoding.search import Hypothesis
 from regard.decoding.search_tree import SearchNode, search_tree
@@ -48,6 +48,7 @@ from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Tran
 from regard.errors import RegardError, TextError
 from regard.formatting import quoted
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, Network
+from regard.storage.int8_weights import INT8
 from regard.storage.model_folder import (
     about_rounded,
     check_dtype,
@@ -99,10 +100,13 @@ class Model:
     def save(self, folder: Path | str, dtype: str | None = None, force: bool = False) -> None:
         """Write a folder that `regard.load` reads. It must be new or empty unless `force`, which replaces a model.
 
-        `dtype` (float32, float16 or bfloat16) rounds the weights in the file; by default they are written unchanged.
+        `dtype` (float32, float16, bfloat16 or int8) rounds the weights in the file; by default they are written
+        unchanged. In int8, each row of a matrix has a scale, and biases and norms stay in float32.
         """
         check_not_copy(self.network, "save or export")
         check_dtype(dtype)
+        if dtype == INT8:
+            check_regards_own(self.network, "dtype='int8'")
         folder = Path(folder)
         check_writable(folder, self.config, self.special, force)
         rounded = replace(self, about=about_rounded(self.about, self.network, dtype))

@@ -13,10 +13,22 @@ from regard.errors import RegardError
 from regard.interop.ctranslate2_export import CTRANSLATE2_DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
 from regard.interop.model_card import write_card
-from regard.storage.model_folder import RECIPE_FILE, about_rounded, check_writable, model_files, write_manifest
+from regard.storage.model_folder import (
+    RECIPE_FILE,
+    STORED_DTYPES,
+    about_rounded,
+    check_writable,
+    model_files,
+    write_manifest,
+)
 from regard.storage.weights import WRITABLE_DTYPES
 
 ExportTarget = Literal["huggingface", "ctranslate2", "regard"]
+SUPPORTED_DTYPES: dict[ExportTarget, tuple[str, ...]] = {
+    "huggingface": tuple(WRITABLE_DTYPES),
+    "ctranslate2": CTRANSLATE2_DTYPES,
+    "regard": STORED_DTYPES,
+}
 DTYPE_ALIASES = {
     **dict.fromkeys(("fp32", "f32", "float"), "float32"),
     **dict.fromkeys(("fp16", "f16", "half"), "float16"),
@@ -35,9 +47,9 @@ def export(
 ) -> None:
     """Write a model and its model card for Hugging Face's `transformers`, for CTranslate2, or for Regard.
 
-    `dtype` is float32, float16 or bfloat16; CTranslate2 also accepts its quantised types, such as int8. `recipe` is
-    the text of the recipe to include. The folder must be new or empty. With `force`, an existing model is replaced and
-    other files in the folder are kept.
+    `dtype` is float32, float16 or bfloat16; for Regard also int8, and for CTranslate2 all its quantised types. `recipe`
+    is the text of the recipe to include. The folder must be new or empty. With `force`, an existing model is replaced
+    and other files in the folder are kept.
     """
     check_type("to", to, ExportTarget)
     check_dtype(dtype, to)
@@ -63,11 +75,9 @@ def export(
 
 def check_dtype(dtype: str, to: ExportTarget) -> None:
     """Raise RegardError, with a suggestion, if the target does not support this type."""
-    supported = CTRANSLATE2_DTYPES if to == "ctranslate2" else tuple(WRITABLE_DTYPES)
+    supported = SUPPORTED_DTYPES[to]
     if dtype in supported:
         return
-    if dtype in CTRANSLATE2_DTYPES:
-        raise RegardError(
-            f"dtype={dtype!r} requires CTranslate2 (--to ctranslate2); {to} supports {', '.join(supported)}"
-        )
+    if targets := [f"--to {target}" for target in SUPPORTED_DTYPES if dtype in SUPPORTED_DTYPES[target]]:
+        raise RegardError(f"dtype={dtype!r} requires {' or '.join(targets)}; {to} supports {', '.join(supported)}")
     raise RegardError(f"unknown dtype {dtype!r}: {did_you_mean(DTYPE_ALIASES.get(dtype, dtype), supported)}")

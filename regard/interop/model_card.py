@@ -110,10 +110,8 @@ def _scores(tests: Sequence[TestScores], target: str) -> str:
         lines = ["| | score | 95 % interval | sacreBLEU signature |", "|---|---|---|---|"]
         for figure in test.figures:
             interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1f} – {figure.high:.1f}"
-            value = f"{figure.value:.1f}" if figure.value < 1e6 else f"{figure.value:.3g}"
-            lines.append(
-                f"| {' | '.join([escape_markdown(figure.name), value, interval, code_cell(figure.signature)])} |"
-            )
+            cells = [escape_markdown(figure.name), figure.text, interval, code_cell(figure.signature)]
+            lines.append(f"| {' | '.join(cells)} |")
         blocks += [f"**{escape_markdown(test.set)}**{options}{rounding}", "\n".join(lines)]
     return "\n\n".join(["## Scores", *blocks])
 

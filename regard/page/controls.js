@@ -49,6 +49,7 @@ export function languageName(code, fallback) {
 // Example sentences by source language, for the bundled models.
 const EXAMPLES = new Map([
   ["fr", ["Il y a trois livres sur la table.", "Elle va au marché.", "Je ne mange pas de viande.", "Tu as oublié ton parapluie."]],
+  ["en", ["There are three books on the table.", "She goes to the market.", "I don't eat meat.", "You forgot your umbrella."]],
 ]);
 
 export function examples(code) {

@@ -14,6 +14,7 @@ export function translateView({ models, saveState }) {
   const model = createModelSelector(translators, () => onInput(true));
   const { field, fit } = createTextField({ id: "source", rows: 3, placeholder: "Type a sentence" });
   const [sourceLabel, targetHeading] = [make("label", { for: "source" }), make("h2", {})];
+  const swap = make("button", { type: "button" }, "⇄ Swap languages");
   const result = make("p", { class: "result", dir: "auto", "aria-live": "polite" });
   const copy = make("button", { type: "button" }, "Copy");
   const attentionLink = make("a", { class: "button" }, "Show its attention");
@@ -28,7 +29,8 @@ export function translateView({ models, saveState }) {
     make("div", { class: "head" }, make("h1", {}, "Translate"), model.root),
     make("div", { class: "pair" },
       make("section", { class: "card", "aria-label": "Source" }, sourceLabel, field, exampleList),
-      make("section", { class: "card", "aria-label": "Translation" }, targetHeading, notice, result, tools)),
+      make("section", { class: "card", "aria-label": "Translation" },
+        make("div", { class: "target-language" }, targetHeading, swap), notice, result, tools)),
     alternatives);
   let timer = null;
 
@@ -38,11 +40,28 @@ export function translateView({ models, saveState }) {
     targetHeading.textContent = languageName(target, "Translation");
     field.lang = source ?? "";
     result.lang = target ?? "";
+    swap.hidden = !reverseModel();
     exampleList.replaceChildren(...exampleButtons(source, (text) => {
       field.value = text;
       onInput(true);
       field.focus();
     }));
+  }
+
+  // The first model for the opposite direction.
+  function reverseModel() {
+    const { source, target } = model.selected();
+    return source && target && translators.find((other) => other.source === target && other.target === source);
+  }
+
+  // Translates the translation back. A text that is not translated yet is kept.
+  function swapLanguages() {
+    const isCurrent = result.textContent && !result.classList.contains("stale");
+    if (isCurrent) field.value = result.textContent;
+    model.select(reverseModel().name);
+    show([]);
+    onInput(true);
+    field.focus();
   }
 
   function onInput(push = false) {
@@ -100,6 +119,7 @@ export function translateView({ models, saveState }) {
   }
 
   field.addEventListener("input", () => onInput());
+  swap.addEventListener("click", swapLanguages);
   copy.addEventListener("click", async () => {
     const copied = navigator.clipboard.writeText(result.textContent);
     copy.textContent = await copied.then(() => "Copied", () => "Could not copy");

@@ -12,7 +12,7 @@ from regard.config import did_you_mean
 from regard.decoding.capabilities import TextTask
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
-from regard.models import BUNDLED_MODELS, bundled_folder
+from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
 from regard.server.engine import Engine
 from regard.server.http_errors import HttpError
 from regard.server.prefix_cache import PrefixCache
@@ -71,9 +71,7 @@ class ServedModel:
         """The languages, the origin and the first score of the model, in one line."""
         about = self.model.about
         languages = " → ".join(strings_of(about, "languages"))
-        scores = [
-            f"{test.figures[0].name} {test.figures[0].value:.1f} on {test.set}" for test in test_scores_of(about)[:1]
-        ]
+        scores = [f"{test.figures[0].name} {test.figures[0].text} on {test.set}" for test in test_scores_of(about)[:1]]
         return "; ".join(filter(None, [languages, string_of(about, "origin"), *scores]))
 
 
@@ -164,7 +162,7 @@ def parse_model_arguments(arguments: Iterable[str]) -> dict[str, str]:
         if name in paths:
             raise RegardError(f"two models are called {name}: give one of them another name, as in other={path}")
         paths[name] = path
-    return paths or {name: str(bundled_folder(name)) for name in BUNDLED_MODELS}
+    return paths or {name: str(bundled_folder(name)) for name in dict.fromkeys([*BUNDLED_MODELS, *bundled_models()])}
 
 
 def build_registry(models: Mapping[str, Model], precision: Any = "auto") -> ModelRegistry:

@@ -19,6 +19,17 @@ class MetricScore:
     high: int | float | None = None
     signature: str = ""
 
+    @property
+    def text(self) -> str:
+        """The value with as many decimals as are usual: three for a loss or bits per byte, and one for other scores.
+
+        >>> MetricScore("BLEU", 63.375).text, MetricScore("loss, nats per token", 1.2345).text
+        ('63.4', '1.234')
+        """
+        if self.value >= 1e6:
+            return f"{self.value:.3g}"
+        return f"{self.value:.{3 if self.name.startswith(('loss', 'bits')) else 1}f}"
+
 
 @dataclass(frozen=True)
 class TestScores:

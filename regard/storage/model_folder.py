@@ -23,6 +23,7 @@ from regard.data.tokenizer_pair import TARGET_TOKENIZER_FILES, TokenizerPair
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten
 from regard.model.transformer import Network, build
+from regard.storage.int8_weights import INT8, dequantise, int8_changes, int8_matrices, quantise_weights, scale_shapes
 from regard.storage.metadata import as_metadata, test_scores_of
 from regard.storage.weights import (
     WEIGHT_DTYPES,
@@ -37,6 +38,10 @@ from regard.untrusted_files import is_regular_file, is_safe_relative_path, read_
 
 FOLDER_FORMAT = 1
 """Version of the folder format, incremented when the layout changes."""
+INT8_FORMAT = 2
+"""Version in the `config.json` of a model with int8 weights, so that a Regard that cannot read them says so."""
+STORED_DTYPES = (*WRITABLE_DTYPES, INT8)
+"""Types of the weights in a model folder."""
 MANIFEST_FILE, RECIPE_FILE = "manifest.json", "recipe.toml"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = ("config.json", WEIGHTS_FILE, "generation_config.json")
@@ -63,20 +68,24 @@ def write_model_folder(folder: Path, write_files: Callable[[Path], None], force:
 
 
 def about_rounded(about: dict[str, Any], network: Network, dtype: str | None) -> dict[str, Any]:
-    """The metadata of a model that is written as `dtype`: test scores measured before rounding are marked as such.
-
-    A type outside `WRITABLE_DTYPES`, such as another engine's int8, always changes the weights.
-    """
+    """The metadata of a model that is written as `dtype`: test scores measured before rounding are marked as such."""
     tests = test_scores_of(about)
-    if dtype is None or not tests or (dtype in WRITABLE_DTYPES and not rounding_changes(network.state_dict(), dtype)):
+    if dtype is None or not tests or not _changes_weights(network.state_dict(), dtype):
         return about
     return about | {"tests": [as_metadata(replace(test, rounded=dtype)) for test in tests]}
 
 
+def _changes_weights(state: dict[str, torch.Tensor], dtype: str) -> bool:
+    """Whether writing weights as `dtype` changes them; another engine's type, such as int16, always does."""
+    if dtype == INT8:
+        return int8_changes(state)
+    return dtype not in WRITABLE_DTYPES or rounding_changes(state, dtype)
+
+
 def check_dtype(dtype: str | None) -> None:
     """Raise a RegardError for a type in which weights cannot be written."""
-    if dtype is not None and dtype not in WRITABLE_DTYPES:
-        raise RegardError(f"dtype={dtype!r} is not a valid choice: {did_you_mean(dtype, WRITABLE_DTYPES)}")
+    if dtype is not None and dtype not in STORED_DTYPES:
+        raise RegardError(f"dtype={dtype!r} is not a valid choice: {did_you_mean(dtype, STORED_DTYPES)}")
 
 
 def check_writable(folder: Path, config: ModelConfig, special: SpecialIds, force: bool = False) -> None:
@@ -104,7 +113,7 @@ def write_model_files(
 ) -> None:
     """Write a model's files, without a manifest, into an existing folder.
 
-    Weights are written as they are, or rounded to `dtype`, one of `regard.storage.weights.WRITABLE_DTYPES`.
+    Weights are written as they are, or rounded to `dtype`, one of `STORED_DTYPES`.
     """
     write_parts(folder, MODEL_TYPE, network.config, network.state_dict(), tokenizer, special, about, dtype)
 
@@ -120,9 +129,12 @@ def write_parts(
     dtype: str | None = None,
 ) -> None:
     """Write the files of a folder of this type."""
-    content = {"model_type": model_type, "format": FOLDER_FORMAT, "model": asdict(config), "about": about}
+    version = INT8_FORMAT if dtype == INT8 else FOLDER_FORMAT
+    content = {"model_type": model_type, "format": version, "model": asdict(config), "about": about}
     write_json(folder / "config.json", content)
-    write_weights(folder / WEIGHTS_FILE, state if dtype is None else round_weights(state, dtype))
+    if dtype is not None:
+        state = quantise_weights(state) if dtype == INT8 else round_weights(state, dtype)
+    write_weights(folder / WEIGHTS_FILE, state)
     write_json(folder / "generation_config.json", generation_config(config, special))
     if tokenizer is not None:
         tokenizer.save(folder)
@@ -132,7 +144,7 @@ def read_config(folder: Path) -> tuple[str, ModelConfig, dict[str, Any]]:
     """The type of a folder that Regard wrote, the config and the metadata."""
     path = folder / "config.json"
     content = read_json(path)
-    _check_format(content, path)
+    _check_format(content, path, INT8_FORMAT)
     model, about = content.get("model"), content.get("about")
     if not isinstance(model, dict) or not isinstance(about, dict):
         raise RegardError(f"{path} must have the keys model and about")
@@ -154,8 +166,12 @@ def read_model_folder(folder: Path) -> ModelParts:
     try:
         weights = open_weights(folder)
         network = build_empty(config, weights)
-        check_tensors(weights, {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()})
-        assign_weights(network, weights.read_all(digests[WEIGHTS_FILE]))
+        shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+        quantised = int8_matrices(weights, shapes)
+        check_tensors(weights, shapes | scale_shapes(shapes, quantised), int8=quantised)
+        state = weights.read_all(digests[WEIGHTS_FILE])
+        dequantise(state, quantised, folder / WEIGHTS_FILE)
+        assign_weights(network, state)
     except RegardError:
         check_digest(folder / WEIGHTS_FILE, digests[WEIGHTS_FILE])  # report damage to the file first
         raise
@@ -244,9 +260,15 @@ def assign_weights(network: Network, state: dict[str, torch.Tensor]) -> None:
 
 
 def check_tensors(
-    weights: Weights, wanted: dict[str, tuple[int, ...]], dtypes: Collection[str] = WEIGHT_DTYPES
+    weights: Weights,
+    wanted: dict[str, tuple[int, ...]],
+    dtypes: Collection[str] = WEIGHT_DTYPES,
+    int8: Collection[str] = (),
 ) -> None:
-    """Raise a RegardError unless the weights are exactly the wanted tensors: names, shapes, and a supported type."""
+    """Raise a RegardError unless the weights are exactly the wanted tensors: names, shapes, and a supported type.
+
+    `int8` names the matrices that the file stores in int8, with scales.
+    """
     missing = sorted(set(wanted) - set(weights.entries))
     surplus = sorted(set(weights.entries) - set(wanted))
     if missing or surplus:
@@ -255,7 +277,7 @@ def check_tensors(
         raise RegardError(f"{weights.where} does not contain the tensors of its config: {'; '.join(differences)}")
     for name, shape in wanted.items():
         entry = weights.entries[name]
-        if entry.shape != shape or entry.dtype not in dtypes:
+        if entry.shape != shape or (entry.dtype not in dtypes and name not in int8):
             actual = f"{entry.dtype} {list(entry.shape)}"
             raise RegardError(f"{weights.where}: {name} is {actual}, but by its config must be float {list(shape)}")
 
@@ -345,10 +367,11 @@ def write_manifest(folder: Path) -> None:
     write_json(folder / MANIFEST_FILE, {"format": FOLDER_FORMAT, "files": listed})
 
 
-def _check_format(content: dict[str, Any], path: Path) -> None:
-    if content.get("format") != FOLDER_FORMAT:
+def _check_format(content: dict[str, Any], path: Path, newest: int = FOLDER_FORMAT) -> None:
+    if content.get("format") not in range(FOLDER_FORMAT, newest + 1):
+        readable = f"{FOLDER_FORMAT} to {newest}" if newest > FOLDER_FORMAT else str(newest)
         raise RegardError(
-            f"{path} has format {quoted(content.get('format'))}, but this Regard reads {FOLDER_FORMAT}: upgrade Regard"
+            f"{path} has format {quoted(content.get('format'))}, but this Regard reads {readable}: upgrade Regard"
         )
 
 

@@ -3,6 +3,7 @@
 First the code that writes and finds them, with a model of random weights; then each bundled model.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -99,7 +100,7 @@ def bundled(folder: Path) -> Path:
     return folder / "models/fr-en"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])  # int8: tests/storage/test_int8_weights.py
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder", "encoder"])
 def test_rounded_weights_round_trip(tmp_path: Path, dtype: str, kind: str) -> None:
     model = float_model(kind=kind)
@@ -128,10 +129,13 @@ def test_exporting_again_gives_the_same_files(bundled: Path, tmp_path: Path) -> 
 def test_an_unsupported_type_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown dtype 'bf16': did you mean 'bfloat16'"):
         export(float_model(), tmp_path / "a", "regard", "bf16")
-    with pytest.raises(ValueError, match=r"int8' requires CTranslate2 .*; regard supports float32, float16, bfloat16"):
-        export(float_model(), tmp_path / "a", "regard", "int8")
-    with pytest.raises(ValueError, match="dtype='int8' is not a valid choice"):
-        float_model().save(tmp_path / "a", "int8")
+    for dtype, targets in {"int8": "--to ctranslate2 or --to regard", "int16": "--to ctranslate2"}.items():
+        with pytest.raises(
+            ValueError, match=rf"'{dtype}' requires {targets}; huggingface supports float32, float16, b"
+        ):
+            export(float_model(), tmp_path / "a", "huggingface", dtype)
+    with pytest.raises(ValueError, match="dtype='int16' is not a valid choice: did you mean 'int8'"):
+        float_model().save(tmp_path / "a", "int16")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -446,8 +450,103 @@ def test_models_are_listed(small_model_bundled: Path) -> None:
         run("models")
     shown = CliRunner().invoke(app, ["models"]).output
     count = sum(tensor.numel() for tensor in load_file(small_model_bundled / "model.safetensors").values())
-    size = sum(file.stat().st_size for file in small_model_bundled.iterdir()) / 1e6
-    assert re.search(rf"^fr-en +fr → en +{count:,} +{size:.1f} +BLEU \d+\.\d: petit/test\.en, 20 lines", shown, re.M)
+    size = sum(file.stat().st_size for file in small_model_bundled.iterdir())
+    figures = rf"{count / 1e6:.1f} M +{size / 1e6:.1f} +BLEU \d+\.\d: petit/test\.en, 20 lines"
+    assert re.search(rf"^fr-en +translates fr → en +{figures}", shown, re.M)
+    told = json.loads(CliRunner().invoke(app, ["models", "--json"]).output.splitlines()[0])
+    assert (told["parameters"], told["bytes"], told["languages"]) == (count, size, ["fr", "en"])
+    assert told["sha256"] == hashlib.sha256((small_model_bundled / "model.safetensors").read_bytes()).hexdigest()
+    assert told["tests"][0]["figures"][0]["signature"].startswith("nrefs:1|")
+
+
+def save_translator(folder: Path, *languages: str, dtype: str = "int8") -> regard.Model:
+    """Write a random model for these languages, as a bundled one is stored."""
+    model = float_model()
+    model.about = {"name": folder.name, "languages": list(languages)}
+    with torch.no_grad():
+        model.network.embedding.tokens.weight[: -len(languages[0])].mul_(1.1)  # not the same as another
+    export(model, folder, "regard", dtype)
+    return regard.load(folder)
+
+
+@pytest.fixture
+def several_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Bundle translators for both directions, a second one for the first direction, and a language model."""
+    folder = tmp_path / "models"
+    for name, languages in {"fr-en": ("fr", "en"), "petit-fr-en": ("fr", "en"), "en-fr": ("en", "fr")}.items():
+        save_translator(folder / name, *languages)
+    writer = float_model(kind="decoder")
+    writer.special, writer.about = regard.SpecialIds(end=writer.special.end), {"languages": ["en"]}
+    export(writer, folder / "writer", "regard", "int8")
+    monkeypatch.setattr(models, "MODELS_FOLDER", folder)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ((), "fr-en"),
+        (("--to", "en"), "fr-en"),
+        (("--from", "fr"), "fr-en"),
+        (("--to", "fr"), "en-fr"),
+        (("--from", "en"), "en-fr"),
+        (("--from", "en", "--to", "fr"), "en-fr"),
+        (("--to", "fr", "--model", "en-fr"), "en-fr"),
+    ],
+)
+@pytest.mark.usefixtures("without_type_checks")
+def test_the_languages_choose_a_bundled_model(several_bundled: Path, options: tuple[str, ...], chosen: str) -> None:
+    run("attend", TEXTS[0], "--target", "The cat.", "--json", "look.json", *options)
+    assert json.loads(Path("look.json").read_text())["model"] == chosen
+    if options == ("--to", "fr"):
+        translation = regard.load(several_bundled / "en-fr").translate(TEXTS[0], max_tokens=6)
+        printed = run("translate", TEXTS[0], "--max-tokens", "6", "--precision", "float32", *options)
+        assert printed.split() == translation.split()
+
+
+@pytest.mark.usefixtures("several_bundled")
+def test_a_language_without_a_model_is_reported_with_those_that_have_one() -> None:
+    available = r"available are fr-en \(fr → en\), petit-fr-en \(fr → en\), en-fr \(en → fr\)\. Train"
+    for options, wanted in {
+        ("--to", "de"): "to de",
+        ("--from", "de"): "from de",
+        ("--from", "fr", "--to", "fr"): "from fr to fr",
+        ("--to", "FR"): "to FR",
+        ("--to", ""): "to ",
+    }.items():
+        with pytest.raises(ValueError, match=rf"^no bundled model translates {wanted}: {available}"):
+            run("translate", "a", *options)
+    with pytest.raises(ValueError, match=r"'de': this model is not multilingual, it translates from 'fr' to 'en'"):
+        run("translate", "a", "--to", "de", "--model", "fr-en")
+
+
+@pytest.mark.usefixtures("several_bundled")
+def test_models_of_every_kind_are_listed() -> None:
+    shown = run("models")
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == ["fr-en", "petit-fr-en", "en-fr", "writer"]
+    assert re.search(r"^en-fr +translates en → fr +0\.0 M", shown, re.M)
+    assert re.search(r"^writer +generates text \(en\) +0\.0 M", shown, re.M)
+    described = {told["name"]: told for told in map(json.loads, run("models", "--json").splitlines())}
+    for name, told in described.items():
+        loaded = regard.load(told["folder"])
+        assert told["parameters"] == loaded.network.parameter_count  # scales of int8 weights are not parameters
+        assert told["languages"] == loaded.about["languages"], name
+
+
+@pytest.mark.usefixtures("several_bundled")
+def test_the_server_translates_in_both_directions() -> None:
+    pytest.importorskip("fastapi")
+    from regard.server.libretranslate_api import select_model
+    from regard.server.model_registry import build_registry, parse_model_arguments
+
+    registry = build_registry({name: regard.load(path) for name, path in parse_model_arguments(()).items()}, "float32")
+    assert list(registry.by_name) == ["fr-en", "petit-fr-en", "en-fr", "writer"]
+    for source, target, name in (("fr", "en", "fr-en"), ("en", "fr", "en-fr"), ("auto", "fr", "en-fr")):
+        _, served = select_model(registry, source, target)
+        assert served is not None
+        assert served.name == name
+    assert registry.language_model(None).name == "writer"
 
 
 def test_the_list_of_models_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,6 +587,11 @@ def test_loading_does_not_import_the_compiler(tmp_path: Path) -> None:
 
 MAX_MODEL_BYTES = {"fr-en": 25_000_000, "petit-fr-en": 3_000_000}
 """Maximum size of all files in a model's folder."""
+WEIGHTS_SHA256 = {
+    "fr-en": "ad706f1bacf51a36f8619c53d4b2179cbe3b3dbb5744f3611667760882b89b6e",
+    "petit-fr-en": "903e1bae607c503fc2c9755df7822af66e7972709a6775669602d7ed940996e1",
+}
+"""SHA-256 of `model.safetensors`: weights never change unnoticed."""
 MIN_BLEU_FR_EN = 52.0
 """Minimum BLEU on the slice of Petit, which the model has never seen."""
 MIN_BLEU_PETIT_FR_EN = 98.0
@@ -570,7 +674,8 @@ def test_the_files_of_a_bundled_model_are_intact_and_small(name: str) -> None:
     check_manifest(home)
     assert {file.name for file in home.iterdir()} == FILES
     assert set(json.loads((home / "manifest.json").read_text())["files"]) == FILES - {"manifest.json"}
-    assert {entry.dtype for entry in read_header(home / "model.safetensors").values()} == {"BF16"}
+    assert hashlib.sha256((home / "model.safetensors").read_bytes()).hexdigest() == WEIGHTS_SHA256[name]
+    assert {entry.dtype for entry in read_header(home / "model.safetensors").values()} in ({"BF16"}, {"I8", "F32"})
     assert models.bundled_size(name) <= MAX_MODEL_BYTES[name]
 
 

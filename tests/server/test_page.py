@@ -21,6 +21,7 @@ from regard.model.transformer import build
 from tests.support.browser import MISSING, chromium, open_tab, serving
 from tests.support.oracles import randomise, small
 from tests.support.serving import encoders
+from tests.support.text_models import random_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
 
@@ -42,6 +43,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Model(network, tokenizer, SpecialIds(end=(tokenizer.end,))).save(folder / name)
     for name, model in encoders().items():
         model.save(folder / name)
+    reverse = random_model()
+    reverse.about = {"languages": ["en", "fr"]}
+    reverse.save(folder / "reverse")
     with serving(["fr-en", "petit-fr-en", *(str(path) for path in sorted(folder.iterdir(), reverse=True))]) as started:
         yield started
 
@@ -144,6 +148,35 @@ def test_typed_text_is_translated(opened: Opened) -> None:
     assert opened.page.locator("#attention-source").input_value() == SENTENCE
     assert opened.page.locator(".beam").count() == 1  # it is what Look finds too
     assert opened.text(".translation-note") == ""
+
+
+def test_swapping_the_languages_translates_back_with_the_model_for_them(opened: Opened) -> None:
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li")
+    french_to_english = [opened.text("label[for=source]"), opened.text(".pair h2"), opened.text(".result")]
+    assert french_to_english == ["French", "English", "There are three books on the table."]
+    swap, model = opened.page.get_by_role("button", name="Swap languages"), opened.page.get_by_label("Model")
+    swap.click()
+    assert model.input_value() == "reverse"
+    assert [opened.text("label[for=source]"), opened.text(".pair h2")] == ["English", "French"]
+    assert opened.page.locator("#source").input_value() == french_to_english[-1]
+    assert opened.page.locator("#source").get_attribute("lang") == "en"
+    assert "She goes to the market." in opened.page.locator(".examples button").all_text_contents()
+    opened.until(lambda: opened.text(".result") != "" and opened.page.locator(".result.stale").count() == 0)
+    assert opened.focused() == "English"
+    assert "model=reverse" in opened.page.url
+    translation = opened.text(".result")
+    swap.click()
+    assert model.input_value() == "fr-en"  # the first model for this direction
+    assert opened.page.locator("#source").input_value() == translation
+    opened.page.go_back()
+    opened.until(lambda: model.input_value() == "reverse" and opened.text(".result") == translation)
+
+
+def test_languages_are_not_swapped_without_a_model_for_it(opened: Opened, address: str) -> None:
+    served = opened.context.request.get(f"{address}api/models").json()
+    opened.stub("/api/models", [model for model in served if model["name"] != "reverse"])
+    opened.open(f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li")
+    assert not opened.page.get_by_role("button", name="Swap languages").is_visible()
 
 
 SEVERAL = "Je mange une pomme. Elle va au marché. Il pleut. Nous avons trois livres."

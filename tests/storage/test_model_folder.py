@@ -163,13 +163,13 @@ def test_files_of_a_run_may_be_in_the_same_folder(folder: Path) -> None:
     assert Model.from_folder(folder).about == ABOUT
 
 
-@pytest.mark.parametrize("name", ["config.json", "manifest.json"])
-def test_a_newer_format_asks_to_upgrade(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "newer", "readable"), [("config.json", 3, "1 to 2"), ("manifest.json", 2, "1")])
+def test_a_newer_format_asks_to_upgrade(folder: Path, name: str, newer: int, readable: str) -> None:
     told = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps(told | {"format": 2}))
+    (folder / name).write_text(json.dumps(told | {"format": newer}))
     if name != store.MANIFEST_FILE:
         store.write_manifest(folder)
-    with pytest.raises(ValueError, match=rf"{name} has format 2, but this Regard reads 1: upgrade"):
+    with pytest.raises(ValueError, match=rf"{name} has format {newer}, but this Regard reads {readable}: upgrade"):
         Model.from_folder(folder)
 
 
