@@ -11,7 +11,9 @@
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
-PYTEST := $(BIN)/pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile
+# One worker more than cores: some tests wait for servers, signals and killed processes.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 8 ? cores + 1 : 8)))
+PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile
 GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 

@@ -16,6 +16,7 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.text_stream import make_stop_check, stream_text, text_before_stop
 from regard.model.cache import AttentionCache, Cache, KeyValueBuffer
 from regard.model.transformer import Decoder, Encoder, EncoderDecoder, build
+from tests.support.decoding_cases import pairs_of
 from tests.support.networks import SHAPES
 from tests.support.oracles import small
 
@@ -35,13 +36,6 @@ WAYS = {
     "careful": Decoding(repetition_penalty=1.7, no_repeat_ngram=2, max_tokens=12, min_tokens=8),
     "careful beam": Decoding(beam=3, n_best=2, repetition_penalty=1.3, no_repeat_ngram=2, max_tokens=12, min_tokens=8),
 }
-
-
-QUICK_NETWORKS, QUICK_WAYS = ("paper", "llama"), ("greedy", "careful beam")
-ALL_NETWORKS = [name if name in QUICK_NETWORKS else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
-ALL_WAYS = [
-    way if way in QUICK_WAYS else pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "short beam"
-]
 
 
 def network_of(name: str) -> Decoder | EncoderDecoder:
@@ -76,9 +70,7 @@ def same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
         assert mine.penalised == pytest.approx(other.penalised, abs=1e-9)
 
 
-@pytest.mark.parametrize("way", ALL_WAYS)
-@pytest.mark.parametrize("name", ALL_NETWORKS)
-@pytest.mark.slow
+@pytest.mark.parametrize(("name", "way"), pairs_of(NETWORKS, WAYS, "careful beam"))
 def test_batched_equals_single(name: str, way: str) -> None:
     """Ragged, in any order, whatever the others are."""
     network, options = network_of(name), WAYS[way]
@@ -91,10 +83,7 @@ def test_batched_equals_single(name: str, way: str) -> None:
     assert len({round(each[0].score, 6) for each in together}) > 1, "they all say the same: this proves little"
 
 
-@pytest.mark.parametrize(
-    "way", ["greedy", *(pytest.param(way, marks=pytest.mark.slow) for way in ("beam", "short beam", "drawn"))]
-)
-@pytest.mark.parametrize("name", ALL_NETWORKS)
+@pytest.mark.parametrize(("name", "way"), pairs_of(NETWORKS, ("greedy", "beam", "short beam", "drawn"), "beam"))
 def test_scores_are_those_of_one_full_pass(name: str, way: str) -> None:
     network, options = network_of(name), WAYS[way]
     for ids, hypotheses in zip(INPUTS, say(network, INPUTS, options), strict=True):
@@ -116,7 +105,8 @@ def test_scores_are_those_of_one_full_pass(name: str, way: str) -> None:
             assert not {0, 2, 5, 30} & set(each.ids)
 
 
-@pytest.mark.parametrize("name", ALL_NETWORKS)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.slow
 def test_greedy_is_the_argmax_of_a_full_pass_at_each_step(name: str) -> None:
     """Without any cache: all is computed anew for every token."""
     network = network_of(name)

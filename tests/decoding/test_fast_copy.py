@@ -18,15 +18,13 @@ from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.model.transformer import Decoder, EncoderDecoder, build
-from tests.support.decoding_cases import INPUTS, KINDS, SPECIAL, WAYS, network_of, special_of
+from tests.support.decoding_cases import INPUTS, KINDS, SPECIAL, WAYS, network_of, pairs_of, special_of
 from tests.support.oracles import randomise, small
 
-ALL_KINDS = [kind if kind in ("paper", "llama") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
-ALL_WAYS = [way if way == "beam" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+CASES = pairs_of(KINDS, WAYS, "beam")
 
 
-@pytest.mark.parametrize("way", ALL_WAYS)
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize(("kind", "way"), CASES)
 def test_a_fast_copy_generates_the_same(kind: str, way: str) -> None:
     network = network_of(kind)
     search = generate if kind in ("gpt2", "llama") else search_translations
@@ -37,8 +35,7 @@ def test_a_fast_copy_generates_the_same(kind: str, way: str) -> None:
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-@pytest.mark.parametrize("way", ALL_WAYS)
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize(("kind", "way"), CASES)
 def test_a_recorded_search_generates_the_same(kind: str, way: str) -> None:
     """What a GPU records as a graph, run here as it is; twice, as for a second batch of the same shapes."""
     network = network_of(kind)

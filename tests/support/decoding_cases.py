@@ -1,8 +1,10 @@
 """Networks of every kind, and ways to decode with them, for tests of copies made for decoding."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from regard.config import SpecialIds
@@ -69,6 +71,20 @@ WAYS = {
     "drawn": Decoding(temperature=1.0, top_k=9, seed=3, max_tokens=9),
     "without repetition": Decoding(beam=3, repetition_penalty=1.4, no_repeat_ngram=2, min_tokens=4, max_tokens=9),
 }
+
+
+def pairs_of(networks: Iterable[str], ways: Iterable[str], main_way: str) -> list[Any]:
+    """Test cases (network, way): two networks in every way, and every network in the main way; the others are long."""
+
+    def case(network: str, way: str) -> Any:
+        common = network in ("paper", "llama")
+        marks = (
+            [] if common and way == main_way else pytest.mark.slow if common or way == main_way else pytest.mark.long
+        )
+        return pytest.param(network, way, marks=marks)
+
+    ways = list(ways)
+    return [case(network, way) for network in networks for way in ways]
 
 
 def special_of(kind: str) -> SpecialIds:
