@@ -1,6 +1,6 @@
 """Helpers for probes of functions whose results are not tensors: lists of numbers, texts, and whether a call works."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,22 @@ def accepts(call: Callable[[], Any]) -> Tensor:
     except Exception:
         return torch.tensor(False)
     return torch.tensor(True)
+
+
+def written_parts(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """The result of each call, without those of functions that are not written yet. They can be diagnosed already.
+
+    Raises NotImplementedError if nothing is written.
+    """
+    values, missing = {}, None
+    for name, call in calls.items():
+        try:
+            values[name] = call()
+        except NotImplementedError as error:
+            missing = error
+    if missing is not None and not values:
+        raise missing
+    return values
 
 
 def token_row(value: Any, name: str) -> list[int]:

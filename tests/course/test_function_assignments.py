@@ -1,4 +1,4 @@
-"""The assignments that ask for functions: decoding. Every mistake is named, and correct solutions pass."""
+"""The assignments that ask for functions. Every mistake is named, and correct solutions pass."""
 
 import itertools
 import math
@@ -14,11 +14,11 @@ from regard.course.diagnose import diagnose
 from regard.course.mistake_catalogue import load_catalogue
 from regard.course.numeric_equality import same_probe
 from regard.course.observe import observe
-from regard.course.probe_values import accepts, padded, token_row
+from regard.course.probe_values import accepts, padded, token_row, written_parts
 from regard.course.unfinished import find_gaps
 from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
 
-ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding",)}
+ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding", "positions")}
 SOLUTIONS = [path for of in ASSIGNMENTS.values() for path in sorted((of.folder / "solutions").glob("*.py"))]
 MIN_MISTAKES = 20
 
@@ -167,3 +167,15 @@ def test_a_refused_call_is_told_from_one_that_is_not_written() -> None:
     assert not accepts(lambda: [][0])
     with pytest.raises(NotImplementedError):
         accepts(missing)
+
+
+def test_parts_that_are_not_written_are_left_out() -> None:
+    def missing() -> None:
+        raise NotImplementedError
+
+    assert written_parts({"one": lambda: 1, "two": missing}) == {"one": 1}
+    assert written_parts({}) == {}
+    with pytest.raises(NotImplementedError):
+        written_parts({"two": missing})
+    with pytest.raises(IndexError):
+        written_parts({"one": lambda: 1, "wrong": lambda: [][0]})

@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 import torch
 
 words = ["trophy", "suitcase", "too big", "it"]
-vectors = torch.tensor([[2.0, 0.5], [0.5, 1.5], [-1.0, 0.3], [1.6, -0.2]])
+vectors = torch.tensor([[2.0, 0.5], [0.5, 1.5], [-1.0, 0.2], [1.6, -0.2]])
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
 for word, (x, y) in zip(words, vectors.tolist(), strict=True):
@@ -31,11 +31,11 @@ for word, (x, y) in zip(words, vectors.tolist(), strict=True):
     left.annotate(word, (x, y))
 left.set(xlim=(-1.5, 3), ylim=(-0.7, 2), title="four words")
 products = vectors @ vectors.T
-right.imshow(products.numpy())
+right.imshow(products.numpy(), cmap="Blues")
 right.set(title="dot products", xticks=range(4), yticks=range(4), xticklabels=words, yticklabels=words)
 for row in range(4):
     for column in range(4):
-        right.text(column, row, f"{products[row, column]:.1f}", ha="center", color="white")
+        right.text(column, row, f"{products[row, column]:.1f}", ha="center")
 plt.show()
 
 # %% [markdown]
