@@ -78,10 +78,10 @@ def pairs_of(networks: Iterable[str], ways: Iterable[str], main_way: str) -> lis
 
     def case(network: str, way: str) -> Any:
         common = network in ("paper", "llama")
-        marks = (
-            [] if common and way == main_way else pytest.mark.slow if common or way == main_way else pytest.mark.long
-        )
-        return pytest.param(network, way, marks=marks)
+        if common and way == main_way:
+            return pytest.param(network, way)
+        mark = pytest.mark.slow if common or way == main_way else pytest.mark.long
+        return pytest.param(network, way, marks=mark)
 
     ways = list(ways)
     return [case(network, way) for network in networks for way in ways]
