@@ -1,13 +1,16 @@
-"""The training data of the bundled model fr-en, in three steps.
+"""The training data of the bundled models fr-en and en-fr, in three steps.
 
     python scripts/fr_en_corpus.py filter DATA FOLDER      # clean the corpora in DATA
     regard train teacher-fr-en                             # a large model, for a GPU
     python scripts/fr_en_corpus.py distil FOLDER --teacher runs/teacher-fr-en --device cuda
     python scripts/fr_en_corpus.py vary FOLDER             # add what people type and the corpora lack
     regard train fr-en
+    regard train en-fr
 
 A small model learns more from a large model's translations than from those of humans, which are freer and noisier
-(sequence-level distillation, Kim and Rush, 2016). DATA contains the corpora that the model's card names.
+(sequence-level distillation, Kim and Rush, 2016). Read the other way round, they are back-translations: French that
+people wrote, with English sources that the teacher wrote (Sennrich et al., 2016). DATA contains the corpora that the
+models' cards name.
 """
 
 import argparse
@@ -22,7 +25,7 @@ from typing import TextIO
 import regard
 
 Pair = tuple[str, str]
-"""A French sentence and its translation."""
+"""A sentence and its translation; the first is French unless said otherwise."""
 
 NUMBER = re.compile(r"\d+")
 EVERYDAY = ("tatoeba", "tatoeba-extra")
@@ -31,6 +34,7 @@ DISTILLED = (*EVERYDAY, "business", "books", "europarl-a", "europarl-b")
 """Corpora that the teacher translates, the most useful first."""
 EMOJI = "😀😂🙂😊😍😢😭😡👍👎🙏❤🎉🔥🤔😅😴🌞🐶🐱🍕☕🚗✈🏠📚💻🎂🌹🌍"
 ADDRESSES = ("https://{}.{}/{}", "http://www.{}.{}", "www.{}.{}/{}", "{}@{}.com", "https://{}.{}/{}/page?id=7")
+MORE_AT = ("Voir {} pour plus d'informations.", "See {} for more information.")
 ADDRESS_WORDS = ("exemple", "site", "maison", "blog", "photo", "musique", "info", "shop", "paris", "contact", "cafe")
 
 
@@ -84,16 +88,16 @@ def filter_corpora(data: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     europarl_dev = list(read_aligned(data / "europarl/dev.fr-en.fr", data / "europarl/dev.fr-en.en"))
     tatoeba_dev = list(read_pairs(data / "tatoeba/dev.en-fr.tsv", (1, 0)))
-    held_out = {french for french, _ in (*tatoeba_dev, *europarl_dev)}
-    held_out |= {french for french, _ in read_pairs(data / "tatoeba/test.en-fr.tsv", (1, 0))}
-    for name in ("europarl/test.fr-en.fr", "newstest/newstest2013.fr"):
-        held_out |= {line.strip() for line in (data / name).read_text(encoding="utf-8").splitlines()}
+    tests = [*tatoeba_dev, *europarl_dev, *read_pairs(data / "tatoeba/test.en-fr.tsv", (1, 0))]
+    for name in ("europarl/test.fr-en", "newstest/newstest2013"):
+        tests += read_aligned(data / f"{name}.fr", data / f"{name}.en")
+    held_out = {sentence for pair in tests for sentence in pair}
     seen: set[Pair] = set()
 
     def keep(name: str, pairs: Iterable[Pair], ratios: tuple[float, float], max_words: int) -> None:
         def kept() -> Iterator[Pair]:
             for pair in pairs:
-                if pair not in seen and pair[0] not in held_out and is_plausible(pair, ratios, max_words):
+                if pair not in seen and held_out.isdisjoint(pair) and is_plausible(pair, ratios, max_words):
                     seen.add(pair)
                     yield pair
 
@@ -135,15 +139,20 @@ def is_sound(french: str, english: str) -> bool:
 
 
 def vary(folder: Path, seed: int = 1) -> None:
-    """Write varied.tsv.xz: everyday sentences as people type them."""
+    """Write varied.tsv.xz and varied-english.tsv.xz: sentences as people type them, in either language."""
     pairs = [pair for name in EVERYDAY for pair in read_pairs(folder / f"{name}-distilled.tsv.xz")]
     pairs += read_pairs(folder / "tatoeba.tsv.xz")
-    varied = list(variations(pairs, random.Random(seed)))
-    write_pairs(folder / "varied.tsv.xz", varied)
+    write_pairs(folder / "varied.tsv.xz", variations(pairs, MORE_AT, random.Random(seed)))
+    swapped = [(english, french) for french, english in pairs]
+    varied = variations(swapped, (MORE_AT[1], MORE_AT[0]), random.Random(seed))
+    write_pairs(folder / "varied-english.tsv.xz", ((french, english) for english, french in varied))
 
 
-def variations(pairs: list[Pair], rng: random.Random) -> Iterator[Pair]:
-    """Pairs without final punctuation, in lower or upper case, several in a line, with emoji and with addresses."""
+def variations(pairs: list[Pair], more_at: Pair, rng: random.Random) -> Iterator[Pair]:
+    """Pairs without final punctuation, in lower or upper case, several in a line, with emoji and with addresses.
+
+    `pairs` are sources and targets, and `more_at` is a source and target with a place for an address.
+    """
 
     def some(share: float) -> list[Pair]:
         return rng.sample(pairs, round(share * len(pairs)))
@@ -152,36 +161,36 @@ def variations(pairs: list[Pair], rng: random.Random) -> Iterator[Pair]:
         return text.rstrip(" .!?…")
 
     changes: list[tuple[float, Callable[[str, str], Pair]]] = [
-        (0.05, lambda french, english: (unpunctuated(french), unpunctuated(english))),
-        (0.07, lambda french, english: (unpunctuated(french).lower(), unpunctuated(english))),
-        (0.03, lambda french, english: (french.lower(), english)),
-        (0.01, lambda french, english: (french.upper(), english.upper())),
-        (0.03, lambda french, english: (french.replace("'", "’"), english)),
-        (0.02, lambda french, english: _with_emoji(french, english, rng)),
-        (0.015, lambda french, english: _with_address(french, english, rng)),
+        (0.05, lambda source, target: (unpunctuated(source), unpunctuated(target))),
+        (0.07, lambda source, target: (unpunctuated(source).lower(), unpunctuated(target))),
+        (0.03, lambda source, target: (source.lower(), target)),
+        (0.01, lambda source, target: (source.upper(), target.upper())),
+        (0.03, lambda source, target: (source.replace("'", "’"), target)),
+        (0.02, lambda source, target: _with_emoji(source, target, rng)),
+        (0.015, lambda source, target: _with_address(source, target, more_at, rng)),
     ]
     for share, change in changes:
         for pair in some(share):
             yield change(*pair)
     for first in some(0.1):
         chosen = [first, *rng.sample(pairs, rng.choice((1, 1, 1, 2)))]
-        yield " ".join(french for french, _ in chosen), " ".join(english for _, english in chosen)
+        yield " ".join(source for source, _ in chosen), " ".join(target for _, target in chosen)
 
 
-def _with_emoji(french: str, english: str, rng: random.Random) -> Pair:
+def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     emoji = "".join(rng.choices(EMOJI, k=rng.choice((1, 1, 1, 2, 3))))
     if rng.random() < 0.15:
-        return f"{emoji} {french}", f"{emoji} {english}"
+        return f"{emoji} {source}", f"{emoji} {target}"
     space = rng.choice((" ", " ", ""))
-    return f"{french}{space}{emoji}", f"{english}{space}{emoji}"
+    return f"{source}{space}{emoji}", f"{target}{space}{emoji}"
 
 
-def _with_address(french: str, english: str, rng: random.Random) -> Pair:
+def _with_address(source: str, target: str, more_at: Pair, rng: random.Random) -> Pair:
     domain = rng.choice(["com", "fr", "org", "net", "io", "eu"])
     address = rng.choice(ADDRESSES).format(rng.choice(ADDRESS_WORDS), domain, rng.choice(ADDRESS_WORDS))
     if rng.random() < 0.2:
-        return f"Voir {address} pour plus d'informations.", f"See {address} for more information."
-    return f"{french} {address}", f"{english} {address}"
+        return more_at[0].format(address), more_at[1].format(address)
+    return f"{source} {address}", f"{target} {address}"
 
 
 def main() -> None:

@@ -322,6 +322,7 @@ def test_any_recipe_round_trips_through_a_file(tmp_path: Path) -> None:
 
 
 NAMES = {
+    "en-fr",
     "europarl-fr-en",
     "finetune-corpus",
     "fr-en",
