@@ -50,6 +50,8 @@ class Mistake:
     """What to change, in one sentence. It is the last hint."""
     part: str = ""
     """The part of the Transformer that it concerns."""
+    deduction: int | float = 2
+    """Points that it costs, unless the assignment says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, which is fast: pairs of variants are looked up often
@@ -91,9 +93,18 @@ class Assignment:
     """A plain-English description of each stage, for students who have not seen the reference."""
     style_points: int | float = 0
     """Points for a file without style remarks."""
+    deductions: Mapping[str, int | float] = field(default_factory=dict)
+    """Points that mistakes cost, by their ids, where they differ from the catalogue's."""
+    progress_credit: int | float = 0.5
+    """Share of the points that an unknown mistake leaves, if all steps of the example but the last are correct."""
+    shape_deduction: int | float = 0
+    """Points that wrong or missing shape comments cost."""
     brevity_points: int | float = 0
-    """Points for a correct solution whose longest function has at most `brevity_lines` lines of code."""
+    """Additional points for a correct solution within `brevity_statements` and `brevity_lines`."""
+    brevity_statements: int = 0
+    """Maximum number of statements in each `forward`; 0 for no limit."""
     brevity_lines: int = 0
+    """Maximum number of lines of code in each function; 0 for no limit."""
 
     def describe_stage(self, stage: str) -> str:
         """The description of a stage, or the variable's name if it has none."""
@@ -106,8 +117,8 @@ class Assignment:
 
     @property
     def max_points(self) -> float:
-        """The total number of points that a solution can get."""
-        return float(sum(self.points.values()) + self.style_points + self.brevity_points)
+        """The total number of points that a solution can get, without those for brevity."""
+        return float(sum(self.points.values()) + self.style_points)
 
     @cached_property
     def reference(self) -> str:

@@ -5,10 +5,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Mistake, load_assignment, load_assignments
 from regard.course.diagnose import Diagnosis, diagnose, matcher_for
+from regard.course.grading import Grade, Mark, grade
 from regard.course.missing_returns import NO_RETURN, explain_missing_returns
 from regard.course.mistake_catalogue import load_catalogue
 from regard.course.observe import Failure, SolutionRun
@@ -16,7 +18,7 @@ from regard.course.shape_comments import ShapeRemark, shape_remarks
 from regard.course.solution_file import Solution, read_solution
 from regard.course.solution_process import Limits
 from regard.course.solution_runner import observe_in_subprocess
-from regard.course.style import StyleRemark, longest_function, style_remarks
+from regard.course.style import StyleRemark, style_remarks
 from regard.course.unfinished import find_gaps, is_untouched
 from regard.course.worked_example import wrong_shapes
 from regard.errors import RegardError
@@ -67,37 +69,33 @@ class CheckReport:
             return 0
         return 1 if self.ran else 2
 
-    @property
-    def marks(self) -> dict[str, tuple[float, float]]:
-        """Points scored and points possible, for each probe and then for style and brevity if they carry points."""
-        assignment = self.assignment
-        is_right = {probe: probe in self.diagnosis.right for probe in assignment.points}
-        possible = {probe: float(points) for probe, points in assignment.points.items()}
-        if assignment.style_points:
-            is_right["style"], possible["style"] = self.style_counts and not self.style, float(assignment.style_points)
-        if assignment.brevity_points:
-            is_right["brevity"], possible["brevity"] = self.is_brief, float(assignment.brevity_points)
-        return {name: (points if is_right[name] else 0.0, points) for name, points in possible.items()}
+    @cached_property
+    def grade(self) -> Grade:
+        """The points, and what each mistake costs."""
+        return grade(
+            self.assignment,
+            self.diagnosis,
+            self.catalogue,
+            self.solution.source,
+            bool(self.gaps),
+            len(self.shapes),
+            len(self.style),
+        )
 
     @property
-    def style_counts(self) -> bool:
-        """Whether there is enough code to judge its style: at least one probe is right and no gap is left."""
-        return self.diagnosis.points > 0 and not self.gaps
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether the solution is correct and no function is longer than the assignment's limit for brevity."""
-        return self.passed and longest_function(self.solution.source) <= self.assignment.brevity_lines
+    def marks(self) -> Mapping[str, Mark]:
+        """Points scored and points possible, for each probe and then for style, shape comments and brevity."""
+        return self.grade.marks
 
     @property
     def points(self) -> float:
         """The total number of points scored."""
-        return float(sum(scored for scored, _ in self.marks.values()))
+        return self.grade.points
 
     @property
     def max_points(self) -> float:
         """The total number of points possible."""
-        return float(sum(possible for _, possible in self.marks.values()))
+        return self.grade.max_points
 
     @property
     def wrong_shapes(self) -> dict[tuple[str, str], tuple[list[int], list[int]]]:

@@ -32,7 +32,7 @@ MAX_PAIRS_SHOWN = 20
 SIMILAR_TITLE = "Nearly the same code, worth reading side by side"
 CSV_TITLES = (
     *("student", "file", "assignment", "passed", "points", "max_points", "mistakes", "verdict"),
-    *("id", "email", "late", "similar_to"),
+    *("id", "email", "late", "similar_to", "deductions"),
 )
 
 
@@ -91,8 +91,9 @@ def as_csv(students: Sequence[StudentResult], similar: Sequence[SimilarPair] = (
         listed = student.member.student
         identity = [listed.id, listed.email] if listed else [submission.id, submission.email]
         twins = "; ".join(_others(student.name, similar))
+        deductions = "; ".join(report.grade.changes()) if report else ""
         cells = [student.name, file, *marks, " ".join(student.mistakes), student.summary]
-        rows.append((*cells, *identity, str(submission.is_late), twins))
+        rows.append((*cells, *identity, str(submission.is_late), twins, deductions))
     return csv_text(rows)
 
 
@@ -155,10 +156,13 @@ def _mistake_card(mistake_id: str, mistake: Mistake | None, names: Sequence[str]
 
 def _student_row(student: StudentResult, columns: Iterable[str]) -> str:
     marks = "".join("<td class=made>●</td>" if column in student.mistakes else "<td></td>" for column in columns)
-    possible = f"<small>/{student.report.max_points:g}</small>" if student.report else ""
+    possible = changes = ""
+    if student.report:
+        possible = f"<small>/{student.report.max_points:g}</small>"
+        changes = "".join(f"<br><small>{_escape(text)}</small>" for text in student.report.grade.changes())
     sign = "<b class=ok>✓</b>" if student.passed else "<b class=no>✗</b>"
     return (
-        f"<tr><th>{sign} {_escape(student.name)}</th><td class=points>{student.points}{possible}</td>{marks}"
+        f"<tr><th>{sign} {_escape(student.name)}</th><td class=points>{student.points}{possible}{changes}</td>{marks}"
         f"<td class=result>{_escape(student.summary)}</td></tr>"
     )
 

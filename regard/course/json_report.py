@@ -21,8 +21,17 @@ def as_json(report: CheckReport) -> dict[str, Any]:
         "points": report.points,
         "max_points": report.max_points,
         "mistakes": [
-            {"id": mistake.id, "line": mistake.line, "title": report.title_of(mistake.id)}
+            {
+                "id": mistake.id,
+                "line": mistake.line,
+                "title": report.title_of(mistake.id),
+                "deduction": report.grade.deductions[mistake.id],
+            }
             for mistake in diagnosis.mistakes
+        ],
+        "marks": [
+            {"name": name, "points": round(mark.scored, 6), "max_points": mark.possible}
+            for name, mark in report.marks.items()
         ],
         "possible": list(diagnosis.possible),
         "stage": diagnosis.stage,
@@ -57,9 +66,9 @@ def as_gradescope(report: CheckReport, hint: int = 0) -> dict[str, Any]:
     tests = [
         {
             "name": name.replace("_", " "),
-            "score": scored,
+            "score": round(scored, 6),
             "max_score": possible,
-            "status": "passed" if scored == possible else "failed",
+            "status": "passed" if scored >= possible else "failed",
             "output": describe_mark(report, name),
             "visibility": "visible",
         }

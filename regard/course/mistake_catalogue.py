@@ -6,6 +6,7 @@ Run as a module, it writes `docs/misconceptions.md`.
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake, load_assignments
 from regard.errors import RegardError
@@ -35,13 +36,13 @@ def load_catalogue(course: Path = ASSIGNMENTS_FOLDER) -> dict[str, Mistake]:
 
 def mistakes_by_part(course: Path = ASSIGNMENTS_FOLDER) -> dict[str, list[Mistake]]:
     """The mistakes by the part of the Transformer they concern, in the catalogue's order."""
-    tables: dict[str, dict[str, str]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for path in (CATALOGUE_FILE, course / "mistakes.toml", *sorted(course.glob("*/mistakes.toml"))):
         if path.is_file():
             tables |= tomllib.loads(path.read_text(encoding="utf-8"))
     grouped: dict[str, list[Mistake]] = {}
-    for mistake_id, texts in tables.items():
-        grouped.setdefault(texts.get("part", OTHERS), []).append(_mistake(mistake_id, texts))
+    for mistake_id, table in tables.items():
+        grouped.setdefault(table.get("part", OTHERS), []).append(_mistake(mistake_id, table))
     return grouped
 
 
@@ -63,20 +64,24 @@ def catalogue_page() -> str:
     return "\n".join(lines)
 
 
-def _mistake(mistake_id: str, texts: Mapping[str, str]) -> Mistake:
+def _mistake(mistake_id: str, table: Mapping[str, Any]) -> Mistake:
+    deduction = table.get("deduction", Mistake.deduction)
+    if isinstance(deduction, bool) or not isinstance(deduction, int | float) or deduction < 0:
+        raise RegardError(f"mistakes.toml: the deduction of {mistake_id} must be a number of points, not {deduction!r}")
     try:
-        return Mistake(
-            mistake_id, texts["title"], texts["why"], texts["question"], texts.get("fix", ""), texts.get("part", "")
-        )
+        texts = (table["title"], table["why"], table["question"])
     except KeyError as error:
         raise RegardError(f"mistakes.toml: the mistake {mistake_id} has no {error}") from None
+    return Mistake(mistake_id, *texts, table.get("fix", ""), table.get("part", ""), deduction)
 
 
 def _page_entry(mistake: Mistake, assignments: list[str]) -> str:
     names = ", ".join(f"`{name}`" for name in assignments)
+    points = "1 point" if mistake.deduction == 1 else f"{mistake.deduction:g} points"
     texts = (mistake.title, mistake.why, mistake.question, mistake.fix)
     title, why, question, fix = (escape_markdown_words(text) for text in texts)
-    return f"### `{mistake.id}`\n**{title}.** {why}\n\n> {question}\n\nFix: {fix}\n\nAssignments: {names}\n"
+    facts = f"Assignments: {names}. Deduction: {points}."
+    return f"### `{mistake.id}`\n**{title}.** {why}\n\n> {question}\n\nFix: {fix}\n\n{facts}\n"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tokenize
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import StringIO
@@ -76,6 +77,30 @@ def longest_function(source: str) -> int:
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     spans = [range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1) for node in functions]
     return max((len(code_lines.intersection(span)) for span in spans), default=0)
+
+
+def forward_statements(source: str, classes: Collection[str]) -> int:
+    """Statements in the longest `forward` of these classes, not counting its docstring; 0 if there is none.
+
+    >>> forward_statements("class A:\\n    def forward(self, x):\\n        y = x; z = y\\n        return z\\n", ["A"])
+    3
+    """
+    tree = parse_source(source)
+    if tree is None:
+        return 0
+    owners = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in classes]
+    forwards = [
+        function
+        for owner in owners
+        for function in owner.body
+        if isinstance(function, ast.FunctionDef) and function.name == "forward"
+    ]
+    return max((_count_statements(function) for function in forwards), default=0)
+
+
+def _count_statements(function: ast.FunctionDef) -> int:
+    nodes = [node for statement in function.body for node in ast.walk(statement)]
+    return sum(isinstance(node, ast.stmt) for node in nodes) - (ast.get_docstring(function) is not None)
 
 
 def _code_lines(source: str) -> set[int]:

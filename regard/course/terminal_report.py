@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.course.check import CheckReport, explain_failure
+from regard.course.grading import BREVITY, STYLE, Mark
 from regard.course.missing_returns import NO_RETURN
 from regard.course.mistake_hints import mistake_blocks, next_hint, question_block, show_line
 from regard.course.mistake_location import StageProgress
@@ -228,24 +229,44 @@ def _show_points(console: Console, report: CheckReport) -> None:
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=False)
-    for name, (scored, possible) in report.marks.items():
-        sign = ("✓ ", "green") if scored == possible else ("✗ ", "red")
-        label = Text.assemble(sign, name.replace("_", " "))
-        table.add_row(label, f"{scored:g}/{possible:g}", Text(describe_mark(report, name), "dim"))
+    for name, mark in report.marks.items():
+        label = Text.assemble(_mark_sign(mark), name.replace("_", " "))
+        table.add_row(label, show_mark(mark), Text(describe_mark(report, name), "dim"))
     console.print()
-    console.print(Text(f"{report.points:g} of {report.max_points:g} points", "bold"))
+    console.print(Text(f"{report.points:.4g} of {report.max_points:g} points", "bold"))
+    if explanation := report.grade.explain():
+        console.print(Padding(Text(explanation), INDENT), width=min(MAX_PROSE_COLUMNS, console.width))
     console.print(Padding(table, INDENT), width=POINTS_TABLE_COLUMNS)
 
 
+def _mark_sign(mark: Mark) -> tuple[str, str]:
+    if mark.scored == mark.possible:
+        return ("✓ ", "green") if mark.possible else ("· ", "dim")
+    return ("✓ ", "green") if mark.scored > mark.possible else ("✗ ", "red")
+
+
+def show_mark(mark: Mark) -> str:
+    """The points of a mark, such as 1.5/2, or +1 if none are expected."""
+    return f"{mark.scored:.3g}/{mark.possible:g}" if mark.possible else f"{mark.scored:+g}"
+
+
 def describe_mark(report: CheckReport, name: str) -> str:
-    """What a mark is for: the first line of its probe's docstring, or a sentence on style or brevity."""
-    if name in report.assignment.probes:
-        return (report.assignment.probes[name].__doc__ or "").strip().split("\n")[0]
-    if name == "style":
-        if report.style:
-            return f"Style remarks: {len(report.style)}."
-        return "No style remarks." if report.style_counts else STYLE_LATER
-    return f"Correct, with no function longer than {report.assignment.brevity_lines} lines."
+    """What a mark is for: the first line of its probe's docstring, or a sentence on style, shapes or brevity."""
+    assignment = report.assignment
+    if name in assignment.probes:
+        return (assignment.probes[name].__doc__ or "").strip().split("\n")[0]
+    if name == BREVITY:
+        limits = {
+            "statements in forward": assignment.brevity_statements,
+            "lines in a function": assignment.brevity_lines,
+        }
+        limit = " and ".join(f"at most {count} {what}" for what, count in limits.items() if count)
+        return f"{assignment.brevity_points:+g} for a correct solution with {limit}."
+    if count := len(report.style if name == STYLE else report.shapes):
+        return f"Style remarks: {count}." if name == STYLE else f"Wrong or missing shape comments: {count}."
+    if not report.grade.is_judged:
+        return STYLE_LATER
+    return "No style remarks." if name == STYLE else "No shape comment is wrong or missing."
 
 
 def _print_block(console: Console, lines: Iterable[Text]) -> None:

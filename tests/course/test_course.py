@@ -349,8 +349,8 @@ def test_hints_about_several_possible_mistakes(unscaled: CheckReport) -> None:
 
 @pytest.mark.slow
 def test_the_style_mark_says_why_it_is_missing(unscaled: CheckReport) -> None:
-    nothing = replace(unscaled, diagnosis=replace(unscaled.diagnosis, points=0.0), style=())
-    something = replace(nothing, diagnosis=replace(unscaled.diagnosis, points=1.0))
+    something = replace(unscaled, style=())
+    nothing = replace(something, diagnosis=replace(unscaled.diagnosis, mistakes=(), right=()))
     assert (nothing.marks["style"][0], describe_mark(nothing, "style")) == (0, STYLE_LATER)
     assert (something.marks["style"][0], describe_mark(something, "style")) == (1, "No style remarks.")
 
@@ -369,10 +369,12 @@ def test_progress_is_described_in_plain_words(unscaled: CheckReport) -> None:
 def test_json_and_gradescope(unscaled: CheckReport) -> None:
     found = as_json(unscaled)
     assert {"assignment", "passed", "points", "mistakes", "shapes", "style"} <= set(found)
-    assert [set(each) for each in found["mistakes"]] == [{"id", "line", "title"}]
+    assert [set(each) for each in found["mistakes"]] == [{"id", "line", "title", "deduction"}]
+    assert (found["points"], found["max_points"]) == (8, 11)  # no-scaling costs 2, missing shape comments 1
+    assert sum(each["points"] for each in found["marks"]) == pytest.approx(8)
     assert json.loads(json.dumps(found)) == found
     results = as_gradescope(unscaled)
-    assert results["score"] == sum(each["score"] for each in results["tests"])
+    assert results["score"] == pytest.approx(sum(each["score"] for each in results["tests"]))
     assert {each["status"] for each in results["tests"]} == {"passed", "failed"}
     assert all({"name", "score", "max_score", "output"} <= set(each) for each in results["tests"])
 

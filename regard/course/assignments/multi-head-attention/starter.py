@@ -1,8 +1,9 @@
 """Multi-head attention: queries attend to the keys and values of the same sequence or of another one.
 
-Check your work with `regard check FILE`. You can note the shape you expect in a comment at the end of a line, such as
-`# [B, heads, T, qk_length]`; shape comments are checked too. The dimension names are B, heads, T (queries), S (keys and
-values), qk_length, value_length and embedding_dim. Write products as `heads*qk_length`.
+Check your work with `regard check FILE`. Note the shape you expect in a comment at the end of a line that changes it,
+such as `# [B, heads, T, qk_length]`: wrong or missing shape comments cost a point. The dimension names are B, heads, T
+(queries), S (keys and values), qk_length, value_length and embedding_dim. Write products as `heads*qk_length`. A
+correct solution with at most three statements in forward gains a point.
 
 When it is correct, `regard train RECIPE --module FILE` trains a translator with your code inside.
 """

@@ -1,8 +1,9 @@
 """Self-attention with several heads: every token attends to the tokens of its sequence in several ways at once.
 
-Check your work with `regard check FILE`. You can note the shape you expect in a comment at the end of a line, such as
-`# [batch, heads, seq, head_size]`; shape comments are checked too. The dimension names are batch, seq, input_size,
-heads, head_size and hidden. Write products as `batch*heads`.
+Check your work with `regard check FILE`. Note the shape you expect in a comment at the end of a line that changes it,
+such as `# [batch, heads, seq, head_size]`: wrong or missing shape comments cost a point. The dimension names are batch,
+seq, input_size, heads, head_size and hidden. Write products as `batch*heads`. A correct solution with at most three
+statements in forward gains a point.
 
 When it is correct, `regard train petit-lm --set model.positions=learned --module FILE` trains a language model with
 your code inside.

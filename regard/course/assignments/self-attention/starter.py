@@ -1,7 +1,8 @@
 """Self-attention with one head: every token of a sequence attends to every token of the sequence.
 
-Check your work with `regard check FILE`. You can note the shape you expect in a comment at the end of a line, such as
-`# [batch, seq, hidden]`; shape comments are checked too. The dimension names are batch, seq, input_size and hidden.
+Check your work with `regard check FILE`. Note the shape you expect in a comment at the end of a line that changes it,
+such as `# [batch, seq, hidden]`: wrong or missing shape comments cost a point. The dimension names are batch, seq,
+input_size and hidden. A correct solution with at most three statements in forward gains a point.
 """
 
 from torch import nn
