@@ -3,11 +3,15 @@
 import itertools
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from regard.course.assignment import load_assignment
 from regard.course.diagnose import diagnose
@@ -18,7 +22,7 @@ from regard.course.probe_values import accepts, padded, token_row, written_parts
 from regard.course.unfinished import find_gaps
 from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
 
-ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding", "positions")}
+ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding", "batching", "positions")}
 SOLUTIONS = [path for of in ASSIGNMENTS.values() for path in sorted((of.folder / "solutions").glob("*.py"))]
 MIN_MISTAKES = 20
 
@@ -84,6 +88,7 @@ def test_a_starter_has_a_gap_for_each_name_and_no_mistake(name: str) -> None:
     assert {failure.kind for failure in found.failures.values()} == {"NotImplementedError"}
 
 
+@cache
 def reference_names(name: str) -> dict[str, Any]:
     """The functions of an assignment's reference."""
     names: dict[str, Any] = {}
@@ -145,6 +150,42 @@ def test_the_filters_equal_those_of_transformers() -> None:
         assert torch.equal(names["top_k"](logits, k), transformers.TopKLogitsWarper(k)(None, logits))
     for p in (0.2, 0.5, 0.9):
         assert torch.equal(names["top_p"](logits, p), transformers.TopPLogitsWarper(p)(None, logits))
+
+
+# Batching
+
+
+def test_the_loss_of_batching_equals_that_of_torch() -> None:
+    names, generator = reference_names("batching"), torch.Generator().manual_seed(2)
+    logits, labels = torch.randn(3, 5, 7, generator=generator), torch.randint(7, (3, 5), generator=generator)
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=4)
+    assert torch.allclose(names["masked_loss"](logits, labels, 4), expected)
+
+
+def test_the_masks_of_batching_equal_those_of_torch() -> None:
+    names, tokens = reference_names("batching"), torch.tensor([[3, 4, 0], [5, 0, 0]])
+    causal = nn.Transformer.generate_square_subsequent_mask(3) == 0
+    assert torch.equal(names["causal_mask"](3), causal)
+    scores = torch.randn(2, 1, 3, 3, generator=torch.Generator().manual_seed(4))
+    mask = names["target_mask"](tokens, 0)
+    values = torch.eye(3).expand(2, 1, 3, 3)  # attention to the unit vectors is the weights; the scores are q · kᵀ
+    expected = F.scaled_dot_product_attention(
+        scores, values, values, (causal & (tokens != 0)[:, None])[:, None], scale=1
+    )
+    assert torch.allclose(names["masked_softmax"](scores[:, 0], mask), expected[:, 0], atol=1e-6)
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 60))
+def test_batches_contain_every_sequence_once_and_respect_the_limit(lengths: list[int], limit: int) -> None:
+    batches = reference_names("batching")["make_batches"](lengths, limit)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    sizes = [max(lengths[index] for index in batch) * len(batch) for batch in batches]
+    assert all(size <= limit or len(batch) == 1 for size, batch in zip(sizes, batches, strict=True))
+    order = [lengths[index] for batch in batches for index in batch]
+    assert order == sorted(order)
+    for batch, following in itertools.pairwise(batches):
+        assert lengths[following[0]] * (len(batch) + 1) > limit
 
 
 # Helpers of probes
