@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
 from regard.course.assignment import load_assignment
@@ -22,7 +23,7 @@ from regard.course.probe_values import accepts, padded, token_row, written_parts
 from regard.course.unfinished import find_gaps
 from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
 
-ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding", "batching", "positions")}
+ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding", "batching", "bleu", "positions")}
 SOLUTIONS = [path for of in ASSIGNMENTS.values() for path in sorted((of.folder / "solutions").glob("*.py"))]
 MIN_MISTAKES = 20
 
@@ -186,6 +187,35 @@ def test_batches_contain_every_sequence_once_and_respect_the_limit(lengths: list
     assert order == sorted(order)
     for batch, following in itertools.pairwise(batches):
         assert lengths[following[0]] * (len(batch) + 1) > limit
+
+
+# BLEU
+
+WORD = st.sampled_from(["the", "The", "a", "cat", "dog", "sat", "on", "mat"])
+SENTENCE = st.lists(WORD, min_size=1, max_size=12)
+
+
+@pytest.mark.slow
+@settings(max_examples=50)
+@given(st.lists(st.tuples(SENTENCE, SENTENCE, SENTENCE), min_size=1, max_size=4))
+def test_bleu_equals_sacrebleu(corpus: list[tuple[list[str], list[str], list[str]]]) -> None:
+    """sacreBLEU on words that are already separated; its add-k smoothing with k = 1 is that of the assignment."""
+    names = reference_names("bleu")
+    hypotheses, references = [one for one, *_ in corpus], [[first, second] for _, first, second in corpus]
+    texts = [" ".join(hypothesis) for hypothesis in hypotheses]
+    streams = [[" ".join(several[index]) for several in references] for index in (0, 1)]
+    options = {"tokenize": "none", "force": True}
+    expected = BLEU(smooth_method="none", **options).corpus_score(texts, streams)
+    assert names["corpus_bleu"](hypotheses, references) == pytest.approx(expected.score, abs=1e-9)
+    smoothed = BLEU(smooth_method="add-k", smooth_value=1, effective_order=True, **options)
+    expected = smoothed.sentence_score(texts[0], [stream[0] for stream in streams])
+    assert names["sentence_bleu"](hypotheses[0], references[0]) == pytest.approx(expected.score, abs=1e-9)
+
+
+def test_the_example_of_the_paper_is_clipped() -> None:
+    """Papineni et al. (2002), section 2.1: seven times "the" has a clipped precision of 2/7."""
+    references = [sentence.split() for sentence in ("the cat is on the mat", "there is a cat on the mat")]
+    assert reference_names("bleu")["clipped_matches"](["the"] * 7, references, 1) == (2, 7)
 
 
 # Helpers of probes
