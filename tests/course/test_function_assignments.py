@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 from regard.course.assignment import load_assignment
@@ -204,10 +204,9 @@ def test_bleu_equals_sacrebleu(corpus: list[tuple[list[str], list[str], list[str
     hypotheses, references = [one for one, *_ in corpus], [[first, second] for _, first, second in corpus]
     texts = [" ".join(hypothesis) for hypothesis in hypotheses]
     streams = [[" ".join(several[index]) for several in references] for index in (0, 1)]
-    options = {"tokenize": "none", "force": True}
-    expected = BLEU(smooth_method="none", **options).corpus_score(texts, streams)
+    expected = BLEU(smooth_method="none", tokenize="none", force=True).corpus_score(texts, streams)
     assert names["corpus_bleu"](hypotheses, references) == pytest.approx(expected.score, abs=1e-9)
-    smoothed = BLEU(smooth_method="add-k", smooth_value=1, effective_order=True, **options)
+    smoothed = BLEU(smooth_method="add-k", smooth_value=1, effective_order=True, tokenize="none", force=True)
     expected = smoothed.sentence_score(texts[0], [stream[0] for stream in streams])
     assert names["sentence_bleu"](hypotheses[0], references[0]) == pytest.approx(expected.score, abs=1e-9)
 
