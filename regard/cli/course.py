@@ -10,15 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli import course_teaching
 from regard.cli.check_class import ClassFiles, check_class, write_output
+from regard.cli.course_teaching import Course
 from regard.errors import RegardError
 
 app = typer.Typer(help="List the course's assignments and start one.", no_args_is_help=True)
-
-Course = Annotated[
-    Path | None,
-    typer.Option("--course", help="Folder of another course's assignments.", exists=True, file_okay=False),
-]
 
 
 def check(
@@ -177,5 +174,8 @@ def start(
     command = f"regard check {shlex.quote(str(path))}{_course_option(course)}"
     typer.echo(f"Wrote {path}. Fill in the gaps, then run: {command}")
 
+
+for _command in course_teaching.COMMANDS:
+    app.command()(_command)
 
 COMMANDS: list[Callable[..., None]] = [check]

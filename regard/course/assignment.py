@@ -5,29 +5,29 @@ starter.py        what the student starts from: docstrings and gaps
 reference.py      a correct solution
 variants.toml     each known mistake, as a few edits of the reference
 probes.py         functions that run a solution and return the values to compare
-solutions/*.py    optional: correct solutions in other styles
 mistakes.toml     optional: the texts about mistakes of this assignment only
 notebook.py       optional: the story in which a notebook presents the starter
 solutions/*.py    optional: correct solutions in other styles
 """
 
-import importlib.util
-import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor
 
-from regard.config import did_you_mean
+from regard.config import check_type, did_you_mean
+from regard.course.assignment_files import check_settings, import_file, read_text, read_toml, read_variant_tables
 from regard.errors import RegardError
 
 ASSIGNMENTS_FOLDER = Path(__file__).parent / "assignments"
 """The folder of the bundled assignments."""
+
+NAMES_IN_FILES = {"stage_descriptions": "says"}
+"""Fields of an assignment that have another name in its file."""
+FIELDS_OF_NAMES = {name: field for field, name in NAMES_IN_FILES.items()}
 
 Names = Mapping[str, Any]
 """The names that a solution's file defines, with their values."""
@@ -123,28 +123,33 @@ class Assignment:
     @cached_property
     def reference(self) -> str:
         """The source of a correct solution."""
-        return (self.folder / "reference.py").read_text(encoding="utf-8")
+        return read_text(self.folder / "reference.py")
 
     @cached_property
     def starter(self) -> str:
         """The source that the student starts from."""
-        return (self.folder / "starter.py").read_text(encoding="utf-8")
+        return read_text(self.folder / "starter.py")
 
     @property
     def story(self) -> Path:
         """The file that tells the story of the assignment's notebook, which may not exist."""
         return self.folder / "notebook.py"
 
+    @property
+    def solutions(self) -> list[Path]:
+        """The files with correct solutions in other styles, if there are any."""
+        return sorted((self.folder / "solutions").glob("*.py"))
+
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The reference with each of the known mistakes."""
-        tables = _read_toml(self.folder / "variants.toml")["variant"]
-        return tuple(Variant(table["mistake"], tuple((old, new) for old, new in table["edits"])) for table in tables)
+        tables = read_variant_tables(self.folder / "variants.toml")
+        return tuple(Variant(mistake, tuple(edits)) for mistake, edits in tables)
 
     @cached_property
     def probes(self) -> dict[str, Probe]:
         """The public functions of `probes.py`, in their order. The one called `example` is shown to the student."""
-        module = _import_file(f"regard_probes_{self.name.replace('-', '_')}", self.folder / "probes.py")
+        module = import_file(f"regard_probes_{self.name.replace('-', '_')}", self.folder / "probes.py")
         return {
             name: value
             for name, value in vars(module).items()
@@ -157,8 +162,14 @@ def load_assignments(course: Path = ASSIGNMENTS_FOLDER) -> list[Assignment]:
     paths = list(course.glob("*/assignment.toml")) if course.is_dir() else []
     if not paths:
         raise RegardError(f"{course} contains no assignments: each one is a subfolder with an assignment.toml file")
-    paths.sort(key=lambda path: (_read_toml(path).get("order", 0), path.parent.name))
+    paths.sort(key=lambda path: (_order(path), path.parent.name))
     return [read_assignment(path.parent) for path in paths]
+
+
+def _order(path: Path) -> float:
+    order = read_toml(path).get("order", 0)
+    check_type(f"{path}: order", order, int | float)
+    return float(order)
 
 
 def load_assignment(name: str, course: Path = ASSIGNMENTS_FOLDER) -> Assignment:
@@ -170,24 +181,11 @@ def load_assignment(name: str, course: Path = ASSIGNMENTS_FOLDER) -> Assignment:
 
 
 def read_assignment(folder: Path) -> Assignment:
-    """The assignment in this folder."""
-    settings = _read_toml(folder / "assignment.toml")
-    settings.pop("order", None)
-    settings["stage_descriptions"] = settings.pop("says", {})
-    for name in ("defines", "stages"):
-        settings[name] = tuple(settings[name])
-    return Assignment(folder, **settings)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def _import_file(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RegardError(f"{path} cannot be imported: it is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    """The assignment in this folder; a RegardError that names the file and the key if a setting is wrong."""
+    settings: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in read_toml(folder / "assignment.toml").items()
+        if key != "order"
+    }
+    check_settings(folder / "assignment.toml", settings, Assignment, NAMES_IN_FILES)
+    return Assignment(folder, **{FIELDS_OF_NAMES.get(key, key): value for key, value in settings.items()})

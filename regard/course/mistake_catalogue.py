@@ -3,12 +3,12 @@
 Run as a module, it writes `docs/misconceptions.md`.
 """
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake, load_assignments
+from regard.course.assignment_files import read_toml
 from regard.errors import RegardError
 from regard.formatting import escape_markdown_words
 
@@ -39,7 +39,8 @@ def mistakes_by_part(course: Path = ASSIGNMENTS_FOLDER) -> dict[str, list[Mistak
     tables: dict[str, dict[str, Any]] = {}
     for path in (CATALOGUE_FILE, course / "mistakes.toml", *sorted(course.glob("*/mistakes.toml"))):
         if path.is_file():
-            tables |= tomllib.loads(path.read_text(encoding="utf-8"))
+            entries = read_toml(path)
+            tables |= {mistake_id: _check_entry(path, mistake_id, entry) for mistake_id, entry in entries.items()}
     grouped: dict[str, list[Mistake]] = {}
     for mistake_id, table in tables.items():
         grouped.setdefault(table.get("part", OTHERS), []).append(_mistake(mistake_id, table))
@@ -64,15 +65,22 @@ def catalogue_page() -> str:
     return "\n".join(lines)
 
 
-def _mistake(mistake_id: str, table: Mapping[str, Any]) -> Mistake:
-    deduction = table.get("deduction", Mistake.deduction)
+def _check_entry(path: Path, mistake_id: str, entry: object) -> dict[str, Any]:
+    """The entry of a mistake; a RegardError that names the file if a text is missing or a value has the wrong type."""
+    if not isinstance(entry, dict):
+        raise RegardError(f"{path}: {mistake_id} must be a table: [{mistake_id}] and then title, why and question")
+    for name in ("title", "why", "question"):
+        if not isinstance(entry.get(name), str) or not entry[name].strip():
+            raise RegardError(f"{path}: the mistake {mistake_id} has no {name}: add a text")
+    deduction = entry.get("deduction", Mistake.deduction)
     if isinstance(deduction, bool) or not isinstance(deduction, int | float) or deduction < 0:
-        raise RegardError(f"mistakes.toml: the deduction of {mistake_id} must be a number of points, not {deduction!r}")
-    try:
-        texts = (table["title"], table["why"], table["question"])
-    except KeyError as error:
-        raise RegardError(f"mistakes.toml: the mistake {mistake_id} has no {error}") from None
-    return Mistake(mistake_id, *texts, table.get("fix", ""), table.get("part", ""), deduction)
+        raise RegardError(f"{path}: the deduction of {mistake_id} must be a number of points, not {deduction!r}")
+    return entry
+
+
+def _mistake(mistake_id: str, table: Mapping[str, Any]) -> Mistake:
+    texts = (table["title"], table["why"], table["question"], table.get("fix", ""), table.get("part", ""))
+    return Mistake(mistake_id, *texts, table.get("deduction", Mistake.deduction))
 
 
 def _page_entry(mistake: Mistake, assignments: list[str]) -> str:

@@ -37,8 +37,8 @@ from regard.course.solution_file import read_solution
 from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report
 from regard.course.unfinished import find_gaps, is_untouched
 from regard.course.worked_example import example_table
+from tests.support.example_course import write_example_course
 
-ROOT = Path(__file__).parents[2]
 ATTENTION = """import torch
 from torch import nn
 
@@ -68,14 +68,7 @@ def self_attention() -> Assignment:
 @pytest.fixture(scope="module")
 def average(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example course in docs/course.md."""
-    folder = tmp_path_factory.mktemp("docs")
-    text = (ROOT / "docs/course.md").read_text(encoding="utf-8")
-    found = re.findall(r"^`(my_course/[\w/.]+)`.*?```\w+\n(.*?)```", text, re.S | re.M)
-    assert len(found) == 6
-    for name, content in found:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
-    return folder / "my_course"
+    return write_example_course(tmp_path_factory.mktemp("docs"))
 
 
 def diagnose_source(source: str, assignment: Assignment) -> Diagnosis:
