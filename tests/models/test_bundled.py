@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from regard.evaluation.comparison import TrainingCost
 from regard.formatting import escape_markdown
 from regard.interop.evaluation_results import check_results, read_result
 from regard.interop.export import export
-from regard.petit import Pair, find_pair, pairs
+from regard.petit import find_pair, pairs
 from regard.storage.model_folder import check_manifest
 from regard.storage.weights import read_header
 from regard.training.events import Ended, Started
@@ -585,18 +586,42 @@ def test_loading_does_not_import_the_compiler(tmp_path: Path) -> None:
 
 # From here on: the bundled models themselves.
 
-MAX_MODEL_BYTES = {"fr-en": 25_000_000, "petit-fr-en": 3_000_000}
-"""Maximum size of all files in a model's folder."""
-WEIGHTS_SHA256 = {
-    "fr-en": "ad706f1bacf51a36f8619c53d4b2179cbe3b3dbb5744f3611667760882b89b6e",
-    "petit-fr-en": "903e1bae607c503fc2c9755df7822af66e7972709a6775669602d7ed940996e1",
+
+@dataclass(frozen=True)
+class Expected:
+    """What a bundled model must be."""
+
+    sha256: str
+    """SHA-256 of its weights, which never change unnoticed."""
+    max_bytes: int
+    """Maximum size of all its files."""
+    languages: tuple[str, ...]
+    card: tuple[str, ...]
+    """What its card must say, apart from the sections that every card has: corpora and their licences."""
+    corpora: tuple[str, ...] = ()
+    """What the names of its training files begin with; none if its training data is bundled."""
+    min_petit_bleu: float = 0.0
+    """Minimum BLEU of a translator on a slice of Petit."""
+
+
+EXPECTED = {
+    "fr-en": Expected(
+        sha256="ad706f1bacf51a36f8619c53d4b2179cbe3b3dbb5744f3611667760882b89b6e",
+        max_bytes=25_000_000,
+        languages=("fr", "en"),
+        card=("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament", "Project Gutenberg", "CC BY 4.0"),
+        corpora=("tatoeba", "europarl", "books", "business", "varied"),
+        min_petit_bleu=52.0,  # it has never seen Petit
+    ),
+    "petit-fr-en": Expected(
+        sha256="903e1bae607c503fc2c9755df7822af66e7972709a6775669602d7ed940996e1",
+        max_bytes=3_000_000,
+        languages=("fr", "en"),
+        card=("Petit", "alignment error rate"),
+        min_petit_bleu=98.0,  # a perfect model scores 100
+    ),
 }
-"""SHA-256 of `model.safetensors`: weights never change unnoticed."""
-MIN_BLEU_FR_EN = 52.0
-"""Minimum BLEU on the slice of Petit, which the model has never seen."""
-MIN_BLEU_PETIT_FR_EN = 98.0
-"""Minimum BLEU on the slice of Petit; a perfect model scores 100."""
-MIN_BLEU = {"fr-en": MIN_BLEU_FR_EN, "petit-fr-en": MIN_BLEU_PETIT_FR_EN}
+TRANSLATORS = [name for name, expected in EXPECTED.items() if len(expected.languages) == 2]
 
 EVERYDAY: dict[str, dict[str, set[str]]] = {
     "fr-en": {
@@ -648,25 +673,27 @@ EVERYDAY: dict[str, dict[str, set[str]]] = {
         "Je veux dormir.": {"I want to sleep."},
     },
 }
-DATA = {
-    "fr-en": ("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament", "Project Gutenberg", "CC BY 4.0"),
-    "petit-fr-en": ("Petit",),
-}
-"""What a card must say about the training text of a model."""
 
 
-@pytest.fixture(scope="module", params=models.BUNDLED_MODELS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def model(name: str) -> regard.Model:
+@cache
+def bundled_model(name: str) -> regard.Model:
     return regard.load(models.bundled_folder(name))
 
 
+@pytest.fixture(params=EXPECTED)
+def name(request: pytest.FixtureRequest) -> str:
+    """Every bundled model."""
+    return str(request.param)
+
+
+@pytest.fixture(params=TRANSLATORS)
+def translator(request: pytest.FixtureRequest) -> str:
+    """Every bundled translator."""
+    return str(request.param)
+
+
 def test_exactly_the_listed_models_are_bundled() -> None:
-    assert set(models.bundled_models()) == set(models.BUNDLED_MODELS)
+    assert set(models.bundled_models()) == set(models.BUNDLED_MODELS) == set(EXPECTED)
 
 
 def test_the_files_of_a_bundled_model_are_intact_and_small(name: str) -> None:
@@ -674,24 +701,27 @@ def test_the_files_of_a_bundled_model_are_intact_and_small(name: str) -> None:
     check_manifest(home)
     assert {file.name for file in home.iterdir()} == FILES
     assert set(json.loads((home / "manifest.json").read_text())["files"]) == FILES - {"manifest.json"}
-    assert hashlib.sha256((home / "model.safetensors").read_bytes()).hexdigest() == WEIGHTS_SHA256[name]
+    assert hashlib.sha256((home / "model.safetensors").read_bytes()).hexdigest() == EXPECTED[name].sha256
     assert {entry.dtype for entry in read_header(home / "model.safetensors").values()} in ({"BF16"}, {"I8", "F32"})
-    assert models.bundled_size(name) <= MAX_MODEL_BYTES[name]
+    assert models.bundled_size(name) <= EXPECTED[name].max_bytes
 
 
-def test_the_recipe_of_a_bundled_model_is_its_training_recipe(name: str, model: regard.Model) -> None:
+def test_the_bundled_models_fit_into_the_wheel() -> None:
+    """Weights hardly compress: tests/test_packaging.py, which builds the wheel, allows 60 MB for everything."""
+    assert sum(models.bundled_size(name) for name in models.bundled_models()) < 56_000_000
+
+
+def test_the_recipe_of_a_bundled_model_is_its_training_recipe(name: str) -> None:
     recipe = read_recipe(str(models.bundled_folder(name) / "recipe.toml"))
-    read, told = json.loads(json.dumps(asdict(recipe))), model.about["recipe"]
+    read, told = json.loads(json.dumps(asdict(recipe))), bundled_model(name).about["recipe"]
     assert read.keys() == told.keys()
     for section in read.keys() - {"name"}:  # a key added to recipes since then has its default
         assert {key: read[section][key] for key in told[section]} == told[section]
-    if name == "petit-fr-en":
-        assert recipe.data.petit
-        return
     files = [file for corpus in recipe.data.train for file in corpus.files]
-    assert files
+    assert bool(files) == bool(EXPECTED[name].corpora)
+    assert files or recipe.data.petit
     for file in files:
-        assert file.startswith(("tatoeba", "europarl", "books", "business", "varied")), f"the card does not name {file}"
+        assert file.startswith(EXPECTED[name].corpora), f"the card does not name {file}"
 
 
 def test_a_bundled_model_contains_no_local_paths(name: str) -> None:
@@ -700,21 +730,22 @@ def test_a_bundled_model_contains_no_local_paths(name: str) -> None:
             assert not re.search(r"(?<![\w.])(/\w+){2}|\.\./", file.read_text()), file
 
 
-def test_the_card_of_a_bundled_model_is_complete(name: str, model: regard.Model) -> None:
-    card = (models.bundled_folder(name) / "README.md").read_text()
-    for part in ("## Scores", "## Training\n", "- trained: ", "## Training data", "## Limits", *DATA[name]):
+def test_the_card_of_a_bundled_model_is_complete(name: str) -> None:
+    card, expected = (models.bundled_folder(name) / "README.md").read_text(), EXPECTED[name]
+    sections = ("## Scores", "## Training\n", "- recipe: ", "- trained: ", "## Training data", "## Speed", "## Limits")
+    for part in (*sections, "licensed under Apache-2.0", *expected.card):
         assert part in card, f"the card of {name} lacks {part}"
     signature = r"nrefs:1\|bs:1000\|seed:12345\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:2"
-    assert signature in card
-    assert model.about["tests"]
-    assert model.about["languages"] == ["fr", "en"]
-    assert name == "fr-en" or "alignment error rate" in card
+    assert (signature in card) == (name in TRANSLATORS)
+    about = bundled_model(name).about
+    assert about["tests"]
+    assert tuple(about["languages"]) == expected.languages
 
 
-def test_everyday_sentences_are_translated(name: str, model: regard.Model) -> None:
-    accepted = EVERYDAY[name]
+def test_everyday_sentences_are_translated(translator: str) -> None:
+    accepted = EVERYDAY[translator]
     assert len(accepted) == 10
-    said = dict(zip(accepted, model.translate(list(accepted)), strict=True))
+    said = dict(zip(accepted, bundled_model(translator).translate(list(accepted)), strict=True))
     assert {source: text for source, text in said.items() if text not in accepted[source]} == {}
 
 
@@ -734,14 +765,10 @@ def test_petit_sentences_are_translated_exactly() -> None:
         assert {pair.english} == accepted
 
 
-@pytest.fixture(scope="module")
-def petit() -> list[Pair]:
-    """Return sentences of Petit that are only used for tests."""
-    return list(pairs(200, seed=1, split="test"))
-
-
-@pytest.mark.slow
-def test_bleu_on_petit(name: str, model: regard.Model, petit: list[Pair]) -> None:
-    said = model.quick().translate([pair.french for pair in petit])
-    bleu = sacrebleu.corpus_bleu(said, [[pair.english for pair in petit]])
-    assert bleu.score >= MIN_BLEU[name], f"{name}: {bleu}"
+def test_bleu_on_petit(translator: str) -> None:
+    """Sentences of Petit that are only used for tests, in the direction of the model."""
+    sides = [{"fr": pair.french, "en": pair.english} for pair in pairs(200, seed=1, split="test")]
+    source, target = EXPECTED[translator].languages
+    translations = bundled_model(translator).quick().translate([side[source] for side in sides])
+    bleu = sacrebleu.corpus_bleu(translations, [[side[target] for side in sides]])
+    assert bleu.score >= EXPECTED[translator].min_petit_bleu, f"{translator}: {bleu}"
