@@ -3,6 +3,17 @@
 import torch
 
 
+def greedy(model, prompt, eos, max_new):
+    """The prompt, followed by the likeliest token in each step."""
+    tokens = prompt  # [length]
+    for _ in range(max_new):
+        best = model(tokens[None])[0].argmax(dim=-1)
+        tokens = torch.cat([tokens, best[None]])
+        if best == eos:
+            break
+    return tokens
+
+
 def top_k(logits, k):
     """Keep the k highest logits of each row; the others become -inf."""
     kth = logits.topk(min(k, logits.shape[-1])).values[..., -1:]  # [batch, 1]
@@ -29,17 +40,6 @@ def next_probabilities(logits, temperature=1.0, k=0, p=1.0):
     if p < 1:
         scaled = top_p(scaled, p)
     return scaled.softmax(dim=-1)
-
-
-def greedy(model, prompt, eos, max_new):
-    """The prompt, followed by the likeliest token in each step."""
-    tokens = prompt  # [length]
-    for _ in range(max_new):
-        best = model(tokens[None])[0].argmax(dim=-1)
-        tokens = torch.cat([tokens, best[None]])
-        if best == eos:
-            break
-    return tokens
 
 
 def sample(model, prompt, eos, max_new, draw, temperature=1.0, k=0, p=1.0):

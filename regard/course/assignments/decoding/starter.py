@@ -15,6 +15,11 @@ When you are done, run: regard check THIS_FILE
 import torch
 
 
+def greedy(model, prompt, eos, max_new):
+    """The prompt followed by at most `max_new` tokens, each the most probable one; ends after `eos`. 1-D → 1-D."""
+    raise NotImplementedError("write greedy")
+
+
 def top_k(logits, k):
     """[batch, vocab] → [batch, vocab]: the k highest logits of each row; all others become -inf.
 
@@ -38,11 +43,6 @@ def next_probabilities(logits, temperature=1.0, k=0, p=1.0):
     softmax. A temperature of 0 gives the best token the probability 1. Use your functions from above.
     """
     raise NotImplementedError("write next_probabilities")
-
-
-def greedy(model, prompt, eos, max_new):
-    """The prompt followed by at most `max_new` tokens, each the most probable one; ends after `eos`. 1-D → 1-D."""
-    raise NotImplementedError("write greedy")
 
 
 def sample(model, prompt, eos, max_new, draw, temperature=1.0, k=0, p=1.0):
