@@ -47,15 +47,14 @@ for n in (1, 2, 3):
 
 # %%
 sentence = "the black cat sat on the mat today".split()
-figure, axis = plt.subplots(figsize=(9, 3))
-for n in (1, 2, 3, 4):
+figure, axis = plt.subplots(figsize=(10, 3))
+for n in (1, 2, 3):
     for start in range(len(sentence) - n + 1):
         words = sentence[start : start + n]
         found = any(tuple(words) in count_ngrams(reference, n) for reference in references)
-        color = "lightgreen" if found else "lightgrey"
-        axis.barh(n, n - 0.1, left=start, height=0.8 / n, color=color, edgecolor="black", linewidth=0.5)
-        axis.text(start + n / 2, n, " ".join(words) if n < 3 else "", ha="center", va="center", fontsize=7)
-axis.set(yticks=[1, 2, 3, 4], ylabel="n", xlabel="position", title="green: in a reference")
+        axis.barh(n, 0.95, left=start + (n - 1) / 2, color="lightgreen" if found else "lightgrey")
+        axis.text(start + n / 2, n, "\n".join(words), ha="center", va="center", fontsize=8)
+axis.set(yticks=[1, 2, 3], xticks=[], ylabel="n", title="green: in a reference")
 axis.invert_yaxis()
 plt.show()
 
@@ -127,7 +126,7 @@ candidates = {
     "other order": "on the mat is the cat",
     "too short": "the cat",
     "cheater": "the the the the the the the",
-    "synonyms": "a feline lies upon that carpet",
+    "synonyms": "one feline lies upon that carpet",
 }
 scores = {name: sentence_bleu(text.split(), references) for name, text in candidates.items()}
 plt.figure(figsize=(7, 2.6))
@@ -154,7 +153,7 @@ print(f"sacreBLEU: {theirs:.4f}  yours: {corpus_bleu(hypotheses, corpus_referenc
 # %% [markdown]
 # ## Questions to think about
 #
-# 1. The last candidate above means the same as the reference and scores almost nothing. The third one is odd English
-#    and scores well. What does BLEU measure, and what not?
+# 1. The last candidate above means the same as the reference and scores 0. The third one is odd English and scores
+#    well. What does BLEU measure, and what not?
 # 2. Two systems score 28.4 and 28.1. Is the first one better? How could you find out without more references?
 # 3. Why does the brevity penalty use the lengths of the whole corpus, instead of punishing each short sentence?

@@ -12,23 +12,24 @@
 # ## A tiny language model
 #
 # To see what happens we need a model that fits on the screen. This one has read the story below, and has counted which
-# word follows which two words. Real models are Transformers with billions of parameters, but what they return is the
-# same: `model(tokens)` takes token ids `[rows, length]` and returns the logits `[rows, vocab]` of the next token.
+# word follows which two words. (A small random number is added to each count, so that nothing is impossible and there
+# are no ties.) Real models are Transformers with billions of parameters, but what they return is the same:
+# `model(tokens)` takes token ids `[rows, length]` and returns the logits `[rows, vocab]` of the next token.
 
 # %%
 import matplotlib.pyplot as plt
 import torch
 
 STORY = """
-the cat sat on the mat . the dog sat on the log . the cat saw the dog and the dog saw the cat . the cat ran to the log
-and the dog ran to the mat . then the cat sat on the log and the dog sat on the mat . the dog was happy . the cat was
-happy . the bird saw the cat and the bird was not happy . the bird ran . then the cat saw the bird on the mat and the
-cat was happy and the bird was not . the dog saw the bird and the bird ran to the cat .
+the cat sat on the mat . the dog sat on the log and sang . the cat saw the dog and ran away . then the dog ran to the
+mat and sat on the mat . the cat was happy and the dog was happy . the bird sat on the log and sang . then the dog saw
+the bird on the log and ran to the log . the bird was not happy and ran away . then the cat saw the bird on the mat and
+sang . the dog was not happy . then the bird ran to the dog and the dog sang and the cat ran away .
 """.split()
 WORDS = sorted(set(STORY))
 EOS = WORDS.index(".")
 
-counts = torch.full((len(WORDS), len(WORDS), len(WORDS)), 0.02)
+counts = 0.02 + 0.01 * torch.rand(len(WORDS), len(WORDS), len(WORDS), generator=torch.Generator().manual_seed(0))
 for first, second, third in zip(STORY, STORY[1:], STORY[2:], strict=False):
     counts[WORDS.index(first), WORDS.index(second), WORDS.index(third)] += 1
 
@@ -69,9 +70,9 @@ for start in ("and the", "the bird", "then the"):
     print(decode(greedy(model, encode(start), EOS, 20)))
 
 # %% [markdown]
-# The sentences are correct and a little dull, and they are the same every time. Large models show a worse symptom:
-# greedy search falls into loops. The most probable continuation of a phrase that has just occurred is often the same
-# phrase again.
+# A broken record. The most probable continuation of a phrase is often a phrase that has just occurred, and then
+# everything repeats. Large language models do the same, with longer loops. Greedy search also writes the same text
+# every time, which is not what you want from a storyteller.
 #
 # ## Temperature
 #
@@ -194,8 +195,8 @@ for alpha in (0.0, 1.0):
         print(f"  {float(score):6.2f}  {decode(tokens)}")
 
 # %% [markdown]
-# A wider beam finds more probable sentences, but with diminishing returns. The picture shows the log-probability of the
-# best sentence, without a length penalty.
+# A wider beam usually finds more probable sentences, though there is no guarantee, and the gain becomes smaller. The
+# picture shows the log-probability of the best sentence, without a length penalty.
 
 # %%
 widths = range(1, 9)
