@@ -44,3 +44,55 @@ def test_rotary_attention_depends_on_distances_only() -> None:
     scores = [names["rotate"](q, at) @ names["rotate"](k, at).mT for at in (torch.arange(5), torch.arange(50, 55))]
     torch.testing.assert_close(scores[0], scores[1], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(scores[0], q @ k.mT, atol=0.1)
+
+
+# Training loop
+
+
+def test_learning_rates_equal_the_formula_of_the_paper() -> None:
+    """The peak for d_model 512 and 4000 warm-up steps is 1 / √(512 · 4000)."""
+    rate = names_of("training-loop")["learning_rate"]
+    assert rate(4000, 512, 4000) == pytest.approx((512 * 4000) ** -0.5)
+    assert rate(1, 512, 4000) == pytest.approx(rate(4000, 512, 4000) / 4000)
+    assert rate(16_000, 512, 4000) == pytest.approx(rate(4000, 512, 4000) / 2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_the_smoothed_loss_equals_torchs(smoothing: float) -> None:
+    logits = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([[1, 2, 0, 0], [3, 4, 5, 1], [2, 0, 0, 0]])
+    total, count = names_of("training-loop")["smoothed_loss"](logits, targets, smoothing, 0)
+    torchs = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=smoothing)
+    torch.testing.assert_close(total / count, torchs(logits.flatten(0, 1), targets.flatten()))
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 2.0, 100.0])
+def test_clipped_gradients_equal_torchs(max_norm: float) -> None:
+    clip, gradients, norms = names_of("training-loop")["clip_gradients"], [], []
+    for function in (clip, torch.nn.utils.clip_grad_norm_):
+        network = torch.nn.Linear(3, 2)
+        for parameter in network.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+        norms.append(function(network.parameters(), max_norm))
+        gradients.append([parameter.grad for parameter in network.parameters()])
+    torch.testing.assert_close(norms[0], norms[1])
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_accumulated_batches_train_like_one_large_batch() -> None:
+    """The large batch is trained by torch's own functions. The small ones have different numbers of tokens."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(1, 7, (6, 5), generator=generator)
+    targets = torch.randint(1, 7, (6, 5), generator=generator)
+    targets[1:4, 2:] = 0
+    models = [torch.nn.Sequential(torch.nn.Embedding(7, 4), torch.nn.Linear(4, 7)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    batches = list(zip(inputs.split([1, 3, 2]), targets.split([1, 3, 2]), strict=True))
+    optimizer = torch.optim.SGD(models[0].parameters(), lr=9.0)
+    losses = names_of("training-loop")["train"](models[0], optimizer, batches, 3, 4, 1, 0.05, 0.1, 0)
+    loss = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)(models[1](inputs).mT, targets)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(models[1].parameters(), 0.05)
+    torch.optim.SGD(models[1].parameters(), lr=0.5).step()
+    assert losses == [pytest.approx(loss.item())]
+    torch.testing.assert_close(models[0].state_dict(), models[1].state_dict())

