@@ -87,7 +87,7 @@ def _check_one(
     try:
         with console().status("checking ..."), tempfile.TemporaryDirectory() as scratch:
             submission = read_one(path, Path(scratch), name, course or ASSIGNMENTS_FOLDER)
-            report = run_check(submission.path or path, name, course or ASSIGNMENTS_FOLDER)
+            report = run_check(submission.path or path, name, course or ASSIGNMENTS_FOLDER, others=submission.others)
     except (RegardError, OSError) as error:
         if not as_json and not gradescope:
             raise

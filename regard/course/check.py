@@ -108,13 +108,20 @@ class CheckReport:
 
 
 def check(
-    path: Path, name: str | None = None, course: Path = ASSIGNMENTS_FOLDER, limits: Limits | None = None
+    path: Path,
+    name: str | None = None,
+    course: Path = ASSIGNMENTS_FOLDER,
+    limits: Limits | None = None,
+    others: Sequence[tuple[str, Path]] = (),
 ) -> CheckReport:
-    """Check a solution of the named assignment, or of the one whose names it defines; a RegardError if none fits."""
+    """Check a solution of the named assignment, or of the one whose names it defines; a RegardError if none fits.
+
+    The solution can import `others`, further files of the student under these names.
+    """
     solution = read_solution(path)
     assignment = load_assignment(name, course) if name else assignment_of(solution, path, course)
     with ThreadPoolExecutor(1) as executor:
-        running = executor.submit(observe_in_subprocess, path, assignment, limits or Limits())
+        running = executor.submit(observe_in_subprocess, path, assignment, limits or Limits(), others)
         with _IN_PROCESS:
             matcher_for(assignment).prepare(running.done)
         run = running.result()

@@ -181,11 +181,11 @@ def _check_file(
         return None, submission.problem
     try:
         try:
-            return check(path, assignment, course), ""
+            return check(path, assignment, course, others=submission.others), ""
         except UnknownAssignmentError:
             if most_common is None or read_solution(path).syntax_error is None:
                 raise
-            return check(path, most_common, course), ""
+            return check(path, most_common, course, others=submission.others), ""
     except UnknownAssignmentError as error:
         return None, error.reason
     except RegardError as error:
@@ -196,7 +196,9 @@ def _check_file(
 
 def similar_pairs(students: Sequence[StudentResult]) -> list[SimilarPair]:
     """The pairs of students whose files for the same assignment are nearly the same."""
-    files = {student.path: student for student in reversed(students)}  # the members of a group share a file
+    files: dict[Path | None, StudentResult] = {}
+    for student in students:
+        files.setdefault(student.path, student)  # the members of a group share a file
     by_assignment: dict[str, list[CheckReport]] = defaultdict(list)
     for student in files.values():
         if student.report is not None:

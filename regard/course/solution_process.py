@@ -10,6 +10,7 @@ import math
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,6 +65,7 @@ def run_solution(job: dict[str, Any], results: int, output: int, has_namespaces:
     limits, token, folder = Limits(**job["limits"]), bytes.fromhex(job["token"]), Path(job["copy"]).parent
     os.environ.update({"HOME": str(folder), "TMPDIR": str(folder)})
     os.chdir(folder)
+    sys.path.append(str(folder))  # last, so that a student's file does not take the place of a package
     os.dup2(output, 1)
     os.dup2(output, 2)
     stack_file = os.open(job["stack_file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -43,16 +44,22 @@ POLL_SECONDS = 0.05
 FULL_CHECK_SECONDS = 4 * POLL_SECONDS
 """Time between two checks of the limits that are expensive to check."""
 MAX_STACK_DUMP_BYTES = 1_000_000
+MAX_MODULES = 50
+"""Maximum number of other files that a solution can import."""
 DEFAULT_LIMITS = Limits()
 
 
-def observe_in_subprocess(path: Path, assignment: Assignment, limits: Limits = DEFAULT_LIMITS) -> SolutionRun:
+def observe_in_subprocess(
+    path: Path, assignment: Assignment, limits: Limits = DEFAULT_LIMITS, others: Sequence[tuple[str, Path]] = ()
+) -> SolutionRun:
     """Like `observe`, for a student's `.py` or `.ipynb` file, in a separate process.
 
-    If the process ends early, the reason is the failure "". A RegardError if the file cannot be read.
+    It can import `others`, further files of the student under these names. If the process ends early, the reason is
+    the failure "". A RegardError if the file cannot be read.
     """
     solution = read_solution(path)
     with tempfile.TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as folder:
+        copy_modules(others, Path(folder) / "work")
         child = _SolutionProcess(solution, path, assignment, limits, Path(folder).resolve())
         try:
             run = child.wait()
@@ -66,6 +73,15 @@ def observe_in_subprocess(path: Path, assignment: Assignment, limits: Limits = D
             cell = solution.where(failure.line) if failure.line else "A cell"
             run.notes.append(f"{cell} was skipped because it fails: {failure.kind}: {failure.message}")
     return run
+
+
+def copy_modules(files: Sequence[tuple[str, Path]], folder: Path) -> None:
+    """Copy a student's other files, as far as their names can be imported, to a folder."""
+    folder.mkdir()
+    for name, path in files[:MAX_MODULES]:
+        if Path(name).stem.isidentifier() and Path(name).name == name:
+            with suppress(RegardError, OSError):  # an empty or broken file: importing it fails, if it is imported
+                (folder / name).write_text(read_solution(path).source, encoding="utf-8", errors="surrogatepass")
 
 
 class SolutionServer:
@@ -148,7 +164,7 @@ class _SolutionProcess:
 
     def __init__(self, solution: Solution, path: Path, assignment: Assignment, limits: Limits, folder: Path) -> None:
         self.limits, self.folder = limits, folder / "work"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.copy = self.folder / f"{path.stem}.py"
         self.copy.write_bytes(solution.source.encode(errors="surrogatepass"))
         self.stack_file = folder / "stack"

@@ -400,20 +400,27 @@ def test_feedback_files_have_safe_and_distinct_names() -> None:
 @pytest.mark.slow
 def test_a_downloaded_class_is_graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = (SOLUTIONS / "self-attention" / "bmm.py").read_text()
-    wrong = right.replace("return", "return 2 *")
-    make_zip(
-        tmp_path / "submissions.zip",
-        {"lovelaceada_4711_1_attention.py": wrong, "lovelaceada_4711_2_attention-1.py": right},
-    )
-    write_roster(tmp_path / "class.csv", "id,name,email\n4711,Ada Lovelace,ada@x.org\n4712,Grace Hopper,g@x.org\n")
+    split = "from helpers import average\n" + right.replace("torch.bmm(", "average(")
+    assert split.count("average(") > 0
+    files = {
+        "lovelaceada_4711_1_attention.py": right.replace("return", "return 2 *"),
+        "lovelaceada_4711_2_attention-1.py": right,
+        "hoppergrace_LATE_4712_3_attention.py": split,
+        "hoppergrace_LATE_4712_4_helpers-2.py": "import torch\n\naverage = torch.bmm\n",
+    }
+    make_zip(tmp_path / "submissions.zip", files)
+    lines = ["id,name,email", "4711,Ada Lovelace,ada@x.org", "4712,Grace Hopper,g@x.org", "4713,Alan Turing,"]
+    write_roster(tmp_path / "class.csv", "\n".join(lines))
     monkeypatch.chdir(tmp_path)
-    files = ["--roster", "class.csv", "--canvas", "Homework (9)", "--feedback", "--csv", "--out", "out"]
-    done = CliRunner().invoke(app, ["check", "submissions.zip", "--jobs", "1", *files])
+    outputs = ["--roster", "class.csv", "--canvas", "Homework (9)", "--feedback", "--csv", "--out", "out"]
+    done = CliRunner().invoke(app, ["check", "submissions.zip", "--jobs", "2", *outputs])
     assert done.exit_code == 1, done.output
-    assert "Correct solutions: 1 of 2" in done.output
+    assert "Correct solutions: 2 of 3" in done.output
     assert "not handed in: 1" in done.output
     points = {row[0]: row[5] for row in rows_of((tmp_path / "out" / "canvas.csv").read_text())}
-    assert points == {"Student": "Homework (9)", "Ada Lovelace": points["Ada Lovelace"], "Grace Hopper": ""}
+    assert set(points) == {"Student", "Ada Lovelace", "Grace Hopper", "Alan Turing"}
+    assert (points["Student"], points["Alan Turing"]) == ("Homework (9)", "")
     assert float(points["Ada Lovelace"]) > 0
     feedback = (tmp_path / "out" / "feedback" / "lovelaceada_4711_2_feedback.txt").read_text()
     assert feedback.startswith("Ada Lovelace: lovelaceada_4711_2_attention-1.py\nPoints: ")
+    assert "Handed in late." in (tmp_path / "out" / "feedback" / "hoppergrace_LATE_4712_4_feedback.txt").read_text()
