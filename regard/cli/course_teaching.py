@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.errors import RegardError
+
 Course = Annotated[
     Path | None,
     typer.Option("--course", help="Folder of another course's assignments.", exists=True, file_okay=False),
@@ -43,4 +45,47 @@ def test(
     raise typer.Exit(0 if is_right else 1)
 
 
-COMMANDS: list[Callable[..., None]] = [test]
+def package(
+    name: Annotated[str, typer.Argument(help="Name of the assignment, as listed by regard course list.")],
+    gradescope: Annotated[Path | None, typer.Option(help="Write Gradescope's autograder to this .zip file.")] = None,
+    nbgrader: Annotated[Path | None, typer.Option(help="Write nbgrader's source notebook to this .ipynb file.")] = None,
+    docker: Annotated[
+        Path | None, typer.Option(help="Write a Dockerfile and what it needs to this new folder.")
+    ] = None,
+    hint: Annotated[int, typer.Option(help="Hints that Gradescope shows, as in regard check.", min=0, max=3)] = 0,
+    course: Course = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+) -> None:
+    """Package an assignment with its checker, to grade it on Gradescope, with nbgrader or in a container.
+
+    Packages contain the reference solution: do not publish them.
+
+    Example: regard course package self-attention --gradescope autograder.zip
+    """
+    from regard.atomic_files import check_new_folder, new_folder, write_file
+    from regard.course.assignment import ASSIGNMENTS_FOLDER, load_assignment
+    from regard.course.grader_packages import gradescope_package, write_docker_folder
+    from regard.course.nbgrader_notebook import as_nbgrader_notebook
+
+    assignment = load_assignment(name, course or ASSIGNMENTS_FOLDER)
+    for path, suffix in ((gradescope, ".zip"), (nbgrader, ".ipynb")):
+        if path is not None and path.suffix != suffix:
+            raise RegardError(f"{path} must be a {suffix} file")
+        if path is not None and path.exists() and not force:
+            raise RegardError(f"{path} already exists: choose another name, or replace it with --force")
+    if gradescope is not None:
+        write_file(gradescope, gradescope_package(assignment, hint))
+        typer.echo(f"Wrote {gradescope}. Upload it as the autograder of a programming assignment.")
+    if nbgrader is not None:
+        write_file(nbgrader, as_nbgrader_notebook(assignment, course))
+        typer.echo(f"Wrote {nbgrader}. Put it in source/{name}/ and run: nbgrader generate_assignment {name}")
+    if docker is not None:
+        check_new_folder(docker, force)
+        with new_folder(docker, force=force) as folder:
+            write_docker_folder(assignment, folder)
+        typer.echo(f"Wrote {docker}. Its Dockerfile says how to build and run it.")
+    if gradescope is None and nbgrader is None and docker is None:
+        raise RegardError("nothing to write: choose --gradescope FILE.zip, --nbgrader FILE.ipynb or --docker FOLDER")
+
+
+COMMANDS: list[Callable[..., None]] = [test, package]

@@ -9,6 +9,7 @@ from regard.course.assignment import Assignment, Variant, load_assignments, read
 from regard.course.check import UnknownAssignmentError, check, identify_assignment
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.mistake_catalogue import load_catalogue
+from regard.course.nbgrader_notebook import as_nbgrader_notebook
 from regard.course.notebook_writer import as_notebook
 from regard.course.numeric_equality import same_probe
 from regard.course.observe import EXAMPLE, SolutionRun, observe
@@ -181,12 +182,14 @@ class Examination:
                 line, message = solution.syntax_error
                 yield f"{path}: {solution.where(line)}: SyntaxError: {message}"
                 return
-            if not path.is_file():
-                return
-            notebook.write_text(as_notebook(self.assignment.reference, path), encoding="utf-8")
-            diagnosis = self._diagnose(read_solution(notebook))
-            if not diagnosis.passed:
-                yield f"{path}: with the reference's code in it, it should pass, but {_describe(diagnosis)}"
+            solved = {"nbgrader's notebook": as_nbgrader_notebook(self.assignment)}
+            if path.is_file():
+                solved[f"{path}, with the reference's code in it,"] = as_notebook(self.assignment.reference, path)
+            for name, text in solved.items():
+                notebook.write_text(text, encoding="utf-8")
+                diagnosis = self._diagnose(read_solution(notebook))
+                if not diagnosis.passed:
+                    yield f"{name} should pass, but {_describe(diagnosis)}"
 
     def score_problems(self) -> Problems:
         """The reference, checked as a student's file, gets all points."""

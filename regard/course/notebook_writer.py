@@ -40,16 +40,23 @@ def as_notebook(source: str, story: Path | None = None) -> str:
 
     Without a story, each top-level function or class becomes a code cell, and so does the code in between.
     """
+    return json.dumps(notebook_document(cells_of(source, story)), indent=1, ensure_ascii=False) + "\n"
+
+
+def cells_of(source: str, story: Path | None = None) -> list[Cell]:
+    """The cells of a source's notebook."""
     if story is not None and story.is_file():
-        cells = fill_in(read_percent_cells(story.read_text(encoding="utf-8"), story), source, story)
-    else:
-        cells = [Cell("code", text) for text in _split_at_definitions(source)]
+        return fill_in(read_percent_cells(story.read_text(encoding="utf-8"), story), source, story)
+    return [Cell("code", text) for text in _split_at_definitions(source)]
+
+
+def notebook_document(cells: list[Cell]) -> dict[str, Any]:
+    """Cells as a notebook in format 4."""
     metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    notebook = {"cells": list(map(_as_json, cells)), "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    return {"cells": list(map(_as_json, cells)), "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}
 
 
 def read_percent_cells(text: str, path: Path) -> list[Cell]:

@@ -102,7 +102,7 @@ SLIPS = {
     "notebook that breaks the solution": (
         writing("average/notebook.py", '# %% starter="running_mean"\n\n# %%\nrunning_mean = None\n'),
         "notebook",
-        "with the reference's code in it, it should pass",
+        "should pass, but",
     ),
 }  # fmt: skip
 TWIN = '[[variant]]\nmistake = "mean-over-batch"\nedits = [["sums / counts", "sums"]]\n\n[[variant]]\nmistake = "not'
