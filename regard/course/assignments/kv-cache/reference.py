@@ -92,6 +92,18 @@ class Cache:
         return k, v
 
 
+def attend(attention, x, cache, layer):
+    """Attention of the new tokens to themselves and to those in the cache."""
+    q, k, v = attention.split(attention.q(x)), attention.split(attention.k(x)), attention.split(attention.v(x))
+    k, v = cache.put(layer, k, v)  # [batch, heads, total, head_size]
+    scores = q @ k.transpose(-2, -1)  # [batch, heads, new, total]
+    scores = scores / math.sqrt(q.shape[-1])
+    new, total = scores.shape[-2:]
+    mask = torch.ones(new, total, dtype=torch.bool).tril(total - new)  # a query sees the past and itself
+    mixed = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v  # [batch, heads, new, head_size]
+    return attention.out(mixed.transpose(1, 2).flatten(2))  # [batch, new, width]
+
+
 @torch.no_grad()
 def step(model, tokens, cache):
     """Logits [batch, new, vocab] of new tokens [batch, new], which follow those in the cache."""
@@ -104,18 +116,6 @@ def step(model, tokens, cache):
     cache.length = past + new
     logits = model.out(model.norm(x))  # [batch, new, vocab]
     return logits
-
-
-def attend(attention, x, cache, layer):
-    """Attention of the new tokens to themselves and to those in the cache."""
-    q, k, v = attention.split(attention.q(x)), attention.split(attention.k(x)), attention.split(attention.v(x))
-    k, v = cache.put(layer, k, v)  # [batch, heads, total, head_size]
-    scores = q @ k.transpose(-2, -1)  # [batch, heads, new, total]
-    scores = scores / math.sqrt(q.shape[-1])
-    new, total = scores.shape[-2:]
-    mask = torch.ones(new, total, dtype=torch.bool).tril(total - new)  # a query sees the past and itself
-    mixed = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v  # [batch, heads, new, head_size]
-    return attention.out(mixed.transpose(1, 2).flatten(2))  # [batch, new, width]
 
 
 def generate_cached(model, prompts, count):
