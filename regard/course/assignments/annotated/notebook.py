@@ -144,13 +144,13 @@ print(f"one layer on each side, with the paper's widths: {paper:.1f} million par
 # %%
 torch.manual_seed(0)
 model = make_model(11, 11, N=1, d_model=32, d_ff=64, h=4, dropout=0.0)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-source_mask = torch.ones(1, 1, 7, dtype=torch.bool)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+source_mask = torch.ones(1, 1, 5, dtype=torch.bool)
 losses = []
-for _ in range(80):
-    source = torch.randint(1, 11, (64, 7))
+for _ in range(70):
+    source = torch.randint(1, 11, (64, 5))
     target = torch.cat([torch.zeros(64, 1, dtype=torch.long), source], dim=1)
-    states = model(source, target[:, :-1], source_mask, subsequent_mask(7))
+    states = model(source, target[:, :-1], source_mask, subsequent_mask(5))
     log_probs = model.generator(states)
     loss = -log_probs.gather(-1, target[:, 1:, None]).mean()
     optimizer.zero_grad()
@@ -169,11 +169,11 @@ plt.show()
 
 # %%
 model.eval()
-source = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
+source = torch.tensor([[3, 1, 4, 1, 5]])
 with torch.no_grad():
     memory = model.encode(source, source_mask)
     written = torch.zeros(1, 1, dtype=torch.long)
-    for _ in range(7):
+    for _ in range(5):
         states = model.decode(memory, source_mask, written, subsequent_mask(written.shape[1]))
         written = torch.cat([written, model.generator(states[:, -1:]).argmax(dim=-1)], dim=1)
 print("source: ", source[0].tolist())
