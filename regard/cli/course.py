@@ -1,6 +1,5 @@
 """`regard check` and `regard course`: check a student's solution, and list and start assignments."""
 
-import errno
 import json
 import shlex
 import tempfile
@@ -12,7 +11,7 @@ import typer
 
 from regard.cli import course_teaching
 from regard.cli.check_class import ClassFiles, check_class, write_output
-from regard.cli.course_teaching import Course
+from regard.cli.course_teaching import Course, write_python_or_notebook
 from regard.errors import RegardError
 
 app = typer.Typer(help="List the course's assignments and start one.", no_args_is_help=True)
@@ -152,25 +151,11 @@ def start(
 
     Example: regard course start self-attention --out my_attention.py
     """
-    from regard.atomic_files import write_file
     from regard.course.assignment import ASSIGNMENTS_FOLDER, load_assignment
-    from regard.course.notebook_writer import as_notebook
-    from regard.errors import WriteError
 
     assignment = load_assignment(name, course or ASSIGNMENTS_FOLDER)
     path = out or Path(f"{name.replace('-', '_')}.py")
-    if path.suffix not in (".py", ".ipynb"):
-        raise RegardError(f"{path} is neither a .py nor an .ipynb file: choose a file name with --out")
-    is_notebook = path.suffix == ".ipynb"
-    starter = as_notebook(assignment.starter, assignment.story) if is_notebook else assignment.starter
-    try:
-        write_file(path, starter, new=not force)
-    except WriteError as error:
-        if error.errno != errno.EEXIST:
-            raise
-        raise RegardError(
-            f"{path} already exists and was left unchanged: name another file with --out, or replace it with --force"
-        ) from None
+    write_python_or_notebook(path, assignment.starter, assignment.story, force)
     command = f"regard check {shlex.quote(str(path))}{_course_option(course)}"
     typer.echo(f"Wrote {path}. Fill in the gaps, then run: {command}")
 

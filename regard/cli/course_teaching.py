@@ -1,5 +1,6 @@
 """Commands of `regard course` for teachers and authors: test an assignment, package it, and release its solution."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -88,4 +89,44 @@ def package(
         raise RegardError("nothing to write: choose --gradescope FILE.zip, --nbgrader FILE.ipynb or --docker FOLDER")
 
 
-COMMANDS: list[Callable[..., None]] = [test, package]
+def solution(
+    name: Annotated[str, typer.Argument(help="Name of the assignment, as listed by regard course list.")],
+    out: Annotated[Path | None, typer.Option(help="The .py or .ipynb file to write. Default: print it.")] = None,
+    course: Course = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Print an assignment's solution, or write it to a file. A teacher can set the date of its release.
+
+    Example: regard course solution self-attention
+    """
+    from regard.course.assignment import ASSIGNMENTS_FOLDER, load_assignment
+    from regard.course.solution_release import released_solution
+
+    assignment = load_assignment(name, course or ASSIGNMENTS_FOLDER)
+    source = released_solution(assignment)
+    if out is None:
+        typer.echo(source, nl=False)
+    else:
+        write_python_or_notebook(out, source, assignment.story, force)
+        typer.echo(f"Wrote {out}.")
+
+
+def write_python_or_notebook(path: Path, source: str, story: Path, force: bool) -> None:
+    """Write a source as a .py file, or as a notebook that tells the story. Existing files are kept unless `force`."""
+    from regard.atomic_files import write_file
+    from regard.course.notebook_writer import as_notebook
+    from regard.errors import WriteError
+
+    if path.suffix not in (".py", ".ipynb"):
+        raise RegardError(f"{path} is neither a .py nor an .ipynb file: choose a file name with --out")
+    try:
+        write_file(path, as_notebook(source, story) if path.suffix == ".ipynb" else source, new=not force)
+    except WriteError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        raise RegardError(
+            f"{path} already exists and was left unchanged: name another file with --out, or replace it with --force"
+        ) from None
+
+
+COMMANDS: list[Callable[..., None]] = [test, package, solution]

@@ -12,6 +12,7 @@ solutions/*.py    optional: correct solutions in other styles
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ class Assignment:
     """Maximum number of statements in each `forward`; 0 for no limit."""
     brevity_lines: int = 0
     """Maximum number of lines of code in each function; 0 for no limit."""
+    release: date | None = None
+    """When students may see the reference, as a date with or without a time; None for always."""
 
     def describe_stage(self, stage: str) -> str:
         """The description of a stage, or the variable's name if it has none."""
