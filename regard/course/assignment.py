@@ -92,6 +92,8 @@ class Assignment:
     """Dimension names for shape comments, with their sizes in the example."""
     stage_descriptions: Mapping[str, str] = field(default_factory=dict)
     """A plain-English description of each stage, for students who have not seen the reference."""
+    forbidden: tuple[str, ...] = ()
+    """Full names of functions and classes of torch that a solution must not call."""
     style_points: int | float = 0
     """Points for a file without style remarks."""
     deductions: Mapping[str, int | float] = field(default_factory=dict)

@@ -25,6 +25,7 @@ from regard.course.assignment import Assignment, read_assignment
 from regard.course.isolation import IS_LINUX, isolate
 from regard.course.observation_bytes import encode_run
 from regard.course.observe import SolutionRun, describe_failure, observe
+from regard.course.tampering import TamperWatch, forbid
 
 READY = b"ready"
 """Sent after the token, when the solution's time starts."""
@@ -74,6 +75,7 @@ def run_solution(job: dict[str, Any], results: int, output: int, has_namespaces:
     faulthandler.register(signal.SIGXCPU, stack_file, chain=True)
     assignment = read_assignment(Path(job["assignment"]))
     _ = assignment.probes  # read before their folder becomes inaccessible
+    forbid(assignment.forbidden)
     _close_all_except(results, stack_file)
     process = int(Path("/proc/self").readlink().name) if IS_LINUX else os.getpid()  # as the checker sees it
     _set_limits(limits)
@@ -100,9 +102,16 @@ def _close_all_except(*kept: int) -> None:
 
 
 def _observe(job: dict[str, Any], assignment: Assignment, limits: Limits) -> bytes:
-    timer = _PartTimer(limits)
+    timer, watch = _PartTimer(limits), TamperWatch()
+
+    @contextmanager
+    def guard() -> Iterator[None]:
+        with timer.limit_part():
+            yield
+        watch.check()
+
     try:
-        run = observe(job["source"], assignment, job["copy"], job["cells"], timer.limit_part)
+        run = observe(job["source"], assignment, job["copy"], job["cells"], guard)
         timeouts = [failure for failure in run.failures.values() if failure.kind == Timeout.__name__]
         if timeouts and not run.values:  # no part of it ever finishes
             run.failures[""] = timeouts[0]

@@ -29,6 +29,7 @@ from regard.course.observe import Failure, SolutionRun
 from regard.course.solution_file import Solution, read_solution
 from regard.course.solution_process import READY, Limits
 from regard.course.solution_server import FORKS, SIGNAL_EXIT, send_job, start_command
+from regard.course.tampering import check_forbidden
 from regard.errors import RegardError
 
 MAX_KEPT_OUTPUT_BYTES = 64_000
@@ -58,6 +59,7 @@ def observe_in_subprocess(
     the failure "". A RegardError if the file cannot be read.
     """
     solution = read_solution(path)
+    check_forbidden(assignment.forbidden)
     with tempfile.TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as folder:
         copy_modules(others, Path(folder) / "work")
         child = _SolutionProcess(solution, path, assignment, limits, Path(folder).resolve())
