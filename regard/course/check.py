@@ -20,6 +20,7 @@ from regard.course.solution_process import Limits
 from regard.course.solution_runner import observe_in_subprocess
 from regard.course.style import StyleRemark, style_remarks
 from regard.course.unfinished import find_gaps, is_untouched
+from regard.course.unusual_code import UnusualLine, unusual_lines
 from regard.course.worked_example import wrong_shapes
 from regard.errors import RegardError
 
@@ -27,6 +28,8 @@ MIN_SHARE_OF_NAMES = 0.5
 """Minimum share of an assignment's names that a file must define to count as a solution of it."""
 MAX_SIMILAR_NAMES = 2
 """Maximum number of similar names in an error message."""
+MAX_EXPECTED_NAMES = 6
+"""Maximum number of expected names in an error message."""
 _IN_PROCESS = threading.Lock()
 """Held while the reference and variants run in this process, whose random state is shared by all threads."""
 
@@ -96,6 +99,11 @@ class CheckReport:
     def max_points(self) -> float:
         """The total number of points possible."""
         return self.grade.max_points
+
+    @cached_property
+    def unusual(self) -> list[UnusualLine]:
+        """Lines that a teacher may want to read, because a solution has no use for what they do."""
+        return unusual_lines(self.solution.source)
 
     @property
     def wrong_shapes(self) -> dict[tuple[str, str], tuple[list[int], list[int]]]:
@@ -181,7 +189,7 @@ def identify_assignment(names: frozenset[str], candidates: Sequence[Assignment],
         for name in sorted(names)
         if (close := difflib.get_close_matches(name, wanted))
     ]
-    expected = ", ".join(candidate.defines[0] for candidate in candidates)
+    expected = ", ".join(candidate.defines[0] for candidate in candidates[:MAX_EXPECTED_NAMES])
     hint = f" ({' '.join(similar[:MAX_SIMILAR_NAMES])})" if similar else ""
     reason = f"does not answer any assignment{hint}"
     raise UnknownAssignmentError(

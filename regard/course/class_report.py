@@ -30,9 +30,10 @@ MAX_BAR_WIDTH = 20
 MAX_PAIRS_SHOWN = 20
 """Maximum number of similar pairs in the terminal."""
 SIMILAR_TITLE = "Nearly the same code, worth reading side by side"
+UNUSUAL_TITLE = "Unusual in a solution, worth reading"
 CSV_TITLES = (
     *("student", "file", "assignment", "passed", "points", "max_points", "mistakes", "verdict"),
-    *("id", "email", "late", "similar_to", "deductions"),
+    *("id", "email", "late", "similar_to", "deductions", "unusual"),
 )
 
 
@@ -64,6 +65,11 @@ def show_class(console: Console, students: Sequence[StudentResult], similar: Seq
             console.print(Text(visible(f"  {' and '.join(pair.names)}: {pair}")))
         if len(similar) > MAX_PAIRS_SHOWN:
             console.print(Text(f"  and {len(similar) - MAX_PAIRS_SHOWN} more pairs, in class.html and class.csv"))
+    if unusual := [student for student in students if student.unusual]:
+        console.print()
+        console.print(Text(f"{UNUSUAL_TITLE}:", "bold"))
+        for student in unusual:
+            console.print(Text(visible(f"  {student.name}: {student.unusual}")))
     for note in missing_isolation(students):
         console.print()
         console.print(Text(f"Note: {note}", "yellow"))
@@ -93,7 +99,7 @@ def as_csv(students: Sequence[StudentResult], similar: Sequence[SimilarPair] = (
         twins = "; ".join(_others(student.name, similar))
         deductions = "; ".join(report.grade.changes()) if report else ""
         cells = [student.name, file, *marks, " ".join(student.mistakes), student.summary]
-        rows.append((*cells, *identity, str(submission.is_late), twins, deductions))
+        rows.append((*cells, *identity, str(submission.is_late), twins, deductions, student.unusual))
     return csv_text(rows)
 
 
@@ -130,7 +136,7 @@ def as_html(students: Sequence[StudentResult], title: str, similar: Sequence[Sim
         "mistakes": "\n".join(_mistake_card(*mistake, len(students)) for mistake in mistakes)
         or "<p>No known mistake was found.</p>",
         "others": "".join(f"<li><b>{_escape(state)}</b>: {_join(names)}</li>" for state, names in states.items()),
-        "similar": _similar_list(similar),
+        "similar": _similar_list(similar) + _unusual_list(students),
         "heads": "".join(f'<th class="mistake">{_escape(column)}</th>' for column in columns),
         "rows": "\n".join(_student_row(student, columns) for student in students),
     }
@@ -141,6 +147,12 @@ def as_html(students: Sequence[StudentResult], title: str, similar: Sequence[Sim
 def _similar_list(similar: Sequence[SimilarPair]) -> str:
     pairs = "".join(f"<li><b>{_join(pair.names)}</b>: {_escape(str(pair))}</li>" for pair in similar)
     return f'<h2>{SIMILAR_TITLE}</h2>\n<ul class="others">{pairs}</ul>' if pairs else ""
+
+
+def _unusual_list(students: Sequence[StudentResult]) -> str:
+    unusual = [student for student in students if student.unusual]
+    lines = "".join(f"<li><b>{_escape(student.name)}</b>: {_escape(student.unusual)}</li>" for student in unusual)
+    return f'<h2>{UNUSUAL_TITLE}</h2>\n<ul class="others">{lines}</ul>' if lines else ""
 
 
 def _mistake_card(mistake_id: str, mistake: Mistake | None, names: Sequence[str], count: int) -> str:

@@ -92,6 +92,13 @@ class StudentResult:
         return UNFINISHED if self.report.gaps else UNKNOWN_MISTAKE
 
     @property
+    def unusual(self) -> str:
+        """The lines of the solution that a teacher may want to read, as text."""
+        if self.report is None:
+            return ""
+        return "; ".join(f"{self.report.solution.where(line.line)}: {line.text}" for line in self.report.unusual)
+
+    @property
     def points(self) -> str:
         """The points scored, as text."""
         return "" if self.report is None else f"{self.report.points:g}"

@@ -52,6 +52,8 @@ def as_json(report: CheckReport) -> dict[str, Any]:
             for remark in report.shapes
         ],
         "style": [{"line": remark.line, "code": remark.code, "text": remark.text} for remark in report.style],
+        "unusual": [{"line": unusual.line, "text": unusual.text} for unusual in report.unusual],
+        "missing_isolation": list(report.run.missing_isolation),
     }
 
 
