@@ -24,6 +24,12 @@ from regard.storage.metadata import (
 
 YAML_RESERVED_WORDS = {"no", "yes", "on", "off", "true", "false", "null"}
 """Words that YAML does not read as strings."""
+EXAMPLE_SENTENCES = {
+    "fr": "Le petit chat dort.",
+    "en": "The little cat is sleeping.",
+    "de": "Die kleine Katze schläft.",
+}
+"""A sentence for the example of a card, by the language that the model reads; French for all others."""
 MAX_PARAGRAPH_CHARS = 5_000
 """Maximum length of a list of files or of a note, in characters."""
 
@@ -176,8 +182,9 @@ NO_TOKENIZER = "token ids: this folder has no tokenizer"
 def _example_text(model: Model) -> str:
     if model.can("fill"):
         return 'text = "Le petit <mask> dort."'
-    is_language_model = model.config.kind == "decoder" and model.special.separator is None
-    return 'text = "Once upon a time"' if is_language_model else 'text = "Le petit chat dort."'
+    if model.config.kind == "decoder" and model.special.separator is None:
+        return 'text = "Once upon a time"'
+    return f'text = "{EXAMPLE_SENTENCES.get(model.source_language or "", EXAMPLE_SENTENCES["fr"])}"'
 
 
 def _fills_masks(model: Model, architecture: str) -> bool:
