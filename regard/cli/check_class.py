@@ -53,6 +53,7 @@ def check_class(
     assignment: str | None,
     course: Path | None,
     roster_file: Path | None,
+    hidden_probes: Path | None,
     jobs: int | None,
     as_json: bool,
     files: ClassFiles,
@@ -71,7 +72,7 @@ def check_class(
     roster = read_roster(roster_file) if roster_file else None
     with tempfile.TemporaryDirectory(prefix="regard-class-") as scratch:
         members = read_class(path, Path(scratch), assignment, course, roster)
-        results = check_class(members, assignment, course, jobs)
+        results = check_class(members, assignment, course, jobs, hidden_probes)
         hidden = as_json or not screen.is_terminal
         students = list(track(results, "checking", total=len(members), console=screen, transient=True, disable=hidden))
     similar = similar_pairs(students)

@@ -26,6 +26,9 @@ def check(
     hint: Annotated[
         int, typer.Option(help="1 shows where to look, 2 what the mistake is, 3 how to fix it.", min=0, max=3)
     ] = 0,
+    hidden: Annotated[
+        Path | None, typer.Option(help="File with probes of your own, which reports do not show.", dir_okay=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     gradescope: Annotated[bool, typer.Option("--gradescope", help="Print Gradescope's results.json.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="For a class: write class.html.")] = False,
@@ -67,14 +70,21 @@ def check(
     if (path.is_dir() or path.suffix == ".zip") and not gradescope:
         both = out is not None and not (as_html or as_csv or as_json or canvas or feedback)
         files = ClassFiles(as_html or both, as_csv or both, canvas, feedback, hint, out)
-        check_class(path, assignment or None, course, roster, jobs, as_json, files)
+        check_class(path, assignment or None, course, roster, hidden, jobs, as_json, files)
     if as_html or as_csv or canvas or feedback or roster or jobs:
         raise RegardError("--html, --csv, --roster, --canvas, --feedback and --jobs are for a class: pass a folder")
-    _check_one(path, assignment or None, course, hint, as_json, gradescope, out)
+    _check_one(path, assignment or None, course, hidden, hint, as_json, gradescope, out)
 
 
 def _check_one(
-    path: Path, name: str | None, course: Path | None, hint: int, as_json: bool, gradescope: bool, out: Path | None
+    path: Path,
+    name: str | None,
+    course: Path | None,
+    hidden: Path | None,
+    hint: int,
+    as_json: bool,
+    gradescope: bool,
+    out: Path | None,
 ) -> None:
     from regard.course import json_report
     from regard.course.assignment import ASSIGNMENTS_FOLDER
@@ -85,8 +95,9 @@ def _check_one(
 
     try:
         with console().status("checking ..."), tempfile.TemporaryDirectory() as scratch:
-            submission = read_one(path, Path(scratch), name, course or ASSIGNMENTS_FOLDER)
-            report = run_check(submission.path or path, name, course or ASSIGNMENTS_FOLDER, others=submission.others)
+            assignments = course or ASSIGNMENTS_FOLDER
+            submission = read_one(path, Path(scratch), name, assignments)
+            report = run_check(submission.path or path, name, assignments, others=submission.others, hidden=hidden)
     except (RegardError, OSError) as error:
         if not as_json and not gradescope:
             raise

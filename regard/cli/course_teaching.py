@@ -54,6 +54,9 @@ def package(
         Path | None, typer.Option(help="Write a Dockerfile and what it needs to this new folder.")
     ] = None,
     hint: Annotated[int, typer.Option(help="Hints that Gradescope shows, as in regard check.", min=0, max=3)] = 0,
+    hidden: Annotated[
+        Path | None, typer.Option(help="For Gradescope and Docker: probes of your own, as in regard check.")
+    ] = None,
     course: Course = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
@@ -69,6 +72,8 @@ def package(
     from regard.course.nbgrader_notebook import as_nbgrader_notebook
 
     assignment = load_assignment(name, course or ASSIGNMENTS_FOLDER)
+    if hidden is not None:
+        assignment = assignment.with_hidden(hidden)
     for path, suffix in ((gradescope, ".zip"), (nbgrader, ".ipynb")):
         if path is not None and path.suffix != suffix:
             raise RegardError(f"{path} must be a {suffix} file")

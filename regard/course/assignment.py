@@ -6,12 +6,13 @@ reference.py      a correct solution
 variants.toml     each known mistake, as a few edits of the reference
 probes.py         functions that run a solution and return the values to compare
 mistakes.toml     optional: the texts about mistakes of this assignment only
+hidden.py         optional: a teacher's own probes, which students do not see
 notebook.py       optional: the story in which a notebook presents the starter
 solutions/*.py    optional: correct solutions in other styles
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from regard.config import check_type, did_you_mean
 from regard.course.assignment_files import check_settings, import_file, read_text, read_toml, read_variant_tables
+from regard.course.hidden_probes import HIDDEN_FILE, HIDDEN_NAME, public_functions, read_hidden_probes
 from regard.errors import RegardError
 
 ASSIGNMENTS_FOLDER = Path(__file__).parent / "assignments"
@@ -110,6 +112,8 @@ class Assignment:
     """Maximum number of lines of code in each function; 0 for no limit."""
     release: date | None = None
     """When students may see the reference, as a date with or without a time; None for always."""
+    hidden: tuple[Path, ...] = ()
+    """Files with a teacher's own probes. They are not a setting in the assignment's file."""
 
     def describe_stage(self, stage: str) -> str:
         """The description of a stage, or the variable's name if it has none."""
@@ -154,12 +158,16 @@ class Assignment:
     @cached_property
     def probes(self) -> dict[str, Probe]:
         """The public functions of `probes.py`, in their order. The one called `example` is shown to the student."""
-        module = import_file(f"regard_probes_{self.name.replace('-', '_')}", self.folder / "probes.py")
-        return {
-            name: value
-            for name, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
-        }
+        return public_functions(import_file(f"regard_probes_{self.name.replace('-', '_')}", self.folder / "probes.py"))
+
+    def with_hidden(self, path: Path) -> "Assignment":
+        """The assignment with the probes of a teacher's file, and their points, in addition."""
+        probes = self.probes
+        hidden = read_hidden_probes(path, 1 + sum(name.startswith(HIDDEN_NAME) for name in probes))
+        points = {name: points for name, (_, points) in hidden.items()}
+        extended = replace(self, points={**self.points, **points}, hidden=(*self.hidden, path))
+        vars(extended)["probes"] = {**probes, **{name: probe for name, (probe, _) in hidden.items()}}
+        return extended
 
 
 def load_assignments(course: Path = ASSIGNMENTS_FOLDER) -> list[Assignment]:
@@ -193,4 +201,6 @@ def read_assignment(folder: Path) -> Assignment:
         if key != "order"
     }
     check_settings(folder / "assignment.toml", settings, Assignment, NAMES_IN_FILES)
-    return Assignment(folder, **{FIELDS_OF_NAMES.get(key, key): value for key, value in settings.items()})
+    assignment = Assignment(folder, **{FIELDS_OF_NAMES.get(key, key): value for key, value in settings.items()})
+    hidden = folder / HIDDEN_FILE
+    return assignment.with_hidden(hidden) if hidden.is_file() else assignment

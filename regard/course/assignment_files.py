@@ -13,6 +13,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 from regard.config import check_keys, check_type
 from regard.errors import RegardError
 
+NOT_SETTINGS = ("folder", "hidden")
+"""Fields of an assignment that are not in its file."""
+
 
 def read_text(path: Path) -> str:
     """The text of a file in UTF-8; a RegardError if it is missing or not text."""
@@ -61,7 +64,7 @@ def check_settings(path: Path, settings: Mapping[str, Any], kind: type, names: M
     `names` has the fields that are called differently in the file. A RegardError names the key that is unknown, missing
     or has a value of the wrong type.
     """
-    known = {names.get(field.name, field.name): field for field in fields(kind) if field.name != "folder"}
+    known = {names.get(field.name, field.name): field for field in fields(kind) if field.name not in NOT_SETTINGS}
     types = get_type_hints(kind)
     check_keys(str(path), settings, known)
     for key, field in known.items():

@@ -121,13 +121,17 @@ def check(
     course: Path = ASSIGNMENTS_FOLDER,
     limits: Limits | None = None,
     others: Sequence[tuple[str, Path]] = (),
+    hidden: Path | None = None,
 ) -> CheckReport:
     """Check a solution of the named assignment, or of the one whose names it defines; a RegardError if none fits.
 
-    The solution can import `others`, further files of the student under these names.
+    The solution can import `others`, further files of the student under these names. `hidden` is a file with a
+    teacher's own probes.
     """
     solution = read_solution(path)
     assignment = load_assignment(name, course) if name else assignment_of(solution, path, course)
+    if hidden is not None:
+        assignment = assignment.with_hidden(hidden.resolve())
     with ThreadPoolExecutor(1) as executor:
         running = executor.submit(observe_in_subprocess, path, assignment, limits or Limits(), others)
         with _IN_PROCESS:

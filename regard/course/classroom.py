@@ -149,10 +149,11 @@ def check_class(
     assignment: str | None = None,
     course: Path = ASSIGNMENTS_FOLDER,
     jobs: int | None = None,
+    hidden: Path | None = None,
 ) -> Iterator[StudentResult]:
     """Check all submissions, `jobs` at a time, and yield the results in their order. A bad file gives a result too.
 
-    The submission of a group is checked once.
+    The submission of a group is checked once. `hidden` is a file with a teacher's own probes.
     """
     paths = [member.submission.path for member in members if member.submission.path is not None]
     most_common = assignment or _most_common_assignment(paths, course)
@@ -160,7 +161,7 @@ def check_class(
         running: dict[Path, Future[tuple[CheckReport | None, str]]] = {}
         for member in members:
             if (path := member.submission.path) is not None and path not in running:
-                running[path] = pool.submit(_check_file, member.submission, assignment, course, most_common)
+                running[path] = pool.submit(_check_file, member.submission, assignment, course, most_common, hidden)
         for member in members:
             submission = member.submission
             if submission.path is None:
@@ -179,7 +180,7 @@ def _most_common_assignment(paths: Sequence[Path], course: Path) -> str | None:
 
 
 def _check_file(
-    submission: Submission, assignment: str | None, course: Path, most_common: str | None
+    submission: Submission, assignment: str | None, course: Path, most_common: str | None, hidden: Path | None
 ) -> tuple[CheckReport | None, str]:
     """The report, or why there is none. If a syntax error hides a file's names, it is assumed to answer the most common
     assignment."""
@@ -188,11 +189,11 @@ def _check_file(
         return None, submission.problem
     try:
         try:
-            return check(path, assignment, course, others=submission.others), ""
+            return check(path, assignment, course, others=submission.others, hidden=hidden), ""
         except UnknownAssignmentError:
             if most_common is None or read_solution(path).syntax_error is None:
                 raise
-            return check(path, most_common, course, others=submission.others), ""
+            return check(path, most_common, course, others=submission.others, hidden=hidden), ""
     except UnknownAssignmentError as error:
         return None, error.reason
     except RegardError as error:

@@ -243,13 +243,14 @@ class MistakeMatcher:
 
 def matcher_for(assignment: Assignment) -> MistakeMatcher:
     """The assignment's matcher, which is kept until a file of the assignment changes."""
-    modified = max(path.stat().st_mtime_ns for path in assignment.folder.iterdir())
-    if assignment.folder not in _MATCHERS or _MATCHERS[assignment.folder][0] != modified:
-        _MATCHERS[assignment.folder] = modified, MistakeMatcher(assignment)
-    return _MATCHERS[assignment.folder][1]
+    modified = max(path.stat().st_mtime_ns for path in (*assignment.folder.iterdir(), *assignment.hidden))
+    key = assignment.folder, assignment.hidden
+    if key not in _MATCHERS or _MATCHERS[key][0] != modified:
+        _MATCHERS[key] = modified, MistakeMatcher(assignment)
+    return _MATCHERS[key][1]
 
 
-_MATCHERS: dict[Path, tuple[int, MistakeMatcher]] = {}
+_MATCHERS: dict[tuple[Path, tuple[Path, ...]], tuple[int, MistakeMatcher]] = {}
 
 
 def _apply_all(variants: Sequence[Variant], reference: str) -> str | None:

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from regard.course.assignment import Assignment
+from regard.course.hidden_probes import HIDDEN_FILE
 from regard.errors import RegardError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -63,6 +64,12 @@ def _checker_files(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
     for path in sorted(assignment.folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield f"course/{assignment.name}/{path.relative_to(assignment.folder).as_posix()}", path.read_bytes()
+    own_hidden = assignment.folder / HIDDEN_FILE
+    added = [path for path in assignment.hidden if path != own_hidden]
+    if added and own_hidden in assignment.hidden:
+        raise RegardError(f"{own_hidden} already has hidden probes: add those of {added[0]} to it")
+    for path in added:
+        yield f"course/{assignment.name}/{HIDDEN_FILE}", path.read_bytes()
 
 
 def _requirements() -> list[str]:

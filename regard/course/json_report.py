@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from regard.course.check import CheckReport
+from regard.course.hidden_probes import HIDDEN_NAME
 from regard.course.terminal_report import describe_mark, show_report
 
 TEXT_WIDTH = 100
@@ -72,7 +73,7 @@ def as_gradescope(report: CheckReport, hint: int = 0) -> dict[str, Any]:
             "max_score": possible,
             "status": "passed" if scored >= possible else "failed",
             "output": describe_mark(report, name),
-            "visibility": "visible",
+            "visibility": "hidden" if name.startswith(HIDDEN_NAME) else "visible",
         }
         for name, (scored, possible) in report.marks.items()
     ]

@@ -17,6 +17,7 @@ from typing import Any
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, load_assignment
 from regard.course.check import explain_failure
 from regard.course.diagnose import matcher_for
+from regard.course.hidden_probes import HIDDEN_NAME
 from regard.course.notebook_writer import Cell, cells_of, notebook_document
 from regard.course.numeric_equality import same_probe
 from regard.course.observe import observe
@@ -169,11 +170,13 @@ def _metadata(grade_id: str, is_solution: bool = False, points: int | float | No
 
 def _test_code(assignment: Assignment, probe: str, course: Path | None) -> str:
     where = f", course={str(course)!r}" if course else ""
-    return (
-        f"# {_first_line(assignment, probe)}\n"
+    code = (
         "from regard.course.nbgrader_notebook import check_part\n\n"
         f"check_part({assignment.name!r}, {probe!r}, globals(){where})"
     )
+    if probe.startswith(HIDDEN_NAME):
+        code = f"### BEGIN HIDDEN TESTS\n{code}\n### END HIDDEN TESTS"
+    return f"# {_first_line(assignment, probe)}\n{code}"
 
 
 def _first_line(assignment: Assignment, probe: str) -> str:

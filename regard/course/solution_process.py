@@ -74,6 +74,8 @@ def run_solution(job: dict[str, Any], results: int, output: int, has_namespaces:
     faulthandler.register(signal.SIGUSR1, stack_file)
     faulthandler.register(signal.SIGXCPU, stack_file, chain=True)
     assignment = read_assignment(Path(job["assignment"]))
+    for path in map(Path, job["hidden_probes"]):
+        assignment = assignment if path in assignment.hidden else assignment.with_hidden(path)
     _ = assignment.probes  # read before their folder becomes inaccessible
     forbid(assignment.forbidden)
     _close_all_except(results, stack_file)

@@ -180,6 +180,7 @@ class _SolutionProcess:
             "copy": str(self.copy),
             "stack_file": str(self.stack_file),
             "assignment": str(assignment.folder.resolve()),
+            "hidden_probes": [str(path) for path in assignment.hidden],
             "hidden": [str(assignment.folder.resolve().parent), str(path.resolve().parent)],
             "limits": asdict(limits),
         }
