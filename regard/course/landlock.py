@@ -6,6 +6,7 @@ landlock(7) and https://docs.kernel.org/userspace-api/landlock.html.
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -29,15 +30,6 @@ SCOPE_VERSION, SCOPES = 6, 0b11
 """The version that can isolate processes, and the scopes: abstract sockets and signals."""
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
-
-
 def landlock_version() -> int:
     """The kernel's version of Landlock; 0 if it has none or does not allow it."""
     with suppress(OSError, AttributeError):
@@ -53,9 +45,13 @@ def restrict_files(readable: Iterable[Path], listed: Iterable[Path], writable: I
     """
     version = landlock_version()
     rights = sum(added for since, added in RIGHTS_BY_VERSION.items() if since <= version)
-    ruleset = _Ruleset(rights, TCP_RIGHTS if version >= TCP_VERSION else 0, SCOPES if version >= SCOPE_VERSION else 0)
-    fields = 1 + (version >= TCP_VERSION) + (version >= SCOPE_VERSION)
-    handle = _call(CREATE_RULESET, ctypes.byref(ruleset), 8 * fields, 0)
+    fields = [rights]  # of the kernel's struct, which grew with its versions
+    if version >= TCP_VERSION:
+        fields.append(TCP_RIGHTS)
+    if version >= SCOPE_VERSION:
+        fields.append(SCOPES)
+    ruleset = struct.pack(f"={len(fields)}Q", *fields)
+    handle = _call(CREATE_RULESET, ruleset, len(ruleset), 0)
     try:
         for path in readable:
             _allow(handle, path, READ & rights)
@@ -90,8 +86,8 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
     except OSError:
         return
     try:
-        rule = _PathBeneath(rights if path.is_dir() else rights & FILE_RIGHTS, handle)
-        _call(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(rule), 0)
+        rule = struct.pack("=Qi", rights if path.is_dir() else rights & FILE_RIGHTS, handle)
+        _call(ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
     finally:
         os.close(handle)
 

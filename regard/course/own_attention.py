@@ -22,6 +22,7 @@ from regard.config import ModelConfig
 from regard.course.check import CheckReport, check, explain_failure
 from regard.course.fixed_weights import has_transposed_matrices, seeded_normal, set_weights_by_role
 from regard.course.solution_process import Limits
+from regard.course.solution_runner import close_server
 from regard.errors import RegardError
 from regard.formatting import shorten
 from regard.model.attention import MultiHeadAttention
@@ -47,6 +48,7 @@ AttentionClass = type[nn.Module]
 def require_passed_check(path: Path, assignment: str) -> None:
     """A RegardError that names the mistake, unless a file passes `regard check`."""
     report = check(path, assignment, limits=CHECK_LIMITS)
+    close_server()  # the training needs the memory
     if not report.passed:
         raise RegardError(f"{path} is not correct yet: {_reason(report)}. For details, run: regard check {path}")
 

@@ -9,13 +9,16 @@ import ctypes
 import errno
 import os
 import platform
+from collections.abc import Mapping
 from typing import NamedTuple
 
 AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The kernel's number of each supported architecture."""
 _ARCHITECTURES = tuple(AUDIT_ARCHITECTURE)
 
-REFUSED: dict[str, tuple[int | None, int | None]] = {
+SystemCalls = Mapping[str, tuple[int | None, int | None]]
+"""System calls with their numbers on x86_64 and aarch64; None if the architecture does not have it."""
+REFUSED: SystemCalls = {
     # programs and the network
     "execve": (59, 221), "execveat": (322, 281), "socket": (41, 198), "io_uring_setup": (425, 425),
     # other processes: their memory, files and signals
@@ -35,7 +38,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218),
     "keyctl": (250, 219),
 }  # fmt: skip
-"""System calls that are refused, with their numbers on x86_64 and aarch64."""
+"""System calls that a solution is refused."""
 ONLY_FOR_SELF: dict[str, tuple[int, int]] = {"kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261)}
 """System calls whose first argument is a process, which must be the process itself."""
 
@@ -70,12 +73,12 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
 
 
-def restrict_system_calls() -> None:
-    """Refuse this process and its children the system calls above; an OSError if that is impossible.
+def restrict_system_calls(refused: SystemCalls = REFUSED) -> None:
+    """Refuse this process and its children system calls; an OSError if that is impossible.
 
     The caller must have set `no_new_privs`.
     """
-    instructions = filter_program(platform.machine(), os.getpid())
+    instructions = filter_program(platform.machine(), os.getpid(), refused)
     array = (_Instruction * len(instructions))(*(_Instruction(*instruction) for instruction in instructions))
     program = _Program(len(instructions), array)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -84,7 +87,7 @@ def restrict_system_calls() -> None:
         raise OSError(error, os.strerror(error))
 
 
-def filter_program(machine: str, pid: int) -> list[Instruction]:
+def filter_program(machine: str, pid: int, refused: SystemCalls = REFUSED) -> list[Instruction]:
     """The filter for a process on an architecture; an OSError if the architecture is not supported."""
     if machine not in AUDIT_ARCHITECTURE:
         raise OSError(errno.ENOSYS, f"no filter for system calls on {machine}")
@@ -98,7 +101,7 @@ def filter_program(machine: str, pid: int) -> list[Instruction]:
         Instruction(JUMP_IF_AT_LEAST, 0, 1, X32_CALLS),
         refuse,
     ]
-    for numbers in REFUSED.values():
+    for numbers in refused.values():
         if (number := numbers[column]) is not None:
             program += [Instruction(JUMP_IF_EQUAL, 0, 1, number), refuse]
     for name, own_numbers in ONLY_FOR_SELF.items():

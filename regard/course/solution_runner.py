@@ -95,7 +95,7 @@ class SolutionServer:
         self.lock = threading.Lock()
         with theirs:
             self.process = subprocess.Popen(
-                start_command(),
+                start_command(FORKS),
                 stdin=theirs.fileno(),
                 stdout=self.log,
                 stderr=self.log,
@@ -139,6 +139,14 @@ def warm_server() -> SolutionServer:
             server = _SERVERS[os.getpid()] = SolutionServer()
             atexit.register(server.close)
         return server
+
+
+def close_server() -> None:
+    """End this process's server, which otherwise waits for the next solution with torch in its memory."""
+    with _STARTING:
+        if (server := _SERVERS.pop(os.getpid(), None)) is not None:
+            atexit.unregister(server.close)
+            server.close()
 
 
 @dataclass

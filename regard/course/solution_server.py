@@ -38,11 +38,11 @@ FORKS = IS_LINUX
 """Whether a server forks for each job."""
 
 
-def main() -> None:
-    """Run the jobs that arrive on the socket in place of standard input, until it is closed."""
+def main(forks: bool) -> None:
+    """Run the jobs that arrive on the socket in place of standard input, until it is closed; or only one."""
     connection = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    if FORKS:
+    if forks:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors report to the checker, not to this process
     torch.autograd.backward(torch.ones(1, requires_grad=True).exp())  # torch reads files when it first computes
     for count in itertools.count():
@@ -50,7 +50,7 @@ def main() -> None:
         if received is None:
             return
         job, files = received
-        if not FORKS:
+        if not forks:
             run_solution(job, files[0], files[1], has_namespaces=False)
         if count == 1:
             _import_meta_device()
@@ -139,13 +139,13 @@ def _end_orphans() -> None:
             os.wait()
 
 
-def start_command() -> list[str]:
+def start_command(forks: bool) -> list[str]:
     """The command that starts a server, with the same packages as this process."""
     paths = [str(Path(path).resolve()) for path in sys.path if path]
     root = str(Path(__file__).resolve().parents[2])
     code = (
         "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
-        "from regard.course.solution_server import main; main()"
+        f"from regard.course.solution_server import main; main(forks={forks})"
     )
     flags = ["-I", "-B", "-u", "-X", "utf8"]
     return [sys.executable, *flags, "-c", code, *dict.fromkeys([*paths, root])]

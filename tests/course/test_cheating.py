@@ -15,6 +15,7 @@ import pytest
 from regard.course import solution_runner, style
 from regard.course.assignment import Assignment, load_assignment, read_assignment
 from regard.course.check import CheckReport, check
+from regard.course.isolation import NO_LANDLOCK, NO_NAMESPACES, NOT_LINUX
 from regard.course.landlock import landlock_version, paths_without
 from regard.course.observe import SolutionRun
 from regard.course.seccomp import filter_program
@@ -388,7 +389,54 @@ def test_forbidden_names_must_exist() -> None:
             check_forbidden([name])
 
 
-# The parts of the isolation
+# The parts of the isolation, and systems that do not have them
+
+
+@pytest.mark.slow
+def test_without_forks_each_solution_has_a_server_of_its_own(
+    doubling: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, where a process that uses torch cannot be forked."""
+    monkeypatch.setattr(solution_runner, "FORKS", False)
+    found = run(WRONG, doubling, tmp_path)
+    assert found.values["example"]["twice"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found.missing_isolation[0] in (NO_NAMESPACES, NOT_LINUX)
+
+
+@needs_linux
+@pytest.mark.long
+@pytest.mark.parametrize("refused", ["unshare", "unshare landlock"])
+def test_layers_that_the_system_refuses_are_reported(doubling: Assignment, tmp_path: Path, refused: str) -> None:
+    """As in containers. What the solution leaves behind is still ended."""
+    (tmp_path / "anna.py").write_text(
+        f"import os, time\nprint(os.getcwd())\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(300)\n{WRONG}"
+    )
+    code = f"""
+import ctypes, json, sys
+from pathlib import Path
+from regard.course import seccomp
+from regard.course.assignment import read_assignment
+from regard.course.solution_runner import observe_in_subprocess
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # no new privileges
+calls = {{"unshare": (272, 97), "landlock": (444, 444)}}
+seccomp.ONLY_FOR_SELF = {{}}
+seccomp.restrict_system_calls({{name: calls[name] for name in {refused.split()!r}}})
+run = observe_in_subprocess(Path({str(tmp_path / "anna.py")!r}), read_assignment(Path({str(doubling.folder)!r})))
+print(json.dumps([run.failures == {{}}, run.printed.strip(), run.missing_isolation]))
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    passed, folder, missing = json.loads(finished.stdout)
+    assert passed
+    expected = {"unshare": NO_NAMESPACES, "landlock": NO_LANDLOCK}
+    assert missing == [expected[name] for name in refused.split()]
+    assert not [process for process in Path("/proc").glob("[0-9]*/cwd") if _target(process).startswith(folder)]
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:  # the process has ended meanwhile
+        return ""
 
 
 def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
