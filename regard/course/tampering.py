@@ -10,7 +10,8 @@ import builtins
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import ModuleType
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ PROBES = "regard_probes"
 """Names of the checker's modules, and of the probes', begin with these."""
 OWN_BUILTINS = ("print", "input", "open", "_")
 """Built-in functions that a solution may replace: the checker does not use them."""
+TORCH_FOLDER = str(Path(torch.__file__).parent)
 INHERITED = object()
 """Stands for a method that a class inherits."""
 PRETENDING = "__torch_function__"
@@ -60,7 +62,7 @@ class TamperWatch:
         changed = [
             (owner, name, value)
             for owner, name, value in self.functions
-            if owner.__dict__.get(name, INHERITED) is not value
+            if (new := owner.__dict__.get(name, INHERITED)) is not value and not _is_replaced_by_torch(name, new)
         ]
         for owner, name, value in changed:
             if value is INHERITED:
@@ -71,12 +73,12 @@ class TamperWatch:
             owner, name, _ = changed[0]
             raise TamperingError(f"replaces {owner.__name__}.{name}: a solution must not change torch or the checker")
         for base, known in self.classes.items():
-            new: type
-            for new in self._subclasses(base):
-                if new not in known and PRETENDING in new.__dict__ and not new.__module__.startswith("torch"):
-                    raise TamperingError(
-                        f"{new.__name__} defines {PRETENDING}: a solution must work with plain tensors"
-                    )
+            subclass: type
+            for subclass in self._subclasses(base):
+                is_new = subclass not in known and not subclass.__module__.startswith("torch")
+                if is_new and PRETENDING in subclass.__dict__:
+                    message = f"{subclass.__name__} defines {PRETENDING}: a solution works with plain tensors"
+                    raise TamperingError(message)
 
 
 def forbid(names: Iterable[str]) -> None:
@@ -132,3 +134,9 @@ def _is_watched(owner: Any, name: str) -> bool:
     value = getattr(owner, name, None)
     is_function = callable(value) or isinstance(value, property)
     return is_function and not (owner is builtins and name in OWN_BUILTINS)
+
+
+def _is_replaced_by_torch(name: str, value: Any) -> bool:
+    """Whether a function comes from torch itself, which wraps some of its functions when parts of it are imported."""
+    file = getattr(getattr(value, "__code__", None), "co_filename", "")
+    return isinstance(value, FunctionType) and value.__name__ == name and file.startswith(TORCH_FOLDER)

@@ -324,7 +324,8 @@ def test_a_server_that_was_killed_is_replaced_and_inherits_no_secrets(
     first.process.kill()
     first.process.wait()
     monkeypatch.setenv("REGARD_SECRET", "hush")
-    found = run(f"import os\nprint(sorted(os.environ))\n{WRONG}", doubling, tmp_path)
+    uses_much_of_torch = "torch.ones(1, device='meta') + torch.ones(1, device='meta')"  # and lets it change itself
+    found = run(f"import os\nprint(sorted(os.environ))\n{WRONG}{uses_much_of_torch}\n", doubling, tmp_path)
     assert not found.failures
     assert warm_server() is not first
     assert "HOME" in found.printed
