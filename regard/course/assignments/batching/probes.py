@@ -90,18 +90,22 @@ def combined(names: Names) -> dict[str, Tensor]:
 
 
 def weights(names: Names) -> dict[str, Tensor]:
-    """masked_softmax with masks for keys and for queries and keys, and a query that sees nothing; the gradient."""
+    """masked_softmax with a mask of keys and one of queries and keys; the gradient."""
     scores = (2 * seeded_normal("scores", 2, 4, 4)).requires_grad_()
     keys = torch.tensor([[True, True, True, False], [True, False, False, False]])[:, None]
-    pairs = torch.ones(4, 4, dtype=torch.bool).tril(-1).expand(2, 4, 4)
-    values = {
-        "mask of keys": names["masked_softmax"](scores, keys),
-        "mask of pairs": names["masked_softmax"](scores, pairs),
-    }
-    total = sum((value * seeded_normal("direction", 2, 4, 4)).sum() for value in values.values())
-    if isinstance(total, Tensor) and total.requires_grad:
-        total.backward()  # type: ignore[no-untyped-call]
-    return values | {"gradient": torch.zeros_like(scores) if scores.grad is None else scores.grad}
+    pairs = torch.ones(4, 4, dtype=torch.bool).tril().expand(2, 4, 4)
+    of_keys, of_pairs = names["masked_softmax"](scores, keys), names["masked_softmax"](scores, pairs)
+    total = ((of_keys + of_pairs) * seeded_normal("direction", 2, 4, 4)).sum()
+    if total.requires_grad:
+        total.backward()
+    gradient = torch.zeros_like(scores) if scores.grad is None else scores.grad
+    return {"mask of keys": of_keys, "mask of pairs": of_pairs, "gradient": gradient}
+
+
+def nothing_visible(names: Names) -> dict[str, Tensor]:
+    """masked_softmax for a query that sees nothing."""
+    mask = torch.ones(3, 3, dtype=torch.bool).tril(-1).expand(2, 3, 3)
+    return {"weights": names["masked_softmax"](seeded_normal("scores", 2, 3, 3), mask)}
 
 
 def shifted(names: Names) -> dict[str, Tensor]:
@@ -128,7 +132,7 @@ def loss(names: Names) -> dict[str, Tensor]:
 
 def no_labels(names: Names) -> dict[str, Tensor]:
     """masked_loss of a batch that is nothing but padding."""
-    return _loss(names, torch.full((2, 3), PAD))
+    return {"loss": _loss(names, torch.full((2, 3), PAD))["loss"]}
 
 
 def batches(names: Names) -> dict[str, Tensor]:

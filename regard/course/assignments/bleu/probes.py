@@ -126,7 +126,7 @@ def corpora(names: Names) -> dict[str, Tensor]:
     all_corpora = {"all": every, "short": short, "too long": too_long, "no 4-grams": no_fourgrams}
     values = {}
     for name, (hypotheses, references) in all_corpora.items():
-        for max_n in (1, 2, 4):
+        for max_n in (2, 3, 4):
             score = names["corpus_bleu"](_copy(hypotheses), [_copy(many) for many in references], max_n)
             values[f"{name}, max_n={max_n}"] = _number(score)
     return values

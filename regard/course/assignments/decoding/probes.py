@@ -54,6 +54,12 @@ def _hypotheses(found: Any, width: int) -> dict[str, Tensor]:
     }
 
 
+def _filtered(name: str, logits: Tensor) -> dict[str, Tensor]:
+    """What a filter keeps, and the logits of what it keeps. Any number close to -inf removes a token."""
+    kept = ~(logits < -1e8)
+    return {f"{name} keeps": kept, f"logits of {name}": logits.where(kept, 0.0)}
+
+
 def _text(found: Any, name: str, width: int) -> Tensor:
     return padded([token_row(found, name)], width)[0]
 
@@ -63,8 +69,8 @@ def example(names: Names) -> dict[str, Tensor]:
     logits, model, prompt = 2 * seeded_normal("example", 2, VOCAB), _model(), torch.tensor([3, 1])
     draw, _ = _draw("example")
     return {
-        "top_k": names["top_k"](logits, 3),
-        "top_p": names["top_p"](logits, 0.7),
+        **_filtered("top_k", names["top_k"](logits, 3)),
+        **_filtered("top_p", names["top_p"](logits, 0.7)),
         "probabilities": names["next_probabilities"](logits, 1.5, 4, 0.9),
         "greedy": _text(names["greedy"](model, prompt, EOS, 3), "greedy", 9),
         "sampled": _text(names["sample"](model, prompt, EOS, 3, draw, 1.5, 4, 0.9), "sample", 9),
@@ -74,21 +80,30 @@ def example(names: Names) -> dict[str, Tensor]:
 
 def k_best(names: Names) -> dict[str, Tensor]:
     """top_k with several k, also one that is larger than the vocabulary."""
-    logits = 2 * seeded_normal("k best", 3, VOCAB)
-    kept = {f"k={k}": names["top_k"](logits, k) for k in (1, 2, 5)}
-    return kept | {"large k accepted": accepts(lambda: names["top_k"](logits, VOCAB + 3))}
+    logits, values = 2 * seeded_normal("k best", 3, VOCAB), {}
+    for k in (1, 2, 5):
+        values |= _filtered(f"k={k}", names["top_k"](logits, k))
+    return values | {"large k accepted": accepts(lambda: names["top_k"](logits, VOCAB + 3))}
 
 
 def p_best(names: Names) -> dict[str, Tensor]:
     """top_p with several p, of flat and of peaked distributions."""
     flat, peaked = seeded_normal("p best", 3, VOCAB), 6 * seeded_normal("p best peaked", 3, VOCAB)
-    return {f"p={p}": names["top_p"](torch.cat([flat, peaked]), p) for p in (0.3, 0.6, 0.9, 0.97)}
+    values: dict[str, Tensor] = {}
+    for p in (0.3, 0.6, 0.9, 0.97):
+        values |= _filtered(f"p={p}", names["top_p"](torch.cat([flat, peaked]), p))
+    return values
 
 
 def temperature(names: Names) -> dict[str, Tensor]:
-    """next_probabilities without filters, with several temperatures, also 0."""
+    """next_probabilities without filters, with several temperatures."""
     logits = 2 * seeded_normal("temperature", 3, VOCAB)
-    return {f"temperature {t}": names["next_probabilities"](logits, t) for t in (0.5, 1.0, 2.0, 0)}
+    return {f"temperature {t}": names["next_probabilities"](logits, t) for t in (0.5, 1.0, 2.0)}
+
+
+def zero_temperature(names: Names) -> dict[str, Tensor]:
+    """next_probabilities with a temperature of 0, which gives the best token the probability 1."""
+    return {"probabilities": names["next_probabilities"](2 * seeded_normal("temperature", 3, VOCAB), 0)}
 
 
 def combined(names: Names) -> dict[str, Tensor]:
