@@ -566,8 +566,9 @@ def test_the_server_translates_in_both_directions() -> None:
 
 def test_the_list_of_models_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    scores = [line.partition("BLEU ")[2].strip() for line in run("models").splitlines()[1:]]
-    assert all(re.fullmatch(r"\d\d\.\d: [\w ]+", score) for score in scores), scores
+    header, *lines = run("models").splitlines()
+    scores = [line[header.index("scores") :].strip() for line in lines]
+    assert all(re.fullmatch(r"[A-Za-z]\w* \d+\.\d+: \w[\w /.-]+", score) for score in scores), scores  # no line wraps
 
 
 @pytest.mark.usefixtures("without_type_checks")
@@ -754,6 +755,13 @@ def test_the_card_of_a_bundled_model_is_complete(name: str) -> None:
     about = bundled_model(name).about
     assert about["tests"]
     assert tuple(about["languages"]) == expected.languages
+
+
+def test_the_text_of_a_card_is_kept_next_to_the_recipe(name: str) -> None:
+    """`regard export --card regard/recipes/NAME.md` writes the card again."""
+    written = (models.MODELS_FOLDER.parent / f"recipes/{name}.md").read_text()
+    assert bundled_model(name).about["card"] == written
+    assert written.strip() in (models.bundled_folder(name) / "README.md").read_text()
 
 
 def test_everyday_sentences_are_translated(translator: str) -> None:
