@@ -268,19 +268,21 @@ def write(folder: Path, model_path: str, device: str, seconds: float, batch: int
 
 def select(folder: Path, max_seen: float = 0.75) -> None:
     """Write stories.txt.xz and held-out.txt: one story per line, without rare words and without near-duplicates."""
-    stories = [json.loads(line) for path in sorted((folder / "shards").glob("*.jsonl")) for line in path.open()]
+    shards = sorted((folder / "shards").glob("*.jsonl"))
+    stories = [json.loads(line) for path in shards for line in path.read_text(encoding="utf-8").splitlines()]
     counts = Counter(word for story in stories for word in set(_plain_words(story)))
     with lzma.open(folder / "sentences.txt.xz", "rt", encoding="utf-8") as file:
         everyday = {word.lower() for line in file for word in WORD.findall(line)}
-    everyday |= {word.lower() for word in WORD.findall(json.dumps(PLOTS))}
+    everyday |= {"hero", "friend"} | {word.lower() for word in WORD.findall(json.dumps(PLOTS))}
     vocabulary = {word for word, count in counts.items() if count >= MIN_STORIES_PER_WORD and word in everyday}
     usual = [story for story in stories if vocabulary.issuperset(_plain_words(story))]
     random.Random(0).shuffle(usual)
-    train, held_out = [], []
-    seen = bytearray(2**28)  # one bit for each hash of a run of words
+    train: list[str] = []
+    held_out: list[str] = []
+    seen = bytearray(2**26)  # one bit for each hash of a run of words
     for story in usual:
         words = _plain_words(story)
-        runs = [zlib.crc32(" ".join(words[i : i + 6]).encode()) >> 1 for i in range(len(words) - 5)]
+        runs = [zlib.crc32(" ".join(words[i : i + 6]).encode()) >> 3 for i in range(len(words) - 5)]
         known = sum(seen[run >> 3] >> (run & 7) & 1 for run in runs)
         if known > max_seen * len(runs):
             continue
@@ -297,7 +299,7 @@ def select(folder: Path, max_seen: float = 0.75) -> None:
 def _plain_words(story: dict[str, Any]) -> list[str]:
     """The words that the model wrote, with the same name for all heroes and for all friends."""
     text = " ".join(story["written"])
-    for name, stand_in in zip(story["names"], ("A", "B"), strict=True):
+    for name, stand_in in zip(story["names"], ("hero", "friend"), strict=True):
         text = re.sub(rf"\b{name}\b", stand_in, text)
     return [word.lower() for word in WORD.findall(text)]
 

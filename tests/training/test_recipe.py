@@ -346,6 +346,7 @@ NAMES = {
     "small-corpus",
     "tatoeba-fr-en",
     "teacher-fr-en",
+    "writer",
 }
 
 
