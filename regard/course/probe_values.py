@@ -47,3 +47,15 @@ def padded(rows: Sequence[Sequence[float]], width: int, filling: float = -1) -> 
     """Rows of different lengths as one tensor. It is at least `width` wide, so that lengths do not change its shape."""
     width = max(width, *(len(row) for row in rows)) if rows else width
     return torch.tensor([[*row, *[filling] * (width - len(row))] for row in rows]).reshape(len(rows), width)
+
+
+def is_text(value: Tensor) -> bool:
+    """Whether a value was made by `text_value`."""
+    return value.dtype == torch.uint8 and value.dim() == 1
+
+
+def text_value(text: Any, name: str) -> Tensor:
+    """The bytes of a text. The report shows them as text. A TypeError that names the function if it is not a text."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} returned {type(text).__name__}, but a text was expected")
+    return torch.tensor(list(text.encode(errors="replace")), dtype=torch.uint8)

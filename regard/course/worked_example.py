@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.course.line_tracing import TracedTensor
 from regard.course.numeric_equality import TOLERANCES, same, same_numbers
 from regard.course.observe import EXAMPLE, SolutionRun
+from regard.course.probe_values import is_text
 
 MAX_TABLE_SIZE = 6
 """Maximum number of rows and of columns that are shown."""
@@ -48,8 +49,9 @@ def wrong_shapes(run: SolutionRun, reference: SolutionRun) -> dict[tuple[str, st
     """The expected and the actual shape of values with a wrong shape, by probe and name."""
     shapes = {}
     for probe, key in _common_values(run, reference):
-        expected, actual = list(reference.values[probe][key].shape), list(run.values[probe][key].shape)
-        if expected != actual:
+        value = reference.values[probe][key]
+        expected, actual = list(value.shape), list(run.values[probe][key].shape)
+        if expected != actual and not is_text(value):
             shapes[probe, key] = expected, actual
     return shapes
 
@@ -87,6 +89,8 @@ def _common_values(run: SolutionRun, reference: SolutionRun) -> list[tuple[str, 
 
 
 def _table(name: str, expected: Tensor, actual: Tensor) -> ExampleTable:
+    if is_text(expected) and is_text(actual):
+        return ExampleTable(name, [[_quoted(expected)]], [[_quoted(actual)]], [[True]])
     if expected.shape != actual.shape:
         cells, actual_cells = (_cells(_corner(value, _first_matrix(value))) for value in (expected, actual))
         note = f"expected shape {list(expected.shape)}, got {list(actual.shape)}"
@@ -97,6 +101,11 @@ def _table(name: str, expected: Tensor, actual: Tensor) -> ExampleTable:
     index = _first_matrix(differs)
     corners = [_corner(value, index) for value in (expected, actual, differs)]
     return ExampleTable(name, _cells(corners[0]), _cells(corners[1]), corners[2].tolist(), _position(index, expected))
+
+
+def _quoted(value: Tensor) -> str:
+    """A text in quotes, with escapes for line breaks and the like."""
+    return repr(bytes(value.tolist()).decode(errors="replace"))
 
 
 def _dtype_name(value: Tensor) -> str:

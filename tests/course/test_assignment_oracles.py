@@ -1,5 +1,6 @@
 """The references of assignments next to implementations that are not ours: torch, transformers, tokenizers."""
 
+import json
 from typing import Any
 
 import pytest
@@ -96,3 +97,55 @@ def test_accumulated_batches_train_like_one_large_batch() -> None:
     torch.optim.SGD(models[1].parameters(), lr=0.5).step()
     assert losses == [pytest.approx(loss.item())]
     torch.testing.assert_close(models[0].state_dict(), models[1].state_dict())
+
+
+# Byte-pair tokenizer
+
+TEXT = """the other mother and the brother gather there rather than here then they bathe in the heather aaaa aaa banana
+bandana sat at that mat chat cat hat rat attic tattoo static lowest low lower newest newer new wide wider widest"""
+CORPUS = TEXT.split()
+
+
+def bytes_as_characters() -> dict[int, str]:
+    """The character that stands for each byte in byte-level tokenizers."""
+    pre_tokenizers = pytest.importorskip("tokenizers.pre_tokenizers")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    text = "".join(map(chr, range(1, 0x800))) + "語"
+    return dict(zip(text.encode(), byte_level.pre_tokenize_str(text)[0][0], strict=True))
+
+
+def test_merges_equal_those_of_tokenizers() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    letters = sorted(set("".join(CORPUS)))
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=len(letters) + 60, initial_alphabet=letters, show_progress=False, special_tokens=[]
+    )
+    theirs.train_from_iterator(CORPUS, trainer)
+    expected = json.loads(theirs.to_str())["model"]["merges"]
+    tokens = [bytes([byte]) for byte in range(256)]
+    merges = names_of("bpe-tokenizer")["train"]("\n".join(CORPUS), 60)
+    for left, right in merges:
+        tokens.append(tokens[left] + tokens[right])
+    assert [[tokens[left].decode(), tokens[right].decode()] for left, right in merges] == list(map(list, expected))
+    assert len(expected) == 60
+
+
+def test_ids_equal_those_of_tokenizers() -> None:
+    """The same merges in a byte-level model of `tokenizers`, for each word of texts that were not trained on."""
+    tokenizers = pytest.importorskip("tokenizers")
+    names, characters = names_of("bpe-tokenizer"), bytes_as_characters()
+    merges = names["train"](" ".join(CORPUS) + " é è été café naïve 語 語語", 90)
+    tokens = [characters.get(byte, f"unused {byte}") for byte in range(256)]
+    for left, right in merges:
+        tokens.append(tokens[left] + tokens[right])
+    vocab = {token: number for number, token in enumerate(tokens)}
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [(tokens[a], tokens[b]) for a, b in merges]))
+    for text in ("the cathedral and the hatter", " attattat banananana aaaaaaa", "été à Noël, 語語語\n\nend  of"):
+        expected = [
+            number
+            for word in names["split_words"](text)
+            for number in model.encode("".join(characters[byte] for byte in word.encode())).ids
+        ]
+        assert names["encode"](text, merges) == expected
+        assert names["decode"](expected, merges) == text

@@ -18,12 +18,13 @@ from regard.course.assignment import load_assignment
 from regard.course.diagnose import diagnose
 from regard.course.mistake_catalogue import load_catalogue
 from regard.course.numeric_equality import same_probe
-from regard.course.observe import observe
-from regard.course.probe_values import accepts, padded, token_row, written_parts
+from regard.course.observe import SolutionRun, observe
+from regard.course.probe_values import accepts, padded, text_value, token_row, written_parts
 from regard.course.unfinished import find_gaps
+from regard.course.worked_example import example_table, wrong_shapes
 from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
 
-NAMES = ("decoding", "batching", "bleu", "positions", "training-loop")
+NAMES = ("decoding", "batching", "bleu", "positions", "training-loop", "bpe-tokenizer")
 ASSIGNMENTS = {name: load_assignment(name) for name in NAMES}
 SOLUTIONS = [path for of in ASSIGNMENTS.values() for path in sorted((of.folder / "solutions").glob("*.py"))]
 MIN_MISTAKES = 20
@@ -250,3 +251,15 @@ def test_parts_that_are_not_written_are_left_out() -> None:
         written_parts({"two": missing})
     with pytest.raises(IndexError):
         written_parts({"one": lambda: 1, "wrong": lambda: [][0]})
+
+
+def test_texts_are_shown_as_texts() -> None:
+    of = ASSIGNMENTS["bpe-tokenizer"]
+    expected, run = SolutionRun({"example": {"text": text_value("a é", "f")}}), SolutionRun()
+    run.values["example"] = {"text": text_value("a\n�", "f")}
+    table = example_table(run, expected, of.stages)
+    assert table is not None
+    assert (table.expected, table.actual, table.differs) == ([["'a é'"]], [["'a\\n�'"]], [[True]])
+    assert wrong_shapes(run, expected) == {}
+    with pytest.raises(TypeError, match="decode returned bytes, but a text was expected"):
+        text_value(b"a", "decode")

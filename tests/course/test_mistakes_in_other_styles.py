@@ -58,6 +58,35 @@ CASES = [
         "rate = learning_rate(step * accumulate, w",
         "schedule-counts-batches",
     ),
+    ("bpe-tokenizer/merge_by_merge", "range(len(word) - 1)", "range(len(word) - 2)", "pairs-last-missing"),
+    ("bpe-tokenizer/merge_by_merge", "+= words[word]", "+= 1", "pairs-not-weighted"),
+    ("bpe-tokenizer/merge_by_merge", "[0]\n        merges", "[-1]\n        merges", "train-ties-to-largest"),
+    (
+        "bpe-tokenizer/merge_by_merge",
+        "enumerate(merges):\n",
+        "reversed([*enumerate(merges)]):\n",
+        "encode-last-merge-first",
+    ),
+    ("bpe-tokenizer/merge_by_merge", '"utf-8", "replace"', '"latin-1"', "decode-characters-for-bytes"),
+    ("bpe-tokenizer/class_inside", "            skip = True\n", "", "merge-keeps-second"),
+    ("bpe-tokenizer/class_inside", "[*word.encode()]", "[*map(ord, word)]", "characters-for-bytes"),
+    ("bpe-tokenizer/class_inside", "(-item[1], item[0])", "-item[1]", "train-ties-by-occurrence"),
+    (
+        "bpe-tokenizer/class_inside",
+        "self.bytes_of(left) + self.bytes_of(right)",
+        "self.bytes_of(right) + self.bytes_of(left)",
+        "decode-pair-reversed",
+    ),
+    ("bpe-tokenizer/recursive", "merge(ids[2:], pair, new)", "list(ids[2:])", "merge-first-only"),
+    ("bpe-tokenizer/recursive", "Counter(zip(w, w[1:]))", "Counter(set(zip(w, w[1:])))", "pairs-once-per-word"),
+    ("bpe-tokenizer/recursive", "max(pairs.values())", "min(pairs.values())", "train-rarest-pair"),
+    (
+        "bpe-tokenizer/recursive",
+        "for word in split_words(text)), [])",
+        "for word in [text]), [])",
+        "encode-words-not-split",
+    ),
+    ("bpe-tokenizer/recursive", 'errors="replace"', 'errors="ignore"', "decode-drops-invalid-bytes"),
 ]
 """A solution, an edit of it, and the mistake that the edit makes."""
 
