@@ -110,6 +110,8 @@ class Assignment:
     """Maximum number of statements in each `forward`; 0 for no limit."""
     brevity_lines: int = 0
     """Maximum number of lines of code in each function; 0 for no limit."""
+    edge_cases: tuple[str, ...] = ()
+    """Probes of special cases that a solution may handle correctly although another mistake would affect them."""
     release: date | None = None
     """When students may see the reference, as a date with or without a time; None for always."""
     hidden: tuple[Path, ...] = ()

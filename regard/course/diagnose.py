@@ -1,12 +1,13 @@
 """Which mistakes a solution makes, found by comparing its run with the reference's and with every variant's.
 
 A mistake is named only on positive evidence: all of the solution's values equal the variant's, and at least one differs
-from the reference's. If two different mistakes give the same values, neither is called certain.
+from the reference's. If two different mistakes give the same values, neither is called certain. Parts that are not
+written yet are left out, so that the parts that are written can be diagnosed.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations, permutations
@@ -21,8 +22,9 @@ from regard.course.mistake_location import (
     shows_variant_values,
     stage_progress,
 )
-from regard.course.numeric_equality import same, same_probe
+from regard.course.numeric_equality import Mismatch, mismatch, same, same_probe
 from regard.course.observe import EXAMPLE, Failure, SolutionRun, observe
+from regard.course.unfinished import unfinished_probes
 from regard.errors import RegardError
 from regard.threads import one_thread
 
@@ -81,7 +83,8 @@ def diagnose(run: SolutionRun, assignment: Assignment, source: str = "") -> Diag
     failures = {probe: failure for probe, failure in run.failures.items() if probe not in right}
     if len(right) == len(assignment.probes):
         return Diagnosis(True, (), (), None, right, points, failures)
-    explanations = matcher.explanations(run)
+    unfinished = unfinished_probes(run.failures, assignment.defines, source)
+    explanations = matcher.explanations(run, unfinished)
     certain = _common_mistakes(explanations)
     first = {variant.mistake: (variant, variants) for variants in reversed(explanations) for variant in variants}
     mistakes = tuple(
@@ -90,7 +93,7 @@ def diagnose(run: SolutionRun, assignment: Assignment, source: str = "") -> Diag
         if mistake in certain
     )
     possible = tuple(sorted(set(first) - certain))
-    progress = None if explanations else matcher.progress(run)
+    progress = None if explanations or EXAMPLE in unfinished else matcher.progress(run)
     return Diagnosis(False, mistakes, possible, progress, right, points, failures)
 
 
@@ -114,17 +117,31 @@ class MistakeMatcher:
                 return
             self._run_variant(variant, EXAMPLE)
 
-    def explanations(self, run: SolutionRun) -> list[tuple[Variant, ...]]:
-        """Each variant that gives all of the run's values; if there is none, each pair of variants that does."""
-        wrong = self._wrong_probes(run)
+    def explanations(self, run: SolutionRun, unfinished: Set[str] = frozenset()) -> list[tuple[Variant, ...]]:
+        """Each variant that gives the run's values; if there is none, each pair of variants that does.
+
+        Probes of parts that are not written yet are left out.
+        """
+        wrong = [probe for probe in self._wrong_probes(run) if probe not in unfinished]
         if not any(self._is_evidence(run, probe) for probe in wrong):
             return []  # there are only errors, which have many possible causes
-        others = [probe for probe in self.assignment.probes if probe not in wrong]
+        others = [probe for probe in self.assignment.probes if probe not in wrong and probe not in unfinished]
         order = [*sorted(wrong, key=lambda probe: not self._is_evidence(run, probe)), *others]
-        singles: list[tuple[Variant, ...]] = [
-            (variant,) for variant in self.assignment.variants if self._matches(run, order, variant)
-        ]
-        return singles or self._matching_pairs(run, wrong, order)
+        singles = self._matching_variants(run, order, bool(unfinished))
+        return singles or self._matching_pairs(run, wrong, order, bool(unfinished))
+
+    def _matching_variants(
+        self, run: SolutionRun, probes: Sequence[str], is_unfinished: bool
+    ) -> list[tuple[Variant, ...]]:
+        """The variants that explain the run best. One with other errors must give wrong numbers of the run exactly."""
+        mismatches = {
+            variant: found
+            for variant in self.assignment.variants
+            if (found := self._mismatch(run, probes, is_unfinished, variant)) is not None
+            and (not found.values or self._shares_wrong_numbers(run, variant, probes))
+        }
+        best = min(mismatches.values(), default=None)
+        return [(variant,) for variant, found in mismatches.items() if found == best]
 
     def mistake_line(self, run: SolutionRun, variant: Variant, made: Sequence[Variant], source: str) -> int | None:
         """The line of the solution that most likely contains a mistake, given all the mistakes that it makes."""
@@ -154,10 +171,32 @@ class MistakeMatcher:
         expected, values = self.reference.values.get(probe, {}), run.values.get(probe, {})
         return any(key in expected and not same(value, expected[key]) for key, value in values.items())
 
-    def _matches(self, run: SolutionRun, probes: Sequence[str], *variants: Variant) -> bool:
-        """Whether the reference with these mistakes gives the run's values; stops at the first difference."""
+    def _mismatch(
+        self, run: SolutionRun, probes: Sequence[str], is_unfinished: bool, *variants: Variant
+    ) -> Mismatch | None:
+        """How far the reference with these mistakes does not explain a run; None at the first contradiction."""
         source = _apply_all(variants, self.assignment.reference)
-        return source is not None and all(same_probe(run, self._run_probe(source, probe), probe) for probe in probes)
+        if source is None:
+            return None
+        values = errors = 0
+        for probe in probes:
+            if probe in self.assignment.edge_cases and same_probe(run, self.reference, probe):
+                continue
+            found = mismatch(run, self._run_probe(source, probe), self.reference, probe, is_unfinished)
+            if found is None:
+                return None
+            values, errors = values + found.values, errors + found.errors
+        return Mismatch(values, errors)
+
+    def _shares_wrong_numbers(self, run: SolutionRun, variant: Variant, probes: Sequence[str]) -> bool:
+        """Whether a variant gives one of the run's wrong tensors, which is stronger evidence than a wrong yes or no."""
+        for probe in probes:
+            expected, explained = self.reference.values.get(probe, {}), self._run_variant(variant, probe).values
+            for key, value in run.values.get(probe, {}).items():
+                is_shared = key in expected and key in explained.get(probe, {})
+                if is_shared and value.is_floating_point() and value.numel() > 1 and not same(value, expected[key]):
+                    return True  # all values that both have are equal
+        return False
 
     def _run_probe(self, source: str, probe: str) -> SolutionRun:
         """The run of one probe on a source."""
@@ -171,7 +210,7 @@ class MistakeMatcher:
         return self._run_probe(variant.applied_to(self.assignment.reference), probe)
 
     def _matching_pairs(
-        self, run: SolutionRun, wrong: Sequence[str], order: Sequence[str]
+        self, run: SolutionRun, wrong: Sequence[str], order: Sequence[str], is_unfinished: bool
     ) -> list[tuple[Variant, ...]]:
         """Each pair of variants that gives the run's values, among those that rank as high as the first match."""
         matches: list[tuple[Variant, ...]] = []
@@ -179,7 +218,7 @@ class MistakeMatcher:
         for rank, pair in self._ranked_pairs(run, wrong):
             if best_rank not in (None, rank) or time.thread_time() > deadline:
                 break
-            if self._matches(run, order, *pair):
+            if self._mismatch(run, order, is_unfinished, *pair) == Mismatch():
                 matches.append(pair)
                 best_rank, deadline = rank, time.thread_time() + ALTERNATIVE_SECONDS
         return matches
@@ -204,7 +243,7 @@ class MistakeMatcher:
             probe: {variant for variant in changed[probe] if same_probe(run, runs[probe][variant], probe)}
             for probe in runs
         }
-        pairs = [pair for pair in combinations(self.assignment.variants, 2) if pair[0].mistake != pair[1].mistake]
+        pairs = list(combinations(self.assignment.variants, 2))
         ranks: dict[tuple[Variant, Variant], PairRank] = {}
         for one, other in pairs:
             mismatches = sum((one in by or other in by) != (probe in wrong) for probe, by in changed.items())

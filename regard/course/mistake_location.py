@@ -11,7 +11,7 @@ from functools import lru_cache
 from torch import Tensor
 
 from regard.course.line_tracing import TracedTensor
-from regard.course.numeric_equality import close, same, same_numbers
+from regard.course.numeric_equality import close, same, same_numbers, same_precision
 
 MIN_WORD_OVERLAP = 0.5
 """Minimum share of common words for a line to be considered similar to another."""
@@ -193,7 +193,7 @@ def _matchers(wrong: TracedTensor, expected: Tensor) -> Iterator[Callable[[Tenso
 
 
 def _comparable(one: Tensor, other: Tensor) -> bool:
-    return one.numel() == other.numel() and one.dtype == other.dtype and not one.is_meta
+    return one.numel() == other.numel() and same_precision(one, other) and not one.is_meta
 
 
 def _values_of(traced: Sequence[TracedTensor], name: str) -> list[Tensor]:

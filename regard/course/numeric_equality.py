@@ -1,12 +1,21 @@
 """When the values of two solutions count as equal: they may differ by rounding only."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from regard.course.observe import SolutionRun
 
-TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""Maximum difference between two correct ways to compute values of about 1, by dtype."""
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""Maximum difference between two correct ways to compute values of about 1, by dtype.
+
+A solution may compute a part in float32 although its results are in float64.
+"""
+HUGE_VALUE = 1e30
+"""Numbers of this size come from a mask's infinity or largest number, not from a computation."""
+FULL_PRECISION = (torch.float32, torch.float64)
+"""Dtypes that count as equal: which of them a probe runs in depends on what the solution supports."""
 MAX_SCALED_VALUE = 1e4
 """Larger values do not widen a tensor's tolerance: a mask's -1e9 says nothing about the other values."""
 
@@ -21,12 +30,56 @@ def same_probe(one: SolutionRun, other: SolutionRun, probe: str) -> bool:
     return values.keys() == other_values.keys() and all(same(values[key], other_values[key]) for key in values)
 
 
+class Mismatch(NamedTuple):
+    """How far a variant does not explain a run that does not contradict it either."""
+
+    values: int = 0
+    """The number of values that one of them gives wrong and the other not at all, or where both overflow."""
+    errors: int = 0
+    """The number of probes where they give errors of two classes."""
+
+
+def mismatch(
+    run: SolutionRun, variant: SolutionRun, reference: SolutionRun, probe: str, is_unfinished: bool = False
+) -> Mismatch | None:
+    """How far a variant does not explain a probe of a run; None if a value contradicts the variant.
+
+    The same mistake can give wrong numbers in one solution and an error in another, errors of two classes, or infinity
+    in one and NaN in the other. Values that an unfinished solution does not give are ignored.
+    """
+    if probe in run.failures and probe in variant.failures:
+        return Mismatch(errors=int(run.failures[probe].kind != variant.failures[probe].kind))
+    values, explained, expected = (each.values.get(probe, {}) for each in (run, variant, reference))
+    shared = values.keys() & explained.keys()
+    unlike = [key for key in shared if not same(values[key], explained[key])]
+    if not all(_overflows(values[key]) and _overflows(explained[key]) for key in unlike):
+        return None
+    only = {key: value for key, value in values.items() if key not in shared}
+    if not is_unfinished:
+        only |= {key: value for key, value in explained.items() if key not in shared}
+    wrong = [key for key, value in only.items() if key not in expected or not same(value, expected[key])]
+    if only and not wrong:
+        return None
+    return Mismatch(values=len(wrong) + len(unlike))
+
+
+def _overflows(value: Tensor) -> bool:
+    """Whether a value has NaN, infinite or huge numbers, which depend on the order of the operations."""
+    return value.is_floating_point() and not bool((value.abs() < HUGE_VALUE).all())
+
+
 def same(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape, floating dtype and NaNs, and are equal up to rounding."""
-    floats = one.is_floating_point() or other.is_floating_point()
-    if one.shape != other.shape or (floats and one.dtype != other.dtype) or one.is_meta != other.is_meta:
+    if one.shape != other.shape or not same_precision(one, other) or one.is_meta != other.is_meta:
         return False
     return one.is_meta or close(one, other)
+
+
+def same_precision(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same floating dtype, float32 and float64 being one, or are both not floating."""
+    if not one.is_floating_point() and not other.is_floating_point():
+        return True
+    return one.dtype == other.dtype or (one.dtype in FULL_PRECISION and other.dtype in FULL_PRECISION)
 
 
 def close(one: Tensor, other: Tensor) -> bool:

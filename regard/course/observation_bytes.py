@@ -18,7 +18,7 @@ MAX_RUN_BYTES = 64_000_000
 
 
 def encode_run(run: SolutionRun) -> bytes:
-    """Everything in a run except the printed output and the notes."""
+    """Everything in a run except the printed output."""
     tensors: dict[str, Tensor] = {}
 
     def store(value: Tensor) -> list[Any]:
@@ -32,6 +32,7 @@ def encode_run(run: SolutionRun) -> bytes:
         "traced": [[tensor.line, tensor.name, store(tensor.value), tensor.before] for tensor in run.traced],
         "failures": {probe: asdict(failure) for probe, failure in run.failures.items()},
         "skipped": [asdict(failure) for failure in run.skipped],
+        "notes": run.notes,
     }
     text = json.dumps(document).encode()
     return len(text).to_bytes(8, "little") + text + save(tensors)
@@ -50,6 +51,7 @@ def decode_run(content: bytes) -> SolutionRun:
             run.traced.append(TracedTensor(int(line), str(name), _tensor(tensors, stored), shapes))
         run.failures = {probe: _failure(fields) for probe, fields in document["failures"].items()}
         run.skipped = list(map(_failure, document["skipped"]))
+        run.notes = [shorten(str(note)) for note in document["notes"]]
     except Exception as error:  # the content is untrusted, and safetensors raises a class of its own
         raise RegardError(f"the solution's results cannot be read: {shorten(str(error))}") from None
     return run

@@ -20,15 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.course.assignment import Assignment
+from regard.course.assignment import Assignment, Names, Probe
 from regard.course.line_tracing import TracedTensor, plain_copy, trace_tensors
+from regard.course.probe_remarks import collect_remarks
 from regard.course.solution_file import parse_source
 from regard.formatting import shorten
 from regard.threads import one_thread
 
 EXAMPLE = "example"
 """The probe whose lines are traced: a few tokens, small enough to show."""
-MODULE_NAME = "solution"
+SOLUTION_MODULE = "solution"
 """The name of the module that a solution runs as."""
 OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|DefaultCPUAllocator|bad_alloc|out of memory")
 DRAWING_NAMES = ("matplotlib", "plt", "seaborn", "sns")
@@ -86,21 +87,48 @@ def observe(
     """
     run = SolutionRun()
     probes = assignment.probes  # imported before the solution runs, so that it cannot change them
-    with _as_module(filename) as names:
+    with _as_module(filename) as names, _default_dtype_restored(), collect_remarks(run.notes):
         run.failures |= _execute(source, assignment.defines, filename, cells, guard, names, run.skipped)
         if run.failures:
             return run
         for name, probe in probes.items():
             try:
-                _reset_global_state()
-                with guard(), trace_tensors(filename, run.traced) if name == EXAMPLE else nullcontext():
-                    values = probe(names)
-                run.values[name] = {key: plain_copy(torch.as_tensor(value)) for key, value in values.items()}
+                traced = run.traced if name == EXAMPLE else None
+                run.values[name] = _run_probe(probe, names, guard, filename, traced)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # exit() in a solution must end only this probe
                 run.failures[name] = describe_failure(error, filename)
     return run
+
+
+def _run_probe(
+    probe: Probe, names: Names, guard: Guard, filename: str, traced: list[TracedTensor] | None
+) -> dict[str, Tensor]:
+    """A probe's values in float64, where rounding errors are negligible; in float32 if the solution requires that.
+
+    A solution may raise an error in float64, or compute infinities with a number that fits into float64 only.
+    """
+    try:
+        values = _run_probe_in(torch.float64, probe, names, guard, filename, traced)
+        if all(value.isfinite().all() for value in values.values()):
+            return values
+    except NotImplementedError:
+        raise
+    except Exception:
+        pass  # the error in float32 is reported, if there is one
+    if traced is not None:
+        traced.clear()
+    return _run_probe_in(torch.float32, probe, names, guard, filename, traced)
+
+
+def _run_probe_in(
+    dtype: torch.dtype, probe: Probe, names: Names, guard: Guard, filename: str, traced: list[TracedTensor] | None
+) -> dict[str, Tensor]:
+    _reset_global_state(dtype)
+    with guard(), nullcontext() if traced is None else trace_tensors(filename, traced):
+        values = probe(names)
+    return {key: plain_copy(torch.as_tensor(value)) for key, value in values.items()}
 
 
 def describe_failure(error: BaseException, filename: str) -> Failure:
@@ -132,7 +160,11 @@ def _advice(error: BaseException) -> str:
         case SystemExit():
             return "calls exit(), which would end the check: remove the call"
         case ModuleNotFoundError():
-            return "(not available here: a solution is one file that uses only torch and the standard library)"
+            package = (error.name or "the package").partition(".")[0]
+            return (
+                "(not available here: a solution is one file that uses torch and the standard library. To allow "
+                f"{package}, a teacher installs it where `regard check` runs: pip install {package})"
+            )
         case RecursionError():
             return "(a function calls itself endlessly)"
         case EOFError():
@@ -145,17 +177,26 @@ def _advice(error: BaseException) -> str:
 
 
 @contextmanager
+def _default_dtype_restored() -> Iterator[None]:
+    dtype = torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+@contextmanager
 def _as_module(filename: str) -> Iterator[dict[str, Any]]:
     """The namespace of a module that is in sys.modules, as dataclasses and torch.jit need it."""
-    previous = sys.modules.get(MODULE_NAME)
-    module = sys.modules[MODULE_NAME] = ModuleType(MODULE_NAME)
+    previous = sys.modules.get(SOLUTION_MODULE)
+    module = sys.modules[SOLUTION_MODULE] = ModuleType(SOLUTION_MODULE)
     module.__file__ = filename
     try:
         yield vars(module)
     finally:
-        sys.modules.pop(MODULE_NAME, None)
+        sys.modules.pop(SOLUTION_MODULE, None)
         if previous is not None:
-            sys.modules[MODULE_NAME] = previous
+            sys.modules[SOLUTION_MODULE] = previous
 
 
 def _execute(
@@ -254,13 +295,13 @@ def _binds_any(text: str, names: Sequence[str]) -> bool:
     return False
 
 
-def _reset_global_state() -> None:
+def _reset_global_state(dtype: torch.dtype = torch.float32) -> None:
     """Reset the random seeds and torch's defaults, whatever ran before."""
     random.seed(0)
     torch.default_generator.manual_seed(0)  # the CPU's only: seeding every device takes 10 ms
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
     torch.set_grad_enabled(True)
-    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(dtype)
     with suppress(Exception):
         torch.set_default_device(None)

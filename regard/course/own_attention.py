@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.config import ModelConfig
+from regard.course.attention_weights import AxisNames, name_axes, set_weights_by_role
 from regard.course.check import CheckReport, check, explain_failure
-from regard.course.fixed_weights import has_transposed_matrices, seeded_normal, set_weights_by_role
+from regard.course.fixed_weights import seeded_normal
 from regard.course.solution_process import Limits
 from regard.course.solution_runner import close_server
 from regard.errors import RegardError
@@ -78,7 +79,7 @@ def install_attention(attention_class: AttentionClass, network: Network) -> Netw
             if type(child) is MultiHeadAttention:
                 if layout is None:
                     module = attention_class(child.heads, network.config.d_model, d_k, d_v)
-                    layout = WeightLayout.find(module, child, has_transposed_matrices(attention_class))
+                    layout = WeightLayout.find(module, child, name_axes(attention_class, child.heads))
                 setattr(parent, name, OwnAttention(child, layout))
     return network
 
@@ -131,7 +132,7 @@ class WeightLayout:
     """Whether the module takes one sequence, and is causal by itself."""
 
     @classmethod
-    def find(cls, module: nn.Module, original: MultiHeadAttention, transposed: bool = True) -> "WeightLayout":
+    def find(cls, module: nn.Module, original: MultiHeadAttention, axes: AxisNames) -> "WeightLayout":
         """Find the layout by setting weights that identify their roles; a RegardError if that is impossible."""
         module = module.eval()  # it is also checked in eval mode, and the assignment has no dropout
         given = {role: seeded_normal(role, 2, 3, original.q.in_features) for role in INPUT_ROLES}
@@ -139,7 +140,7 @@ class WeightLayout:
         boolean_mask = _accepts(lambda: module(*given.values(), mask))
         widths = {"query": original.q.out_features, "key": original.k.out_features, "value": original.v.out_features}
         accepted_mask = mask if boolean_mask else mask.long()
-        set_weights_by_role(module, lambda: module(*given.values(), accepted_mask), given, widths, transposed)
+        set_weights_by_role(module, lambda: module(*given.values(), accepted_mask), given, widths, axes)
         layout = cls(module, _find_slices(module, original), boolean_mask)
         layout.verify(original)
         return layout

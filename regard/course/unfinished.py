@@ -1,7 +1,9 @@
 """What a student still has to write: functions that raise NotImplementedError or contain `...`."""
 
 import ast
+from collections.abc import Mapping, Sequence
 
+from regard.course.observe import Failure
 from regard.course.solution_file import Definition, parse_source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -17,6 +19,23 @@ def find_gaps(source: str) -> list[tuple[str, int]]:
     if tree is None:
         return []
     return [(name, line) for name, function in top_functions(tree) for line in _gap_lines(function)]
+
+
+def unfinished_probes(failures: Mapping[str, Failure], defines: Sequence[str], source: str) -> frozenset[str]:
+    """The probes that failed because a part is not written yet: a gap, a name that is missing, an empty function.
+
+    >>> failures = {"mask": Failure("NotImplementedError", "", 3), "model": Failure("KeyError", "'Decoder'", None)}
+    >>> sorted(unfinished_probes(failures, ["Decoder"], ""))
+    ['mask', 'model']
+    """
+    has_gaps = bool(find_gaps(source))
+
+    def is_unfinished(failure: Failure) -> bool:
+        is_missing = failure.kind == "KeyError" and failure.message.strip("'") in defines
+        is_empty = has_gaps and "NoneType" in failure.message
+        return failure.kind == "NotImplementedError" or is_missing or is_empty
+
+    return frozenset(probe for probe, failure in failures.items() if is_unfinished(failure))
 
 
 def top_functions(tree: ast.Module) -> list[tuple[str, Function]]:

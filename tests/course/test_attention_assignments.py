@@ -9,8 +9,9 @@ from torch import nn
 
 from regard.course import diagnose as diagnose_module
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Assignment, Variant, read_assignment
+from regard.course.attention_weights import set_weights_by_role
 from regard.course.diagnose import Diagnosis, diagnose
-from regard.course.fixed_weights import deterministic_output, gradients, set_weights_by_role
+from regard.course.fixed_weights import deterministic_output, gradients
 from regard.course.observe import SolutionRun, observe
 from regard.course.unfinished import find_gaps
 from tests.support.variant_runs import groups_that_look_alike, observe_variant
@@ -178,7 +179,7 @@ OTHER_STYLES = [
     (HEADS, "loops", "mask-leaks-future", [("t + 1 if self.causal", "min(t + 2, n) if self.causal")]),
     (HEADS, "loops", "bias-missing", [("nn.Linear(hidden, hidden)", "nn.Linear(hidden, hidden, bias=False)")]),
     (HEADS, "loops", "query-key-swapped", [("k[:end, part] @ q[t, part]", "q[:end, part] @ k[t, part]")]),
-    (HEADS, "loops", "heads-not-checked", [("raise ValueError(", "assert not (")]),
+    (HEADS, "loops", "heads-not-checked", [("raise ValueError(", "print(")]),
     (HEADS, "chunks", "weights-wrong-shape", [("torch.stack(A.chunk(self.num_heads, dim=0), dim=1)", "A[None]")]),
     (HEADS, "chunks", "mask-after-softmax", [("A = A / A.sum(dim=-1, keepdim=True)", "")]),
     (HEADS, "by_hand", "dropout-not-rescaled", [(" / (1 - self.rate)", "")]),
@@ -352,11 +353,11 @@ def test_weights_of_torchs_own_module_are_set_by_role() -> None:
     x = {role: torch.randn(2, length, 6) for role, length in (("query", 3), ("key", 4), ("value", 4))}
     widths = {"query": 6, "key": 6, "value": 6}
     theirs = nn.MultiheadAttention(6, 2, batch_first=True)
-    one = set_weights_by_role(theirs, lambda: theirs(*x.values()), x, widths)
+    one = set_weights_by_role(theirs, lambda: theirs(*x.values()), x, widths, {})
     names: dict[str, type[nn.Module]] = {}
     exec(of(MULTI).reference, names)
     mine = names["MultiHeadAttention"](2, 6, 3, 3)
-    two = set_weights_by_role(mine, lambda: mine(*x.values()), x, widths)
+    two = set_weights_by_role(mine, lambda: mine(*x.values()), x, widths, {})
     torch.testing.assert_close(one(*x.values())[0], two(*x.values()))
 
 

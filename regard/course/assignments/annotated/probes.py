@@ -24,7 +24,16 @@ TARGET = torch.tensor([[1, 2, 3], [6, 5, 4], [1, 3, 0], [2, 6, 6], [4, 1, 2]])
 
 _IS_OF_SAMPLE: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 """Whether each class of norms divides by the standard deviation of a sample."""
-_drawn = cache(fixed_weights.seeded_normal)  # shared by all solutions, which copy or only read them
+
+
+def _drawn(name: str, *shape: int) -> Tensor:
+    """Normally distributed numbers, shared by all solutions, which copy or only read them."""
+    return _drawn_as(torch.get_default_dtype(), name, *shape)
+
+
+@cache
+def _drawn_as(_: torch.dtype, name: str, *shape: int) -> Tensor:
+    return fixed_weights.seeded_normal(name, *shape)
 
 
 class _DropoutDisabled(TorchFunctionMode):
@@ -197,9 +206,22 @@ def dropout(names: Names) -> dict[str, Tensor]:
     values = {f"{name}_deterministic": _close(run(), run()) for name, (_, run) in parts.items()}
     for module, _ in parts.values():
         module.train()
-    random = {f"{name}_random": ~_close(run(), run()) for name, (_, run) in parts.items()}
-    values |= {name: random[name] for name in ("positions_random", "residual_random")}
+    values |= {f"{name}_random": ~_close(run(), run()) for name, (_, run) in parts.items()}
     return values | {"residual_kept": _close(connection(x, torch.zeros_like), x)} | _dropped(names)
+
+
+def initial_weights(names: Names) -> dict[str, Tensor]:
+    """make_model initialises every matrix with xavier_uniform_."""
+    model = names["make_model"](4 * SRC_VOCAB, 4 * TGT_VOCAB, N=1, d_model=32, d_ff=64, h=HEADS)
+    matrices = [weight.detach() for weight in model.parameters() if weight.requires_grad and weight.dim() == 2]
+    return {"xavier_uniform_": torch.tensor(all(map(_looks_xavier_uniform, matrices)))}
+
+
+def _looks_xavier_uniform(matrix: Tensor) -> bool:
+    """Whether the numbers of a matrix have the bounds and the standard deviation that xavier_uniform_ gives them."""
+    bound = math.sqrt(6 / sum(matrix.shape))
+    spread = matrix.std().item() / (bound / math.sqrt(3))
+    return matrix.abs().max().item() <= bound * (1 + 1e-6) and 0.9 < spread < 1.1
 
 
 @_without_dropout
@@ -367,7 +389,7 @@ def _is_of_sample(part: nn.Module, weights: list[Tensor]) -> bool:
     gain.fill_(1)
     for shift in bias:
         shift.fill_(0)
-    row = torch.arange(gain.numel()).float() ** 2 + 3
+    row = torch.arange(gain.numel()).to(gain.dtype) ** 2 + 3
     try:
         with warnings.catch_warnings(action="ignore"):
             deviation = part(row[None, None]).std(correction=0).item()
@@ -418,5 +440,5 @@ class _Layer(nn.Module):
         y = 2 * self.map(x).sin()
         for index, argument in enumerate(given, 1):
             tensor = argument.double()
-            y = y + (tensor.mean(-1, keepdim=True) * index * 0.7 + tensor[..., :1]).sin().float()
+            y = y + (tensor.mean(-1, keepdim=True) * index * 0.7 + tensor[..., :1]).sin().to(x.dtype)
         return x + y

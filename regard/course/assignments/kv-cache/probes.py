@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial, wraps
 from types import FunctionType, NoneType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.course.assignment import Names, Probe
 from regard.course.fixed_weights import set_weights
@@ -117,3 +119,60 @@ def generation(names: Names) -> dict[str, Tensor]:
         "from one token": write(model, torch.tensor([[2], [6]]), 5),
         "first prompt again": write(model, first, 6),
     }
+
+
+@_restoring_state
+def reads(names: Names) -> dict[str, Tensor]:
+    """Each token passes the embedding and the key and value projections only once."""
+    model, tokens = _model(names), torch.tensor([[3, 1, 4, 1, 5], [1, 5, 9, 2, 6]])
+    with _TokenCounter(model) as in_steps:
+        _steps(names, model, tokens, 3, 1, 1)
+    with _TokenCounter(model) as in_generation:
+        names["generate_cached"](model, tokens[:, :3], 6)
+    return {
+        "step, embedding": torch.tensor(in_steps.embedded <= 2 * 5),
+        "step, keys and values": torch.tensor(in_steps.projected <= 2 * 5),
+        "generation, embedding": torch.tensor(in_generation.embedded <= 2 * (3 + 6)),
+        "generation, keys and values": torch.tensor(in_generation.projected <= 2 * (3 + 6)),
+    }
+
+
+class _TokenCounter(TorchFunctionMode):
+    """Counts the tokens that are multiplied by a model's weights or looked up in them, in a layer or without one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        layers = [layer for block in model.blocks for layer in (block.attention.k, block.attention.v)]  # type: ignore[union-attr]
+        self.sources = {_storage(layer.weight): index for index, layer in enumerate([model.tokens, *layers])}
+        self.counts = [0] * len(self.sources)
+        self.parameters = {_storage(parameter) for parameter in model.parameters()}
+        self.made: list[Tensor] = []  # kept, since the storage of a tensor that is gone can be used again
+
+    @property
+    def embedded(self) -> int:
+        """The number of tokens that were looked up in the embedding."""
+        return self.counts[0]
+
+    @property
+    def projected(self) -> int:
+        """The largest number of tokens that passed a key or value projection."""
+        return max(self.counts[1:])
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [*args, *(kwargs or {}).values()]
+        tensors = [item for arg in given for item in (arg if isinstance(arg, list | tuple) else [arg])]
+        tensors = [item for item in tensors if isinstance(item, Tensor)]
+        used = {self.sources[_storage(tensor)] for tensor in tensors if _storage(tensor) in self.sources}
+        read = [tensor for tensor in tensors if _storage(tensor) not in self.parameters]
+        for index in used if read else ():
+            self.counts[index] += read[0].numel() // (read[0].shape[-1] if read[0].is_floating_point() else 1)
+        if len(used) == 1 and not read and isinstance(result, Tensor):  # a copy or a part of a weight
+            self.made.append(result)
+            self.sources[_storage(result)] = next(iter(used))
+            self.parameters.add(_storage(result))
+        return result
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -13,6 +13,7 @@ from regard.course.fixed_weights import (
     first_output,
     gradients,
     inputs,
+    is_refused,
     mask_follows_device,
     mask_follows_dtype,
     set_weights_by_layer,
@@ -25,7 +26,7 @@ MIX_BIAS = 0.5
 
 def _build(names: Names, input_size: int, hidden: int, num_heads: int, **options: Any) -> nn.Module:
     module: nn.Module = names["MultiHeadSelfAttention"](input_size, hidden, num_heads, **options)
-    return set_weights_by_layer(module, "q k v", optional="mix").eval()
+    return set_weights_by_layer(module, _input(1, 2, input_size), "q k v", optional="mix").eval()
 
 
 def _input(*shape: int) -> Tensor:
@@ -48,13 +49,14 @@ def plain(names: Names) -> dict[str, Tensor]:
 
 
 def attention(names: Names) -> dict[str, Tensor]:
-    """The returned attention weights, without a mask and causal."""
+    """The returned attention weights, without a mask and causal. Huge negative numbers count as minus infinity."""
     weights = {}
     for name, causal in (("weights", False), ("causal weights", True)):
         module = _build(names, 5, 12, 3, causal=causal)
         weights[name] = deterministic_output(
             lambda module=module: _returned_weights(module(_input(2, 4, 5), return_attention=True))
         )
+        weights[name] = weights[name].masked_fill(weights[name] < -1e4, -math.inf)
     return weights
 
 
@@ -82,15 +84,11 @@ def gradient(names: Names) -> dict[str, Tensor]:
 
 def invalid_sizes(names: Names) -> dict[str, Tensor]:
     """Four heads for six features must raise a ValueError."""
-    try:
-        names["MultiHeadSelfAttention"](5, 6, 4)(_input(2, 3, 5))
-    except ValueError:
-        return {"ValueError": torch.tensor(True)}
-    except NotImplementedError:
-        raise
-    except Exception:
-        return {"ValueError": torch.tensor(False)}
-    return {"ValueError": torch.tensor(False)}
+
+    def run() -> Any:
+        return names["MultiHeadSelfAttention"](5, 6, 4)(_input(2, 3, 5))
+
+    return {"refused": is_refused(run, "num_heads=4 with hidden=6")}
 
 
 def dropout(names: Names) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from regard.course.fixed_weights import (
 
 def _build(names: Names, input_size: int, hidden: int) -> nn.Module:
     module: nn.Module = names["SelfAttention"](input_size, hidden)
-    return set_weights_by_layer(module, "q k v").eval()
+    return set_weights_by_layer(module, _input(1, 2, input_size), "q k v").eval()
 
 
 def _input(*shape: int) -> Tensor:

@@ -204,5 +204,5 @@ def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0
     )
     for p in model.parameters():
         if p.requires_grad and p.dim() > 1:
-            nn.init.xavier_normal_(p)
+            nn.init.xavier_uniform_(p)
     return model

@@ -172,6 +172,12 @@ class EncoderDecoder(nn.Module):
         return self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask)
 
 
+def xavier(part):
+    for matrix in part.parameters(recurse=False):
+        if matrix.ndim == 2:
+            nn.init.xavier_uniform_(matrix)
+
+
 def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0.1):
     def attn():
         return MultiHeadedAttention(h, d_model, dropout)
@@ -182,10 +188,11 @@ def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0
     def embed(vocab):
         return nn.Sequential(Embeddings(d_model, vocab), PositionalEncoding(d_model, dropout))
 
-    return EncoderDecoder(
+    model = EncoderDecoder(
         Encoder(EncoderLayer(d_model, attn(), feed(), dropout), N),
         Decoder(DecoderLayer(d_model, attn(), attn(), feed(), dropout), N),
         embed(src_vocab),
         embed(tgt_vocab),
         Generator(d_model, tgt_vocab),
     )
+    return model.apply(xavier)

@@ -74,10 +74,13 @@ class PositionwiseFeedForward(nn.Module):
         super().__init__()
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
+        self.rate = dropout
 
     def forward(self, x):
         x = self.w_1(x)
         x = torch.clamp(x, min=0)
+        if self.training:
+            x = x * (torch.rand(x.shape) >= self.rate) / (1 - self.rate)
         return self.w_2(x)
 
 
@@ -241,4 +244,10 @@ def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0
     encoder = Encoder(EncoderLayer(d_model, attn, ff, dropout), N)
     decoder = Decoder(DecoderLayer(d_model, attn, cross, ff, dropout), N)
     src_embed, tgt_embed = Embed(d_model, src_vocab, dropout), Embed(d_model, tgt_vocab, dropout)
-    return EncoderDecoder(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
+    model = EncoderDecoder(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                bound = math.sqrt(6 / (weight.size(0) + weight.size(1)))
+                weight.copy_((2 * torch.rand(weight.shape) - 1) * bound)
+    return model

@@ -27,7 +27,8 @@ class MultiHeadAttention(nn.Module):
         scores = (Q @ K.transpose(-2, -1)) / self.qk_length**0.5
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -1e9)
-        return torch.softmax(scores, dim=-1) @ V
+        weights = torch.softmax(scores, dim=-1)
+        return (weights if mask is None else weights * mask) @ V
 
     def forward(self, Q, K, V, mask=None):
         Q = self.split_heads(self.W_Q(Q), self.qk_length)

@@ -27,7 +27,8 @@ class MultiHeadAttention(nn.Module):
             shape = (Q.size(0) // self.num_heads, self.num_heads, Q.size(1), K.size(1))
             mask = mask.expand(shape).flatten(0, 1)
             scores = scores + (1.0 - mask.to(scores.dtype)) * torch.finfo(scores.dtype).min
-        return torch.bmm(scores.softmax(-1), V)
+        mixed = torch.bmm(scores.softmax(-1), V)
+        return mixed if mask is None else mixed * (mask != 0).any(-1, keepdim=True)
 
     def forward(self, Q, K, V, mask=None):
         weights, biases = self.qkv.weight.split(self.widths), self.qkv.bias.split(self.widths)

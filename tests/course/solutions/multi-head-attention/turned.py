@@ -27,6 +27,7 @@ class MultiHeadAttention(nn.Module):
         scores = Q @ K.mT / Q.shape[-1] ** 0.5
         if mask is not None:
             scores = torch.where(mask.bool(), scores, torch.finfo(scores.dtype).min)
+            return mask.bool().any(-1, keepdim=True) * (scores.softmax(-1) @ V)
         return scores.softmax(-1) @ V
 
     def forward(self, Q, K, V, mask=None):
