@@ -7,7 +7,7 @@ their sizes in a module in which all sizes differ; its role by what it is multip
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ AttentionClass = Callable[[int, int, int, int], nn.Module]
 AxisNames = Mapping[str, tuple[str, ...]]
 """The names of each bare parameter's axes: H for heads, C for the embedding, and "" for features and others."""
 
+Calls = Sequence[Callable[[], Any]]
 ROLES = {"query": r"q(?!kv)", "key": r"k(?!v)", "value": r"v", "output": r"o|mix|final|comb|merge|proj$"}
 """The four projections of attention, and patterns of the names that students give them."""
 INPUT_ROLES = ("query", "key", "value")
@@ -43,17 +44,22 @@ def name_axes(attention: AttentionClass, heads: int) -> AxisNames:
 
 @torch.no_grad()
 def set_weights_by_role(
-    module: Module, call: Callable[[], Any], given: dict[str, Tensor], widths: dict[str, int], axes: AxisNames
+    module: Module,
+    calls: Calls,
+    given: dict[str, Tensor],
+    widths: dict[str, int],
+    axes: AxisNames,
 ) -> Module:
     """Set the weights of an attention by the roles of its projections; all other parameters become 0.
 
-    `call` runs the module on the tensors `given` for each input role. `widths` are those of queries, keys and values.
-    A projection for several of them that does not show which of its rows is which is filled in that order.
+    `calls` run the module on the tensors `given` for each input role, with masks of which at least one should give
+    finite numbers, whatever mistake the module makes. `widths` are those of queries, keys and values. A projection for
+    several of them that does not show which of its rows is which is filled in that order.
     """
-    initialise_lazy_layers(module, call)
+    initialise_lazy_layers(module, calls[0])
     for parameter in parameters_of(module).values():
         parameter.copy_(seeded_normal("probe", *parameter.shape) / 4)
-    projections = _find_projections(module, call, given, axes)
+    projections = _find_projections(module, calls, given, axes)
     for parameter in parameters_of(module).values():
         parameter.zero_()
     packed_rows = [role for role in INPUT_ROLES for _ in range(widths[role])]
@@ -119,24 +125,23 @@ class _Projection:
             rows = torch.tensor([row_role == role for row_role in row_roles])
             count = int(rows.sum())
             matrix[rows] = seeded_normal(f"{role}.weight", count, columns) / math.sqrt(columns)
-        parts = matrix.split([len(index) for index in indices])
+        parts = torch.split(matrix, [len(index) for index in indices])
         for weight, index, part in zip(self.weights, indices, parts, strict=True):
             values = torch.empty(weight.parameter.numel())
             values[index.flatten()] = part.flatten()
             weight.parameter.copy_(values.view(weight.parameter.shape))
 
 
-def _find_projections(
-    module: nn.Module, call: Callable[[], Any], given: dict[str, Tensor], axes: AxisNames
-) -> list[_Projection]:
+def _find_projections(module: nn.Module, calls: Calls, given: dict[str, Tensor], axes: AxisNames) -> list[_Projection]:
     """The module's projections in the order in which they were created. Those of all heads form one."""
     bare = _bare(module)
     layers = {name: layer for name, layer in module.named_modules() if _is_layer(layer)}
-    layer_inputs, gradients = _observe_call(module, list(layers.values()), call, given)
+    layer_inputs, gradients = _observe_calls(module, list(layers.values()), calls, given)
     projections: dict[tuple[str, str], _Projection] = {}
     for name, parameter in parameters_of(module).items():
         sizes = [size for size in parameter.shape if size > 1]
-        if len(sizes) < 2 or (name not in bare and not name.endswith("weight")):
+        is_matrix = "C" in axes.get(name, "C") if name in bare else name.endswith("weight")
+        if len(sizes) < 2 or not is_matrix:
             continue  # a bias
         weight = _as_matrix(parameter, axes.get(name, ()) if name in bare else None)
         layer_input = layer_inputs.get(layers.get(name.removesuffix(".weight")), "")
@@ -174,10 +179,10 @@ def _as_matrix(parameter: nn.Parameter, axes: tuple[str, ...] | None) -> _Weight
     return _Weight(parameter, matrix, matrix)
 
 
-def _observe_call(
-    module: nn.Module, layers: list[nn.Module], call: Callable[[], Any], given: dict[str, Tensor]
+def _observe_calls(
+    module: nn.Module, layers: list[nn.Module], calls: Calls, given: dict[str, Tensor]
 ) -> tuple[dict[nn.Module | None, str], dict[str, Tensor]]:
-    """The role of each layer's input during a call, and the parameters' gradients.
+    """The role of each layer's input, and the parameters' gradients in the first call that gives finite ones.
 
     In the input of each role another feature is 0, so that the gradient of what it is multiplied with is 0 there.
     """
@@ -193,19 +198,28 @@ def _observe_call(
         tensor[..., feature] = 0
     hooks = [layer.register_forward_pre_hook(record) for layer in layers]
     gradients: dict[str, Tensor] = {}
-    with tracing_paused(), torch.enable_grad():
-        try:
-            output = first_output(call())
-            (output * seeded_normal("direction", *output.shape)).sum().backward()
-            gradients = {name: weight.grad for name, weight in parameters_of(module).items() if weight.grad is not None}
-        except Exception:  # reported by the probe
-            gradients = {}
-    module.zero_grad(set_to_none=True)
+    for call in calls:
+        gradients = _gradients_of(module, call)
+        if gradients and all(gradient.isfinite().all() for gradient in gradients.values()):
+            break
     for hook in hooks:
         hook.remove()
     for role, tensor in given.items():
         tensor.copy_(saved[role])
     return inputs, gradients
+
+
+def _gradients_of(module: nn.Module, call: Callable[[], Any]) -> dict[str, Tensor]:
+    """The gradients of a call's output; none if it fails, which the probe reports."""
+    try:
+        with tracing_paused(), torch.enable_grad():
+            output = first_output(call())
+            (output * seeded_normal("direction", *output.shape)).sum().backward()
+        return {name: weight.grad for name, weight in parameters_of(module).items() if weight.grad is not None}
+    except Exception:
+        return {}
+    finally:
+        module.zero_grad(set_to_none=True)
 
 
 def _row_roles(weight: _Weight, gradient: Tensor | None, layer_input: str) -> list[str]:

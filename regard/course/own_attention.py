@@ -140,7 +140,7 @@ class WeightLayout:
         boolean_mask = _accepts(lambda: module(*given.values(), mask))
         widths = {"query": original.q.out_features, "key": original.k.out_features, "value": original.v.out_features}
         accepted_mask = mask if boolean_mask else mask.long()
-        set_weights_by_role(module, lambda: module(*given.values(), accepted_mask), given, widths, axes)
+        set_weights_by_role(module, [lambda: module(*given.values(), accepted_mask)], given, widths, axes)
         layout = cls(module, _find_slices(module, original), boolean_mask)
         layout.verify(original)
         return layout

@@ -353,11 +353,11 @@ def test_weights_of_torchs_own_module_are_set_by_role() -> None:
     x = {role: torch.randn(2, length, 6) for role, length in (("query", 3), ("key", 4), ("value", 4))}
     widths = {"query": 6, "key": 6, "value": 6}
     theirs = nn.MultiheadAttention(6, 2, batch_first=True)
-    one = set_weights_by_role(theirs, lambda: theirs(*x.values()), x, widths, {})
+    one = set_weights_by_role(theirs, [lambda: theirs(*x.values())], x, widths, {})
     names: dict[str, type[nn.Module]] = {}
     exec(of(MULTI).reference, names)
     mine = names["MultiHeadAttention"](2, 6, 3, 3)
-    two = set_weights_by_role(mine, lambda: mine(*x.values()), x, widths, {})
+    two = set_weights_by_role(mine, [lambda: mine(*x.values())], x, widths, {})
     torch.testing.assert_close(one(*x.values())[0], two(*x.values()))
 
 

@@ -3,6 +3,7 @@
 The projections have no prescribed names, so their weights are set by role.
 """
 
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -30,7 +31,8 @@ def _build(names: Names, heads: int, embedding: int, qk: int, value: int) -> nn.
     widths = {"query": heads * qk, "key": heads * qk, "value": heads * value}
     initialise_lazy_layers(module, lambda: _run(module, _given(1, 3, 3, embedding), torch.ones(3, 3).bool()))
     axes = name_axes(names["MultiHeadAttention"], heads)
-    return set_weights_by_role(module, lambda: _run(module, given, _hide_one(3, 4)), given, widths, axes).eval()
+    calls = [partial(_run, module, given, mask) for mask in (_hide_one(3, 4), torch.ones(3, 4).bool())]
+    return set_weights_by_role(module, calls, given, widths, axes).eval()
 
 
 def _given(batch: int, queries: int, keys: int, embedding: int) -> dict[str, Tensor]:
