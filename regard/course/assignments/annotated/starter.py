@@ -1,8 +1,8 @@
 """The complete Transformer, part by part.
 
 Fill in what is missing. Keep the names of the functions, classes and layers: the checker sets the
-weights of layers by name. Each part is checked separately, so you can start with any of them and
-leave others for later.
+weights of layers by name. Each part is checked separately, so you can start with any of them: run
+`regard check THIS_FILE` after each part. What is written is checked, and the rest is listed as still to write.
 
 Some details are fixed here because implementations differ:
 - The norm comes before each sublayer, x + dropout(sublayer(norm(x))), and once more at the end of
@@ -14,7 +14,6 @@ Some details are fixed here because implementations differ:
 You may use nn.LayerNorm inside LayerNorm. The standard deviation of a sample and that of a
 population are both accepted.
 
-When you are done, run: regard check THIS_FILE
 To train a translator with your model, run: regard train petit-fr-en --module THIS_FILE
 """
 

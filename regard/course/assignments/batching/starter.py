@@ -8,7 +8,7 @@ Masks are True where a query may look at a key, and False where it may not.
 
 Each function is checked separately, so you can start with any of them and leave others for later.
 
-When you are done, run: regard check THIS_FILE
+Run `regard check THIS_FILE` after each part: what is written is checked, and the rest is listed as still to write.
 """
 
 import torch

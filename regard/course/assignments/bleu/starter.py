@@ -8,7 +8,7 @@ in a reference, and punishes hypotheses that are too short.
 Each function is checked separately, so you can start with any of them and leave others for later. Use your functions
 from above in those below.
 
-When you are done, run: regard check THIS_FILE
+Run `regard check THIS_FILE` after each part: what is written is checked, and the rest is listed as still to write.
 """
 
 import math

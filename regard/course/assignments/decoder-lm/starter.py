@@ -7,7 +7,7 @@ A decoder reads tokens from left to right and predicts at each position which to
 work: the mask that hides the future, the loss that asks each position for the next token, and the loop that generates
 text. Trained on texts of the form `source separator target end`, the same model learns to translate.
 
-When you are done, run: regard check THIS_FILE
+Run `regard check THIS_FILE` after each part: what is written is checked, and the rest is listed as still to write.
 To train your model next to Regard's, run: regard train petit-lm --module THIS_FILE
 """
 

@@ -9,7 +9,7 @@ after it. All texts that you return start with the prompt, and contain the `eos`
 
 Each function is checked separately, so you can start with any of them and leave others for later.
 
-When you are done, run: regard check THIS_FILE
+Run `regard check THIS_FILE` after each part: what is written is checked, and the rest is listed as still to write.
 """
 
 import torch

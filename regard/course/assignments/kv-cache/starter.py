@@ -7,7 +7,7 @@ cache that stores them, the step that uses it, and the generation loop.
 You may also change Attention, Block and Decoder, as long as their layers keep their names (the checker sets weights by
 name) and they still do the same when called as they are here.
 
-When you are done, run: regard check THIS_FILE
+Run `regard check THIS_FILE` after each part: what is written is checked, and the rest is listed as still to write.
 """
 
 import math

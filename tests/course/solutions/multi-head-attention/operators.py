@@ -28,7 +28,7 @@ class MultiHeadAttention(nn.Module):
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -1e9)
         weights = torch.softmax(scores, dim=-1)
-        return (weights if mask is None else weights * mask) @ V
+        return (weights if mask is None else weights * (mask.sum(-1, keepdim=True) > 0)) @ V
 
     def forward(self, Q, K, V, mask=None):
         Q = self.split_heads(self.W_Q(Q), self.qk_length)
