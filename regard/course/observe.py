@@ -24,6 +24,7 @@ from regard.course.assignment import Assignment, Names, Probe
 from regard.course.line_tracing import TracedTensor, plain_copy, trace_tensors
 from regard.course.probe_remarks import collect_remarks
 from regard.course.solution_file import parse_source
+from regard.course.tampering import ForbiddenError, TamperingError
 from regard.formatting import shorten
 from regard.threads import one_thread
 
@@ -113,7 +114,7 @@ def _run_probe(
         values = _run_probe_in(torch.float64, probe, names, guard, filename, traced)
         if all(value.isfinite().all() for value in values.values()):
             return values
-    except NotImplementedError:
+    except (NotImplementedError, TamperingError, ForbiddenError):
         raise
     except Exception:
         pass  # the error in float32 is reported, if there is one

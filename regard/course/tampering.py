@@ -25,8 +25,8 @@ WATCHED: tuple[Any, ...] = (torch, torch.nn, torch.nn.functional, torch.autograd
 CHECKER = "regard.course"
 PROBES = "regard_probes"
 """Names of the checker's modules, and of the probes', begin with these."""
-OWN_BUILTINS = ("print", "input", "open", "_")
-"""Built-in functions that a solution may replace: the checker does not use them."""
+UNWATCHED = [*((builtins, name) for name in ("print", "input", "open", "_")), (torch, "Storage")]
+"""What may change: built-in functions that the checker does not use, and the class of torch's default dtype."""
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 INHERITED = object()
 """Stands for a method that a class inherits."""
@@ -133,7 +133,7 @@ def _owners() -> list[Any]:
 def _is_watched(owner: Any, name: str) -> bool:
     value = getattr(owner, name, None)
     is_function = callable(value) or isinstance(value, property)
-    return is_function and not (owner is builtins and name in OWN_BUILTINS)
+    return is_function and (owner, name) not in UNWATCHED
 
 
 def _is_replaced_by_torch(name: str, value: Any) -> bool:
