@@ -25,8 +25,8 @@ WATCHED: tuple[Any, ...] = (torch, torch.nn, torch.nn.functional, torch.autograd
 CHECKER = "regard.course"
 PROBES = "regard_probes"
 """Names of the checker's modules, and of the probes', begin with these."""
-UNWATCHED = [*((builtins, name) for name in ("print", "input", "open", "_")), (torch, "Storage")]
-"""What may change: built-in functions that the checker does not use, and the class of torch's default dtype."""
+REPLACEABLE = ("print", "input", "open", "breakpoint", "_", "__repr__", "__str__", "__format__", "Storage")
+"""What may change: functions that the checker does not use, and torch's class of the default dtype."""
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 INHERITED = object()
 """Stands for a method that a class inherits."""
@@ -133,7 +133,7 @@ def _owners() -> list[Any]:
 def _is_watched(owner: Any, name: str) -> bool:
     value = getattr(owner, name, None)
     is_function = callable(value) or isinstance(value, property)
-    return is_function and (owner, name) not in UNWATCHED
+    return is_function and name not in REPLACEABLE
 
 
 def _is_replaced_by_torch(name: str, value: Any) -> bool:
