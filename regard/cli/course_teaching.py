@@ -1,4 +1,4 @@
-"""Commands of `regard course` for teachers and authors: test an assignment, package it, and release its solution."""
+"""Commands of `regard course` for teachers and authors: test, copy and package an assignment, release its solution."""
 
 import errno
 from collections.abc import Callable
@@ -44,6 +44,30 @@ def test(
                 for problem in part.problems:
                     screen.print(Text(f"      {visible_lines(problem)}"), soft_wrap=True)
     raise typer.Exit(0 if is_right else 1)
+
+
+def copy(
+    name: Annotated[str, typer.Argument(help="Name of the assignment, as listed by regard course list.")],
+    out: Annotated[Path, typer.Option(help="Folder of your course.")] = Path("my_course"),
+    course: Course = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+) -> None:
+    """Copy an assignment to a course of your own, to change its points, deductions, forbidden functions or texts.
+
+    Example: regard course copy self-attention --out my_course
+    """
+    import shutil
+
+    from regard.atomic_files import check_new_folder, new_folder
+    from regard.course.assignment import ASSIGNMENTS_FOLDER, load_assignment
+
+    assignment = load_assignment(name, course or ASSIGNMENTS_FOLDER)
+    target = out / assignment.name
+    check_new_folder(target, force)
+    with new_folder(target, force=force) as folder:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(assignment.folder, folder, ignore=ignored, dirs_exist_ok=True)
+    typer.echo(f"Wrote {target}. Edit {target / 'assignment.toml'}, then run: regard check FILE --course {out}")
 
 
 def package(
@@ -134,4 +158,4 @@ def write_python_or_notebook(path: Path, source: str, story: Path, force: bool) 
         ) from None
 
 
-COMMANDS: list[Callable[..., None]] = [test, package, solution]
+COMMANDS: list[Callable[..., None]] = [test, copy, package, solution]

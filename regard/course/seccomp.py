@@ -25,11 +25,11 @@ REFUSED: SystemCalls = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
     "kcmp": (312, 272), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
-    # modes, owners and times of files, which Landlock does not cover
+    # modes, owners, times and, before Linux 6.2, sizes of files, which Landlock does not cover
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None),
     "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "truncate": (76, 45), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
     # memory that counts for no limit
     "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186),
     # parts of the kernel that a solution has no use for

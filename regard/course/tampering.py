@@ -22,9 +22,8 @@ from regard.errors import RegardError
 
 WATCHED: tuple[Any, ...] = (torch, torch.nn, torch.nn.functional, torch.autograd, Tensor, nn.Module, safetensors_torch)
 """Modules and classes whose functions a solution must not replace. The checker's own are added to them."""
-CHECKER = "regard.course"
-PROBES = "regard_probes"
-"""Names of the checker's modules, and of the probes', begin with these."""
+CHECKER_PREFIXES = ("regard.course", "regard_probes", "regard_hidden_probes")
+"""How the names of the checker's modules, and of the probes', begin."""
 REPLACEABLE = ("print", "input", "open", "breakpoint", "_", "__repr__", "__str__", "__format__", "Storage")
 """What may change: functions that the checker does not use, and torch's class of the default dtype."""
 TORCH_FOLDER = str(Path(torch.__file__).parent)
@@ -47,7 +46,7 @@ class TamperWatch:
     """Remembers functions of torch and the checker, and restores those that a solution replaces."""
 
     def __init__(self) -> None:
-        modules = [module for name, module in sys.modules.items() if name.startswith((CHECKER, PROBES))]
+        modules = [module for name, module in sys.modules.items() if name.startswith(CHECKER_PREFIXES)]
         self.functions = [
             (owner, name, vars(owner).get(name, INHERITED))
             for owner in (*WATCHED, *modules, builtins)

@@ -20,7 +20,7 @@ from regard.course.landlock import landlock_version, paths_without
 from regard.course.observe import SolutionRun
 from regard.course.seccomp import filter_program
 from regard.course.solution_process import Limits
-from regard.course.solution_runner import observe_in_subprocess, warm_server
+from regard.course.solution_runner import close_server, observe_in_subprocess, warm_server
 from regard.course.tampering import check_forbidden
 from regard.course.unusual_code import unusual_lines
 
@@ -265,6 +265,33 @@ def test_functions_that_are_replaced_later_are_restored_and_their_part_fails(che
     report = checked(random)
     assert_gains_nothing(report)
     assert {failure.kind for failure in report.run.failures.values()} == {"TamperingError"}
+
+
+MUCH_OF_TORCH = """import torch, torch.nn as nn, torch.fx, torch.func, torch.optim, torch.export
+import torch.distributions, torch.nn.utils.parametrizations, torch.utils.data
+import builtins
+builtins.print = lambda *_: None
+torch.Tensor.__repr__ = lambda self: "a tensor"
+torch.manual_seed(0); torch.set_printoptions(precision=3); torch.use_deterministic_algorithms(True)
+torch.jit.script(nn.Linear(2, 2))(torch.ones(1, 2))
+torch.vmap(torch.sin)(torch.ones(3))
+torch.func.grad(lambda x: (x ** 2).sum())(torch.ones(3))
+torch.fx.symbolic_trace(nn.Linear(2, 2))
+nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    nn.Linear(2, 2)(torch.ones(1, 2))
+torch.compile(torch.sin)(torch.ones(2))
+torch.optim.Adam(nn.Linear(2, 2).parameters()).step()
+list(torch.utils.data.DataLoader(list(range(4)), batch_size=2))
+nn.TransformerEncoderLayer(4, 2, 8)(torch.ones(2, 1, 4))
+torch.nested.nested_tensor([torch.ones(2)])
+"""
+
+
+@pytest.mark.long
+def test_ordinary_uses_of_torch_are_not_tampering(doubling: Assignment, tmp_path: Path) -> None:
+    close_server()  # torch changes itself when parts of it are first imported
+    assert not run(MUCH_OF_TORCH + NEIGHBOUR, doubling, tmp_path).failures
 
 
 QUIET_TRICKS = {

@@ -1,10 +1,13 @@
 """Points: what parts give, what mistakes cost, and what shape comments, style and brevity add."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from regard.cli import app
 from regard.course.assignment import Assignment, load_assignment, load_assignments
 from regard.course.diagnose import Diagnosis, MistakeMatch
 from regard.course.grading import Grade, Mark, grade
@@ -105,6 +108,17 @@ def test_an_unknown_mistake_leaves_points_for_the_steps_that_are_correct(heads: 
 def test_remarks_never_make_a_total_negative(heads: Assignment) -> None:
     expensive = replace(heads, shape_deduction=50)
     assert graded(expensive, "returned", shape_remarks=1).points == 0
+
+
+def test_a_copied_assignment_has_points_of_its_own(tmp_path: Path) -> None:
+    arguments = ["course", "copy", "self-attention", "--out", str(tmp_path / "mine")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    path = tmp_path / "mine" / "self-attention" / "assignment.toml"
+    path.write_text(path.read_text(encoding="utf-8") + "\n[deductions]\nno-scaling = 0.5\n", encoding="utf-8")
+    mine = load_assignment("self-attention", tmp_path / "mine")
+    assert graded(mine, mistakes=["no-scaling"]).points == mine.max_points - 0.5
+    assert "already exists" in str(CliRunner().invoke(app, arguments).exception)
+    assert "no-scaling = 0.5" in path.read_text(encoding="utf-8")
 
 
 def test_every_bundled_deduction_leaves_points() -> None:
