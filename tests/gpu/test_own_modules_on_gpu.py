@@ -54,8 +54,7 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     "settings", [{}, {"precision": "bfloat16"}, {"compile": True}], ids=["float32", "bfloat16", "compiled"]
 )
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.filterwarnings("ignore:nested_from_padded CUDA kernels only support fp32/fp16")  # torch's own encoder
+@pytest.mark.filterwarnings("ignore:::torch")  # its own encoder and compiler warn, about nested tensors and TF32
 def test_a_module_is_trained_validated_and_translates(settings: dict[str, Any], tmp_path: Path) -> None:
     recipe = small_recipe(steps=30, validate_every=15, device="cuda", **settings)
     run = regard.train(recipe, tmp_path / "run", progress=False, network=Pair)
