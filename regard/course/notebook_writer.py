@@ -142,12 +142,17 @@ def _without_docstring(source: str) -> str:
 
 
 def _split_at_definitions(source: str) -> list[str]:
-    """The source, split before and after each top-level definition. A comment stays with the code below it."""
-    ends = [0]
+    """The source, split before and after each top-level definition.
+
+    A comment stays with the code below it, unless it is indented: then it belongs to the definition above.
+    """
+    ends, lines = [0], source.split("\n")
     for node, next_node in pairwise(ast.parse(source).body):
         if isinstance(node, Definition) or isinstance(next_node, Definition):
-            ends.append(node.end_lineno or node.lineno)
-    lines = source.split("\n")
+            end = node.end_lineno or node.lineno
+            while lines[end].lstrip() != lines[end] and lines[end].lstrip().startswith("#"):
+                end += 1
+            ends.append(end)
     blocks = ["\n".join(lines[start:end]).strip("\n") for start, end in pairwise([*ends, len(lines)])]
     return [block for block in blocks if block.strip()]
 

@@ -67,6 +67,14 @@ def test_a_starter_can_be_spread_over_several_cells() -> None:
     assert [cell.text.split("\n")[-1] for cell in cells] == ["    return 1", "And now:", "end = 3"]
 
 
+def test_an_indented_comment_after_a_definition_belongs_to_it() -> None:
+    source = "def first():\n    return 1\n    # done\n\n\n# two\ndef second():\n    return 2\n"
+    text = '# %% starter="first"\n# %% starter="second"\n'
+    cells = fill_in(read_percent_cells(text, Path("notebook.py")), source, Path("notebook.py"))
+    assert [cell.text.split("\n")[0] for cell in cells] == ["def first():", "# two"]
+    assert cells[0].text.endswith("# done")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
