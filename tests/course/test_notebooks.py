@@ -47,6 +47,10 @@ end = 3
 """
 
 
+def test_every_assignment_has_a_story() -> None:
+    assert load_assignments() == STORIES
+
+
 def notebook_of(assignment: Assignment, source: str) -> Any:
     return json.loads(as_notebook(source, assignment.story))
 
