@@ -1319,7 +1319,7 @@ def test_the_card_of_a_masked_model_uses_a_mask(
     [
         ("fp16", "huggingface", "did you mean 'float16'"),
         ("bf16", "ctranslate2", "did you mean 'bfloat16'"),
-        ("int8", "huggingface", "requires CTranslate2"),
+        ("int8", "huggingface", "requires --to ctranslate2 or --to regard"),
         ("int4", "huggingface", "expected one of float32, float16, bfloat16"),
     ],
 )
