@@ -28,6 +28,11 @@ from regard.course.unfinished import unfinished_probes
 from regard.errors import RegardError
 from regard.threads import one_thread
 
+SLACK = 30.0
+"""How much further than by rounding the values of a mistake may differ, if no known mistake gives exactly the values.
+
+Constants such as the eps of a norm have little effect on correct values, but more on some wrong ones.
+"""
 PAIR_SECONDS = 1.0
 """CPU time for trying pairs of mistakes."""
 TRACE_SECONDS = 0.5
@@ -127,18 +132,21 @@ class MistakeMatcher:
             return []  # there are only errors, which have many possible causes
         others = [probe for probe in self.assignment.probes if probe not in wrong and probe not in unfinished]
         order = [*sorted(wrong, key=lambda probe: not self._is_evidence(run, probe)), *others]
-        singles = self._matching_variants(run, order, bool(unfinished))
-        return singles or self._matching_pairs(run, wrong, order, bool(unfinished))
+        return (
+            self._matching_variants(run, order, bool(unfinished))
+            or self._matching_variants(run, order, bool(unfinished), SLACK)
+            or self._matching_pairs(run, wrong, order, bool(unfinished))
+        )
 
     def _matching_variants(
-        self, run: SolutionRun, probes: Sequence[str], is_unfinished: bool
+        self, run: SolutionRun, probes: Sequence[str], is_unfinished: bool, slack: float = 1.0
     ) -> list[tuple[Variant, ...]]:
-        """The variants that explain the run best. One with other errors must give wrong numbers of the run exactly."""
+        """The variants that explain the run best. One with other errors must give wrong numbers of the run too."""
         mismatches = {
             variant: found
             for variant in self.assignment.variants
-            if (found := self._mismatch(run, probes, is_unfinished, variant)) is not None
-            and (not found.values or self._shares_wrong_numbers(run, variant, probes))
+            if (found := self._mismatch(run, probes, is_unfinished, variant, slack=slack)) is not None
+            and ((not found.values and slack == 1) or self._shares_wrong_numbers(run, variant, probes, slack))
         }
         best = min(mismatches.values(), default=None)
         return [(variant,) for variant, found in mismatches.items() if found == best]
@@ -172,7 +180,7 @@ class MistakeMatcher:
         return any(key in expected and not same(value, expected[key]) for key, value in values.items())
 
     def _mismatch(
-        self, run: SolutionRun, probes: Sequence[str], is_unfinished: bool, *variants: Variant
+        self, run: SolutionRun, probes: Sequence[str], is_unfinished: bool, *variants: Variant, slack: float = 1.0
     ) -> Mismatch | None:
         """How far the reference with these mistakes does not explain a run; None at the first contradiction."""
         source = _apply_all(variants, self.assignment.reference)
@@ -182,19 +190,20 @@ class MistakeMatcher:
         for probe in probes:
             if probe in self.assignment.edge_cases and same_probe(run, self.reference, probe):
                 continue
-            found = mismatch(run, self._run_probe(source, probe), self.reference, probe, is_unfinished)
+            found = mismatch(run, self._run_probe(source, probe), self.reference, probe, is_unfinished, slack)
             if found is None:
                 return None
             values, errors = values + found.values, errors + found.errors
         return Mismatch(values, errors)
 
-    def _shares_wrong_numbers(self, run: SolutionRun, variant: Variant, probes: Sequence[str]) -> bool:
+    def _shares_wrong_numbers(self, run: SolutionRun, variant: Variant, probes: Sequence[str], slack: float) -> bool:
         """Whether a variant gives one of the run's wrong tensors, which is stronger evidence than a wrong yes or no."""
         for probe in probes:
             expected, explained = self.reference.values.get(probe, {}), self._run_variant(variant, probe).values
             for key, value in run.values.get(probe, {}).items():
                 is_shared = key in expected and key in explained.get(probe, {})
-                if is_shared and value.is_floating_point() and value.numel() > 1 and not same(value, expected[key]):
+                is_tensor = value.is_floating_point() and value.numel() > 1
+                if is_shared and is_tensor and not same(value, expected[key], slack):
                     return True  # all values that both have are equal
         return False
 

@@ -40,7 +40,12 @@ class Mismatch(NamedTuple):
 
 
 def mismatch(
-    run: SolutionRun, variant: SolutionRun, reference: SolutionRun, probe: str, is_unfinished: bool = False
+    run: SolutionRun,
+    variant: SolutionRun,
+    reference: SolutionRun,
+    probe: str,
+    is_unfinished: bool = False,
+    slack: float = 1.0,
 ) -> Mismatch | None:
     """How far a variant does not explain a probe of a run; None if a value contradicts the variant.
 
@@ -51,13 +56,13 @@ def mismatch(
         return Mismatch(errors=int(run.failures[probe].kind != variant.failures[probe].kind))
     values, explained, expected = (each.values.get(probe, {}) for each in (run, variant, reference))
     shared = values.keys() & explained.keys()
-    unlike = [key for key in shared if not same(values[key], explained[key])]
+    unlike = [key for key in shared if not same(values[key], explained[key], slack)]
     if not all(_overflows(values[key]) and _overflows(explained[key]) for key in unlike):
         return None
     only = {key: value for key, value in values.items() if key not in shared}
     if not is_unfinished:
         only |= {key: value for key, value in explained.items() if key not in shared}
-    wrong = [key for key, value in only.items() if key not in expected or not same(value, expected[key])]
+    wrong = [key for key, value in only.items() if key not in expected or not same(value, expected[key], slack)]
     if only and not wrong:
         return None
     return Mismatch(values=len(wrong) + len(unlike))
@@ -68,11 +73,11 @@ def _overflows(value: Tensor) -> bool:
     return value.is_floating_point() and not bool((value.abs() < HUGE_VALUE).all())
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape, floating dtype and NaNs, and are equal up to rounding."""
+def same(one: Tensor, other: Tensor, slack: float = 1.0) -> bool:
+    """Whether two tensors have the same shape, floating dtype and NaNs, and are equal up to `slack` times rounding."""
     if one.shape != other.shape or not same_precision(one, other) or one.is_meta != other.is_meta:
         return False
-    return one.is_meta or close(one, other)
+    return one.is_meta or close(one, other, slack)
 
 
 def same_precision(one: Tensor, other: Tensor) -> bool:
@@ -82,11 +87,11 @@ def same_precision(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype or (one.dtype in FULL_PRECISION and other.dtype in FULL_PRECISION)
 
 
-def close(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of the same shape are equal up to rounding."""
+def close(one: Tensor, other: Tensor, slack: float = 1.0) -> bool:
+    """Whether two tensors of the same shape are equal up to `slack` times rounding."""
     if one.dtype == other.dtype and torch.equal(one, other):  # the usual case, and much faster than the general one
         return True
-    tolerance = max(TOLERANCES.get(tensor.dtype, 0.0) for tensor in (one, other))
+    tolerance = slack * max(TOLERANCES.get(tensor.dtype, 0.0) for tensor in (one, other))
     one, other = one.detach().cpu().double(), other.detach().cpu().double()
     ordinary = other[other.abs() < MAX_SCALED_VALUE].abs()
     scale = max(1.0, ordinary.max().item() if ordinary.numel() else 0.0)

@@ -31,8 +31,8 @@ from regard.course.json_report import as_gradescope, as_json, as_text
 from regard.course.missing_returns import explain_missing_returns, functions_without_return
 from regard.course.mistake_catalogue import DOCS_PAGE, assignments_by_mistake, catalogue_page, load_catalogue
 from regard.course.mistake_location import StageProgress, edited_lines, line_with_words, stage_progress
-from regard.course.numeric_equality import same, same_numbers
-from regard.course.observe import Failure, observe
+from regard.course.numeric_equality import Mismatch, mismatch, same, same_numbers
+from regard.course.observe import Failure, SolutionRun, observe
 from regard.course.solution_file import read_solution
 from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report
 from regard.course.unfinished import find_gaps, is_untouched
@@ -243,6 +243,26 @@ def test_gaps_are_found() -> None:
     assert find_gaps(source) == [("A.f", 4)]
     assert find_gaps("def f(x: tuple[int, ...]):\n    return x\n") == []
     assert find_gaps("no python at all") == []
+
+
+def test_errors_and_overflows_are_symptoms_of_a_mistake_that_changes_the_values() -> None:
+    def run(error: str = "", **values: float) -> SolutionRun:
+        if error:
+            return SolutionRun(failures={"probe": Failure(error, "", None)})
+        return SolutionRun({"probe": {name: torch.tensor([value]) for name, value in values.items()}})
+
+    reference, inf, nan = run(x=1.0), float("inf"), float("nan")
+    assert mismatch(run(x=2.0), run(x=2.0), reference, "probe") == Mismatch()
+    assert mismatch(run(x=2.0), run(x=3.0), reference, "probe") is None
+    assert mismatch(run("IndexError"), run("RuntimeError"), reference, "probe") == Mismatch(errors=1)
+    assert mismatch(run("IndexError"), run(x=3.0), reference, "probe") == Mismatch(values=1)
+    assert mismatch(run("IndexError"), run(x=1.0), reference, "probe") is None  # the mistake has no effect here
+    assert mismatch(run(x=3.0), run("IndexError"), reference, "probe") == Mismatch(values=1)
+    assert mismatch(run(x=1.0), run("IndexError"), reference, "probe") is None
+    assert mismatch(run(x=inf), run(x=nan), reference, "probe") == Mismatch(values=1)
+    assert mismatch(run(x=2.0), run(x=2.0, y=1.0), run(x=1.0, y=1.0), "probe") is None
+    assert mismatch(run(x=2.0), run(x=2.0, y=1.0), run(x=1.0, y=1.0), "probe", is_unfinished=True) == Mismatch()
+    assert mismatch(run(x=2.0), run(x=2.0002), reference, "probe", slack=30) == Mismatch()
 
 
 def test_values_are_equal_up_to_rounding() -> None:

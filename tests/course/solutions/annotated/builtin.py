@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002
 """Uses PyTorch's own multi-head attention, scaled dot product and norm; computes the sinusoids as complex numbers."""
 
 import copy

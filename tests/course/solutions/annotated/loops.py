@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002
 """Uses loops over queries, heads, positions and sublayers."""
 
 import copy
