@@ -62,9 +62,8 @@ def check_class(
     from rich.progress import track
 
     from regard.course.assignment import ASSIGNMENTS_FOLDER
-    from regard.course.class_report import show_class
+    from regard.course.class_report import as_json_list, show_class
     from regard.course.classroom import check_class, read_class, similar_pairs
-    from regard.course.json_report import as_json as report_as_json
     from regard.course.roster import read_roster
     from regard.plots.console import console
 
@@ -77,11 +76,7 @@ def check_class(
         students = list(track(results, "checking", total=len(members), console=screen, transient=True, disable=hidden))
     similar = similar_pairs(students)
     if as_json:
-        documents = [
-            {"student": student.name} | (report_as_json(student.report) if student.report else {"error": student.error})
-            for student in students
-        ]
-        typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(as_json_list(students, similar), indent=2, ensure_ascii=False))
     else:
         show_class(screen, students, similar)
     files.write(path.resolve().stem, students, similar, roster)

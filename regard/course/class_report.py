@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +21,7 @@ from regard.course.classroom import (
     tally_mistakes,
     tally_other_states,
 )
+from regard.course.json_report import as_json
 from regard.course.similar_files import SimilarPair
 from regard.formatting import visible
 
@@ -94,13 +96,26 @@ def as_csv(students: Sequence[StudentResult], similar: Sequence[SimilarPair] = (
         if (report := student.report) is not None:
             marks = [report.assignment.name, str(report.passed), f"{report.points:g}", f"{report.max_points:g}"]
         file = student.path.name if student.path else ""
-        listed = student.member.student
-        identity = [listed.id, listed.email] if listed else [submission.id, submission.email]
         twins = "; ".join(_others(student.name, similar))
         deductions = "; ".join(report.grade.changes()) if report else ""
         cells = [student.name, file, *marks, " ".join(student.mistakes), student.summary]
-        rows.append((*cells, *identity, str(submission.is_late), twins, deductions, student.unusual))
+        rows.append((*cells, student.id, student.email, str(submission.is_late), twins, deductions, student.unusual))
     return csv_text(rows)
+
+
+def as_json_list(students: Sequence[StudentResult], similar: Sequence[SimilarPair] = ()) -> list[dict[str, Any]]:
+    """What was found for each student, under stable keys."""
+    return [
+        {
+            "student": student.name,
+            "id": student.id,
+            "email": student.email,
+            "late": student.member.submission.is_late,
+            "similar_to": _others(student.name, similar),
+            **(as_json(student.report) if student.report else {"error": student.error}),
+        }
+        for student in students
+    ]
 
 
 def csv_text(rows: Iterable[Iterable[str]]) -> str:

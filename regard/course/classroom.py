@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from regard.course.assignment import ASSIGNMENTS_FOLDER, Mistake, load_assignment, load_assignments
-from regard.course.check import CheckReport, UnknownAssignmentError, assignment_of, check, identify_assignment
+from regard.course.check import CheckReport, UnknownAssignmentError, check, identify_assignment
 from regard.course.roster import Roster, Student, match_roster
 from regard.course.similar_files import SimilarPair, find_similar
 from regard.course.solution_file import read_solution
@@ -49,6 +49,16 @@ class StudentResult:
     def name(self) -> str:
         """The student's name, as far as it is known."""
         return self.member.submission.name
+
+    @property
+    def id(self) -> str:
+        """The id of the class list, or else of the download."""
+        return self.member.student.id if self.member.student else self.member.submission.id
+
+    @property
+    def email(self) -> str:
+        """The email address, as far as it is known."""
+        return self.member.student.email if self.member.student else self.member.submission.email
 
     @property
     def path(self) -> Path | None:
@@ -173,9 +183,10 @@ def check_class(
 def _most_common_assignment(paths: Sequence[Path], course: Path) -> str | None:
     """The assignment that most of a class answer, as far as it is recognised."""
     counts: Counter[str] = Counter()
+    candidates = load_assignments(course)
     for path in paths:
         with suppress(RegardError, OSError):
-            counts[assignment_of(read_solution(path), path, course).name] += 1
+            counts[identify_assignment(read_solution(path).names, candidates, path).name] += 1
     return counts.most_common(1)[0][0] if counts else None
 
 

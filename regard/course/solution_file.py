@@ -81,10 +81,11 @@ def read_solution(path: Path) -> Solution:
     """Read a student's `.py` or `.ipynb` file; a RegardError that says what to do if it cannot be read."""
     if path.is_dir():
         raise RegardError(f"{path} is a folder: pass a single .py or .ipynb file")
-    if path.suffix not in (".py", ".ipynb"):
+    suffix = path.suffix.lower()
+    if suffix not in (".py", ".ipynb"):
         raise RegardError(f"{path} is neither a .py nor an .ipynb file")
-    content = read_file(path, MAX_NOTEBOOK_BYTES if path.suffix == ".ipynb" else MAX_SOURCE_BYTES)
-    solution = _read_notebook(content, path) if path.suffix == ".ipynb" else Solution(_decode_source(content, path))
+    content = read_file(path, MAX_NOTEBOOK_BYTES if suffix == ".ipynb" else MAX_SOURCE_BYTES)
+    solution = _read_notebook(content, path) if suffix == ".ipynb" else Solution(_decode_source(content, path))
     if len(solution.source) > MAX_SOURCE_BYTES:
         raise RegardError(
             f"{path} has {len(solution.source):,} characters of code; the maximum is {MAX_SOURCE_BYTES:,}"

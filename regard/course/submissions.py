@@ -62,6 +62,8 @@ class _Version:
     """The name that the student gave it."""
     file_id: int = 0
     """Canvas's id of the file. A later upload has a higher one."""
+    feedback_name: str = ""
+    """The path of a feedback file that the system can match to this one."""
 
     @property
     def age(self) -> tuple[int, int, float, bool]:
@@ -85,16 +87,15 @@ class _Owner:
     email: str = ""
     system: str = ""
     is_late: bool = False
-    feedback_name: str = ""
     files: list[_Version] = field(default_factory=list)
     problem: str = ""
 
-    def add(self, file: UploadedFile, original: str, file_id: int = 0) -> None:
+    def add(self, file: UploadedFile, original: str, file_id: int = 0, feedback_name: str = "") -> None:
         """Add a file, or the reason why it could not be read."""
         if file.problem:
             self.problem = file.problem
         else:
-            self.files.append(_Version(file.path, original, file_id))
+            self.files.append(_Version(file.path, original, file_id, feedback_name))
 
 
 IsAnswer = Callable[[Path], bool]
@@ -132,7 +133,7 @@ def _choose_file(owner: _Owner, is_answer: IsAnswer) -> Submission:
         is_late=owner.is_late,
         problem="" if chosen else owner.problem or NOTHING_HANDED_IN,
         others=tuple({file.import_name: file.path for file in rest if file.path.suffix == ".py"}.items()),
-        feedback_name=owner.feedback_name,
+        feedback_name=chosen.feedback_name if chosen else "",
         system=owner.system,
     )
 
@@ -156,8 +157,9 @@ def _canvas(files: Sequence[UploadedFile]) -> list[_Owner]:
         name = match["name"] or match["anonymous"]
         owner = owners.setdefault(student_id, _Owner(name, student_id, system=CANVAS_SYSTEM))
         owner.is_late |= bool(match["late"] or match["anonymous_late"])
-        owner.feedback_name = f"{match[0].removesuffix(match['original'])}feedback.txt"
-        owner.add(file, match["original"] if len(file.name.parts) == 1 else file.name.name, int(match["file"]))
+        original = match["original"] if len(file.name.parts) == 1 else file.name.name
+        feedback_name = f"{match[0].removesuffix(match['original'])}feedback.txt"
+        owner.add(file, original, int(match["file"]), feedback_name)
     return list(owners.values())
 
 
@@ -172,8 +174,8 @@ def _moodle(files: Sequence[UploadedFile]) -> list[_Owner]:
     for match, file in named:
         student = f"{match['name']}_{match['id']}" if match["id"] else match["name"]
         owner = owners.setdefault(student, _Owner(match["name"], match["id"] or "", system="moodle"))
-        owner.feedback_name = f"{student}_assignsubmission_file_/feedback.txt"
-        owner.add(file, match["original"] if len(file.name.parts) == 1 else file.name.name)
+        original = match["original"] if len(file.name.parts) == 1 else file.name.name
+        owner.add(file, original, feedback_name=f"{student}_assignsubmission_file_/feedback.txt")
     return list(owners.values())
 
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli import app
+from regard.course.assignment import ASSIGNMENTS_FOLDER, load_assignments
 from regard.course.author_checks import PartResult, examine_assignment
 from tests.support.example_course import write_example_course
 
@@ -144,3 +145,9 @@ def test_points_that_the_reference_does_not_get_are_reported(example_course: Pat
     *_, last = examine_assignment(course / "average")
     assert isinstance(last, PartResult)
     assert "gets 0 of 1 points for style" in last.problems[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [assignment.name for assignment in load_assignments()])
+def test_the_bundled_assignments_have_no_slips(name: str) -> None:
+    assert not [problem for part in examine_assignment(ASSIGNMENTS_FOLDER / name) for problem in part.problems]

@@ -16,7 +16,7 @@ from regard.cli import app
 from regard.course import uploaded_files
 from regard.course.assignment import load_assignment
 from regard.course.canvas_gradebook import as_canvas_csv
-from regard.course.class_report import as_csv, as_html
+from regard.course.class_report import as_csv, as_html, as_json_list
 from regard.course.classroom import ClassMember, StudentResult, read_class, read_one
 from regard.course.feedback import feedback_files
 from regard.course.roster import Roster, match_roster, name_keys, read_roster
@@ -62,7 +62,7 @@ def test_a_download_from_canvas(tmp_path: Path) -> None:
             "lovelaceada_4711_205_attention-1.py": ANSWER + "# second",
             "lovelaceada_4711_206_helpers-1.py": "def help(): pass",
             "hoppergrace_LATE_4712_90_my_solution_2.py": ANSWER,
-            "LATE_anon_x7Kq2_91_attention.ipynb": ANSWER,
+            "LATE_anon_x7Kq2_91_ATTENTION.PY": ANSWER,
             "curiemarie_4713_92_work.zip": zip_bytes({"work/attention.py": ANSWER, "__MACOSX/work/._a.py": "x"}),
             "turingalan_4714_93_report.zip": zip_bytes({"report.pdf": "x"}),
         },
@@ -359,6 +359,12 @@ def test_reports_name_similar_and_late_students() -> None:
     assert by_name["anna"]["similar_to"] == "<bob> (95% the same)"
     assert by_name["carl"]["similar_to"] == ""
     assert [by_name[name]["late"] for name in ("anna", "carl")] == ["True", "False"]
+    documents = as_json_list(students, pairs)
+    assert [(document["late"], document["similar_to"]) for document in documents] == [
+        (True, ["<bob> (95% the same)"]),
+        (False, ["anna (95% the same)"]),
+        (False, []),
+    ]
     page = as_html(students, "class", pairs)
     assert "anna, &lt;bob&gt;</b>: 95% the same" in page
     assert "Nearly the same" not in as_html(students, "class")
@@ -423,4 +429,4 @@ def test_a_downloaded_class_is_graded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert float(points["Ada Lovelace"]) > 0
     feedback = (tmp_path / "out" / "feedback" / "lovelaceada_4711_2_feedback.txt").read_text()
     assert feedback.startswith("Ada Lovelace: lovelaceada_4711_2_attention-1.py\nPoints: ")
-    assert "Handed in late." in (tmp_path / "out" / "feedback" / "hoppergrace_LATE_4712_4_feedback.txt").read_text()
+    assert "Handed in late." in (tmp_path / "out" / "feedback" / "hoppergrace_LATE_4712_3_feedback.txt").read_text()
