@@ -13,12 +13,11 @@ from regard.config import did_you_mean
 from regard.course.assignment import Assignment, Mistake
 from regard.course.diagnose import Diagnosis
 from regard.course.style import forward_statements, longest_function
+from regard.course.unfinished import unfinished_probes
 from regard.errors import RegardError
 
 STYLE, SHAPES, BREVITY = "style", "shape comments", "brevity"
 """Names of the marks that are not for parts."""
-UNWRITTEN = "NotImplementedError"
-"""The kind of the failure of a part that still has to be written. No mistake explains it."""
 
 
 class Mark(NamedTuple):
@@ -85,9 +84,7 @@ def grade(
     """Grade a solution, given what was found out about it and the numbers of remarks."""
     points = {probe: float(value) for probe, value in assignment.points.items()}
     wrong = [probe for probe in points if probe not in diagnosis.right]
-    unwritten = [
-        probe for probe in wrong if probe in diagnosis.failures and diagnosis.failures[probe].kind == UNWRITTEN
-    ]
+    unwritten = unfinished_probes(diagnosis.failures, assignment.defines, source)
     lost_by_parts = sum(points[probe] for probe in wrong if probe not in unwritten)
     deductions = _deductions(assignment, diagnosis, catalogue)
     lost = lost_by_parts

@@ -89,8 +89,11 @@ def test_of_mistakes_that_cannot_be_told_apart_the_cheapest_counts(heads: Assign
 
 
 def test_parts_that_are_not_written_get_no_points(heads: Assignment) -> None:
-    gap = Failure("NotImplementedError", "", 3)
-    unfinished = graded(heads, mistakes=["no-scaling"], failures={"dropout": gap, "returned": gap}, has_gaps=True)
+    gaps = {
+        "dropout": Failure("NotImplementedError", "", 3),
+        "returned": Failure("KeyError", f"'{heads.defines[0]}'", 1),
+    }
+    unfinished = graded(heads, mistakes=["no-scaling"], failures=gaps, has_gaps=True)
     assert unfinished.points == TOTAL - 2 - 1 - 2
     assert unfinished.marks["dropout"] == Mark(0, 2)
     assert unfinished.marks["style"] == Mark(0, 1)
