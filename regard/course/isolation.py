@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from sysconfig import get_paths
+from sysconfig import get_path
 
 from regard.course.landlock import landlock_version, paths_without, restrict_files
 from regard.course.seccomp import restrict_system_calls
@@ -106,16 +106,15 @@ def isolate(folder: Path, hidden: Iterable[Path], has_namespaces: bool) -> list[
 def readable_paths(hidden: Iterable[Path] = ()) -> tuple[list[Path], list[Path]]:
     """What a solution may read, and the folders of which it may read only the names of the files, as imports do.
 
-    It may read Python, its packages and the system's libraries, but not Regard and the hidden folders. A folder that is
-    on Python's path because Regard is developed there has tests and solutions too, and is left out.
+    It may read Python, its packages and the system's libraries, but not Regard and the hidden folders. A folder in
+    which Regard is developed has tests and solutions too, and is left out.
     """
-    packages = {Path(folder).resolve() for key, folder in get_paths().items() if key in ("purelib", "platlib")}
-    searched = {Path(folder).resolve() for folder in sys.path if folder}
-    copies = {folder for folder in searched | packages if (folder / "regard" / "course").is_dir()}
+    folders = {Path(folder).resolve() for folder in (*sys.path, *map(get_path, ("purelib", "platlib"))) if folder}
     prefixes = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
-    roots = packages | (searched - copies) | prefixes | set(map(Path, SYSTEM_FOLDERS))
-    concealed = {PACKAGE, *(path.resolve() for path in hidden)}
-    concealed |= {folder / "regard" if folder in packages else folder for folder in copies}
+    developed = {folder for folder in folders if (folder / "regard").is_dir() and (folder / "pyproject.toml").exists()}
+    roots = (folders - developed) | prefixes | set(map(Path, SYSTEM_FOLDERS))
+    concealed = {PACKAGE, *developed, *(path.resolve() for path in hidden)}
+    concealed |= {folder / "regard" for folder in folders if (folder / "regard" / "course").is_dir()}
     concealed -= {path for path in concealed if any(root != path and root.is_relative_to(path) for root in roots)}
     outermost = _outermost(roots)
     listed = [root for root in outermost if any(path.is_relative_to(root) for path in concealed)]

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.course.line_tracing import TracedTensor
+from regard.course.line_tracing import MAX_TRACED_TENSORS, TracedTensor
 from regard.course.observe import Failure, SolutionRun
 from regard.errors import RegardError
 from regard.formatting import shorten
@@ -46,7 +46,7 @@ def decode_run(content: bytes) -> SolutionRun:
         run = SolutionRun()
         for probe, values in document["values"].items():
             run.values[probe] = {key: _tensor(tensors, stored) for key, stored in values.items()}
-        for line, name, stored, before in document["traced"]:
+        for line, name, stored, before in document["traced"][:MAX_TRACED_TENSORS]:
             shapes = {str(key): tuple(map(int, shape)) for key, shape in before.items()}
             run.traced.append(TracedTensor(int(line), str(name), _tensor(tensors, stored), shapes))
         run.failures = {probe: _failure(fields) for probe, fields in document["failures"].items()}
@@ -64,4 +64,4 @@ def _tensor(tensors: dict[str, Tensor], stored: list[Any]) -> Tensor:
 
 def _failure(fields: dict[str, Any]) -> Failure:
     line = fields["line"]
-    return Failure(str(fields["kind"]), shorten(str(fields["message"])), None if line is None else int(line))
+    return Failure(shorten(str(fields["kind"])), shorten(str(fields["message"])), None if line is None else int(line))

@@ -310,9 +310,10 @@ class _SolutionProcess:
         """The limit on processes, memory or files that was exceeded, if any."""
         limits = self.limits
         pids = self.status.content.split()[:1]
-        processes = _descendants(int(pids[0])) if pids else []
-        if len(processes) > limits.processes + 2:  # the first process of the namespace, and the solution itself
-            return self._failure("TooManyProcesses", f"starts more than {limits.processes} processes")
+        max_processes = limits.processes + 2  # the first process of the namespace, and the solution itself
+        processes = _descendants(int(pids[0]), max_processes) if pids else []
+        if len(processes) > max_processes:  # without asking for the line: meanwhile it would start more
+            return Failure("TooManyProcesses", f"starts more than {limits.processes} processes", None)
         inherited = _resident_bytes(self.server.process.pid)  # by each process: Python and torch, in shared memory
         if sum(max(0, _resident_bytes(process) - inherited) for process in processes) > limits.memory:
             return self._failure("MemoryError", f"uses more than {limits.memory:,} bytes of memory")
@@ -379,12 +380,17 @@ def _decode(content: bytes) -> SolutionRun:
         return SolutionRun(failures={"": Failure("Forged", str(error), None)})
 
 
-def _descendants(pid: int) -> list[int]:
+def _descendants(pid: int, max_count: int) -> list[int]:
     """The processes that a process started, and those that they started, on systems with /proc (Linux)."""
-    with suppress(OSError):
-        children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return [process for child in children for process in (child, *_descendants(child))]
-    return []
+    found: list[int] = []
+    pending = [pid]
+    while pending and len(found) <= max_count:
+        parent = pending.pop()
+        with suppress(OSError):
+            children = list(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+            found += children
+            pending += children
+    return found
 
 
 def _resident_bytes(pid: int) -> int:

@@ -5,6 +5,7 @@ to see, so the teacher is shown where to look.
 """
 
 import ast
+from contextlib import suppress
 from dataclasses import dataclass
 
 from regard.course.solution_file import parse_source
@@ -49,12 +50,11 @@ def unusual_lines(source: str) -> list[UnusualLine]:
     if tree is None:
         return []
     modules = {alias.asname or alias.name.split(".")[0] for alias in _aliases(tree) if _is_torch(alias.name)}
-    found = {
-        UnusualLine(node.lineno, text)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt | ast.expr)
-        for text in _unusual(node, modules)
-    }
+    found: set[UnusualLine] = set()
+    with suppress(RecursionError):  # from expressions that are nested too deeply to be shown
+        for node in ast.walk(tree):
+            if isinstance(node, ast.stmt | ast.expr):
+                found.update(UnusualLine(node.lineno, text) for text in _unusual(node, modules))
     return sorted(found, key=lambda line: (line.line, line.text))[:MAX_REMARKS]
 
 

@@ -15,14 +15,14 @@ import pytest
 from regard.course import solution_runner, style
 from regard.course.assignment import Assignment, load_assignment, read_assignment
 from regard.course.check import CheckReport, check
-from regard.course.isolation import NO_LANDLOCK, NO_NAMESPACES, NOT_LINUX
+from regard.course.isolation import NO_LANDLOCK, NO_NAMESPACES, NOT_LINUX, readable_paths
 from regard.course.landlock import landlock_version, paths_without
 from regard.course.observe import SolutionRun
 from regard.course.seccomp import filter_program
 from regard.course.solution_process import Limits
 from regard.course.solution_runner import close_server, observe_in_subprocess, warm_server
 from regard.course.tampering import check_forbidden
-from regard.course.unusual_code import unusual_lines
+from regard.course.unusual_code import UnusualLine, unusual_lines
 
 ATTEMPTS = Path(__file__).parent / "solutions" / "cheating" / "attempts.py"
 NAMES = [
@@ -476,6 +476,21 @@ def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
     assert found == [tmp_path / "lib" / "a.py", tmp_path / "lib" / "torch", tmp_path / "bin"]
 
 
+def test_packages_can_be_read_wherever_they_are_but_not_regard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regard may be installed next to torch, in a user's own folder of packages, or developed in a repository."""
+    for name in ("user/site-packages", "checkout"):
+        (tmp_path / name / "regard" / "course").mkdir(parents=True)
+        (tmp_path / name / "torch").mkdir()
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    (tmp_path / "user" / "site-packages" / "exam").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "checkout"), str(tmp_path / "user" / "site-packages"), ""])
+    readable, listed = readable_paths([tmp_path / "user" / "site-packages" / "exam", tmp_path])
+    own = [path for path in readable if path.is_relative_to(tmp_path)]
+    assert own == [tmp_path / "user" / "site-packages" / "torch"]
+    assert [path for path in listed if path.is_relative_to(tmp_path)] == [tmp_path / "user" / "site-packages"]
+    assert Path(sys.base_prefix).resolve() in readable or Path(sys.base_prefix).resolve() in listed
+
+
 def test_the_filter_refuses_on_each_architecture() -> None:
     """The filter is run here by hand: the numbers of the system calls are those of the kernel's tables."""
     for machine, architecture, socket_call, kill_call, write_call in (
@@ -529,3 +544,4 @@ def f(q):
         (7, "open()"), (9, "def __eq__"), (10, "._getframe"), (10, ".f_back"),
     ]  # fmt: skip
     assert unusual_lines("def (:") == []
+    assert unusual_lines(f"import torch, gc\ntorch{'.a' * 3000} = 1\n") in ([], [UnusualLine(1, "import gc")])
