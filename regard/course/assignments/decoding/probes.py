@@ -5,6 +5,7 @@ Texts are drawn by a `draw` that uses the same random numbers for every solution
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,15 +19,23 @@ VOCAB, EOS = 6, 0
 Draw = Callable[[Tensor], int]
 
 
+@cache
+def _tables(name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Random logits by the last token, by the token before it, and by the length."""
+    last, previous = (seeded_normal(f"{name} {part}", VOCAB, VOCAB) for part in ("last", "previous"))
+    return last, previous, seeded_normal(f"{name} length", 64, VOCAB)
+
+
 def _model(eos_bonus: float = 0.0, scale: float = 1.5, name: str = "model") -> Callable[[Tensor], Tensor]:
     """A model whose logits depend on the last two tokens and on the length; `eos_bonus` makes short texts likelier."""
-    last, previous = (scale * seeded_normal(f"{name} {part}", VOCAB, VOCAB) for part in ("last", "previous"))
-    by_length = scale * seeded_normal(f"{name} length", 64, VOCAB)
-    by_length[:, EOS] += eos_bonus
+    last, previous, by_length = _tables(name)
+    bonus = torch.zeros(VOCAB).index_fill(0, torch.tensor(EOS), eos_bonus)
 
     def model(tokens: Tensor) -> Tensor:
-        before = previous[tokens[:, -2]] if tokens.shape[1] > 1 else torch.zeros(len(tokens), VOCAB)
-        return last[tokens[:, -1]] + before + by_length[tokens.shape[1]]
+        logits = last[tokens[:, -1]] + by_length[tokens.shape[1]]
+        if tokens.shape[1] > 1:
+            logits = logits + previous[tokens[:, -2]]
+        return scale * logits + bonus
 
     return model
 
