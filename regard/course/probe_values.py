@@ -34,13 +34,44 @@ def written_parts(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
     return values
 
 
+def tensor_from(value: Any, name: str) -> Tensor:
+    """What a function returned, as a tensor; a TypeError that names the function if it is nothing of the kind."""
+    try:
+        return torch.as_tensor(value)
+    except Exception:
+        raise _unexpected(value, name, "a tensor") from None
+
+
+def number_from(value: Any, name: str) -> Tensor:
+    """The number that a function returned, in float64; a TypeError that names the function if it is not a number."""
+    if isinstance(value, str):
+        raise _unexpected(value, name, "a number")
+    try:
+        return torch.tensor(float(value.detach() if isinstance(value, Tensor) else value), dtype=torch.float64)
+    except Exception:
+        raise _unexpected(value, name, "a number") from None
+
+
+def items_from(value: Any, name: str, count: int | None = None) -> list[Any]:
+    """The items of a list or tuple that a function returned; a TypeError that names the function if it is none."""
+    if not isinstance(value, list | tuple | Tensor) or (isinstance(value, Tensor) and value.dim() == 0):
+        raise _unexpected(value, name, "a list" if count is None else f"a tuple of {count}")
+    if count is not None and len(value) != count:
+        raise TypeError(f"{name} returned {len(value)} values, but {count} were expected")
+    return list(value)
+
+
 def token_row(value: Any, name: str) -> list[int]:
     """The token ids of a text, given as a tensor or a list; a TypeError that names the function if it is neither."""
     if isinstance(value, Tensor):
         value = value.detach().squeeze().reshape(-1).tolist() if value.dim() != 1 else value.tolist()
     if not isinstance(value, list | tuple) or not all(isinstance(token, int | Tensor) for token in value):
-        raise TypeError(f"{name} is {type(value).__name__}, but a 1-D tensor of token ids was expected")
+        raise _unexpected(value, name, "a 1-D tensor of token ids")
     return [int(token) for token in value]
+
+
+def _unexpected(value: Any, name: str, expected: str) -> TypeError:
+    return TypeError(f"{name} returned {type(value).__name__}, but {expected} was expected")
 
 
 def padded(rows: Sequence[Sequence[float]], width: int, filling: float = -1) -> Tensor:

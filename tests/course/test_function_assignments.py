@@ -19,7 +19,16 @@ from regard.course.diagnose import diagnose
 from regard.course.mistake_catalogue import load_catalogue
 from regard.course.numeric_equality import same_probe
 from regard.course.observe import SolutionRun, observe
-from regard.course.probe_values import accepts, padded, text_value, token_row, written_parts
+from regard.course.probe_values import (
+    accepts,
+    items_from,
+    number_from,
+    padded,
+    tensor_from,
+    text_value,
+    token_row,
+    written_parts,
+)
 from regard.course.unfinished import find_gaps
 from regard.course.worked_example import example_table, wrong_shapes
 from tests.support.variant_runs import groups_that_look_alike, observe_untraced, observe_variant
@@ -227,8 +236,27 @@ def test_values_of_probes() -> None:
     assert padded([[1], [2, 3]], 1).tolist() == [[1, -1], [2, 3]]
     assert padded([], 3).shape == (0, 3)
     assert padded([[0.5]], 2, math.nan).isnan().tolist() == [[False, True]]
-    with pytest.raises(TypeError, match="greedy is NoneType"):
-        token_row(None, "greedy")
+    assert number_from(torch.tensor([2.5]), "f") == number_from(2.5, "f") == 2.5
+    assert items_from((1, 2), "f", 2) == items_from(torch.tensor([1, 2]), "f") == [1, 2]
+    assert tensor_from([[1, 2]], "f").shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: token_row(None, "greedy"), "greedy returned NoneType, but a 1-D tensor of token ids was expected"),
+        (lambda: token_row(torch.tensor([0.5]), "greedy"), "greedy returned list, but a 1-D tensor of token ids"),
+        (lambda: tensor_from("text", "top_k"), "top_k returned str, but a tensor was expected"),
+        (lambda: number_from("2", "mean"), "mean returned str, but a number was expected"),
+        (lambda: number_from(torch.ones(2), "mean"), "mean returned Tensor, but a number was expected"),
+        (lambda: items_from({}, "shift", 2), "shift returned dict, but a tuple of 2 was expected"),
+        (lambda: items_from([1], "shift", 2), "shift returned 1 values, but 2 were expected"),
+        (lambda: items_from(torch.tensor(1), "make_batches"), "make_batches returned Tensor, but a list was expected"),
+    ],
+)
+def test_a_result_of_another_kind_is_refused_by_the_name_of_its_function(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
 
 
 def test_a_refused_call_is_told_from_one_that_is_not_written() -> None:

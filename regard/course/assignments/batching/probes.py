@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.course.assignment import Names
 from regard.course.fixed_weights import seeded_normal
-from regard.course.probe_values import padded
+from regard.course.probe_values import items_from, padded, tensor_from, token_row, written_parts
 
 PAD, VOCAB = 1, 8
 
@@ -18,9 +18,9 @@ def _rows(*rows: Sequence[int]) -> Tensor:
     return padded(rows, 1, PAD)
 
 
-def _mask(value: Any) -> Tensor:
-    """A mask as booleans, if it is one: zeros and ones are accepted too."""
-    mask = torch.as_tensor(value)
+def _mask(names: Names, function: str, *inputs: Any) -> Tensor:
+    """A function's mask as booleans, if it is one: zeros and ones are accepted too."""
+    mask = tensor_from(names[function](*inputs), function)
     is_mask = bool(((mask == 0) | (mask == 1)).all())
     return mask.bool() if is_mask else mask
 
@@ -28,32 +28,42 @@ def _mask(value: Any) -> Tensor:
 def _loss(names: Names, labels: Tensor, pad_id: int = PAD) -> dict[str, Tensor]:
     """The loss and its gradient."""
     logits = (2 * seeded_normal("logits", *labels.shape, VOCAB)).requires_grad_()
-    loss = names["masked_loss"](logits, labels, pad_id)
-    if isinstance(loss, Tensor) and loss.requires_grad:
+    loss = tensor_from(names["masked_loss"](logits, labels, pad_id), "masked_loss")
+    if loss.requires_grad:
         loss.sum().backward()
     gradient = torch.zeros_like(logits) if logits.grad is None else logits.grad
-    return {"loss": torch.as_tensor(loss, dtype=torch.float32), "gradient": gradient}
+    return {"loss": loss * 1.0, "gradient": gradient}
+
+
+def _shifted(names: Names, tokens: Tensor) -> dict[str, Tensor]:
+    """The inputs and the labels."""
+    pair = items_from(names["shift"](tokens), "shift", 2)
+    return {key: tensor_from(value, "shift") for key, value in zip(("inputs", "labels"), pair, strict=True)}
 
 
 def _batches(names: Names, lengths: list[int], max_tokens: int) -> Tensor:
-    batches = names["make_batches"](list(lengths), max_tokens)
-    return padded([[int(index) for index in batch] for batch in batches], len(lengths))
+    """The indices of each batch, as rows."""
+    found = items_from(names["make_batches"](list(lengths), max_tokens), "make_batches")
+    return padded([token_row(batch, "make_batches, as a batch,") for batch in found], len(lengths))
 
 
 def example(names: Names) -> dict[str, Tensor]:
     """Three sentences of four, two and five tokens, from padding to the loss."""
-    tokens = names["pad"]([[2, 5, 0, 3], [2, 3], [2, 7, 0, 6, 3]], PAD)
-    inputs, labels = names["shift"](tokens)
-    mask = names["target_mask"](tokens, PAD)
-    return {
-        "tokens": tokens,
-        "mask": _mask(mask),
-        "weights": names["masked_softmax"](seeded_normal("scores", *mask.shape), torch.as_tensor(mask).bool()),
-        "inputs": inputs,
-        "labels": labels,
-        **_loss(names, labels),
-        "batches": _batches(names, [4, 2, 5, 3, 1], 8),
-    }
+    tokens, scores = _rows([2, 5, 0, 3], [2, 3], [2, 7, 0, 6, 3]), seeded_normal("scores", 3, 5, 5)
+    mask = (tokens != PAD)[:, None] & (torch.arange(5)[:, None] >= torch.arange(5))
+    parts = written_parts(
+        {
+            "pad": lambda: {"tokens": names["pad"]([[2, 5, 0, 3], [2, 3], [2, 7, 0, 6, 3]], PAD)},
+            "padding_mask": lambda: {"padding mask": _mask(names, "padding_mask", tokens, PAD)},
+            "causal_mask": lambda: {"causal mask": _mask(names, "causal_mask", 5)},
+            "target_mask": lambda: {"target mask": _mask(names, "target_mask", tokens, PAD)},
+            "masked_softmax": lambda: {"weights": names["masked_softmax"](scores, mask)},
+            "shift": lambda: _shifted(names, tokens),
+            "masked_loss": lambda: _loss(names, tokens),
+            "make_batches": lambda: {"batches": _batches(names, [4, 2, 5, 3, 1], 8)},
+        }
+    )
+    return {key: value for part in parts.values() for key, value in part.items()}
 
 
 def rows(names: Names) -> dict[str, Tensor]:
@@ -69,23 +79,23 @@ def padding(names: Names) -> dict[str, Tensor]:
     """padding_mask with two padding ids, and with id 0 as an ordinary token."""
     tokens = _rows([2, 0, 5, 3], [4, 3], [0, 6, 3])
     return {
-        "padding 1": _mask(names["padding_mask"](tokens, PAD)),
-        "padding 0": _mask(names["padding_mask"](tokens.masked_fill(tokens == PAD, 0), 0)),
-        "no padding": _mask(names["padding_mask"](tokens[:1], PAD)),
+        "padding 1": _mask(names, "padding_mask", tokens, PAD),
+        "padding 0": _mask(names, "padding_mask", tokens.masked_fill(tokens == PAD, 0), 0),
+        "no padding": _mask(names, "padding_mask", tokens[:1], PAD),
     }
 
 
 def causal(names: Names) -> dict[str, Tensor]:
     """causal_mask of several sizes."""
-    return {f"size {size}": _mask(names["causal_mask"](size)) for size in (1, 3, 5)}
+    return {f"size {size}": _mask(names, "causal_mask", size) for size in (1, 3, 5)}
 
 
 def combined(names: Names) -> dict[str, Tensor]:
     """target_mask of sentences with and without padding."""
     return {
-        "padding 1": _mask(names["target_mask"](_rows([2, 0, 5, 3], [4, 3], [0, 6, 3]), PAD)),
-        "no padding": _mask(names["target_mask"](torch.tensor([[4, 0, 2]]), PAD)),
-        "padding first": _mask(names["target_mask"](torch.tensor([[PAD, 4, 2], [5, 0, PAD]]), PAD)),
+        "padding 1": _mask(names, "target_mask", _rows([2, 0, 5, 3], [4, 3], [0, 6, 3]), PAD),
+        "no padding": _mask(names, "target_mask", torch.tensor([[4, 0, 2]]), PAD),
+        "padding first": _mask(names, "target_mask", torch.tensor([[PAD, 4, 2], [5, 0, PAD]]), PAD),
     }
 
 
@@ -94,10 +104,10 @@ def weights(names: Names) -> dict[str, Tensor]:
     scores = (2 * seeded_normal("scores", 2, 4, 4)).requires_grad_()
     keys = torch.tensor([[True, True, True, False], [True, False, False, False]])[:, None]
     pairs = torch.ones(4, 4, dtype=torch.bool).tril().expand(2, 4, 4)
-    of_keys, of_pairs = names["masked_softmax"](scores, keys), names["masked_softmax"](scores, pairs)
+    of_keys, of_pairs = (tensor_from(names["masked_softmax"](scores, mask), "masked_softmax") for mask in (keys, pairs))
     total = ((of_keys + of_pairs) * seeded_normal("direction", 2, 4, 4)).sum()
     if total.requires_grad:
-        total.backward()
+        total.backward()  # type: ignore[no-untyped-call]
     gradient = torch.zeros_like(scores) if scores.grad is None else scores.grad
     return {"mask of keys": of_keys, "mask of pairs": of_pairs, "gradient": gradient}
 
@@ -110,13 +120,9 @@ def nothing_visible(names: Names) -> dict[str, Tensor]:
 
 def shifted(names: Names) -> dict[str, Tensor]:
     """shift of sentences with and without padding."""
-    first = names["shift"](_rows([2, 5, 0, 3], [2, 3], [2, 7, 6, 4, 3]))
-    second = names["shift"](torch.tensor([[2, 4, 5, 6, 0, 3]]))
-    return {
-        f"{name} {number}": value
-        for number, pair in enumerate((first, second), 1)
-        for name, value in zip(("inputs", "labels"), pair, strict=True)
-    }
+    first = _shifted(names, _rows([2, 5, 0, 3], [2, 3], [2, 7, 6, 4, 3]))
+    second = _shifted(names, torch.tensor([[2, 4, 5, 6, 0, 3]]))
+    return first | {f"{key} of one sentence": value for key, value in second.items()}
 
 
 def loss(names: Names) -> dict[str, Tensor]:

@@ -13,22 +13,22 @@ from torch import Tensor
 
 from regard.course.assignment import Names
 from regard.course.fixed_weights import seeded_normal
-from regard.course.probe_values import accepts, padded, token_row
+from regard.course.probe_values import accepts, items_from, number_from, padded, tensor_from, token_row, written_parts
 
 VOCAB, EOS = 6, 0
 Draw = Callable[[Tensor], int]
 
 
 @cache
-def _tables(name: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Random logits by the last token, by the token before it, and by the length."""
+def _tables(name: str, _: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Random logits by the last token, by the token before it, and by the length, in the present default dtype."""
     last, previous = (seeded_normal(f"{name} {part}", VOCAB, VOCAB) for part in ("last", "previous"))
     return last, previous, seeded_normal(f"{name} length", 64, VOCAB)
 
 
 def _model(eos_bonus: float = 0.0, scale: float = 1.5, name: str = "model") -> Callable[[Tensor], Tensor]:
     """A model whose logits depend on the last two tokens and on the length; `eos_bonus` makes short texts likelier."""
-    last, previous, by_length = _tables(name)
+    last, previous, by_length = _tables(name, torch.get_default_dtype())
     bonus = torch.zeros(VOCAB).index_fill(0, torch.tensor(EOS), eos_bonus)
 
     def model(tokens: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def _draw(seed: str) -> tuple[Draw, list[Tensor]]:
     given: list[Tensor] = []
 
     def draw(probabilities: Tensor) -> int:
-        row = torch.as_tensor(probabilities, dtype=torch.float32).detach().flatten()
+        row = torch.as_tensor(probabilities).detach().flatten()
         given.append(row)
         cumulative = row.cumsum(0)
         return min(int((cumulative < next(numbers) * cumulative[-1]).sum()), VOCAB - 1)
@@ -56,15 +56,17 @@ def _draw(seed: str) -> tuple[Draw, list[Tensor]]:
 
 def _hypotheses(found: Any, width: int) -> dict[str, Tensor]:
     """The tokens [beams, width] and the scores [beams] of a search's hypotheses."""
-    pairs = list(found)
+    name = "beam_search"
+    pairs = [items_from(pair, f"{name}, as a hypothesis,", 2) for pair in items_from(found, name)]
     return {
-        "tokens": padded([token_row(tokens, "a hypothesis of beam_search") for tokens, _ in pairs], width),
-        "scores": torch.tensor([float(score) for _, score in pairs]),
+        "tokens": padded([token_row(tokens, f"{name}, as tokens,") for tokens, _ in pairs], width),
+        "scores": torch.tensor([number_from(score, f"{name}, as a score,") for _, score in pairs]),
     }
 
 
-def _filtered(name: str, logits: Tensor) -> dict[str, Tensor]:
+def _filtered(name: str, function: str, found: Any) -> dict[str, Tensor]:
     """What a filter keeps, and the logits of what it keeps. Any number close to -inf removes a token."""
+    logits = tensor_from(found, function)
     kept = ~(logits < -1e8)
     return {f"{name} keeps": kept, f"logits of {name}": logits.where(kept, 0.0)}
 
@@ -74,24 +76,29 @@ def _text(found: Any, name: str, width: int) -> Tensor:
 
 
 def example(names: Names) -> dict[str, Tensor]:
-    """One row of six logits through the filters, then the texts of all three searches."""
-    logits, model, prompt = 2 * seeded_normal("example", 2, VOCAB), _model(), torch.tensor([3, 1])
+    """Rows of six logits through the filters, then the texts of all three searches."""
+    logits, model, prompt = 2 * seeded_normal("example", 7, VOCAB), _model(), torch.tensor([5, 3, 1])
     draw, _ = _draw("example")
-    return {
-        **_filtered("top_k", names["top_k"](logits, 3)),
-        **_filtered("top_p", names["top_p"](logits, 0.7)),
-        "probabilities": names["next_probabilities"](logits, 1.5, 4, 0.9),
-        "greedy": _text(names["greedy"](model, prompt, EOS, 3), "greedy", 9),
-        "sampled": _text(names["sample"](model, prompt, EOS, 3, draw, 1.5, 4, 0.9), "sample", 9),
-        **_hypotheses(names["beam_search"](_model(1.0), prompt, EOS, 3, 2, 0.6), 9),
-    }
+    parts = written_parts(
+        {
+            "greedy": lambda: {"greedy": _text(names["greedy"](model, prompt, EOS, 2), "greedy", 9)},
+            "top_k": lambda: _filtered("top_k", "top_k", names["top_k"](logits, 3)),
+            "top_p": lambda: _filtered("top_p", "top_p", names["top_p"](logits, 0.7)),
+            "probabilities": lambda: {"probabilities": names["next_probabilities"](logits, 1.5, 4, 0.9)},
+            "sample": lambda: {
+                "sampled": _text(names["sample"](model, prompt, EOS, 2, draw, 1.5, 4, 0.9), "sample", 9)
+            },
+            "beam_search": lambda: _hypotheses(names["beam_search"](_model(1.0), prompt, EOS, 2, 2, 0.6), 9),
+        }
+    )
+    return {key: value for part in parts.values() for key, value in part.items()}
 
 
 def k_best(names: Names) -> dict[str, Tensor]:
     """top_k with several k, also one that is larger than the vocabulary."""
     logits, values = 2 * seeded_normal("k best", 3, VOCAB), {}
     for k in (1, 2, 5):
-        values |= _filtered(f"k={k}", names["top_k"](logits, k))
+        values |= _filtered(f"k={k}", "top_k", names["top_k"](logits, k))
     return values | {"large k accepted": accepts(lambda: names["top_k"](logits, VOCAB + 3))}
 
 
@@ -100,7 +107,7 @@ def p_best(names: Names) -> dict[str, Tensor]:
     flat, peaked = seeded_normal("p best", 3, VOCAB), 6 * seeded_normal("p best peaked", 3, VOCAB)
     values: dict[str, Tensor] = {}
     for p in (0.3, 0.6, 0.9, 0.97):
-        values |= _filtered(f"p={p}", names["top_p"](torch.cat([flat, peaked]), p))
+        values |= _filtered(f"p={p}", "top_p", names["top_p"](torch.cat([flat, peaked]), p))
     return values
 
 
@@ -154,7 +161,9 @@ def sampled_texts(names: Names) -> dict[str, Tensor]:
 def penalties(names: Names) -> dict[str, Tensor]:
     """length_penalty of several lengths."""
     return {
-        f"alpha {alpha}": torch.tensor([float(names["length_penalty"](length, alpha)) for length in (1, 3, 7, 20)])
+        f"alpha {alpha}": torch.stack(
+            [number_from(names["length_penalty"](length, alpha), "length_penalty") for length in (1, 3, 7, 20)]
+        )
         for alpha in (0.0, 0.6, 1.0)
     }
 
