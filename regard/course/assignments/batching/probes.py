@@ -47,6 +47,13 @@ def _batches(names: Names, lengths: list[int], max_tokens: int) -> Tensor:
     return padded([token_row(batch, "make_batches, as a batch,") for batch in found], len(lengths))
 
 
+def _traced_masks(names: Names, tokens: Tensor) -> dict[str, Tensor]:
+    """Trace the two simple masks. They are not compared here: target_mask need not use them."""
+    names["padding_mask"](tokens, PAD)
+    names["causal_mask"](tokens.shape[1])
+    return {}
+
+
 def example(names: Names) -> dict[str, Tensor]:
     """Three sentences of four, two and five tokens, from padding to the loss."""
     tokens, scores = _rows([2, 5, 0, 3], [2, 3], [2, 7, 0, 6, 3]), seeded_normal("scores", 3, 5, 5)
@@ -54,9 +61,8 @@ def example(names: Names) -> dict[str, Tensor]:
     parts = written_parts(
         {
             "pad": lambda: {"tokens": names["pad"]([[2, 5, 0, 3], [2, 3], [2, 7, 0, 6, 3]], PAD)},
-            "padding_mask": lambda: {"padding mask": _mask(names, "padding_mask", tokens, PAD)},
-            "causal_mask": lambda: {"causal mask": _mask(names, "causal_mask", 5)},
-            "target_mask": lambda: {"target mask": _mask(names, "target_mask", tokens, PAD)},
+            "masks": lambda: _traced_masks(names, tokens),
+            "target_mask": lambda: {"mask": _mask(names, "target_mask", tokens, PAD)},
             "masked_softmax": lambda: {"weights": names["masked_softmax"](scores, mask)},
             "shift": lambda: _shifted(names, tokens),
             "masked_loss": lambda: _loss(names, tokens),
@@ -113,8 +119,8 @@ def weights(names: Names) -> dict[str, Tensor]:
 
 
 def nothing_visible(names: Names) -> dict[str, Tensor]:
-    """masked_softmax for a query that sees nothing."""
-    mask = torch.ones(3, 3, dtype=torch.bool).tril(-1).expand(2, 3, 3)
+    """masked_softmax for queries that see nothing."""
+    mask = torch.zeros(2, 1, 3, dtype=torch.bool)
     return {"weights": names["masked_softmax"](seeded_normal("scores", 2, 3, 3), mask)}
 
 
