@@ -14,11 +14,9 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 from regard.course.assignment import Assignment, Variant
+from regard.course.line_search import FoundLine, TracedFile, find_line
 from regard.course.mistake_location import (
     StageProgress,
-    TracedSource,
-    find_mistake_line,
-    line_about,
     shows_variant_values,
     stage_progress,
 )
@@ -91,9 +89,9 @@ def diagnose(run: SolutionRun, assignment: Assignment, source: str = "") -> Diag
     unfinished = unfinished_probes(run.failures, assignment.defines, source)
     explanations = matcher.explanations(run, unfinished)
     certain = _common_mistakes(explanations)
-    first = {variant.mistake: (variant, variants) for variants in reversed(explanations) for variant in variants}
+    first = list(dict.fromkeys(variant.mistake for variants in explanations for variant in variants))
     mistakes = tuple(
-        MistakeMatch(mistake, matcher.mistake_line(run, *first[mistake], source))
+        MistakeMatch(mistake, matcher.mistake_line(run, mistake, explanations, source))
         for mistake in first
         if mistake in certain
     )
@@ -108,6 +106,7 @@ class MistakeMatcher:
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.runs: dict[tuple[str, str], SolutionRun] = {}
+        self.files: dict[str, TracedFile] = {}
 
     @cached_property
     def reference(self) -> SolutionRun:
@@ -151,12 +150,22 @@ class MistakeMatcher:
         best = min(mismatches.values(), default=None)
         return [(variant,) for variant, found in mismatches.items() if found == best]
 
-    def mistake_line(self, run: SolutionRun, variant: Variant, made: Sequence[Variant], source: str) -> int | None:
-        """The line of the solution that most likely contains a mistake, given all the mistakes that it makes."""
-        others = [other for other in made if other is not variant]
-        solution = TracedSource(source, run.traced)
-        line = find_mistake_line(solution, self._traced_source(made), self._traced_source(others))
-        return line or line_about(solution, variant.mistake)
+    def mistake_line(
+        self, run: SolutionRun, mistake: str, explanations: Sequence[Sequence[Variant]], source: str
+    ) -> int | None:
+        """The line of the solution that most likely contains a mistake, given all explanations of the run."""
+        solution = TracedFile(source, run.traced)
+        is_visible = not same_probe(run, self.reference, EXAMPLE)
+        by_words: FoundLine | None = None
+        for variants in explanations:
+            others = [variant for variant in variants if variant.mistake != mistake]
+            if len(others) == len(variants):
+                continue
+            found = find_line(solution, self._traced_file(variants), self._traced_file(others), is_visible)
+            if found is not None and found.by_values:
+                return found.line
+            by_words = by_words or found
+        return None if by_words is None else by_words.line
 
     def progress(self, run: SolutionRun) -> StageProgress | None:
         """How far the values of the example are right."""
@@ -164,10 +173,12 @@ class MistakeMatcher:
             return None
         return stage_progress(run.traced, self.reference.traced, self.assignment.stages)
 
-    def _traced_source(self, variants: Sequence[Variant]) -> TracedSource:
+    def _traced_file(self, variants: Sequence[Variant]) -> TracedFile:
         """The reference with these mistakes, and the tensors of its lines."""
-        source = _apply_all(variants, self.assignment.reference) if variants else self.assignment.reference
-        return TracedSource(source or "", self._run_probe(source or "", EXAMPLE).traced)
+        source = _apply_all(variants, self.assignment.reference) or self.assignment.reference
+        if source not in self.files:
+            self.files[source] = TracedFile(source, self._run_probe(source, EXAMPLE).traced)
+        return self.files[source]
 
     def _wrong_probes(self, run: SolutionRun) -> list[str]:
         """Probes that do not give the reference's values; the example last, since tracing it is slow."""

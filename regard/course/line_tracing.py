@@ -40,6 +40,8 @@ class TracedTensor:
     value: Tensor
     before: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of the function's tensors before the line ran, by name."""
+    callers: tuple[int, ...] = ()
+    """The lines of the file that were calling the line's function, the outermost first."""
 
 
 @contextmanager
@@ -128,10 +130,10 @@ class _LineTracer:
         before = {name: state.shape for name, state in old.items()}
         for name, state in new.items():
             if name not in old or old[name].tensor is not state.tensor or old[name].version != state.version:
-                self.keep(line, name, state.tensor, before)
+                self.keep(frame, line, name, state.tensor, before)
         if event == "return":
             for name, tensor in _tensors_in("return", value):
-                self.keep(line, name, tensor, before)
+                self.keep(frame, line, name, tensor, before)
 
     def on_result(self, result: Any) -> None:
         """Called when a torch function returned. The result belongs to the innermost running line of the file."""
@@ -144,9 +146,11 @@ class _LineTracer:
             return  # the initial values of weights do not matter
         with DisableTorchFunction():
             for _, tensor in _tensors_in("", result):
-                self.keep(frame.f_lineno, "", tensor, {})
+                self.keep(frame, frame.f_lineno, "", tensor, {})
 
-    def keep(self, line: int, name: str, tensor: Tensor, before: Mapping[str, tuple[int, ...]]) -> None:
+    def keep(
+        self, frame: FrameType, line: int, name: str, tensor: Tensor, before: Mapping[str, tuple[int, ...]]
+    ) -> None:
         """Keep a copy of a tensor's current values, unless a limit is reached."""
         if len(self.traced) >= MAX_TRACED_TENSORS or self.counts[line, name] >= MAX_TENSORS_PER_NAME:
             return
@@ -155,9 +159,18 @@ class _LineTracer:
             if not tensor.is_meta and tensor.numel() <= MAX_TRACED_NUMBERS:
                 value = plain_copy(tensor)
                 value.data_ptr()  # raises for tensors inside vmap and similar transforms
-                self.traced.append(TracedTensor(line, name, value, before))
+                self.traced.append(TracedTensor(line, name, value, before, self._callers(frame)))
         except Exception:
             return
+
+    def _callers(self, frame: FrameType) -> tuple[int, ...]:
+        lines = []
+        caller = frame.f_back
+        while caller is not None:
+            if caller.f_code.co_filename == self.filename and not _is_class_body(caller.f_code):
+                lines.append(caller.f_lineno)
+            caller = caller.f_back
+        return tuple(reversed(lines))
 
     def _begin_line(self, frame: FrameType) -> dict[str, _TensorState]:
         states = self._tensors(frame)

@@ -1,9 +1,8 @@
-"""Which line of a solution contains a mistake, and up to which stage its values are correct."""
+"""Up to which stage a solution's values are correct, and which lines of a version with a mistake differ."""
 
 import ast
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -11,18 +10,8 @@ from functools import lru_cache
 from torch import Tensor
 
 from regard.course.line_tracing import TracedTensor
-from regard.course.numeric_equality import close, same, same_numbers, same_precision
-
-MIN_WORD_OVERLAP = 0.5
-"""Minimum share of common words for a line to be considered similar to another."""
-
-
-@dataclass(frozen=True)
-class TracedSource:
-    """A file's source, and the tensors that its lines produced."""
-
-    source: str
-    traced: Sequence[TracedTensor]
+from regard.course.numeric_equality import close, same, same_precision
+from regard.course.value_index import Layout, ValueIndex, canonical
 
 
 @dataclass(frozen=True)
@@ -37,25 +26,8 @@ class StageProgress:
     """The line of the solution that computed the last stage that agrees."""
     unseen: tuple[str, ...] = ()
     """Earlier stages that are in none of the solution's variables. They may be wrong or written differently."""
-
-
-def find_mistake_line(solution: TracedSource, variant: TracedSource, reference: TracedSource) -> int | None:
-    """The line of the solution that most likely contains the mistake that a variant makes.
-
-    If the variant's edited lines produce tensors, those values are the best evidence. Otherwise the words of the
-    edited lines are tried, and then the values that follow from the mistake.
-    """
-    edited = edited_lines(variant.source, reference.source)
-    originals = edited_lines(reference.source, variant.source)
-    at_edits = list(_differences(variant.traced, reference.traced, edited))
-    by_values = line_with_values(solution.traced, at_edits)
-    if by_values is not None:
-        return by_values
-    texts = [_join_lines(variant.source, edited), _join_lines(reference.source, originals)]
-    by_words = line_with_words(solution.source, texts)
-    if by_words is not None and not at_edits:
-        return by_words
-    return line_with_values(solution.traced, list(_differences(variant.traced, reference.traced))) or by_words
+    goes_on: bool = False
+    """Whether the line computes something else from the last stage that agrees, so that its result may be wrong."""
 
 
 def edited_lines(source: str, other: str) -> set[int]:
@@ -73,40 +45,9 @@ def _statement_spans(source: str) -> list[range]:
     return [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
 
 
-def line_with_values(traced: Sequence[TracedTensor], differences: Sequence[tuple[TracedTensor, Tensor]]) -> int | None:
-    """The first line of the solution that produced the values of a variant where the reference has others."""
-    for wrong, expected in differences:
-        for matches in _matchers(wrong, expected):
-            candidates = [tensor for tensor in traced if matches(tensor.value)]
-            named = [tensor for tensor in candidates if tensor.name == wrong.name]
-            if is_distinctive(wrong.value) and not named:
-                named = [tensor for tensor in candidates if tensor.name] or candidates
-            if named:
-                return named[0].line
-    return None
-
-
 def is_distinctive(value: Tensor) -> bool:
     """Whether finding the same values means something: constant tensors occur everywhere."""
     return value.numel() == 1 or not bool((value == value.flatten()[:1]).all())
-
-
-def line_with_words(source: str, texts: Sequence[str]) -> int | None:
-    """The line of the source whose words are most similar to those of one of the texts."""
-    targets = [words for text in texts if (words := _words(text))]
-    overlaps = {
-        number: max((_overlap(_words(line), words) for words in targets), default=0.0)
-        for number, line in enumerate(source.splitlines(), 1)
-    }
-    best = max(overlaps, key=lambda number: overlaps[number], default=None)
-    return best if best is not None and overlaps[best] >= MIN_WORD_OVERLAP else None
-
-
-def line_about(solution: TracedSource, mistake: str) -> int | None:
-    """The first executed line that uses a word of a mistake's id, such as dropout, mask or positions."""
-    topics, lines = mistake.split("-"), solution.source.splitlines()
-    executed = sorted({tensor.line for tensor in solution.traced if tensor.line <= len(lines)})
-    return next((line for line in executed if any(topic in _long_words(lines[line - 1]) for topic in topics)), None)
 
 
 def shows_variant_values(
@@ -128,16 +69,18 @@ def stage_progress(
     A wrong value in one layer makes those of the next layers wrong too. The first occurrence of each stage is
     therefore compared first, and all occurrences only if the first ones are right.
     """
-    values = {stage: tensors for stage in stages if (tensors := _values_of(reference, stage))}
+    computed = {stage: _values_of(reference, stage) for stage in stages}
+    # Constants occur everywhere and prove nothing.
+    values = {stage: found for stage, found in computed.items() if found and canonical(found[0]) is not None}
+    if not values:
+        return None
     first_values = {stage: tensors[:1] for stage, tensors in values.items()}
     return _progress(traced, first_values) or _progress(traced, values)
 
 
 def _progress(traced: Sequence[TracedTensor], values: Mapping[str, Sequence[Tensor]]) -> StageProgress | None:
-    stages = list(values)
-    is_right = [
-        all(any(same_numbers(tensor.value, value) for tensor in traced) for value in values[stage]) for stage in stages
-    ]
+    stages, index = list(values), ValueIndex(traced)
+    is_right = [all(index.contains(value, Layout.PERMUTED) for value in values[stage]) for stage in stages]
     count = max((index + 1 for index, right in enumerate(is_right) if right), default=0)
     if count == len(stages):
         return None
@@ -145,29 +88,20 @@ def _progress(traced: Sequence[TracedTensor], values: Mapping[str, Sequence[Tens
         sizes = {tensor.value.numel() for tensor in traced if tensor.name != "return"}
         is_comparable = sizes & {value.numel() for value in values[stages[0]]}
         return StageProgress(stages[0]) if is_comparable else None  # else the solution may be written differently
-    named = [tensor for tensor in traced if tensor.name]
-    unseen = tuple(stage for stage in stages[: count - 1] if _line_with(named, values[stage][0]) is None)
+    named = ValueIndex([tensor for tensor in traced if tensor.name])
+    unseen = tuple(stage for stage in stages[: count - 1] if not named.contains(values[stage][0], Layout.PERMUTED))
     last_right = stages[count - 1]
-    return StageProgress(stages[count], last_right, _line_with(traced, values[last_right][-1]), unseen)
-
-
-def _line_with(traced: Sequence[TracedTensor], value: Tensor) -> int | None:
-    """The first line that produced these values, preferring lines that assign them to a variable."""
-    matches = [tensor for tensor in traced if same_numbers(tensor.value, value)]
-    return min(matches, key=lambda tensor: tensor.name in ("", "return")).line if matches else None
+    tensors = [traced[number] for number in index.find(values[last_right][-1], Layout.PERMUTED)]
+    tensor = min(tensors, key=lambda tensor: tensor.name in ("", "return"))
+    return StageProgress(stages[count], last_right, tensor.line, unseen, goes_on=not tensor.name)
 
 
 def _differences(
-    variant: Sequence[TracedTensor], reference: Sequence[TracedTensor], lines: set[int] | None = None
+    variant: Sequence[TracedTensor], reference: Sequence[TracedTensor]
 ) -> Iterator[tuple[TracedTensor, Tensor]]:
-    """Tensors of the variant that differ from the reference's, and the reference's values of the same assignment.
-
-    With `lines`, only the tensors of these lines of the variant.
-    """
+    """Tensors of the variant that differ from the reference's, and the reference's values of the same assignment."""
     expected = _by_occurrence(reference)
     for key, tensor in _by_occurrence(variant).items():
-        if lines is not None and tensor.line not in lines:
-            continue
         if key in expected and not same(tensor.value, expected[key].value):
             yield tensor, expected[key].value
 
@@ -183,15 +117,6 @@ def _by_occurrence(traced: Sequence[TracedTensor]) -> dict[tuple[str, int], Trac
     return occurrences
 
 
-def _matchers(wrong: TracedTensor, expected: Tensor) -> Iterator[Callable[[Tensor], bool]]:
-    """Tests of a tensor, the strictest first: equal, equal when flattened, the same numbers in any order."""
-    value = wrong.value
-    yield lambda other: same(other, value)
-    yield lambda other: _comparable(other, value) and close(other.flatten(), value.flatten())
-    if not same_numbers(value, expected):
-        yield lambda other: _comparable(other, value) and same_numbers(other, value)
-
-
 def _comparable(one: Tensor, other: Tensor) -> bool:
     return one.numel() == other.numel() and same_precision(one, other) and not one.is_meta
 
@@ -200,21 +125,3 @@ def _values_of(traced: Sequence[TracedTensor], name: str) -> list[Tensor]:
     """The values of a variable each time its last assignment ran."""
     line = max((tensor.line for tensor in traced if tensor.name == name), default=0)
     return [tensor.value for tensor in traced if tensor.name == name and tensor.line == line]
-
-
-def _join_lines(source: str, numbers: set[int]) -> str:
-    lines = source.splitlines()
-    return " ".join(lines[number - 1] for number in sorted(numbers))
-
-
-def _long_words(line: str) -> set[str]:
-    """The words in a line's names that have at least five letters, which leaves out "in", "not" and the like."""
-    return {part for word in _words(line) for part in word.lower().split("_") if len(part) > 4}
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.partition("#")[0]))
-
-
-def _overlap(one: set[str], other: set[str]) -> float:
-    return len(one & other) / len(one | other) if one | other else 0.0

@@ -29,7 +29,9 @@ def encode_run(run: SolutionRun) -> bytes:
 
     document = {
         "values": {probe: {key: store(value) for key, value in values.items()} for probe, values in run.values.items()},
-        "traced": [[tensor.line, tensor.name, store(tensor.value), tensor.before] for tensor in run.traced],
+        "traced": [
+            [tensor.line, tensor.name, store(tensor.value), tensor.before, tensor.callers] for tensor in run.traced
+        ],
         "failures": {probe: asdict(failure) for probe, failure in run.failures.items()},
         "skipped": [asdict(failure) for failure in run.skipped],
         "notes": run.notes,
@@ -46,9 +48,10 @@ def decode_run(content: bytes) -> SolutionRun:
         run = SolutionRun()
         for probe, values in document["values"].items():
             run.values[probe] = {key: _tensor(tensors, stored) for key, stored in values.items()}
-        for line, name, stored, before in document["traced"][:MAX_TRACED_TENSORS]:
+        for line, name, stored, before, callers in document["traced"][:MAX_TRACED_TENSORS]:
             shapes = {str(key): tuple(map(int, shape)) for key, shape in before.items()}
-            run.traced.append(TracedTensor(int(line), str(name), _tensor(tensors, stored), shapes))
+            value = _tensor(tensors, stored)
+            run.traced.append(TracedTensor(int(line), str(name), value, shapes, tuple(map(int, callers))))
         run.failures = {probe: _failure(fields) for probe, fields in document["failures"].items()}
         run.skipped = list(map(_failure, document["skipped"]))
         run.notes = [shorten(str(note)) for note in document["notes"]]

@@ -186,8 +186,11 @@ def describe_progress(report: CheckReport, progress: StageProgress) -> str:
     if not progress.last_right:
         return f"The first step that differs: {wrong}."
     right = describe(progress.last_right)
-    if progress.line:
-        right = f"{report.solution.where(progress.line)} ({right})"
+    where = report.solution.where(progress.line) if progress.line else ""
+    if progress.goes_on and where:
+        return f"{where.capitalize()} begins correctly, with {right}. What it computes from that may be wrong."
+    if where:
+        right = f"{where} ({right})"
     if not progress.unseen:
         return f"Everything is correct up to {right}. The next step differs: {wrong}."
     unseen = "; ".join(map(describe, progress.unseen))
