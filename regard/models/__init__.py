@@ -20,7 +20,8 @@ BUNDLED_MODELS = (DEFAULT_MODEL, "petit-fr-en")
 def bundled_models() -> list[str]:
     """Return the names of the bundled models that are present, in the order of `BUNDLED_MODELS`."""
     present = sorted(config.parent.name for config in MODELS_FOLDER.glob("*/config.json"))
-    return sorted(present, key=lambda name: BUNDLED_MODELS.index(name) if name in BUNDLED_MODELS else len(present))
+    order = {name: number for number, name in enumerate(BUNDLED_MODELS)}
+    return sorted(present, key=lambda name: order.get(name, len(order)))
 
 
 def bundled_translator(source: str | None = None, target: str | None = None) -> str:
