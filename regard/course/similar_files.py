@@ -18,8 +18,10 @@ RUN_LENGTH = 12
 """Number of syntax elements in a run that is compared."""
 MIN_SIMILARITY = 0.8
 """Minimum share of the runs of two files that both have, weighted by how rare they are."""
-MIN_EVIDENCE = 16.0
+MIN_EVIDENCE = 20.0
 """Minimum weight, in bits, of what two files share. Short solutions are often alike, and count only if identical."""
+OTHER_FILES = 10
+"""Number of imagined files without a run, so that what a few students share counts in a small class too."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def find_similar(sources: Mapping[str, str], given: Iterable[str] = ()) -> list[
     texts = {name: " ".join(sources[name].split()) for name in runs}
     counts = Counter(run for file in runs.values() for run in file)
     # Neighbouring runs overlap, so that each of them adds the information of one element.
-    weights = {run: math.log2((len(runs) + 1) / count) / RUN_LENGTH for run, count in counts.items()}
+    weights = {run: math.log2((len(runs) + OTHER_FILES) / count) / RUN_LENGTH for run, count in counts.items()}
     totals = {name: sum(weights[run] for run in file) for name, file in runs.items()}
     pairs = []
     for one, other in combinations(runs, 2):

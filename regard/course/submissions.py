@@ -89,11 +89,13 @@ class _Owner:
     is_late: bool = False
     files: list[_Version] = field(default_factory=list)
     problem: str = ""
+    feedback_name: str = ""
+    """As that of a file, for one that could not be read."""
 
     def add(self, file: UploadedFile, original: str, file_id: int = 0, feedback_name: str = "") -> None:
         """Add a file, or the reason why it could not be read."""
         if file.problem:
-            self.problem = file.problem
+            self.problem, self.feedback_name = file.problem, feedback_name
         else:
             self.files.append(_Version(file.path, original, file_id, feedback_name))
 
@@ -133,7 +135,7 @@ def _choose_file(owner: _Owner, is_answer: IsAnswer) -> Submission:
         is_late=owner.is_late,
         problem="" if chosen else owner.problem or NOTHING_HANDED_IN,
         others=tuple({file.import_name: file.path for file in rest if file.path.suffix == ".py"}.items()),
-        feedback_name=chosen.feedback_name if chosen else "",
+        feedback_name=chosen.feedback_name if chosen else owner.feedback_name,
         system=owner.system,
     )
 

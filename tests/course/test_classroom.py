@@ -78,6 +78,7 @@ def test_a_download_from_canvas(tmp_path: Path) -> None:
     assert found["hoppergrace"].feedback_name == "hoppergrace_LATE_4712_90_feedback.txt"
     assert content(found["curiemarie"]) == ANSWER
     assert found["turingalan"].path is None
+    assert found["turingalan"].feedback_name == "turingalan_4714_93_feedback.txt"
     assert found["turingalan"].problem == "turingalan_4714_93_report.zip contains no .py or .ipynb file"
 
 
@@ -330,7 +331,7 @@ def test_different_solutions_are_not_similar(assignment: str) -> None:
 
 
 @pytest.mark.parametrize("assignment", ["multi-head-attention", "kv-cache"])
-def test_a_disguised_copy_is_similar(assignment: str) -> None:
+def test_disguised_copies_are_similar(assignment: str) -> None:
     sources = {path.stem: path.read_text() for path in (SOLUTIONS / assignment).glob("*.py")}
     original = sorted(sources)[0]
     copied = re.sub(r"\b(x|q|k|v|scores|weights|mask|attn|queries|keys|values|heads)\b", r"my_\1", sources[original])
@@ -340,6 +341,8 @@ def test_a_disguised_copy_is_similar(assignment: str) -> None:
     assert [set(pair.names) for pair in pairs] == [{original, "copy"}]
     assert not pairs[0].is_identical
     assert str(find_similar({"a": copied, "b": copied})[0]) == "identical"
+    ring = {"a": sources[original], "b": copied, "c": copied.replace("softmax", "log_softmax")}
+    assert len(find_similar(ring, [load_assignment(assignment).starter])) == 3
 
 
 def result(name: str, **details: object) -> StudentResult:
