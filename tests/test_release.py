@@ -59,7 +59,8 @@ def test_the_security_policy_states_the_limits_of_the_checker() -> None:
     assert (
         f"limits on processor time ({limits.seconds} s), time ({limits.patience * limits.seconds} s), "
         f"memory ({limits.memory / 1e9:g} GB more than torch needs), output ({limits.output / 1e6:g} MB), "
-        f"size of each written file ({limits.file_bytes / 1e6:g} MB) and number of processes ({limits.processes})"
+        f"size of each written file ({limits.file_bytes / 1e6:g} MB) and number of processes ({limits.processes}), "
+        f"and on all written files together ({limits.files} files, {limits.folder_bytes / 1e6:g} MB)"
     ) in policy
     for name in re.findall(r"`(tests/[\w/]+\.py)`", policy):
         assert (ROOT / name).is_file()
