@@ -93,11 +93,11 @@ class _Owner:
     """As that of a file, for one that could not be read."""
 
     def add(self, file: UploadedFile, original: str, file_id: int = 0, feedback_name: str = "") -> None:
-        """Add a file, or the reason why it could not be read."""
-        if file.problem:
-            self.problem, self.feedback_name = file.problem, feedback_name
-        else:
+        """Add a file, or the reason why it cannot be checked."""
+        if not file.problem:
             self.files.append(_Version(file.path, original, file_id, feedback_name))
+        elif not self.problem or not file.is_other:
+            self.problem, self.feedback_name = file.problem, feedback_name
 
 
 IsAnswer = Callable[[Path], bool]
@@ -107,7 +107,8 @@ IsAnswer = Callable[[Path], bool]
 def find_submissions(upload: Sequence[UploadedFile], is_answer: IsAnswer) -> list[Submission]:
     """The submissions of a class, ordered by name. A group's submission is listed for each of its members."""
     files = [file for file in upload if file.name.name != METADATA_NAME]
-    owners = _gradescope(upload) or _canvas(files) or _moodle(files) or _folders(files, is_answer)
+    owners = _gradescope(upload) or _canvas(files) or _moodle(files)
+    owners = owners or _folders([file for file in files if not file.is_other], is_answer)
     submissions = [_choose_file(owner, is_answer) for owner in owners]
     return sorted(submissions, key=lambda submission: (submission.name.casefold(), submission.id))
 
@@ -147,11 +148,8 @@ def _stem(name: str) -> str:
 
 def _canvas(files: Sequence[UploadedFile]) -> list[_Owner]:
     """The owners of a download from Canvas; empty if it is not one."""
-    files = _without_common_folder(files, lambda files: not CANVAS.fullmatch(files[0].name.parts[0]))
-    matches = [CANVAS.fullmatch(file.name.parts[0]) for file in files]
-    named = [(match, file) for match, file in zip(matches, files, strict=True) if match]
-    file_ids = {match["file"] for match, _ in named}
-    if len(named) < len(files) or len(file_ids) < len({match[0] for match, _ in named}):
+    named = _matching(files, CANVAS)
+    if len({match["file"] for match, _ in named}) < len({match[0] for match, _ in named}):
         return []  # every upload has an id of its own
     owners: dict[str, _Owner] = {}
     for match, file in named:
@@ -167,18 +165,23 @@ def _canvas(files: Sequence[UploadedFile]) -> list[_Owner]:
 
 def _moodle(files: Sequence[UploadedFile]) -> list[_Owner]:
     """The owners of a download from Moodle, with or without folders; empty if it is not one."""
-    files = _without_common_folder(files, lambda files: not MOODLE.fullmatch(files[0].name.parts[0]))
-    matches = [MOODLE.fullmatch(file.name.parts[0]) for file in files]
-    named = [(match, file) for match, file in zip(matches, files, strict=True) if match]
-    if len(named) < len(files):
-        return []
     owners: dict[str, _Owner] = {}
-    for match, file in named:
+    for match, file in _matching(files, MOODLE):
         student = f"{match['name']}_{match['id']}" if match["id"] else match["name"]
         owner = owners.setdefault(student, _Owner(match["name"], match["id"] or "", system="moodle"))
         original = match["original"] if len(file.name.parts) == 1 else file.name.name
         owner.add(file, original, feedback_name=f"{student}_assignsubmission_file_/feedback.txt")
     return list(owners.values())
+
+
+def _matching(files: Sequence[UploadedFile], pattern: re.Pattern[str]) -> list[tuple[re.Match[str], UploadedFile]]:
+    """The files whose first folder, or name, matches; none unless that is so for all solutions."""
+    files = _without_common_folder(files, lambda files: not pattern.fullmatch(files[0].name.parts[0]))
+    matches = [(pattern.fullmatch(file.name.parts[0]), file) for file in files]
+    solutions = [match for match, file in matches if not file.is_other]
+    if not solutions or not all(solutions):
+        return []
+    return [(match, file) for match, file in matches if match]
 
 
 def _gradescope(upload: Sequence[UploadedFile]) -> list[_Owner]:

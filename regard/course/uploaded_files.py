@@ -26,6 +26,8 @@ METADATA_NAME = "submission_metadata.yml"
 """The file that Gradescope adds to an export: who submitted which folder."""
 IGNORED = re.compile(r"^[._]|\.ipynb_checkpoints|__pycache__|__MACOSX")
 """Files and folders that are not solutions."""
+OTHER_KIND = "no .py or .ipynb file was handed in"
+"""The problem of a student who handed in files of another kind."""
 MAX_ARCHIVE_FILES = 20_000
 MAX_ARCHIVE_BYTES = 2_000_000_000
 """Maximum number of bytes that are unpacked for a class."""
@@ -46,7 +48,12 @@ class UploadedFile:
     path: Path
     """Where its content is."""
     problem: str = ""
-    """Why a student's zip file could not be unpacked."""
+    """Why it cannot be checked: it is of another kind, or a zip file that could not be unpacked."""
+
+    @property
+    def is_other(self) -> bool:
+        """Whether it is neither a solution nor a zip file. Its content was not read."""
+        return self.problem == OTHER_KIND
 
 
 @dataclass
@@ -58,7 +65,7 @@ class _Budget:
 
 
 def read_upload(path: Path, scratch: Path) -> list[UploadedFile]:
-    """The .py and .ipynb files of a folder or zip file, in the order of their names, and Gradescope's list of students.
+    """The files of a folder or zip file, in the order of their names. Only solutions and zip files are read.
 
     Zip files are unpacked into `scratch`. A RegardError if `path` is not a readable zip file or a folder.
     """
@@ -74,6 +81,8 @@ def read_upload(path: Path, scratch: Path) -> list[UploadedFile]:
             files += _unpack_upload(file, scratch / f"upload-{index}")
         elif file.name.suffix.lower() in SUFFIXES or file.name.name == METADATA_NAME:
             files.append(file)
+        else:
+            files.append(replace(file, problem=OTHER_KIND))
     return files
 
 
@@ -105,7 +114,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _unpack(path: Path, target: Path, budget: _Budget, where: str) -> Iterator[UploadedFile]:
-    """Unpack the files of a zip file that may be solutions; a RegardError, which starts with `where`, if it is bad."""
+    """The files of a zip file, of which solutions and zip files are unpacked.
+
+    A RegardError, which starts with `where`, if the zip file is bad.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
@@ -117,8 +129,11 @@ def _unpack(path: Path, target: Path, budget: _Budget, where: str) -> Iterator[U
             for member in members:
                 name = _safe_name(member, where)
                 is_wanted = name.suffix.lower() in (*SUFFIXES, ARCHIVE_SUFFIX) or name.name == METADATA_NAME
-                if is_wanted and not stat.S_ISLNK(member.external_attr >> 16):
-                    yield UploadedFile(name, _write_member(archive, member, target / name, budget, f"{where}{name}"))
+                if stat.S_ISLNK(member.external_attr >> 16):
+                    continue
+                if is_wanted:
+                    _write_member(archive, member, target / name, budget, f"{where}{name}")
+                yield UploadedFile(name, target / name)
     except RegardError:
         raise
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, ValueError) as error:
@@ -147,7 +162,7 @@ def _shorten(part: str) -> str:
     return part.encode(errors="replace")[: MAX_NAME_BYTES - 64].decode(errors="ignore") + suffix
 
 
-def _write_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, budget: _Budget, where: str) -> Path:
+def _write_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, budget: _Budget, where: str) -> None:
     """Write one file of an archive, as far as the limits allow, with its time of modification."""
     target.parent.mkdir(parents=True, exist_ok=True)
     size, limit = 0, min(budget.total_bytes, MAX_ARCHIVE_BYTES if _is_archive(target) else MAX_NOTEBOOK_BYTES)
@@ -161,7 +176,6 @@ def _write_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Pat
     with suppress(OverflowError, ValueError, OSError):  # an archive can have any date, even the 0th of month 0
         modified = time.mktime((*member.date_time, 0, 0, -1))
         os.utime(target, (modified, modified))
-    return target
 
 
 def _is_archive(path: PurePath) -> bool:

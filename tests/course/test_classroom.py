@@ -65,10 +65,12 @@ def test_a_download_from_canvas(tmp_path: Path) -> None:
             "LATE_anon_x7Kq2_91_ATTENTION.PY": ANSWER,
             "curiemarie_4713_92_work.zip": zip_bytes({"work/attention.py": ANSWER, "__MACOSX/work/._a.py": "x"}),
             "turingalan_4714_93_report.zip": zip_bytes({"report.pdf": "x"}),
+            "noetheremmy_LATE_4715_94_essay.pdf": "x",
+            "lovelaceada_4711_207_notes.txt": "x",
         },
     )
     found = submissions_in(download, tmp_path / "scratch")
-    assert set(found) == {"lovelaceada", "hoppergrace", "anon_x7Kq2", "curiemarie", "turingalan"}
+    assert set(found) == {"lovelaceada", "hoppergrace", "anon_x7Kq2", "curiemarie", "turingalan", "noetheremmy"}
     ada = found["lovelaceada"]
     assert (ada.id, ada.is_late, ada.system) == ("4711", False, "canvas")
     assert content(ada).endswith("# second")
@@ -77,6 +79,7 @@ def test_a_download_from_canvas(tmp_path: Path) -> None:
     assert found["anon_x7Kq2"].is_late
     assert found["hoppergrace"].feedback_name == "hoppergrace_LATE_4712_90_feedback.txt"
     assert content(found["curiemarie"]) == ANSWER
+    assert found["noetheremmy"].problem == "no .py or .ipynb file was handed in"
     assert found["turingalan"].path is None
     assert found["turingalan"].feedback_name == "turingalan_4714_93_feedback.txt"
     assert found["turingalan"].problem == "turingalan_4714_93_report.zip contains no .py or .ipynb file"
