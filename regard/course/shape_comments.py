@@ -1,14 +1,15 @@
 """Compare shape comments with the shapes that the tensors on their lines really had.
 
 `# [batch, heads, seq, head_size]` at the end of a line is about every tensor that the line assigns or returns;
-`# q: [batch, seq, hidden]` is about q only. A dimension is a word, a number, or a product (`batch*heads`,
-`batch·heads`), quotient, sum or difference of them; `...` stands for any number of dimensions, `_` for any one.
-Parentheses work as well as brackets.
+`# q: [batch, seq, hidden]` is about q only. A comment on a line of its own is about the statement above or below it.
+A dimension is a word, a number, or a product (`batch*heads`, `batch·heads`), quotient, sum or difference of them; `...`
+stands for any number of dimensions, `_` for any one. Parentheses work as well as brackets.
 """
 
 import ast
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -26,7 +27,9 @@ BRACKETS = re.compile(
 )
 NAMES_BEFORE = re.compile(r"([\w.]+(?:(?:\s*,\s*|\s+and\s+)[\w.]+)*)\s*(?::|=|is|has shape|shape)?\s*$")
 """What may precede the brackets: `q`, `q, k, v:`, `scores =`, `shape`."""
-ARROW = re.compile(r"(?:->|→|=>)\s*$")
+ARROW = re.compile(r"(?:->|→|=>|⇒|^(?:=|==|to|becomes|gives|yields))\s*$")
+OPERATORS = ("@", "x", "×", "*", "·", "+", "matmul", "times")
+"""What may stand between the shapes of the operands. The comment is not about the result, unless an arrow follows."""
 SEPARATORS = (",", ";", "and", ", and", "),")
 """What may stand between two shapes of one comment."""
 GENERAL_NAMES = ("shape", "shapes", "size", "out", "output", "outputs", "result", "returns")
@@ -36,6 +39,8 @@ METADATA_ATTRIBUTES = (
     "shape", "size", "device", "dtype", "dim", "ndim", "numel", "new_zeros", "new_ones", "new_full",
 )  # fmt: skip
 """Attributes that do not read a tensor's values."""
+MIN_USES_OF_LETTER = 3
+"""How often a letter is used in comments before it may have another meaning than in the assignment."""
 ANY_SIZE = ("_", "?", ":", "-1")
 ELLIPSIS = ("...", "…", "*")
 
@@ -88,20 +93,82 @@ def shape_remarks(source: str, traced: Sequence[TracedTensor], sizes: Mapping[st
     if tree is None:
         return []
     comments, own_lines = _shape_comments(source, sizes)
+    statements = _simple_statements(tree)
+    by_function: dict[int, list[_Statement]] = {}
+    for statement in statements:
+        by_function.setdefault(statement.function_line, []).append(statement)
     remarks: list[ShapeRemark] = []
-    words_by_function: dict[int, dict[str, int]] = {}
-    for statement in _simple_statements(tree):
-        lines = range(statement.first_line, statement.last_line + 1)
-        tensors = [tensor for tensor in traced if tensor.name and tensor.line in lines]
-        words = words_by_function.setdefault(statement.function_line, {})
-        commented = [(line, comment) for line in lines for comment in comments.get(line, ())]
-        for line, comment in commented:
-            if wrong := _contradicted(comment, tensors, sizes, words):
-                remarks.append(_remark(line, "wrong", comment.text, wrong, tensors, sizes))
-        changed = {tensor.name: tuple(tensor.value.shape) for tensor in tensors if _changes_shape(tensor, statement)}
-        if changed and not commented and not statement.documented and statement.first_line - 1 not in own_lines:
-            remarks.append(_remark(statement.first_line, "missing", "", changed, tensors, sizes))
+    for inside in by_function.values():
+        wrong = _wrong_comments(inside, comments, own_lines, traced, sizes)
+        if wrong and not _wrong_comments(inside, comments, own_lines, traced, _without_letters(sizes, comments)):
+            wrong = []  # letters that the student uses consistently, with another meaning than the assignment
+        remarks += wrong
+        remarks += _missing_comments(inside, comments, own_lines, traced, sizes)
     return sorted(remarks, key=lambda remark: remark.line)
+
+
+def _wrong_comments(
+    statements: Sequence[_Statement],
+    comments: Mapping[int, Sequence[_CommentedShape]],
+    own_lines: Mapping[int, Sequence[_CommentedShape]],
+    traced: Sequence[TracedTensor],
+    sizes: Mapping[str, int],
+) -> list[ShapeRemark]:
+    """Comments in a function that fit no tensor of their statement; on a line of their own, of neither neighbour."""
+    remarks: list[ShapeRemark] = []
+    words: dict[str, int] = {}
+    ends = {statement.last_line: statement for statement in statements}
+    starts = {statement.first_line: statement for statement in statements}
+    for line in sorted({*comments, *own_lines}):
+        around = [statement for statement in statements if statement.first_line <= line <= statement.last_line]
+        neighbours = around if line in comments else [ends.get(line - 1), starts.get(line + 1)]
+        tensors_by_neighbour = [
+            tensors for statement in neighbours if statement and (tensors := _tensors_of(statement, traced))
+        ]
+        for comment in (*comments.get(line, ()), *own_lines.get(line, ())):
+            attempts = [(_contradicted(comment, tensors, sizes, words), tensors) for tensors in tensors_by_neighbour]
+            if attempts and all(wrong for wrong, _ in attempts):
+                wrong, tensors = attempts[0]
+                remarks.append(_remark(line, "wrong", comment.text, wrong, tensors, sizes))
+    return remarks
+
+
+def _missing_comments(
+    statements: Sequence[_Statement],
+    comments: Mapping[int, Sequence[_CommentedShape]],
+    own_lines: Mapping[int, Sequence[_CommentedShape]],
+    traced: Sequence[TracedTensor],
+    sizes: Mapping[str, int],
+) -> list[ShapeRemark]:
+    """Statements in a function that change a shape and have no comment at their end, above or below."""
+    remarks: list[ShapeRemark] = []
+    for statement in statements:
+        tensors = _tensors_of(statement, traced)
+        changed = {tensor.name: tuple(tensor.value.shape) for tensor in tensors if _changes_shape(tensor, statement)}
+        lines = range(statement.first_line, statement.last_line + 1)
+        is_commented = any(line in comments for line in lines) or not own_lines.keys().isdisjoint(
+            (statement.first_line - 1, statement.last_line + 1)
+        )
+        if changed and not is_commented and not statement.documented:
+            remarks.append(_remark(statement.first_line, "missing", "", changed, tensors, sizes))
+    return remarks
+
+
+def _tensors_of(statement: _Statement, traced: Sequence[TracedTensor]) -> list[TracedTensor]:
+    return [tensor for tensor in traced if tensor.name and statement.first_line <= tensor.line <= statement.last_line]
+
+
+def _without_letters(sizes: Mapping[str, int], comments: Mapping[int, Sequence[_CommentedShape]]) -> dict[str, int]:
+    """The sizes without the letters that several comments use: a student may give them another meaning."""
+    uses = Counter(
+        word.strip()
+        for line in comments.values()
+        for comment in line
+        for dimensions in comment.options
+        for dimension in dimensions
+        for word in re.split(OPERATOR, dimension)
+    )
+    return {name: size for name, size in sizes.items() if len(name) > 2 or uses[name] < MIN_USES_OF_LETTER}
 
 
 def _remark(
@@ -227,10 +294,12 @@ def _changes_shape(tensor: TracedTensor, statement: _Statement) -> bool:
     return bool(shape) and bool(sources) and shape not in sources
 
 
-def _shape_comments(source: str, sizes: Mapping[str, int]) -> tuple[dict[int, list[_CommentedShape]], set[int]]:
-    """The shapes in comments at the ends of lines, by line; and the lines that consist of such a comment only."""
+def _shape_comments(
+    source: str, sizes: Mapping[str, int]
+) -> tuple[dict[int, list[_CommentedShape]], dict[int, list[_CommentedShape]]]:
+    """The shapes in comments at the ends of lines, by line; and those in comments on lines of their own."""
     trailing: dict[int, list[_CommentedShape]] = {}
-    own_lines: set[int] = set()
+    own_lines: dict[int, list[_CommentedShape]] = {}
     try:
         for token in tokenize.generate_tokens(StringIO(source).readline):
             if token.type != tokenize.COMMENT:
@@ -239,9 +308,9 @@ def _shape_comments(source: str, sizes: Mapping[str, int]) -> tuple[dict[int, li
                 if token.line[: token.start[1]].strip():
                     trailing[token.start[0]] = shapes
                 else:
-                    own_lines.add(token.start[0])
+                    own_lines[token.start[0]] = shapes
     except (tokenize.TokenError, SyntaxError):
-        return {}, set()
+        return {}, {}
     return trailing, own_lines
 
 
@@ -256,11 +325,13 @@ def _shapes_in(comment: str, sizes: Mapping[str, int]) -> list[_CommentedShape]:
         named = NAMES_BEFORE.fullmatch(before.lstrip(",;) "))
         if not _is_shape(dimensions, match[0], sizes):
             continue
-        end = match.end()
-        if before in SEPARATORS and shapes:
+        is_first, end = end == 0, match.end()
+        if before in OPERATORS:
+            shapes = []
+        elif before in SEPARATORS and shapes:
             last = shapes[-1]
             shapes[-1] = _CommentedShape(f"{last.text}, {match[0]}", (*last.options, dimensions), last.names)
-        elif ARROW.search(before) or (not shapes and (not before or (named and named[1].lower() in GENERAL_NAMES))):
+        elif ARROW.search(before) or (is_first and (not before or (named and named[1].lower() in GENERAL_NAMES))):
             shapes = [_CommentedShape(match[0], (dimensions,))]
         elif named:
             names = tuple(re.split(r"\s*,\s*|\s+and\s+", named[1]))

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.course.check import CheckReport, explain_failure
+from regard.course.crashes import common_crash, crash_headline
 from regard.course.grading import BREVITY, STYLE, Mark
 from regard.course.missing_returns import NO_RETURN
 from regard.course.mistake_hints import mistake_blocks, next_hint, question_block, show_line
@@ -24,6 +25,8 @@ MAX_PRINTED_LINES = 12
 """Maximum number of lines of the solution's own output that are shown."""
 MAX_REMARKS = 12
 """Maximum number of remarks of one kind that are shown."""
+MAX_MISSING_SHAPES = 3
+"""Maximum number of missing shape comments that are shown one by one."""
 MAX_FAILURES = 5
 """Maximum number of errors, and of wrong shapes, that are shown."""
 STYLE_LATER = "Counted once another part is correct and nothing is left to write."
@@ -54,8 +57,7 @@ def _show(console: Console, report: CheckReport, hint: int) -> None:
         _print_block(console, block)
     if more := next_hint(report, hint):
         _print_block(console, [Text(more, "dim")])
-    shapes = [(remark.line, describe_shape_remark(remark)) for remark in report.shapes]
-    _show_remarks(console, "Shape comments", shapes, report)
+    _show_shape_remarks(console, report)
     style = [(remark.line, f"{remark.code} {remark.text}") for remark in report.style]
     _show_remarks(console, "Style", style, report, style_note() or "")
     _show_printed(console, report)
@@ -74,13 +76,16 @@ def _verdict(report: CheckReport) -> tuple[str, str, str]:
     if report.passed:
         return "✓", "bold green", "Correct: the solution does what the assignment asks."
     if not report.ran:
-        return "✗", "bold red", "The file could not be run."
+        return "✗", "bold red", crash_headline(report.run.failures[""]) or "The file could not be run."
     if not report.is_started:
         return "·", "bold yellow", "Not started yet: this is the unchanged starter."
     if diagnosis.mistakes:
         return "✗", "bold red", "Found one mistake." if len(diagnosis.mistakes) == 1 else "Found two mistakes."
     if report.gaps:
         return "·", "bold yellow", "Not finished yet: some parts still have to be written."
+    failures = [failure for failure, _ in _probes_by_failure(report)]
+    if (crash := common_crash(failures)) is not None:
+        return "✗", "bold red", crash_headline(crash)
     if diagnosis.failures and not report.run.values:
         return "✗", "bold red", "The solution cannot be used the way the assignment describes."
     if any(failure.kind == NO_RETURN for failure in diagnosis.failures.values()):
@@ -198,6 +203,15 @@ def describe_progress(report: CheckReport, progress: StageProgress) -> str:
         f"The result of {right} is correct. The next step differs: {wrong}. "
         f"Earlier steps that are not in any variable, and were not checked: {unseen}."
     )
+
+
+def _show_shape_remarks(console: Console, report: CheckReport) -> None:
+    """All wrong shape comments that fit, and the first few missing ones."""
+    missing = [remark for remark in report.shapes if remark.kind == "missing"]
+    hidden = missing[MAX_MISSING_SHAPES:]
+    shown = [(remark.line, describe_shape_remark(remark)) for remark in report.shapes if remark not in hidden]
+    note = f"{len(missing)} lines that change a shape have no shape comment." if hidden else ""
+    _show_remarks(console, "Shape comments", shown, report, note)
 
 
 def _show_remarks(

@@ -26,6 +26,7 @@ from regard.course.classroom import (
     tally_mistakes,
     tally_other_states,
 )
+from regard.course.crashes import crash_headline
 from regard.course.diagnose import Diagnosis, diagnose
 from regard.course.json_report import as_gradescope, as_json, as_text
 from regard.course.missing_returns import explain_missing_returns, functions_without_return
@@ -33,8 +34,9 @@ from regard.course.mistake_catalogue import DOCS_PAGE, assignments_by_mistake, c
 from regard.course.mistake_location import StageProgress, edited_lines, stage_progress
 from regard.course.numeric_equality import Mismatch, mismatch, same, same_numbers
 from regard.course.observe import Failure, SolutionRun, observe
+from regard.course.shape_comments import ShapeRemark
 from regard.course.solution_file import read_solution
-from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report
+from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report, verdict
 from regard.course.unfinished import find_gaps, is_untouched
 from regard.course.worked_example import example_table
 from tests.support.example_course import write_example_course
@@ -357,6 +359,55 @@ def test_hints_about_several_possible_mistakes(unscaled: CheckReport) -> None:
     assert "--hint 2 shows what the mistake is" in texts[0]
     assert ["unheard-of" in text for text in texts] == [False, False, True, True]
     assert "does not describe a fix" in texts[3]
+
+
+CRASHES = {
+    "F is not imported.": ("torch.einsum", "F.einsum"),
+    "The name energi is not defined.": ("softmax(energy", "softmax(energi"),
+    "__init__ does not call super().__init__() first.": ("        super().__init__()\n", ""),
+    "The import of nothing_like_it fails: it is not installed here.": (
+        "import torch",
+        "import nothing_like_it\nimport torch",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("headline", CRASHES)
+def test_a_plain_crash_is_the_headline(unscaled: CheckReport, headline: str) -> None:
+    old, new = CRASHES[headline]
+    assert old in UNSCALED
+    source = UNSCALED.replace(old, new, 1)
+    run = observe(source, unscaled.assignment)
+    crashed = replace(
+        unscaled, run=run, diagnosis=replace(unscaled.diagnosis, mistakes=(), possible=(), failures=run.failures)
+    )
+    assert verdict(crashed).plain == f"✗ {headline}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "headline"),
+    [
+        ("AssertionError", "Torch not compiled with CUDA enabled", "The code asks for a GPU, and there is none here"),
+        ("RuntimeError", "Found no NVIDIA driver on your system.", "The code asks for a GPU, and there is none here"),
+        ("TypeError", "A.forward() missing 1 required positional argument: 'mask'", "forward is called without 'mask'"),
+        ("TypeError", "f() takes 2 positional arguments but 3 were given", "f takes 2 positional arguments but 3"),
+        ("TypeError", "f() got an unexpected keyword argument 'causal'", "f does not take the argument causal"),
+        ("ImportError", "cannot import name 'relu6x' from 'torch'", "The import fails: torch has no relu6x"),
+        ("SyntaxError", "invalid syntax", "Python cannot read the file"),
+    ],
+)
+def test_crashes_are_described_in_plain_words(kind: str, message: str, headline: str) -> None:
+    assert crash_headline(Failure(kind, message, 1)).startswith(headline)
+
+
+@pytest.mark.slow
+def test_few_missing_shape_comments_are_listed(unscaled: CheckReport) -> None:
+    remarks = tuple(ShapeRemark(line, "missing", "", "[batch]") for line in range(1, 8))
+    text = as_text(replace(unscaled, shapes=(*remarks, ShapeRemark(8, "wrong", "[seq]", "[batch]"))))
+    assert text.count("no shape comment;") == 3
+    assert "7 lines that change a shape have no shape comment." in text
+    assert "the comment says [seq]" in text
 
 
 @pytest.mark.slow

@@ -575,6 +575,38 @@ def test_lines_that_change_a_shape_need_a_comment() -> None:
     assert remarks("y = x.view(", "    2, 3, 4, 5", ").transpose(1, 2)  # [batch]") == [("wrong", "[batch]", shape)]
 
 
+def test_a_comment_on_its_own_line_is_about_the_statement_above_or_below() -> None:
+    shape = "[batch, heads, seq, head_size]"
+    assert remarks(SPLIT, f"# {shape}") == []
+    assert (
+        remarks(f"# {shape}", SPLIT, "# -> [batch, heads, seq, head_size]", "z = x + 0", "# (batch, seq, hidden)") == []
+    )
+    assert remarks("z = x + 0", f"# {shape}", SPLIT) == []
+    assert remarks(SPLIT, "# [batch, seq, heads, head_size]") == [("wrong", "[batch, seq, heads, head_size]", shape)]
+    assert remarks("# [heads, seq]", SPLIT) == [("wrong", "[heads, seq]", shape)]
+
+
+def test_the_shapes_of_operands_are_not_those_of_the_result() -> None:
+    product = "y = x @ x.mT"
+    assert remarks(f"{product}  # (batch, seq, hidden) @ (batch, hidden, seq) = (batch, seq, seq)") == []
+    assert remarks(f"{product}  # [batch, seq, hidden] x [batch, hidden, seq]") == [
+        ("missing", "", "[batch, seq, seq]")
+    ]
+    assert remarks(f"{product}  # (batch, seq, hidden) @ (batch, hidden, seq) -> (batch, seq, hidden)") == [
+        ("wrong", "(batch, seq, hidden)", "[batch, seq, seq]")
+    ]
+
+
+def test_letters_may_have_another_meaning_than_in_the_assignment() -> None:
+    """In the assignment h is the number of heads; this student means hidden."""
+    source = "def f(x):\n    a = x + 1  # [b, s, h]\n    b = a.mT  # [b, h, s]\n    return b.mT  # [b, s, h]\n"
+    shapes = [(2, "a", (2, 3, 20)), (3, "b", (2, 20, 3)), (4, "return", (2, 3, 20))]
+    traced = [TracedTensor(line, name, torch.zeros(shape)) for line, name, shape in shapes]
+    sizes = {"b": 2, "s": 3, "h": 4}
+    assert shape_remarks(source, traced, sizes) == []
+    assert len(shape_remarks(source.replace("[b, h, s]", "[b, s, h]"), traced, sizes)) == 3
+
+
 @pytest.mark.parametrize(
     "comment", ["[1]", "(so, to speak)", "[TODO]", "softmax(q, k)", "as (batch, seq) above", "x y"]
 )
