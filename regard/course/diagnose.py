@@ -14,7 +14,7 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 from regard.course.assignment import Assignment, Variant
-from regard.course.line_search import FoundLine, TracedFile, find_line
+from regard.course.line_search import FoundLine, TracedFile, edited_functions, find_line
 from regard.course.mistake_location import (
     StageProgress,
     shows_variant_values,
@@ -52,6 +52,8 @@ class MistakeMatch:
     id: str
     line: int | None
     """The line of the solution that most likely contains it."""
+    functions: tuple[str, ...] = ()
+    """The functions of the solution in which it should be, by their names."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,11 @@ def diagnose(run: SolutionRun, assignment: Assignment, source: str = "") -> Diag
     certain = _common_mistakes(explanations)
     first = list(dict.fromkeys(variant.mistake for variants in explanations for variant in variants))
     mistakes = tuple(
-        MistakeMatch(mistake, matcher.mistake_line(run, mistake, explanations, source))
+        MistakeMatch(
+            mistake,
+            matcher.mistake_line(run, mistake, explanations, source),
+            matcher.mistake_functions(mistake, explanations, source),
+        )
         for mistake in first
         if mistake in certain
     )
@@ -166,6 +172,17 @@ class MistakeMatcher:
                 return found.line
             by_words = by_words or found
         return None if by_words is None else by_words.line
+
+    def mistake_functions(
+        self, mistake: str, explanations: Sequence[Sequence[Variant]], source: str
+    ) -> tuple[str, ...]:
+        """The functions of the solution that have the names of those in which the first explanation makes a mistake."""
+        for variants in explanations:
+            others = [variant for variant in variants if variant.mistake != mistake]
+            if len(others) < len(variants):
+                names = edited_functions(self._traced_file(variants), self._traced_file(others))
+                return tuple(name for name in TracedFile(source, []).functions if name in names)
+        return ()
 
     def progress(self, run: SolutionRun) -> StageProgress | None:
         """How far the values of the example are right."""

@@ -72,12 +72,18 @@ def find_line(solution: TracedFile, wrong: TracedFile, right: TracedFile, is_vis
     return _Search(solution, wrong, right, is_visible).run()
 
 
+def edited_functions(wrong: TracedFile, right: TracedFile) -> set[str]:
+    """The names of the functions in which the wrong version differs from the right one."""
+    edited, originals = edited_lines(wrong.source, right.source), edited_lines(right.source, wrong.source)
+    return wrong.functions_at(edited) | right.functions_at(originals)
+
+
 class _Search:
     def __init__(self, solution: TracedFile, wrong: TracedFile, right: TracedFile, is_visible: bool) -> None:
         self.solution, self.wrong, self.right, self.is_visible = solution, wrong, right, is_visible
         self.edited = edited_lines(wrong.source, right.source)
         self.originals = edited_lines(right.source, wrong.source)
-        self.places = wrong.functions_at(self.edited) | right.functions_at(self.originals)
+        self.places = edited_functions(wrong, right)
 
     def run(self) -> FoundLine | None:
         """Search the narrowest scope that contains evidence."""

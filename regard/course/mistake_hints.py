@@ -60,13 +60,13 @@ def show_line(report: CheckReport, line: int | None) -> Text | None:
 
 
 def _place(report: CheckReport, match: MistakeMatch, hint: int) -> list[Text]:
-    """The line, or the part of the Transformer that the mistake is about."""
+    """The line, or else the functions that contain the mistake, or else the part that it is about."""
     if hint < PLACE:
         return []
     if (line := show_line(report, match.line)) is not None:
         return [line]
-    part = _entry(report, match.id).part
-    return [Text.assemble(("Look at: ", "cyan"), part)] if part else []
+    place = ", ".join(match.functions) or _entry(report, match.id).part
+    return [Text.assemble(("Look at: ", "cyan"), visible(place))] if place else []
 
 
 def _name(report: CheckReport, mistake_id: str, hint: int) -> list[Text]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.course.assignment import load_assignment
 from regard.course.diagnose import diagnose
+from regard.course.line_search import TracedFile, edited_functions
 from regard.course.mistake_catalogue import load_catalogue
 from regard.course.numeric_equality import same_probe
 from regard.course.observe import SolutionRun, observe
@@ -291,3 +292,15 @@ def test_texts_are_shown_as_texts() -> None:
     assert wrong_shapes(run, expected) == {}
     with pytest.raises(TypeError, match="decode returned bytes, but a text was expected"):
         text_value(b"a", "decode")
+
+
+def test_the_functions_that_an_edit_changes_are_found() -> None:
+    right = "def f():\n    return 1\n\n\nclass A:\n    def g(self):\n        return 2\n"
+    wrong = {
+        right.replace("return 2", "return 3"): {"A.g"},
+        right.replace("return 1", "pass\n    return 1"): {"f"},
+        right.replace("return", "return 1 +"): {"f", "A.g"},
+        right + "x = 1\n": set(),
+    }
+    for source, names in wrong.items():
+        assert edited_functions(TracedFile(source, []), TracedFile(right, [])) == names

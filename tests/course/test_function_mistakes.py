@@ -26,3 +26,4 @@ def test_a_mistake_in_another_style_is_named(name: str, style: str, mistake: str
     found = diagnose(observe(source, of), of, source)
     assert not found.passed
     assert ([match.id for match in found.mistakes], found.possible) == ([mistake], ())
+    assert found.mistakes[0].line is not None or found.mistakes[0].functions

@@ -16,6 +16,8 @@ from regard.course.fixed_weights import seeded_normal
 from regard.course.probe_values import accepts, items_from, number_from, padded, tensor_from, token_row, written_parts
 
 VOCAB, EOS = 6, 0
+MAX_DRAWS = 9
+"""Maximum number of drawn tokens in a text, with room for a solution that draws too many."""
 Draw = Callable[[Tensor], int]
 
 
@@ -154,7 +156,8 @@ def sampled_texts(names: Names) -> dict[str, Tensor]:
         model = _model(bonus, 0.8, "sampled")
         text = names["sample"](model, torch.tensor(prompt), EOS, 7, draw, **options)
         values[f"text {number}"] = _text(text, "sample", 16)
-        values[f"probabilities {number}"] = padded([row.tolist() for row in given], VOCAB, float("nan"))
+        missing = [[]] * (MAX_DRAWS - len(given))  # the shape does not depend on where the text ends
+        values[f"probabilities {number}"] = padded([*(row.tolist() for row in given), *missing], VOCAB)
     return values
 
 
