@@ -16,9 +16,7 @@ UNUSUAL_MODULES = {
     *("signal", "site", "smtplib", "socket", "subprocess", "sysconfig", "threading", "traceback", "urllib", "regard"),
 }
 """Modules that reach beyond a solution: the interpreter, other processes, files and the network."""
-UNUSUAL_NAMES = {
-    *("__import__", "compile", "eval", "exec", "globals", "open", "setattr", "vars"),
-}
+UNUSUAL_NAMES = {"__import__", "compile", "eval", "exec", "globals", "open"}
 """Built-in functions that are unusual in a solution, if they are called."""
 UNUSUAL_ATTRIBUTES = {
     *("__builtins__", "__closure__", "__code__", "__globals__", "__subclasses__", "__torch_function__", "_exit"),
