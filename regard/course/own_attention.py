@@ -274,7 +274,8 @@ def _find_slices(module: nn.Module, original: MultiHeadAttention) -> dict[str, W
             slices[name] = WeightSlice(matrix.rows, matrix.of_output, transposed=False, is_bias=True)
     if unknown := [name for name in parameters if name not in slices]:
         raise RegardError(
-            f"your MultiHeadAttention has weights other than its four projections: {', '.join(unknown)}. Remove them"
+            f"your MultiHeadAttention has weights other than its four projections: {', '.join(unknown)}. Remove them, "
+            "or store the projections in linear layers or matrices, each for all heads or for one"
         )
     return slices
 

@@ -23,7 +23,10 @@ from tests.support.loss_tables import losses_output
 
 ASSIGNMENT = "multi-head-attention"
 REFERENCE = ASSIGNMENTS_FOLDER / ASSIGNMENT / "reference.py"
-SOLUTIONS = [REFERENCE, *sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))]
+UNTRAINABLE = ("convolutions", "head_modules", "kernels", "one_tensor", "tensors")
+"""Correct solutions whose projections are neither linear layers nor matrices of all heads."""
+FILES = sorted((Path(__file__).parent / "solutions" / ASSIGNMENT).glob("*.py"))
+SOLUTIONS = [REFERENCE, *(path for path in FILES if path.stem not in UNTRAINABLE)]
 SIZES: dict[str, Any] = {"d_model": 12, "heads": 2, "layers": 1, "d_ff": 24, "dropout": 0.0}
 QUICK: dict[str, Any] = {
     "steps": 20,
@@ -87,6 +90,13 @@ def test_a_students_attention_gives_regards_outputs_and_gradients(path: Path, pa
     assert all(name.endswith("bias") and "attention" in name for name in missing)
     for name, each in got.items():
         torch.testing.assert_close(each, expected[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", UNTRAINABLE)
+def test_weights_that_are_not_matrices_are_refused(name: str) -> None:
+    [path] = [path for path in FILES if path.stem == name]
+    with pytest.raises(ValueError, match=r"other than its four projections: .* linear layers or matrices"):
+        install_attention(student_of(path.read_text()), a_network(d_k=5, d_v=7))
 
 
 def test_the_students_code_is_executed() -> None:
