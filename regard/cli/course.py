@@ -88,16 +88,16 @@ def _check_one(
 ) -> None:
     from regard.course import json_report
     from regard.course.assignment import ASSIGNMENTS_FOLDER
-    from regard.course.check import check as run_check
     from regard.course.classroom import read_one
-    from regard.course.terminal_report import show_report
+    from regard.course.several_assignments import check_all
+    from regard.course.terminal_report import show_reports
     from regard.plots.console import console
 
     try:
         with console().status("checking ..."), tempfile.TemporaryDirectory() as scratch:
             assignments = course or ASSIGNMENTS_FOLDER
             submission = read_one(path, Path(scratch), name, assignments)
-            report = run_check(submission.path or path, name, assignments, others=submission.others, hidden=hidden)
+            reports = check_all(submission.path or path, name, assignments, submission.others, hidden)
     except (RegardError, OSError) as error:
         if not as_json and not gradescope:
             raise
@@ -105,12 +105,12 @@ def _check_one(
         _output_json(document, gradescope, out)
         raise typer.Exit(2) from None
     if gradescope:
-        _output_json(json_report.as_gradescope(report, hint), gradescope, out)
+        _output_json(json_report.reports_as_gradescope(reports, hint), gradescope, out)
     elif as_json:
-        _output_json(json_report.as_json(report), gradescope, out)
+        _output_json(json_report.reports_as_json(reports), gradescope, out)
     else:
-        show_report(console(), report, hint)
-    raise typer.Exit(report.status)
+        show_reports(console(), reports, hint)
+    raise typer.Exit(max(report.status for report in reports))
 
 
 def _output_json(document: Any, gradescope: bool, out: Path | None) -> None:

@@ -1,13 +1,14 @@
 """Reports for programs: `regard check --json`, and the results file that Gradescope reads."""
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
 from regard.course.check import CheckReport
 from regard.course.hidden_probes import HIDDEN_NAME
-from regard.course.terminal_report import describe_mark, show_report
+from regard.course.terminal_report import describe_mark, several_note, show_report
 
 TEXT_WIDTH = 100
 """Columns of the report as plain text."""
@@ -58,6 +59,18 @@ def as_json(report: CheckReport) -> dict[str, Any]:
     }
 
 
+def reports_as_json(reports: Sequence[CheckReport]) -> dict[str, Any]:
+    """The JSON for a file: the report's; or totals and `assignments`, the reports, if it answers several."""
+    if len(reports) == 1:
+        return as_json(reports[0])
+    return {
+        "assignments": [as_json(report) for report in reports],
+        "passed": all(report.passed for report in reports),
+        "points": sum(report.points for report in reports),
+        "max_points": sum(report.max_points for report in reports),
+    }
+
+
 def error_as_json(error: Exception) -> dict[str, Any]:
     """The JSON for a file that could not be checked."""
     empty: dict[str, Any] = {"mistakes": [], "shapes": [], "style": []}
@@ -85,6 +98,20 @@ def as_gradescope(report: CheckReport, hint: int = 0) -> dict[str, Any]:
         "stdout_visibility": "hidden",
         "tests": tests,
     }
+
+
+def reports_as_gradescope(reports: Sequence[CheckReport], hint: int = 0) -> dict[str, Any]:
+    """Gradescope's `results.json` for a file, whose points are the sum over the assignments that it answers."""
+    documents = [as_gradescope(report, hint) for report in reports]
+    if len(reports) == 1:
+        return documents[0]
+    tests = [
+        test | {"name": f"{report.assignment.name}: {test['name']}"}
+        for report, document in zip(reports, documents, strict=True)
+        for test in document["tests"]
+    ]
+    output = "\n".join([several_note(reports), "", *(document["output"] for document in documents)])
+    return documents[0] | {"score": sum(report.points for report in reports), "output": output, "tests": tests}
 
 
 def error_as_gradescope(error: Exception) -> dict[str, Any]:

@@ -44,6 +44,23 @@ def show_report(console: Console, report: CheckReport, hint: int = 0) -> None:
     console.file.write("\n".join(lines) + "\n")
 
 
+def show_reports(console: Console, reports: Sequence[CheckReport], hint: int = 0) -> None:
+    """Print the reports of a file that may answer several assignments."""
+    if len(reports) > 1:
+        console.print(Text(several_note(reports)))
+    for report in reports:
+        if len(reports) > 1:
+            console.print()
+        show_report(console, report, hint)
+
+
+def several_note(reports: Sequence[CheckReport]) -> str:
+    """A sentence that lists the assignments that a file answers."""
+    names = ", ".join(report.assignment.name for report in reports)
+    passed = sum(report.passed for report in reports)
+    return f"The file answers {len(reports)} assignments, {passed} of them correctly: {names}."
+
+
 def _show(console: Console, report: CheckReport, hint: int) -> None:
     """Verdict, errors, values, questions and hints; then remarks, printed output and points."""
     console.print(Text.assemble((visible(report.path.name), "bold"), (f"  {visible(report.assignment.title)}", "dim")))

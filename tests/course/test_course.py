@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +35,9 @@ from regard.course.mistake_catalogue import DOCS_PAGE, assignments_by_mistake, c
 from regard.course.mistake_location import StageProgress, edited_lines, stage_progress
 from regard.course.numeric_equality import Mismatch, mismatch, same, same_numbers
 from regard.course.observe import Failure, SolutionRun, observe
+from regard.course.several_assignments import assignments_in
 from regard.course.shape_comments import ShapeRemark
-from regard.course.solution_file import read_solution
+from regard.course.solution_file import Solution, read_solution
 from regard.course.terminal_report import STYLE_LATER, describe_mark, describe_progress, show_report, verdict
 from regard.course.unfinished import find_gaps, is_untouched
 from regard.course.worked_example import example_table
@@ -542,6 +544,42 @@ def test_exit_codes(tmp_path: Path, average: Path) -> None:
     assert (unrun.exit_code, "line 2" in unrun.stdout) == (2, True)
     unknown = regard("check", broken, "--gradescope")
     assert (unknown.exit_code, json.loads(unknown.stdout)["score"]) == (2, 0)
+
+
+def assignments_named(source: str) -> list[str]:
+    return [each.name for each in assignments_in(Solution(source), Path("mine.py"))]
+
+
+def test_a_file_may_answer_several_assignments() -> None:
+    both = load_assignment("self-attention").reference + load_assignment("multi-head-self-attention").reference
+    assert assignments_named(both) == ["self-attention", "multi-head-self-attention"]
+    assert assignments_named(load_assignment("annotated").reference) == ["annotated"]
+    assert assignments_named(load_assignment("kv-cache").reference) == ["kv-cache"]
+    helper = "class SelfAttention:\n    pass\nclass MultiHeadSelfAttention:\n    part = SelfAttention\n"
+    assert assignments_named(helper) == ["multi-head-self-attention"]
+
+
+@pytest.mark.slow
+def test_all_assignments_of_a_file_are_checked(tmp_path: Path, average: Path) -> None:
+    shutil.copytree(average / "average", average / "second")
+    for path in (average / "second").iterdir():
+        if path.is_file():
+            path.write_text(path.read_text().replace("running_mean", "second_mean"))
+    mine = tmp_path / "mine.py"
+    first, second = ((average / name / "reference.py").read_text() for name in ("average", "second"))
+    mine.write_text(first + second.replace("sums / counts", "sums"))
+    try:
+        shown = regard("check", mine, "--course", average)
+        assert (shown.exit_code, "answers 2 assignments, 1 of them correctly: average" in shown.stdout) == (1, True)
+        found = json.loads(regard("check", mine, "--course", average, "--json").stdout)
+        assert [report["passed"] for report in found["assignments"]] == [True, False]
+        assert found["points"] == sum(report["points"] for report in found["assignments"])
+        results = json.loads(regard("check", mine, "--course", average, "--gradescope").stdout)
+        assert results["score"] == found["points"]
+        assert results["tests"][0]["name"].startswith("average: ")
+        assert regard("check", mine, "--course", average, "--assignment", "average").exit_code == 0
+    finally:
+        shutil.rmtree(average / "second")
 
 
 @pytest.mark.parametrize("command", [["check"], ["course", "list"], ["course", "start"]])
