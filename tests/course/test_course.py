@@ -301,7 +301,7 @@ def test_the_example_table_marks_the_weights_that_differ(self_attention: Assignm
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("class")
-    for name, source in {"anna": UNSCALED, "bob": ATTENTION}.items():
+    for name, source in {"anna": f"import gc\n{UNSCALED}", "bob": ATTENTION}.items():
         (folder / name).mkdir()
         (folder / name / "solution.py").write_text(source)
     (folder / "=HYPERLINK(1).py").write_text(UNSCALED.replace("def forward", "def for ward"))
@@ -465,7 +465,12 @@ def test_a_class_with_broken_files_is_checked(folder: Path, tmp_path: Path) -> N
     assert "line 1: SyntaxError: " in by_name["carl"].summary
     rows = list(csv.reader(io.StringIO(as_csv(students))))
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for row in rows for cell in row)
+    anna = dict(zip(rows[0], rows[1 + list(by_name).index("anna")], strict=True))
+    assert (anna["points"], anna["max_points"]) == ("7", "11")  # neither a point for style
+    assert (anna["deductions"], anna["unusual"]) == ("no-scaling -2; shape comments -1", "line 1: import gc")
     written = as_html(students, "A <class>")
+    assert "<small>no-scaling -2</small>" in written
+    assert "<li><b>anna</b>: line 1: import gc</li>" in written
     assert "<b>eve<b>" not in written
     assert "{{" not in written
     assert not re.search(r"<script|https?://|<th></th>", written)
@@ -474,6 +479,7 @@ def test_a_class_with_broken_files_is_checked(folder: Path, tmp_path: Path) -> N
     shown_there = screen.file.getvalue()  # type: ignore[attr-defined]
     assert "Correct solutions: 1 of 7" in shown_there
     assert "not started: 1; could not be run: 3" in shown_there
+    assert "anna: line 1: import gc" in shown_there
 
 
 def regard(*arguments: object) -> Result:
