@@ -119,6 +119,8 @@ phrases = [
 ]
 test = phrases[::7]
 training = [phrase for phrase in phrases if phrase not in test]
+
+# %%
 print(len(training), "phrases for training:", training[:3])
 print(len(test), "for the test:", test)
 
