@@ -121,8 +121,7 @@ test = phrases[::7]
 training = [phrase for phrase in phrases if phrase not in test]
 
 # %%
-print(len(training), "phrases for training:", training[:3])
-print(len(test), "for the test:", test)
+{"for training": training[:3], "for the test": test}
 
 # %%
 torch.manual_seed(0)
