@@ -113,8 +113,9 @@ class _Search:
             yield same | own
         if in_classes - unchanged - same:
             yield (in_classes | own) - unchanged
-        callers = self.places
-        while callers := self._callers_of(callers) - callers:
+        seen, callers = set(self.places), self.places
+        while callers := self._callers_of(callers) - seen:
+            seen |= callers  # functions may call each other in a circle
             if there := {name for name in callers if name in functions} - unchanged - same:
                 yield there | own
                 return

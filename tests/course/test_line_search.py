@@ -140,6 +140,14 @@ def test_no_line_is_named_without_evidence() -> None:
     assert find_line(solution, wrong, right) is None
 
 
+def test_the_search_ends_where_functions_call_each_other() -> None:
+    source = "def make(x):\n    return even(2 * x)\ndef even(x):\n    return odd(x)\ndef odd(x):\n    return even(x)\n"
+    right = TracedFile(source, [traced(6, "return", [2.0, 4.0, 6.0])])
+    wrong = TracedFile(source.replace("return even(x)", "return even(-x)"), [traced(6, "return", [-2.0, -4.0, -6.0])])
+    solution = TracedFile("def run(x):\n    return x\n", [traced(2, "return", [5.0, 7.0, 8.0])])
+    assert find_line(solution, wrong, right) is None
+
+
 def test_values_are_found_in_other_layouts() -> None:
     value = torch.arange(24.0).reshape(2, 3, 4)
     index = ValueIndex(
