@@ -64,7 +64,10 @@ function content({ name, question, about = [], claims, tables, notes, picture, c
 
 function table({ title, head, rows }) {
   const numeric = head.map((_, i) => rows.every((row) => /^[−–<>≥≤~+-]?\s?[\d.,]/.test(row[i] ?? "") || !row[i]));
-  const cells = (tag, row) => row.map((cell, i) => make(tag, { ...(numeric[i] && { class: "number" }), ...(tag === "th" && { scope: "col" }) }, ...prose(`${cell}`)));
+  const cells = (tag, row) => row.map((cell, i) => {
+    const isHeader = tag === "th" && cell !== ""; // an empty header would confuse screen readers
+    return make(isHeader ? "th" : "td", { ...(numeric[i] && { class: "number" }), ...(isHeader && { scope: "col" }) }, ...prose(`${cell}`));
+  });
   const body = rows.map((row) => make("tr", {}, ...cells("td", row)));
   const caption = title ? [make("caption", {}, ...prose(title))] : [];
   const element = make("table", {}, ...caption, make("thead", {}, make("tr", {}, ...cells("th", head))), make("tbody", {}, ...body));

@@ -18,18 +18,15 @@ from regard.data.tokenizer_training import train_tokenizer
 from regard.decoding.attention_maps import Attention
 from regard.decoding.text_model import Model
 from regard.model.transformer import build
-from tests.support.browser import MISSING, chromium, open_tab, serving
+from tests.support.browser import MISSING, chromium, serving
+from tests.support.opened_page import LOOK, REFUSED, SENTENCE, Opened
 from tests.support.oracles import randomise, small
 from tests.support.serving import encoders
 from tests.support.text_models import random_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
 
-SENTENCE = "Il y a trois livres sur la table."
-LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
 SCORES = {"score": -1.0, "penalised": -0.5}
-REFUSED = "Failed to load resource"
-"""Chromium's console message for every error response."""
 
 
 @pytest.fixture(scope="module")
@@ -60,61 +57,6 @@ def context() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def looked() -> Attention:
     return regard.load("petit-fr-en").attend(SENTENCE)
-
-
-class Opened:
-    """An open page. When it is closed, the console must be empty and no other server must have been contacted."""
-
-    def __init__(self, context: Any, address: str, width: int = 1280, height: int = 900, **media: str) -> None:
-        self.address = address
-        self.context = context
-        self.page = open_tab(context, width, height, **media)
-        self.page.set_default_timeout(60_000)
-        self.said: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", self._answer)
-        self.page.on("request", lambda asked: self.said.extend([asked.url] * (not asked.url.startswith(address))))
-
-    def _answer(self, dialog: Any) -> None:
-        self.said.append(dialog.message)
-        dialog.dismiss()
-
-    def open(self, hash_: str = "", wait: str = "main h1") -> "Opened":
-        self.page.goto(self.address + hash_)
-        self.page.wait_for_selector(wait)
-        return self
-
-    def look(self, hash_: str = LOOK) -> "Opened":
-        return self.open(hash_, ".attention-heads button")
-
-    def stub(self, path: str, answer: Any) -> None:
-        """Replace the server's response to this path."""
-        self.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
-
-    def until(self, what: Callable[[], bool]) -> None:
-        for _ in range(200):
-            if what():
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError("the condition was not met in time")
-
-    def text(self, selector: str) -> str:
-        return str(self.page.locator(selector).first.text_content())
-
-    def focused(self) -> str:
-        script = (
-            "(e => e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent)(document.activeElement)"
-        )
-        return str(self.page.evaluate(script)).strip()
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-
-    def close(self) -> None:
-        self.page.close()
-        assert self.said == []
 
 
 @pytest.fixture
