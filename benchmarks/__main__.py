@@ -88,6 +88,18 @@ def serve(
     measure_all(console(), model, clients, sentences, repeats)
 
 
+@app.command()
+def start(repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each command.")] = 7) -> None:
+    """Measure how long regard translate takes from the shell, next to importing torch.
+
+    Example: python -m benchmarks start
+    """
+    from benchmarks.start import measure_all
+    from regard.plots.console import console
+
+    measure_all(console(), repeats)
+
+
 def _device(requested: str) -> str:
     """Return the requested device, or the best available one."""
     import torch

@@ -6,9 +6,16 @@ from typing import Any
 from regard.errors import RegardError
 from regard.models import bundled_folder, bundled_translator
 
+MAX_ONE_THREAD_PARAMETERS = 50_000_000
+"""Size up to which a model decodes a few texts on one thread; matrices of larger ones are worth sharing."""
 
-def load_model(name: str, device: str) -> Any:
-    """The `regard.Model` of this name, on the device that --device names."""
+
+def load_model(name: str, device: str, few: bool = False) -> Any:
+    """The `regard.Model` of this name, on the device that --device names.
+
+    With `few` texts to decode, a small model is loaded and run on one thread: where another process uses a core, most
+    operations would wait longer for the second thread than they take.
+    """
     import torch
 
     from regard.config import did_you_mean
@@ -22,7 +29,13 @@ def load_model(name: str, device: str) -> Any:
         raise RegardError(f"--device {device}: torch finds no GPU on this machine; use cpu")
     if device == "auto":
         device = "cuda" if has_gpu else "cpu"
-    return load(name, device)
+    threads = torch.get_num_threads()
+    if few:
+        torch.set_num_threads(1)
+    model = load(name, device)
+    if model.network.parameter_count > MAX_ONE_THREAD_PARAMETERS:
+        torch.set_num_threads(threads)
+    return model
 
 
 def check_model_is_named(model: str, kind: str, recipe: str) -> None:

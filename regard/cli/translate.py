@@ -24,6 +24,8 @@ from regard.cli.text_io import argument_lines, check_input, for_output, input_li
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
+FEW_TEXTS = 8
+"""Number of texts up to which a small model is faster on one thread."""
 MIN_LINES_FOR_PROGRESS = 101
 """Number of lines from which a progress bar is shown; fewer are translated before anyone could read it."""
 FLUSH_LINES = 32
@@ -76,7 +78,8 @@ def translate(
     decoding = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
     check_input(text, source, output, "translate")
     interactive = not text and source is None and sys.stdin.isatty()
-    loaded = load_model(model or default_model(source_language, target_language), device)
+    few = interactive or len(text or ()) in range(1, FEW_TEXTS + 1)
+    loaded = load_model(model or default_model(source_language, target_language), device, few)
     if scores and precision == "auto":
         precision = "float32"  # every printed digit of a score is then exact
     loaded.require("translate")
@@ -115,6 +118,9 @@ def _row(number: int | None, score: float | None, text: str) -> str:
 @contextmanager
 def _progress_bar(source: Path | None, file: TextIO, hidden: bool) -> Iterator[Callable[[], object]]:
     """A progress bar on stderr for long inputs whose output goes elsewhere. Yields the function that advances it."""
+    if hidden or not sys.stderr.isatty() or file.isatty():
+        yield lambda: None
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -125,18 +131,16 @@ def _progress_bar(source: Path | None, file: TextIO, hidden: bool) -> Iterator[C
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
-    hidden = hidden or not console.is_terminal or file.isatty()
     total = None
-    if not hidden and source is not None and source.is_file():  # a pipe can be read only once
+    if source is not None and source.is_file():  # a pipe can be read only once
         from regard.data.corpus import read_lines
 
         total = sum(1 for _ in read_lines(str(source)))
-    if hidden or (total is not None and total < MIN_LINES_FOR_PROGRESS):
+    if total is not None and total < MIN_LINES_FOR_PROGRESS:
         yield lambda: None
         return
     columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda: progress.advance(task)
 

@@ -19,6 +19,7 @@ import torch
 
 import regard
 from regard import models
+from regard.cli import model_loading
 from regard.evaluation import verify as module
 from tests.support.commands import command, refused
 from tests.support.text_models import ANSWERS, TEXTS, random_model
@@ -82,6 +83,18 @@ def test_translating_a_file_to_a_file(pair: str, tmp_path: Path) -> None:
     assert (done.exit_code, done.output) == (0, "")
     wanted = expected(pair, [TEXTS[0], "", odd, TEXTS[1]])
     assert target.read_bytes().decode().split("\n") == [*wanted, ""]
+
+
+def test_a_few_texts_run_on_one_thread_unless_the_model_is_large(pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    try:
+        for limit, few, expected in ((10**9, True, 1), (0, True, 2), (10**9, False, 2)):
+            monkeypatch.setattr(model_loading, "MAX_ONE_THREAD_PARAMETERS", limit)
+            torch.set_num_threads(2)
+            model_loading.load_model(pair, "cpu", few)
+            assert torch.get_num_threads() == expected, (limit, few)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_stdin_is_translated_in_order(pair: str) -> None:
