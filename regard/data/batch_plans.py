@@ -4,7 +4,8 @@ Dimensions of `lengths`: sides (one, or source and target) × examples.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,43 @@ NO_EXAMPLE = -1
 EpochPlan = Callable[[np.random.Generator], list[BatchItems]]
 
 
-def plan_by_length(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan:
+@dataclass(frozen=True)
+class WeightedItems:
+    """Items to arrange in batches, and how often those of each corpus are used in an epoch."""
+
+    items: IntArray
+    """The items in the order of their corpora: [items], or [items, variants], of which an epoch uses one variant."""
+    stops: Sequence[int] = ()
+    """The end of each corpus but the last in `items`."""
+    times: Sequence[float] = ()
+    """How often each corpus is used; empty if all are used once."""
+
+    def draw(self, random: np.random.Generator) -> IntArray:
+        """Return the items of an epoch: each as often as its corpus is used, with a random choice for fractions."""
+        items = self.items
+        if any(times != 1 for times in self.times):
+            items = np.concatenate([part for corpus in self.parts() for part in _repeated(*corpus, random)])
+        if items.ndim == 1:
+            return items
+        chosen: IntArray = items[np.arange(len(items)), random.integers(items.shape[1], size=len(items))]
+        return chosen
+
+    def parts(self) -> list[tuple[IntArray, float]]:
+        """Return the items of each corpus, and how often they are used."""
+        return list(zip(np.split(self.items, self.stops), self.times or (1.0,), strict=True))
+
+
+def _repeated(items: IntArray, times: float, random: np.random.Generator) -> list[IntArray]:
+    """Return all items several times and, for the fraction of `times`, some of them."""
+    whole = int(times)
+    if times == whole:
+        return [items] * whole
+    # Rounded up or down at random, so that over many epochs each item is used `times` times.
+    some = random.permutation(len(items))[: int(len(items) * (times - whole) + random.random())]
+    return [*[items] * whole, items[np.sort(some)]]
+
+
+def plan_by_length(lengths: IntArray, kept: WeightedItems, batch_tokens: int) -> EpochPlan:
     """Group examples of similar length on every side, with at most `batch_tokens` positions on the larger side."""
 
     narrow = lengths.astype(np.int32)  # half the bytes to read
@@ -36,7 +73,7 @@ def plan_by_length(lengths: IntArray, kept: IntArray, batch_tokens: int) -> Epoc
         yield from split(rows[order[:cut]])
         yield from split(rows[order[cut:]])
 
-    return lambda random: list(split(random.permutation(choose_variants(kept, random))))
+    return lambda random: list(split(random.permutation(kept.draw(random))))
 
 
 def _best_cut(sides: IntArray, batch_tokens: int, few_batches: int = 8) -> tuple[IntArray, int]:
@@ -74,11 +111,11 @@ def _best_cut(sides: IntArray, batch_tokens: int, few_batches: int = 8) -> tuple
     return best[1], best[2]
 
 
-def plan_flat(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan:
+def plan_flat(lengths: IntArray, kept: WeightedItems, batch_tokens: int) -> EpochPlan:
     """Group examples in random order; a batch has at most `batch_tokens` tokens on its larger side."""
 
     def plan(random: np.random.Generator) -> list[BatchItems]:
-        order = random.permutation(choose_variants(kept, random))
+        order = random.permutation(kept.draw(random))
         sums = np.cumsum(lengths[:, order], axis=1)  # [sides, examples]
         batches: list[BatchItems] = []
         start = 0
@@ -95,17 +132,18 @@ def plan_flat(lengths: IntArray, kept: IntArray, batch_tokens: int) -> EpochPlan
     return plan
 
 
-def plan_rows(lengths: IntArray, kept: IntArray, row: int, batch_tokens: int, ranks: int = 1) -> EpochPlan:
+def plan_rows(lengths: IntArray, kept: WeightedItems, row: int, batch_tokens: int, ranks: int = 1) -> EpochPlan:
     """Pack examples into rows of `row` positions on every side, and group the rows into batches of one shape.
 
     A row has at most N examples: twice as many as would fit if all had the mean length.
     """
     rows = rows_per_batch(batch_tokens, row)
-    larger = lengths[:, kept].max(0)
-    max_count = min(row // int(larger.min()), math.ceil(2 * row / larger.mean()))
+    larger = [(lengths[:, items].max(0), times) for items, times in kept.parts()]
+    mean = sum(part.sum() * times for part, times in larger) / sum(part.size * times for part, times in larger)
+    max_count = min(row // min(int(part.min()) for part, _ in larger if part.size), math.ceil(2 * row / mean))
 
     def plan(random: np.random.Generator) -> list[BatchItems]:
-        filled = _fill_rows(lengths, random.permutation(choose_variants(kept, random)), row, max_count)  # [all rows, N]
+        filled = _fill_rows(lengths, random.permutation(kept.draw(random)), row, max_count)  # [all rows, N]
         return equal_batches(random.permutation(filled), rows, ranks)
 
     return plan
@@ -191,14 +229,6 @@ def select_short_enough(lengths: IntArray, longest: int, max_length: int | None 
         return kept
     candidates = kept[:, None] + np.arange(variants) * larger.shape[1]
     return np.where(larger.T[kept] <= longest, candidates, kept[:, None])
-
-
-def choose_variants(kept: IntArray, random: np.random.Generator) -> IntArray:
-    """Return the examples of an epoch: one random variant of each."""
-    if kept.ndim == 1:
-        return kept
-    chosen: IntArray = kept[np.arange(len(kept)), random.integers(kept.shape[1], size=len(kept))]
-    return chosen
 
 
 def rows_per_batch(batch_tokens: int, length: int) -> int:

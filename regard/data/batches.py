@@ -6,7 +6,7 @@ resume a run. With several ranks every batch is divided among them, and all rank
 Dimensions: B rows, T tokens of the side with the loss, S source tokens, N sentences packed into a row.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from operator import itemgetter
@@ -23,6 +23,7 @@ from regard.data.batch_plans import (
     BatchItems,
     EpochPlan,
     IntArray,
+    WeightedItems,
     equal_batches,
     plan_by_length,
     plan_flat,
@@ -394,12 +395,14 @@ def language_block_batches(
     if total <= (1 if covering else length):
         raise RegardError(f"the text has {total} tokens, too few for one block of {length} and the token that follows")
     rows = rows_per_batch(batch_tokens, length)
+    stream_ends = [int(data.offsets[0][end]) + end for end in data.corpus_ends]
 
     def plan(random: np.random.Generator) -> list[BatchItems]:
         if covering:
             return equal_batches(np.arange(0, total - 1, length), rows, ranks)
         first = int(random.integers(min(length, total - length)))
-        return equal_batches(random.permutation(np.arange(first, total - length, length)), rows, ranks)
+        blocks = _weighted(np.arange(first, total - length, length), stream_ends, data.times)
+        return equal_batches(random.permutation(blocks.draw(random)), rows, ranks)
 
     def make(blocks: IntArray) -> Batch:
         positions = blocks[:, None] + np.arange(length + 1)  # [B, length + 1]
@@ -432,7 +435,8 @@ def language_document_batches(
         return Ragged(stream(positions), lengths[pieces]), Ragged(stream(positions + 1), lengths[pieces])
 
     make = _packed_rows(rows_of, pad, row)
-    return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks)
+    piece_ends = np.cumsum([0, *counts])[list(data.corpus_ends)].tolist()
+    return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks, piece_ends)
 
 
 RowsOf = Callable[[IntArray], tuple[Ragged, Ragged]]
@@ -501,7 +505,8 @@ def _padded_batches(
     """Return batches of similar lengths from the examples that are short enough."""
     kept = select_short_enough(lengths, batch_tokens, max_length, data.variants)
     left_out = lengths.shape[1] // data.variants - len(kept)
-    return Batches(plan_by_length(lengths, kept, batch_tokens), make, left_out, seed, rank, ranks)
+    plan = plan_by_length(lengths, _weighted(kept, data.corpus_ends, data.times), batch_tokens)
+    return Batches(plan, make, left_out, seed, rank, ranks)
 
 
 def _packed_batches(
@@ -514,12 +519,30 @@ def _packed_batches(
     seed: int,
     rank: int,
     ranks: int,
+    corpus_ends: Sequence[int] | None = None,
 ) -> Batches:
-    """Return packed batches, flat or in rows, from the examples that are short enough."""
+    """Return packed batches, flat or in rows, from the examples that are short enough.
+
+    `corpus_ends` are those of the items, if an item is not an example of the corpus.
+    """
     kept = select_short_enough(lengths, batch_tokens if row is None else row, max_length, data.variants)
-    plan = plan_flat(lengths, kept, batch_tokens) if row is None else plan_rows(lengths, kept, row, batch_tokens, ranks)
     left_out = lengths.shape[1] // data.variants - len(kept)
+    weighted = _weighted(kept, data.corpus_ends if corpus_ends is None else corpus_ends, data.times)
+    if row is None:
+        plan = plan_flat(lengths, weighted, batch_tokens)
+    else:
+        plan = plan_rows(lengths, weighted, row, batch_tokens, ranks)
     return Batches(plan, make, left_out, seed, rank, ranks)
+
+
+def _weighted(items: IntArray, corpus_ends: Sequence[int], times: Sequence[float]) -> WeightedItems:
+    """Return sorted items, which belong to the first corpus whose end is larger, with how often each is used."""
+    firsts = items if items.ndim == 1 else items[:, 0]
+    return (
+        WeightedItems(items, np.searchsorted(firsts, corpus_ends[:-1]).tolist(), times)
+        if times
+        else WeightedItems(items)
+    )
 
 
 def _packing(items: IntArray) -> tuple[IntArray, IntArray, int]:

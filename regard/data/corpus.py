@@ -23,10 +23,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.config import check_type
 from regard.errors import RegardError
+from regard.formatting import quoted
 
 MAX_LINE_CHARACTERS = 100_000
 """Lines of this many characters or more are not sentences: they are counted and skipped."""
+
+MAX_TIMES = 1_000
+"""Maximum number of times that a corpus can be used in an epoch."""
 
 REMEDIES = {
     "invalid UTF-8": "convert the file: iconv -f latin1 -t utf-8",
@@ -140,6 +145,11 @@ class Corpus:
     files: tuple[str, ...]
     columns: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
+    times: float = 1.0
+    """How often each example is used in an epoch of training: 3 uses all of them three times, 0.5 another half of them
+    in each epoch."""
+    tag: str = ""
+    """A word put before each text of the first side, such as <BT> before machine-translated sources."""
 
     def __post_init__(self) -> None:
         """Check the combination of files, columns and keys, and convert paths to strings."""
@@ -157,6 +167,14 @@ class Corpus:
             raise CorpusError("a file has columns (TSV) or keys (JSONL), not both")
         if any(column < 1 for column in self.columns):
             raise CorpusError(f"columns are counted from 1: {list(self.columns)} given")
+        check_type("times", self.times, float)
+        check_type("tag", self.tag, str)
+        if not 0 < self.times <= MAX_TIMES:
+            raise CorpusError(
+                f"times={quoted(self.times)} of {self.files[0]} must be above 0 and at most {MAX_TIMES:,}"
+            )
+        if self.tag and self.tag.split() != [self.tag]:
+            raise CorpusError(f"tag={self.tag!r} of {self.files[0]} must be one word, without spaces")
 
     @property
     def sides(self) -> int:
@@ -177,13 +195,16 @@ class Corpus:
             rows = _keys(self.files[0], self.keys, problems)
         else:
             rows = (CorpusRow((line,), number) for number, line in _good_lines(self.files[0], problems))
-        if self.sides == 1:
-            return rows  # a blank line of plain text is valid
-        return (row for row in rows if not self._has_empty_side(row, problems))
+        if self.sides > 1:  # a blank line of plain text is valid
+            rows = (row for row in rows if not self._has_empty_side(row, problems))
+        return map(self._with_tag, rows) if self.tag else rows
 
     def where(self, row: CorpusRow, side: int = 0) -> str:
         """Return the location of one side of a row, as `file:line`."""
         return f"{self.files[min(side, len(self.files) - 1)]}:{row.line}"
+
+    def _with_tag(self, row: CorpusRow) -> CorpusRow:
+        return CorpusRow((f"{self.tag} {row.fields[0]}", *row.fields[1:]), row.line)
 
     def _has_empty_side(self, row: CorpusRow, problems: CorpusProblems) -> bool:
         for side, text in enumerate(row.fields):

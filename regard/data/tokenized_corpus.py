@@ -26,7 +26,7 @@ from regard.data.tagged_text import tagged_sentences
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 
-TOKENIZED_FORMAT = 1
+TOKENIZED_FORMAT = 2
 """Version of the cache format, incremented when the layout changes so that old folders are not used."""
 
 NO_LABEL = -1
@@ -54,6 +54,10 @@ class TokenizedCorpus:
     """Number of variants of each example: those of example i are the sequences i, i + examples, i + 2 × examples …"""
     word_labels: NDArray[np.int32] | None = None
     """For tagging, the class of each token: that of a word at its first token, NO_LABEL at all others."""
+    corpus_ends: tuple[int, ...] = ()
+    """Number of examples up to the end of each corpus; empty if there is only one."""
+    times: tuple[float, ...] = ()
+    """How often the examples of each corpus are used in an epoch; empty if all are used once."""
 
     @property
     def examples(self) -> int:
@@ -101,7 +105,7 @@ def tokenize_corpora(
     origin = {
         "version": TOKENIZED_FORMAT,
         "files": _digests(corpora),
-        "read": [[corpus.columns, corpus.keys] for corpus in corpora],
+        "read": [corpus_format(corpus) for corpus in corpora],
         "skip": problems.skip,
         "tokenizer": tokenizer.digest,
         "documents": documents if sides == {1} else None,
@@ -141,6 +145,8 @@ def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list
             len(offset) == info["rows"] + 1 and offset[-1] == len(ids) and (np.diff(offset) >= 0).all()
             for offset, ids in zip(offsets, tokens, strict=True)
         )
+        ends = tuple(info["corpus_ends"])
+        is_consistent &= list(ends) == sorted(ends) and ends[-1] == info["rows"]
         is_consistent &= len(info["classes"]) == 0 or (labels is None) != (word_labels is None)
         is_consistent &= labels is None or len(labels) == info["rows"]
         is_consistent &= word_labels is None or len(word_labels) == len(tokens[0])
@@ -150,7 +156,8 @@ def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list
         raise RegardError(
             f"{folder} is damaged ({error}): delete it, and the corpus will be tokenized again"
         ) from error
-    data = TokenizedCorpus(tokens, offsets, labels, tuple(info["classes"]), info["problems"], word_labels=word_labels)
+    classes, problems = tuple(info["classes"]), info["problems"]
+    data = TokenizedCorpus(tokens, offsets, labels, classes, problems, word_labels=word_labels, corpus_ends=ends)
     return data, info["examples"]
 
 
@@ -168,28 +175,31 @@ def _write(
     ids = max(tokenizer.source_side.size, tokenizer.target_side.size)
     dtype = np.dtype(np.uint16 if ids <= 2**16 else np.uint32)
     labels = ClassNumbers(classes)
-    rows, ends = 0, [0] * sides
+    rows, ends, corpus_ends = 0, [0] * sides, []
     with ExitStack() as files:
         token_files = [files.enter_context((folder / f"{side}.tokens").open("wb")) for side in range(sides)]
         offset_files = [files.enter_context((folder / f"{side}.offsets").open("wb")) for side in range(sides)]
         for file in offset_files:
             file.write(np.zeros(1, np.int64).tobytes())
         read = labels.texts if labelled else partial(rows_with_ends, documents=documents)
-        texts = chain.from_iterable(read(corpus, problems) for corpus in corpora)
-        while chunk := list(islice(texts, ROWS_PER_CHUNK)):
-            is_end = np.array([ends_sequence for _, ends_sequence in chunk])
-            for side in range(sides):
-                encode = tokenizer.encode_targets if side else tokenizer.encode_batch
-                sequences = list(encode([fields[side] for fields, _ in chunk]))
-                stops = ends[side] + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
-                ends[side] = int(stops[-1])
-                token_files[side].write(np.fromiter(chain.from_iterable(sequences), dtype).tobytes())
-                offset_files[side].write(stops[is_end].tobytes())
-            rows += int(is_end.sum())
+        for corpus in corpora:
+            texts = read(corpus, problems)
+            while chunk := list(islice(texts, ROWS_PER_CHUNK)):
+                is_end = np.array([ends_sequence for _, ends_sequence in chunk])
+                for side in range(sides):
+                    encode = tokenizer.encode_targets if side else tokenizer.encode_batch
+                    sequences = list(encode([fields[side] for fields, _ in chunk]))
+                    stops = ends[side] + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
+                    ends[side] = int(stops[-1])
+                    token_files[side].write(np.fromiter(chain.from_iterable(sequences), dtype).tobytes())
+                    offset_files[side].write(stops[is_end].tobytes())
+                rows += int(is_end.sum())
+            corpus_ends.append(rows)
     if labelled:
         classes, numbers = labels.sorted()
         (folder / "labels").write_bytes(numbers.tobytes())
-    _write_info(folder, corpora, problems, rows=rows, sides=sides, dtype=dtype.name, classes=classes)
+    info = {"sides": sides, "dtype": dtype.name, "classes": classes, "corpus_ends": corpus_ends}
+    _write_info(folder, corpora, problems, rows, info)
 
 
 def _write_tagged(
@@ -198,24 +208,29 @@ def _write_tagged(
     """Tokenize words and write them with their labels in chunks."""
     dtype = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
     labels = ClassNumbers(classes)
-    sentences = chain.from_iterable(tagged_sentences(corpus, problems, classes) for corpus in corpora)
-    offsets = array("q", [0])
+    offsets, corpus_ends = array("q", [0]), []
     with (folder / "0.tokens").open("wb") as file:
-        while chunk := list(islice(sentences, ROWS_PER_CHUNK)):
-            encoded = tokenizer.encode_words([sentence.words for sentence in chunk])
-            for sentence, words in zip(chunk, encoded, strict=True):
-                for label, ids in zip(sentence.labels, words, strict=True):
-                    number = labels.number_of(label)
-                    labels.seen.extend([number, *[NO_LABEL] * (len(ids) - 1)][: len(ids)])
-                file.write(np.fromiter(chain.from_iterable(words), dtype).tobytes())
-                offsets.append(len(labels.seen))
+        for corpus in corpora:
+            sentences = tagged_sentences(corpus, problems, classes)
+            while chunk := list(islice(sentences, ROWS_PER_CHUNK)):
+                encoded = tokenizer.encode_words([sentence.words for sentence in chunk])
+                for sentence, words in zip(chunk, encoded, strict=True):
+                    for label, ids in zip(sentence.labels, words, strict=True):
+                        number = labels.number_of(label)
+                        labels.seen.extend([number, *[NO_LABEL] * (len(ids) - 1)][: len(ids)])
+                    file.write(np.fromiter(chain.from_iterable(words), dtype).tobytes())
+                    offsets.append(len(labels.seen))
+            corpus_ends.append(len(offsets) - 1)
     (folder / "0.offsets").write_bytes(np.asarray(offsets, np.int64).tobytes())
     names, numbers = labels.sorted()
     (folder / "word_labels").write_bytes(numbers.tobytes())
-    _write_info(folder, corpora, problems, rows=len(offsets) - 1, sides=1, dtype=dtype.name, classes=names)
+    info = {"sides": 1, "dtype": dtype.name, "classes": names, "corpus_ends": corpus_ends}
+    _write_info(folder, corpora, problems, len(offsets) - 1, info)
 
 
-def _write_info(folder: Path, corpora: Sequence[Corpus], problems: CorpusProblems, rows: int, **info: Any) -> None:
+def _write_info(
+    folder: Path, corpora: Sequence[Corpus], problems: CorpusProblems, rows: int, info: dict[str, Any]
+) -> None:
     if rows == 0:
         raise CorpusError(
             f"{corpora[0].files[0]}: no row could be read: {dict(problems.counts) or 'the file is empty'}"
@@ -277,6 +292,11 @@ def _join_lines(lines: Iterable[str], documents: DocumentBoundary) -> Iterator[t
         pending = None if is_boundary else f"{line}\n"
     if pending is not None:
         yield (pending,), True
+
+
+def corpus_format(corpus: Corpus) -> list[Any]:
+    """Return what determines how the files of a corpus are read, for the names of cached folders."""
+    return [corpus.columns, corpus.keys, *([corpus.tag] if corpus.tag else [])]
 
 
 def _digests(corpora: Sequence[Corpus]) -> list[list[tuple[str, str]]]:

@@ -52,7 +52,7 @@ FINE_TUNING_MODEL_KEYS = ("dropout", "attention_dropout", "feed_forward_dropout"
 """Fields of `ModelConfig` that can be changed when an existing model is fine-tuned."""
 
 
-DATA_MAXIMA = {"petit": MAX_PAIRS}
+DATA_MAXIMA = {"petit": MAX_PAIRS, "temperature": 1e9}
 TRAIN_MAXIMA = {
     "steps": 10**9,
     "batch_tokens": 10**9,
@@ -78,7 +78,8 @@ TRAIN_MAXIMA = {
 @dataclass(frozen=True, kw_only=True)
 class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
     """The text to train on. A corpus is `{ files = ["a.fr", "a.en"] }`, one file per side, or one file with `columns`
-    or `keys`."""
+    or `keys`. In `train` it can also have `times = 3`, how often an epoch uses it, which need not be a whole number;
+    and `tag = "<BT>"`, a word put before each of its sources (only for translation)."""
 
     task: TaskKind = "translation"
     """Task of the model: `translation` of the first side into the second, `language` modelling of a text,
@@ -95,6 +96,10 @@ class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
     validation: Corpus | None = None
     """Corpus to validate on during training. If `train` is not given either, the default is dev.fr and dev.en in
     `folder`."""
+    temperature: float = 1.0
+    """Temperature for sampling from several corpora: each is used in proportion to its size to the power of
+    1 / temperature, the largest once per epoch. 1 uses every example once; about 5 suits corpora of very different
+    sizes; a large value uses all corpora equally."""
     held_out: float = 0.0
     """Fraction of the training text, from its end, that is held out for validation if there is no `validation`."""
     petit: int = 0
@@ -109,6 +114,7 @@ class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
         super().__post_init__()
         require_at_least(0, petit=self.petit)
         check_probability("data.held_out", self.held_out)
+        self._check_weights()
         if self.petit and (self.train or self.validation or self.held_out):
             raise RegardError(
                 f"data.petit={self.petit} with train, validation or held_out: Petit replaces all other text and has "
@@ -133,6 +139,19 @@ class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
                 f"data.documents={self.documents!r} is for the task language only: here each line is an example"
             )
         self._check_sides()
+
+    def _check_weights(self) -> None:
+        if not self.temperature >= 1:  # also if it is not a number
+            raise RegardError(f"data.temperature={self.temperature} is not possible: it must be at least 1")
+        if self.temperature != 1 and any(corpus.times != 1 for corpus in self.train):
+            raise RegardError(
+                f"data.temperature={self.temperature} decides how often each corpus is used: remove it, or `times`"
+            )
+        if self.validation and self.validation.times != 1:
+            raise RegardError("data.validation.times: validation text is used once; remove the setting")
+        tagged = [corpus for corpus in self.train if corpus.tag]
+        if tagged and self.task != "translation":
+            raise RegardError(f"tag={tagged[0].tag!r} is for translation only: the task is {self.task}")
 
     @property
     def searches_folder(self) -> bool:

@@ -292,10 +292,10 @@ def _with_python_types(section: str, settings: dict[str, Any]) -> dict[str, Any]
 
 def _corpus(table: object, name: str) -> Corpus:
     """A corpus from its table."""
-    types = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...]}
+    types = {"files": tuple[str, ...], "columns": tuple[int, ...], "keys": tuple[str, ...], "times": float, "tag": str}
     if not isinstance(table, dict) or "files" not in table:
         raise RegardError(f'{name}={quoted(table)} is not a corpus: write {{ files = ["a.fr", "a.en"] }}')
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     check_keys(name, values, types)
     for key, value in values.items():
         check_type(f"{name}.{key}", value, types[key])

@@ -8,7 +8,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,13 @@ from regard.data.bpe_dropout import add_bpe_variants
 from regard.data.corpus import SKIP_IN_TRAINING, Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tagged_text import TaggedSentence, tagged_sentences
-from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus, rows_with_ends, tokenize_corpora
+from regard.data.tokenized_corpus import (
+    NO_LABEL,
+    TokenizedCorpus,
+    corpus_format,
+    rows_with_ends,
+    tokenize_corpora,
+)
 from regard.data.tokenizer import MASK, Tokenizer
 from regard.data.tokenizer_pair import TokenizerPair
 from regard.data.tokenizer_training import train_tokenizer
@@ -123,7 +129,8 @@ def _trained_tokenizer(
     origin: dict[str, Any] = {
         "library": tokenizers.__version__,
         "files": [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in data.train],
-        "read": [[corpus.columns, corpus.keys] for corpus in data.train],
+        "read": [corpus_format(corpus) for corpus in data.train],
+        "times": [tokenizer_times(corpus) for corpus in data.train],
         "data": [data.task, data.documents, data.skip_bad],
         "tokenizer": {"kind": section.kind, "vocab_size": section.vocab_size},
     }
@@ -140,16 +147,27 @@ def _trained_tokenizer(
 def _training_texts(data: DataSection, side: int | None = None) -> Iterator[str]:
     """Every text of the training files, of one side or of all, without classes."""
     if data.task == "tagging":
-        for corpus in data.train:
+        for corpus in _repeated(data.train):
             yield from (
                 " ".join(sentence.words)
                 for sentence in tagged_sentences(corpus, CorpusProblems(data.skip_bad, SKIP_IN_TRAINING))
             )
         return
     sides = slice(1 if data.task == "classification" else None) if side is None else slice(side, side + 1)
-    for corpus in data.train:
+    for corpus in _repeated(data.train):
         for fields, _ in rows_with_ends(corpus, CorpusProblems(data.skip_bad, SKIP_IN_TRAINING), data.documents):
             yield from fields[sides]
+
+
+def _repeated(corpora: Iterable[Corpus]) -> Iterator[Corpus]:
+    """Each corpus as often as the tokenizer reads it."""
+    for corpus in corpora:
+        yield from repeat(corpus, tokenizer_times(corpus))
+
+
+def tokenizer_times(corpus: Corpus) -> int:
+    """How often a tokenizer reads a corpus: as often as an epoch does, rounded, and at least once."""
+    return max(1, round(corpus.times))
 
 
 def prepared_text(
@@ -157,7 +175,19 @@ def prepared_text(
 ) -> TrainingText:
     """The encoded text, split into training and validation, with BPE dropout in the training text if requested."""
     text = _parts(data, tokenizer, cache, problems)
+    text = replace(text, train=replace(text.train, times=corpus_times(data, text.train)))
     return replace(text, train=add_bpe_variants(text.train, tokenizer, dropout, seed=seed)) if dropout else text
+
+
+def corpus_times(data: DataSection, train: TokenizedCorpus) -> tuple[float, ...]:
+    """How often each corpus is used in an epoch: as its `times` say, or so that a share is its size^(1 / temperature).
+
+    With a temperature the largest corpus is used once, and the others more often.
+    """
+    if data.temperature == 1:
+        return tuple(corpus.times for corpus in data.train)
+    sizes = [int(size) for size in np.diff(train.corpus_ends, prepend=0)]
+    return tuple((max(sizes) / size) ** (1 - 1 / data.temperature) if size else 1.0 for size in sizes)
 
 
 def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems) -> TrainingText:
@@ -198,7 +228,8 @@ def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[
     if anywhere:
         (offsets,) = data.offsets
         parts = np.append(offsets[offsets < cut], cut), np.insert(offsets[offsets > cut], 0, cut)
-        return _part(data, (parts[0],), slice(None)), _part(data, (parts[1],), slice(None))
+        cut_document = int(np.searchsorted(offsets, cut, "right")) - 1
+        return _part(data, (parts[0],), slice(None)), _part(data, (parts[1],), slice(cut_document, None))
     first, last = slice(None, cut), slice(cut, None)
     return (
         _part(data, tuple(offsets[: cut + 1] for offsets in data.offsets), first),
@@ -210,9 +241,11 @@ def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> Tokeniz
     """The examples between these offsets."""
     tokens = tuple(ids[starts[0] : starts[-1]] for ids, starts in zip(data.tokens, offsets, strict=True))
     labels = None if data.labels is None else data.labels[rows]
+    first, count = rows.start or 0, len(offsets[0]) - 1
+    ends = tuple(min(max(0, end - first), count) for end in data.corpus_ends)
     word_labels = None if data.word_labels is None else data.word_labels[offsets[0][0] : offsets[0][-1]]
     moved = tuple(starts - starts[0] for starts in offsets)
-    return replace(data, tokens=tokens, offsets=moved, labels=labels, word_labels=word_labels)
+    return replace(data, tokens=tokens, offsets=moved, labels=labels, word_labels=word_labels, corpus_ends=ends)
 
 
 def _last_rows(

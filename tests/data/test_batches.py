@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import regard
 from regard.data import batches as data_batches
 from regard.data import tokenized_corpus as prepared_module
-from regard.data.batch_plans import NO_EXAMPLE, plan_by_length, plan_flat, plan_rows
+from regard.data.batch_plans import NO_EXAMPLE, WeightedItems, plan_by_length, plan_flat, plan_rows
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
@@ -188,7 +188,7 @@ def test_length_buckets_pad_less_than_random_or_one_sided_batches() -> None:
     chance = np.random.default_rng(0)
     source = chance.gamma(4, 5, 20_000).astype(int) + 2
     lengths = np.stack([source, np.maximum(2, source + chance.normal(0, 4, 20_000)).astype(int)])
-    plan = plan_by_length(lengths, np.arange(20_000), 4000)(np.random.default_rng(0))
+    plan = plan_by_length(lengths, WeightedItems(np.arange(20_000)), 4000)(np.random.default_rng(0))
     places = sum(len(batch) * lengths[:, batch].max(1).sum() for batch in plan)
     assert 1 - lengths.sum() / places < 0.05
     assert min(lengths[:, batch].sum(1).max() for batch in plan) > 0.4 * 4000
@@ -209,19 +209,19 @@ def test_flat_packed_batches_have_no_padding() -> None:
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60), st.integers(40, 200))
 def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]], budget: int) -> None:
     lengths = np.array(pairs).T
-    kept = np.arange(len(pairs))
+    kept = WeightedItems(np.arange(len(pairs)))
     plan = plan_by_length(lengths, kept, budget)(np.random.default_rng(0))
     assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))
     assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
     flat = plan_flat(lengths, kept, budget)(np.random.default_rng(0))
-    assert sorted(int(i) for batch in flat for i in batch) == kept.tolist()
+    assert sorted(int(i) for batch in flat for i in batch) == kept.items.tolist()
     for batch, following in pairwise(flat):  # every batch is as full as possible
         sums = lengths[:, batch].sum(1)
         assert sums.max() <= budget < (sums + lengths[:, following[0]]).max()
     packed = plan_rows(lengths, kept, 40, budget)(np.random.default_rng(0))
     assert {batch.shape for batch in packed} == {(budget // 40, packed[0].shape[1])}
     rows = [row[row != NO_EXAMPLE] for batch in packed for row in batch]
-    assert sorted(int(i) for row in rows for i in row) == kept.tolist()
+    assert sorted(int(i) for row in rows for i in row) == kept.items.tolist()
     assert all(lengths[:, row].sum(1).max() <= 40 for row in rows)
 
 
@@ -378,7 +378,7 @@ def test_rows_are_full_and_shuffled_every_epoch(row: int) -> None:
     source = chance.gamma(2.2, 7, 40_000).astype(int) + 2  # 17 on average
     target = np.maximum(2, np.rint(source * chance.normal(1, 0.15, 40_000))).astype(int)
     lengths = np.stack([source, target]).clip(max=120)
-    plan = plan_rows(lengths, np.arange(40_000), row, 32_000)
+    plan = plan_rows(lengths, WeightedItems(np.arange(40_000)), row, 32_000)
     first, second = (np.concatenate(plan(np.random.default_rng(seed))) for seed in (0, 1))  # [rows, N] each
     filled = np.where(first == NO_EXAMPLE, 0, lengths[:, first]).sum(2)
     assert (filled[:, filled.max(0) > 0].mean(1) > 0.96 * row).all()
