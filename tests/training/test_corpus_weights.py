@@ -43,7 +43,7 @@ def corpora(folder: Path, *names: str, sides: str = "xy", **settings: Any) -> tu
 
 def setup(folder: Path, train: tuple[Corpus, ...], packed: bool = False, **changes: Any) -> TrainingSetup:
     """Prepare a small recipe on these corpora."""
-    model = {"preset": "tiny", "layers": 1, "d_model": 32} | changes
+    model: dict[str, Any] = {"preset": "tiny", "layers": 1, "d_model": 32} | changes
     data = DataSection(train=train, task=model.pop("task", "translation"), **model.pop("data", {}))
     recipe = Recipe(
         name="weights",
