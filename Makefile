@@ -11,9 +11,9 @@
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
-# One worker more than cores: some tests wait for servers, signals and killed processes.
+# One worker more than cores: some tests wait for servers, signals and killed processes. tests/conftest.py sets the order.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 8 ? cores + 1 : 8)))
-PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile
+PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 

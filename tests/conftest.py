@@ -26,6 +26,22 @@ settings.register_profile("quick", deadline=None, max_examples=25, derandomize=T
 settings.register_profile("long", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("REGARD_HYPOTHESIS", "quick"))
 
+LONGEST_FILES = [
+    "model/test_compile.py",
+    "evaluation/test_verify.py",
+    "server/test_page.py",
+    "course/test_annotated.py",
+    "training/test_parallel.py",
+    "training/test_survival.py",
+    "training/test_train.py",
+    "storage/test_hostile_files.py",
+    "server/test_http_apis.py",
+    "models/test_bundled.py",
+    "interop/test_gguf.py",
+    "interop/test_huggingface.py",
+]
+"""The files that take longest. They run first, or one worker would be left with one of them at the end."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", metavar="SEED", help="run the tests in a random order")
@@ -46,7 +62,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle the files and the tests in each file; a file stays together because its tests share fixtures."""
+    """Start with the longest files, or shuffle the files and the tests in each: a file's tests share fixtures."""
+    first = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
     if seed := config.getoption("shuffle"):
         order = Random(seed)
         files = sorted({item.path for item in items})

@@ -196,6 +196,12 @@ def test_gpu_tests_are_in_their_folder() -> None:
     assert marked == set((ROOT / "tests/gpu").glob("test_*.py"))
 
 
+def test_the_longest_test_files_exist() -> None:
+    from tests.conftest import LONGEST_FILES
+
+    assert [name for name in LONGEST_FILES if not (ROOT / "tests" / name).is_file()] == []
+
+
 def test_every_requirement_is_pinned() -> None:
     """The constraints list each requirement of pyproject.toml, and pin torch exactly."""
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))

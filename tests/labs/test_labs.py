@@ -7,14 +7,10 @@ import ast
 import csv
 import html
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -33,6 +29,7 @@ from regard.labs.lab_markdown import index, markdown, numeric_columns
 from regard.labs.lab_page import page, png
 from regard.labs.lab_record import described_sizes, read_record
 from regard.labs.lab_terminal import show
+from tests.support.browser import MISSING_FOR_PAGES, chromium
 from tests.support.oracles import documented_fields
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
@@ -398,26 +395,13 @@ def test_an_index_of_hostile_questions_stays_a_table() -> None:
     assert len(re.findall(r"(?<!\\)\|", row)) == 3
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@contextmanager
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None or find_spec("playwright") is None, reason="no chromium, or no playwright")
+@pytest.mark.skipif(bool(MISSING_FOR_PAGES), reason=f"not here: {', '.join(MISSING_FOR_PAGES)}")
 def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> None:
     run = made_up_run(CONFIRMED, REFUTED)
     (tmp_path / "page.html").write_text(page(run.record, png(run.result)))
-    with browser() as started:
-        shown = started.new_page(viewport={"width": 360, "height": 640})  # type: ignore[attr-defined]
+    with chromium() as browser:
+        shown = browser.new_page(viewport={"width": 360, "height": 640})
         complaints: list[str] = []
         shown.on("console", lambda message: complaints.append(message.text))
         shown.goto((tmp_path / "page.html").as_uri())
