@@ -133,18 +133,41 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class ForwardPass:
+    """The ids that a network reads in one pass over a text."""
+
+    network: Network
+    read: tuple[int, ...]
+    """Ids that the last stack reads: of an encoder-decoder, those of the target."""
+    source: tuple[int, ...] = ()
+    """Ids that the encoder of an encoder-decoder reads."""
+    prefix: int | None = None
+    """Length of the bidirectional part, in a decoder with a prefix."""
+
+    @torch.inference_mode()
+    def run(self, rows: int = 1) -> Tensor:
+        """The logits, with the same text in each row of a batch: [rows, T, V], or [rows, classes] of a classifier."""
+        read = _row(self.network, self.read).expand(rows, -1)
+        if isinstance(self.network, EncoderDecoder):
+            return self.network(_row(self.network, self.source).expand(rows, -1), read)  # type: ignore[no-any-return]
+        lengths = {} if self.prefix is None else {"prefix": torch.full((rows,), self.prefix, device=read.device)}
+        return self.network(read, **lengths)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
 class Observation:
     """One pass of a model over a text: its attention, and its logits for the tokens that it writes."""
 
     attention: Attention
-    read: tuple[int, ...]
-    """Ids that the last stack reads: of an encoder-decoder, those of the target."""
+    forward: ForwardPass
     states: tuple[Float[Tensor, "1 R C"], ...]
     """The vectors of that stack: see `regard.decoding.hidden_vectors.layer_states`."""
     written: tuple[int, ...]
     """Ids that the model writes: a translation with its end, or all tokens of a language model's text but the first."""
     logits: Float[Tensor, "T V"] | None
     """Logits at the position of each written id; None for a model that writes nothing."""
+    first: int = 0
+    """Position of the last stack that writes the first id."""
 
 
 def observe_attention(
@@ -189,15 +212,16 @@ def observe_attention(
     attention = replace(observation.attention, model=name)
     if lens:
         rows = attention.maps["encoder" if isinstance(network, Encoder) else "decoder"]
-        top = lens_predictions(network, tokenizer, observation.read, observation.states, lens)
+        top = lens_predictions(network, tokenizer, observation.forward.read, observation.states, lens)
         attention = replace(attention, lens=LogitLens(rows.queries, rows.writes, top))
     return replace(observation, attention=attention)
 
 
 def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source: str) -> Observation:
     ids = tokenizer.encode_with_template(source)
-    with torch.inference_mode(), watch(network) as weights, layer_states(network.encoder) as states:
-        network(_row(network, ids))
+    forward = ForwardPass(network, tuple(ids))
+    with watch(network) as weights, layer_states(network.encoder) as states:
+        forward.run()
     tokens = token_labels(tokenizer, ids)
     attention = _attention(
         network,
@@ -207,7 +231,7 @@ def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source
         None,
         {"encoder": AttentionMap(_weights(weights, "encoder"), tokens, tokens)},
     )
-    return Observation(attention, tuple(ids), tuple(states), (), None)
+    return Observation(attention, forward, tuple(states), (), None)
 
 
 def _encoder_decoder(
@@ -224,8 +248,9 @@ def _encoder_decoder(
     if written[: len(first)] != first:  # the model writes it too, but has no choice
         written = [*first, *written]
     read = [start, *written[:-1]]
-    with torch.inference_mode(), watch(network) as weights, layer_states(network.decoder) as states:
-        logits = network(_row(network, ids), _row(network, read))[0]  # [T, V]
+    forward = ForwardPass(network, tuple(read), tuple(ids))
+    with watch(network) as weights, layer_states(network.decoder) as states:
+        logits = forward.run()[0]  # [T, V]
     sources = token_labels(tokenizer.source_side, ids)
     reads, writes = (token_labels(tokenizer.target_side, tokens) for tokens in (read, written))
     maps: dict[AttentionKind, AttentionMap] = {
@@ -234,7 +259,7 @@ def _encoder_decoder(
         "cross": AttentionMap(_weights(weights, "cross"), reads, sources, writes),
     }
     attention = _attention(network, tokenizer, special, source, text, maps)
-    return Observation(attention, tuple(read), tuple(states), tuple(written), logits)
+    return Observation(attention, forward, tuple(states), tuple(written), logits)
 
 
 def _decoder(
@@ -256,9 +281,9 @@ def _decoder(
         text, written = _written(network, tokenizer, special, ids, target, given_ids)
         read = [*ids, separator, *written[:-1]]
         prefix, writes = len(ids) + 1, ("",) * len(ids) + token_labels(tokenizer, written)
-    lengths = {"prefix": torch.tensor([prefix], device=network.device)} if network.config.prefix else {}
-    with torch.inference_mode(), watch(network) as weights, layer_states(network.decoder) as states:
-        logits = network(_row(network, read), **lengths)  # [1, T, V], or [1, classes]
+    forward = ForwardPass(network, tuple(read), prefix=prefix if network.config.prefix else None)
+    with watch(network) as weights, layer_states(network.decoder) as states:
+        logits = forward.run()  # [1, T, V], or [1, classes]
     if network.config.classes:
         writes, written = (), []
     elif separator is None:
@@ -269,9 +294,10 @@ def _decoder(
     }
     attention = _attention(network, tokenizer, special, source, text, maps)
     if network.config.classes:
-        return Observation(attention, tuple(read), tuple(states), (), None)
+        return Observation(attention, forward, tuple(states), (), None)
     first = 0 if separator is None else len(ids)  # the position that writes the first token
-    return Observation(attention, tuple(read), tuple(states), tuple(written), logits[0, first : first + len(written)])
+    logits = logits[0, first : first + len(written)]
+    return Observation(attention, forward, tuple(states), tuple(written), logits, first)
 
 
 def _written(
@@ -318,10 +344,10 @@ def _weights(weights: AttentionWeights, kind: AttentionKind) -> Float[Tensor, "L
     return torch.cat(layers).float().cpu()
 
 
-def _row(network: Network, ids: list[int]) -> Tensor:
+def _row(network: Network, ids: Sequence[int]) -> Tensor:
     """The ids as a batch of one, on the device of the network."""
     check_token_count("the text", len(ids), network.config.max_positions)
-    return torch.tensor([ids], device=network.device)  # [1, T]
+    return torch.tensor([list(ids)], device=network.device)  # [1, T]
 
 
 def _rounded(weights: Float[Tensor, "L H T S"]) -> list[list[list[list[float | int]]]]:

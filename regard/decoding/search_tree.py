@@ -4,7 +4,7 @@ Dimensions: N inputs (1), K beam, W live hypotheses, T tokens, V outputs, M cand
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -34,7 +34,11 @@ class StepCandidates:
     """The token that was written in a step, and the most likely tokens with their probabilities."""
 
     token: str
+    probability: float
+    """Probability of the written token."""
     top: tuple[tuple[str, float], ...]
+    ids: tuple[int, ...]
+    """The ids of the most likely tokens."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class SearchNode:
     """Whether it stayed live, or finished among the best."""
     best: bool
     """Whether it is part of the best translation."""
+    ends: bool
+    """Whether its token ends the translation."""
+    usual: bool
+    """Whether it is part of the best translation without a given beginning."""
+    given: bool
+    """Whether it is part of the given beginning."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +73,33 @@ class Candidate:
 
 
 def search_tree(
-    network: Network, tokenizer: Tokenizer, special: SpecialIds, source: str, options: Decoding
+    network: Network,
+    tokenizer: Tokenizer,
+    special: SpecialIds,
+    source: str,
+    options: Decoding,
+    beginning: Sequence[int] = (),
 ) -> tuple[Hypothesis, list[SearchNode]]:
-    """The best translation, as `Model.translate` finds it, and every candidate that the search considered."""
+    """The best translation, as `Model.translate` finds it, and every candidate that the search considered.
+
+    With the ids of a beginning, the best translation that begins with them. The tree is then that of both searches,
+    with the beginning and without.
+    """
     if not isinstance(network, Decoder | EncoderDecoder) or network.config.classes:
         raise RegardError(f"this {network.config.kind} does not generate text")
     inputs = translation_inputs(network, special, [tokenizer.encode_with_template(source)], options)
     if options.beam == 1:
         raise RegardError("a beam of 1 has no search tree: use 2 or more")
-    best, candidates = _search(inputs)
-    best_ids = [*best.ids, *_end_token(candidates, best, inputs.rules.end.tolist())]
-    best_prefixes = {tuple(best_ids[:n]) for n in range(1, len(best_ids) + 1)}
+    check_beginning(inputs, beginning)
+    end = inputs.rules.end.tolist()
+    best, candidates = _search(inputs, beginning)
+    best_prefixes = usual_prefixes = _prefixes(candidates, best, end)
+    if beginning:
+        usual_best, usual_candidates = _search(inputs)
+        usual_prefixes = _prefixes(usual_candidates, usual_best, end)
+        candidates = usual_candidates | candidates | _kept_in_either(usual_candidates, candidates)
+    best_ids = max(best_prefixes, key=len, default=())
+    given = {tuple(beginning[:n]) for n in range(1, len(beginning) + 1)}
     numbers = {ids: number for number, ids in enumerate(candidates)}
     labels = _labels(TokenLabels.of(tokenizer, best_ids), candidates)
     nodes = [
@@ -85,10 +111,37 @@ def search_tree(
             step=len(ids) - 1,
             kept=candidate.kept,
             best=ids in best_prefixes,
+            ends=ids[-1] in end,
+            usual=ids in usual_prefixes,
+            given=ids in given,
         )
         for ids, candidate in candidates.items()
     ]
     return best, nodes
+
+
+def check_beginning(inputs: SearchInputs, beginning: Sequence[int]) -> None:
+    """Raise a RegardError unless a translation can begin with these ids and continue."""
+    rules, outputs = inputs.rules, inputs.network.config.outputs
+    excluded = {*rules.end.tolist(), *rules.suppressed.tolist()}
+    for id_ in beginning:
+        if not 0 <= id_ < outputs or id_ in excluded:
+            raise RegardError(
+                f"a translation cannot continue after id {id_}: use ids of ordinary tokens below {outputs}"
+            )
+    if len(beginning) >= inputs.max_tokens[0]:
+        raise RegardError(f"the beginning has {len(beginning)} tokens; the maximum here is {inputs.max_tokens[0] - 1}")
+
+
+def _prefixes(candidates: dict[Ids, Candidate], best: Hypothesis, end: list[int]) -> set[Ids]:
+    """All beginnings of the best translation, itself and its end included."""
+    ids = [*best.ids, *_end_token(candidates, best, end)]
+    return {tuple(ids[:n]) for n in range(1, len(ids) + 1)}
+
+
+def _kept_in_either(one: dict[Ids, Candidate], other: dict[Ids, Candidate]) -> dict[Ids, Candidate]:
+    """The candidates of both searches: kept, if one of them kept it."""
+    return {ids: Candidate(one[ids].score, one[ids].kept or other[ids].kept) for ids in one.keys() & other.keys()}
 
 
 def _labels(labels: TokenLabels, sequences: Iterable[Ids]) -> dict[Ids, str]:
@@ -103,13 +156,20 @@ def _labels(labels: TokenLabels, sequences: Iterable[Ids]) -> dict[Ids, str]:
     }
 
 
-def _search(inputs: SearchInputs) -> tuple[Hypothesis, dict[Ids, Candidate]]:
-    """As `beam_search` for one input, with every candidate by its ids."""
+def _search(inputs: SearchInputs, beginning: Sequence[int] = ()) -> tuple[Hypothesis, dict[Ids, Candidate]]:
+    """As `beam_search` for one input, with every candidate by its ids. The given beginning counts as kept."""
     candidates: dict[Ids, Candidate] = {}
     rules, step = inputs.rules, partial(decode_one_token, inputs.network)
     with torch.inference_mode():
         logits, state = prefill(inputs)
         beams = BeamState.initial(inputs.max_tokens, rules.options, logits)
+        for n, id_ in enumerate(beginning, start=1):
+            raise_if_cancelled()
+            score = beams.live_scores + logits.float().log_softmax(-1)[:, id_]  # [1, 1]
+            tokens = torch.cat([beams.live_tokens[..., 1:], beams.live_tokens.new_full((1, 1, 1), id_)], -1)
+            beams = replace(beams, length=beams.length + 1, live_scores=score, live_tokens=tokens)
+            candidates[tuple(beginning[:n])] = Candidate(float(score), kept=True)
+            logits = step(logits.new_tensor([id_], dtype=torch.long), state)
         while True:
             raise_if_cancelled()
             before = beams
@@ -141,15 +201,19 @@ def _step_candidates(
 
 def step_candidates(tokenizer: Tokenizer, logits: Float[Tensor, "T V"], written: Sequence[int]) -> list[StepCandidates]:
     """The most likely tokens at each step of writing these ids, given the logits of each step."""
-    probabilities, ids = logits.float().softmax(-1).topk(min(CANDIDATES_PER_STEP, logits.size(-1)))  # [T, 10]
+    distribution = logits.float().softmax(-1)  # [T, V]
+    probabilities, ids = distribution.topk(min(CANDIDATES_PER_STEP, logits.size(-1)))  # [T, 10]
     labels = TokenLabels.of(tokenizer, written)
     steps = []
+    chosen = distribution.gather(-1, torch.tensor(written, device=logits.device)[:, None])[:, 0].tolist()
     for i, (top_ids, top_probabilities) in enumerate(zip(ids.tolist(), probabilities.tolist(), strict=True)):
         raise_if_cancelled()
         before = written[max(0, i - 1) : i]
         names = labels.among(top_ids, *before)
         token = names[top_ids.index(written[i])] if written[i] in top_ids else labels(written[i], *before)
-        steps.append(StepCandidates(token, tuple(zip(names, top_probabilities, strict=True))))
+        steps.append(
+            StepCandidates(token, chosen[i], tuple(zip(names, top_probabilities, strict=True)), tuple(top_ids))
+        )
     return steps
 
 

@@ -515,13 +515,16 @@ class Model:
         return not self.config.classes and self.about.get("head") != "none"
 
     def search_tree(
-        self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None
+        self, source: str, beam: int = DEFAULT_BEAM, max_tokens: int | None = None, beginning: Sequence[int] = ()
     ) -> tuple[Hypothesis, list[SearchNode]]:
-        """The best translation and every hypothesis that beam search considered on the way to it."""
+        """The best translation and every hypothesis that beam search considered on the way to it.
+
+        With the ids of a beginning, the best translation that begins with them.
+        """
         self.require_target_language()
         check_type("beam", beam, int)
         options = Decoding(beam=min(beam, self.config.outputs), max_tokens=max_tokens)
-        return search_tree(self.network, self.require_tokenizer(), self.special, source, options)
+        return search_tree(self.network, self.require_tokenizer(), self.special, source, options, beginning)
 
     def _generation(
         self, prompt: str, decoding: Decoding | None, options: DecodingOptions

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from regard.data.tokenizer import Tokenizer
 
@@ -33,6 +33,12 @@ def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
         f"·{readable(piece)}" if dot else readable(piece)
         for dot, piece in zip(continues, pieces, strict=False)  # without ids there are no pieces
     )
+
+
+def word_numbers(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The number of the word that each id belongs to: 0, 1, 1, 2 … A special token is a word of its own."""
+    starts = [0, *(0 if in_one_word(tokenizer, *pair) else 1 for pair in pairwise(ids))]
+    return list(accumulate(starts))[: len(ids)]
 
 
 @dataclass(frozen=True)

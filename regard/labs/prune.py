@@ -1,13 +1,11 @@
 """Which heads matter?
 
-A translator of Petit translates sentences that are in no training text while one of its heads is disabled: the columns
-of `out` that read the head's output are set to zero. This is repeated for each head of each attention layer, and then
+A translator of Petit translates sentences that are in no training text while one of its heads is disabled: its output
+is replaced by zeros before `out` reads it. This is repeated for each head of each attention layer, and then
 for all heads of an attention layer together. The lab measures BLEU, the share of translations that are exactly right,
 and the same share among the sentences that show a given grammatical phenomenon.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -15,6 +13,7 @@ from statistics import median
 import torch
 from matplotlib.figure import Figure
 
+from regard.decoding.interventions import attention_modules, silenced_heads
 from regard.decoding.text_model import Model
 from regard.interop.load import load
 from regard.labs.lab import Claim, LabResult, ResultTable
@@ -49,9 +48,9 @@ def run(sizes: Sizes) -> LabResult:
     without_head, without_layer = {}, {}
     for name, attention in attention_layers(model).items():
         for head in range(attention.heads):
-            with disabled(attention, [head]):
+            with silenced_heads(attention, [head]):
                 without_head[f"{name} head {head}"] = translation_quality(model, test_pairs)
-        with disabled(attention, range(attention.heads)):
+        with silenced_heads(attention, range(attention.heads)):
             without_layer[name] = translation_quality(model, test_pairs)
     costs = {head: complete.bleu - quality.bleu for head, quality in without_head.items()}
     losses = {head: phenomenon_losses(complete, quality, sizes.shown) for head, quality in without_head.items()}
@@ -66,25 +65,7 @@ def run(sizes: Sizes) -> LabResult:
 
 def attention_layers(model: Model) -> dict[str, MultiHeadAttention]:
     """Return every attention layer by a short name: decoder.layers.1.cross_attention is cross 1."""
-    layers = {}
-    for name, module in model.network.named_modules():
-        if isinstance(module, MultiHeadAttention):
-            stack, _, number, kind = name.split(".")
-            layers[f"{'cross' if kind == 'cross_attention' else stack} {number}"] = module
-    return layers
-
-
-@contextmanager
-def disabled(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
-    """Remove the output of these heads within the context, and restore the weights afterwards."""
-    weight = attention.out.weight.data  # [d_model, heads · d_v]
-    original = weight.clone()
-    try:
-        for columns in (weight.chunk(attention.heads, 1)[head] for head in heads):
-            columns.zero_()
-        yield
-    finally:
-        weight.copy_(original)
+    return {f"{kind} {number}": module for (kind, number), module in attention_modules(model.network).items()}
 
 
 def phenomenon_losses(

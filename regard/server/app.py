@@ -12,6 +12,7 @@ from regard import __version__
 from regard.server import (
     encoder_api,
     http_errors,
+    inspect_api,
     labs_api,
     libretranslate_api,
     openai_api,
@@ -35,6 +36,7 @@ class Health(BaseModel):
 
 _ROUTES = (
     page_api.routes,
+    inspect_api.routes,
     encoder_api.routes,
     libretranslate_api.routes,
     openai_api.routes,

@@ -23,6 +23,15 @@ MAX_ATTENTION_CHARACTERS = 300
 """Maximum length in characters of a text whose attention is shown."""
 MAX_ATTENTION_WEIGHTS = 1_000_000
 """Maximum number of attention weights in a response. Each takes at most 8 bytes."""
+MAX_SILENCED_HEADS = 2_000
+"""Maximum number of heads that a request silences."""
+MAX_WEIGHT_CHANGES = 100
+"""Maximum number of attention weights that a request replaces."""
+MAX_GIVEN_TOKENS = 1_000
+"""Maximum number of token ids in a request: of the beginning of a translation, or of a translation."""
+EFFECTS_COST = 60
+"""Weight in the queue of a character of a text for which the effect of every head is measured, relative to a character
+that is translated."""
 ATTENTION_COST = 5
 """Weight in the queue of a character whose attention is shown, relative to a character that is translated."""
 MAX_NEW_TOKENS = 1_024

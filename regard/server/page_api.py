@@ -1,7 +1,6 @@
 """The page's API: translations with alternatives, attention maps, and the distribution of the next token."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from fastapi import APIRouter, Request
@@ -10,22 +9,18 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from regard.data.tokenizer import Tokenizer
-from regard.decoding.attention_maps import Attention
-from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.capabilities import TextTask
-from regard.decoding.logit_lens import LENS_TOKENS
+from regard.decoding.interventions import AttentionChanges, HeadName, WeightChange
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
-from regard.decoding.search_tree import StepCandidates, step_candidates
 from regard.decoding.token_labels import readable
 from regard.errors import ModelError
-from regard.model.transformer import Decoder, EncoderDecoder
+from regard.model.transformer import Decoder
 from regard.server import limits
+from regard.server.attention_data import attention_data, decoder_layers, to_json
 from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.http_errors import HttpError, error_responses
 from regard.server.model_registry import ModelRegistry, ServedModel
-from regard.server.petit_gold import gold_links
 from regard.server.request_body import JSON_INTEGER, JSON_TYPE, parse_request, request_schema
 
 
@@ -70,12 +65,64 @@ class PageTranslateResponse(BaseModel):
     translations: list[RankedTranslation]
 
 
+Number = Annotated[int, Field(ge=0, le=100_000), *JSON_INTEGER]
+TokenIds = Annotated[
+    list[Annotated[int, Field(ge=0, le=2**31), *JSON_INTEGER]], Field(max_length=limits.MAX_GIVEN_TOKENS)
+]
+
+
+class HeadField(PageRequest):
+    """A head, counted from 0."""
+
+    kind: Literal["encoder", "decoder", "cross"]
+    layer: Number
+    head: Number
+
+    @property
+    def name(self) -> HeadName:
+        """The head as `regard.decoding.interventions` names it."""
+        return HeadName(self.kind, self.layer, self.head)
+
+
+class WeightField(HeadField):
+    """A new attention weight. The other weights of its row are rescaled."""
+
+    row: Number
+    column: Number
+    weight: Annotated[float, Field(ge=0, le=1, strict=False)]
+
+
+class ChangesField(PageRequest):
+    """What is changed in the attention of the model for this request."""
+
+    silenced: Annotated[
+        list[HeadField], Field(max_length=limits.MAX_SILENCED_HEADS, description="Heads whose output becomes zero.")
+    ] = Field(default_factory=list)
+    hidden: Annotated[
+        list[Number],
+        Field(
+            max_length=limits.MAX_ATTENTION_CHARACTERS,
+            description="Positions of tokens of the source that nothing may attend to.",
+        ),
+    ] = Field(default_factory=list)
+    weights: Annotated[list[WeightField], Field(max_length=limits.MAX_WEIGHT_CHANGES)] = Field(default_factory=list)
+
+    def changes(self) -> AttentionChanges:
+        """The same as `regard.decoding.interventions` takes it."""
+        weights = (WeightChange(each.name, each.row, each.column, each.weight) for each in self.weights)
+        return AttentionChanges(tuple(head.name for head in self.silenced), tuple(self.hidden), tuple(weights))
+
+
 class AttendRequest(PageRequest):
     """A text whose attention is shown. A translator without a target translates the source first."""
 
     model: ModelName = None
     source: AttendedText
     target: AttendedText | None = None
+    beginning: Annotated[
+        TokenIds, Field(description="Ids that the translation must begin with, if no target is given.")
+    ] = Field(default_factory=list)
+    changes: ChangesField = Field(default_factory=ChangesField)
 
 
 class NextTokenRequest(PageRequest):
@@ -164,7 +211,12 @@ def routes(registry: ModelRegistry) -> APIRouter:
         params = await parse_request(request, AttendRequest)
         served = registry.first(params.model)
         size = limits.ATTENTION_COST * (len(params.source) + len(params.target or ""))
-        work = served.engine.call(size, lambda: to_json(attention_data(served, params.source, params.target)).encode())
+
+        def attend_text() -> bytes:
+            changes = params.changes.changes()
+            return to_json(attention_data(served, params.source, params.target, changes, params.beginning)).encode()
+
+        work = served.engine.call(size, attend_text)
         return Response(await cancel_on_disconnect(request, work), media_type=JSON_TYPE)
 
     @router.post("/next", summary="Get the distribution of the next token", openapi_extra=body_schema(NextTokenRequest))
@@ -196,108 +248,10 @@ def describe_model(served: ServedModel) -> ModelDescription:
         target=target,
         parameters=served.parameters,
         layers=config.layers,
-        decoder_layers=_decoder_layers(served),
+        decoder_layers=decoder_layers(served),
         heads=config.heads,
         about=served.summary,
     )
-
-
-def _decoder_layers(served: ServedModel) -> int | None:
-    if not isinstance(served.model.network, EncoderDecoder):
-        return None
-    return served.model.config.decoder_depth
-
-
-def attention_data(served: ServedModel, source: str, target: str | None) -> dict[str, Any]:
-    """Attention as JSON data, with the logit lens, the candidates of each step, the beam search tree and Petit's gold
-    alignment."""
-    model, tokenizer = served.model, served.model.require_tokenizer()
-    max_target = max_target_tokens(served, tokenizer, source, target)
-    tree: dict[str, Any] = {}
-    target_ids: list[int] | None = None
-    if target is None and served.translates and model.config.outputs > 1:
-        best, nodes = model.search_tree(source, max_tokens=max_target)
-        target_ids = [*best.ids, *(model.special.end[:1] if best.reason == "end" else ())]
-        target = tokenizer.decode(best.ids)
-        tree = {"beam": {"nodes": [vars(node) for node in nodes]}}
-    lens = LENS_TOKENS if model.predicts_tokens else 0
-    observed = model.observe(source, target, target_ids, lens)
-    steps = [] if observed.logits is None else step_candidates(tokenizer, observed.logits, observed.written)
-    data = {**observed.attention.to_json(), "model": served.name, "steps": [_step(step) for step in steps], **tree}
-    links = _gold(tokenizer, observed.attention) if isinstance(model.network, EncoderDecoder) else None
-    return data if links is None else {**data, "gold": links}
-
-
-def to_json(data: Any) -> str:
-    """Compact JSON, as `json.dumps` writes it, but encoded piece by piece. All items of a list have the same type.
-
-    Encoding a million numbers at once would block all other threads. It stops when the request is cancelled.
-
-    >>> to_json({"a": [[[1, 2], [3]]], "b": None})
-    '{"a":[[[1,2],[3]]],"b":null}'
-    """
-    if isinstance(data, dict):
-        return f"{{{','.join(f'{json.dumps(key)}:{to_json(value)}' for key, value in data.items())}}}"
-    if isinstance(data, list) and data and isinstance(data[0], list | dict):
-        raise_if_cancelled()
-        return f"[{','.join(map(to_json, data))}]"
-    try:
-        return json.dumps(data, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        raise ModelError from None
-
-
-def _gold(tokenizer: Tokenizer, attention: Attention) -> list[list[int]] | None:
-    links = gold_links(tokenizer, attention.source, attention.target or "")
-    rows, columns = (len(side) for side in (attention.maps["cross"].queries, attention.maps["cross"].keys))
-    if links is None or any(row >= rows or column >= columns for row, column in links):
-        return None
-    return [list(link) for link in links]
-
-
-def max_target_tokens(served: ServedModel, tokenizer: Tokenizer, source: str, target: str | None) -> int | None:
-    """The maximum length of the translation whose attention can be shown, for a translator without a target.
-
-    An HttpError, before anything is computed, if the response would exceed `MAX_ATTENTION_WEIGHTS`. A source is
-    rejected only if a translation of its own length could not be shown.
-    """
-    limit = limits.MAX_ATTENTION_WEIGHTS
-    s = len(tokenizer.encode_with_template(source))
-    if target is None and served.translates:
-        longest = 2 * s + 10  # the maximum length of a translation
-        fitting = max((t for t in range(s, longest + 1) if count_weights(served, s, t) <= limit), default=0)
-        if fitting:
-            return fitting
-        shorter = max((n for n in range(1, s) if count_weights(served, n, n) <= limit), default=0)
-        raise _too_many_weights(f"{s} tokens", f"about {shorter} tokens and as many of its translation")
-    t = 0 if target is None else len(tokenizer.encode_target(target)) + (1 if served.translates else 0)
-    if count_weights(served, s, t) > limit:
-        total = s + t
-        counts = ((n, count_weights(served, n * s // total, n * t // total)) for n in range(1, total))
-        shorter = max((n for n, count in counts if count <= limit), default=0)
-        raise _too_many_weights(f"{s} + {t} tokens" if t else f"{s} tokens", f"about {shorter} tokens")
-    return None
-
-
-def count_weights(served: ServedModel, s: int, t: int) -> int:
-    """The number of attention weights for `s` source tokens and `t` target tokens."""
-    config, decoder_layers = served.model.config, _decoder_layers(served)
-    if decoder_layers is None:
-        return config.heads * config.layers * (s + t) ** 2
-    return config.heads * (config.layers * s * s + decoder_layers * t * (t + s))
-
-
-def _too_many_weights(length: str, maximum: str) -> HttpError:
-    return HttpError(
-        400,
-        f"the text has {length}; a response contains at most {limits.MAX_ATTENTION_WEIGHTS:,} attention weights, which "
-        f"for this model is {maximum}: shorten the text",
-    )
-
-
-def _step(step: StepCandidates) -> dict[str, Any]:
-    top = [{"token": token, "p": round(probability, 6)} for token, probability in step.top]
-    return {"token": step.token, "top": top}
 
 
 def next_token_distribution(served: ServedModel, params: NextTokenRequest) -> NextTokenResponse:

@@ -28,10 +28,10 @@ from regard.decoding.translator import Translation, Translator
 from regard.evaluation.sliding_window import score_texts
 from regard.model.transformer import EncoderDecoder
 from regard.server import limits, memory_release
+from regard.server.attention_data import attention_data, to_json
 from regard.server.engine import MAX_THREAD_FAILURES, Engine
 from regard.server.http_errors import HttpError
 from regard.server.model_registry import ServedModel, build_registry
-from regard.server.page_api import attention_data, to_json
 from tests.support.separate_vocabularies import equal_models
 from tests.support.serving import language_model, running
 from tests.support.text_models import ANSWERS, TEXTS

@@ -17,7 +17,15 @@ VALUES: tuple[Any, ...] = (
 )
 BODIES: dict[str, dict[str, Any]] = {
     "/api/translate": {"text": "Le chat dort.", "beam": 2, "n_best": 1, "model": "petit-fr-en"},
-    "/api/attend": {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en"},
+    "/api/attend": {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en", "beginning": []},
+    "/api/head": {
+        "source": "Le chat dort.",
+        "model": "petit-fr-en",
+        "head": {"kind": "cross", "layer": 0, "head": 1},
+        "written": [5, 6, 0],
+        "changes": {"hidden": [1]},
+    },
+    "/api/effects": {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en"},
     "/api/next": {"text": "Once", "temperature": 1, "top_k": 3, "top_p": 0.9, "show": 5},
     "/api/classify": {"texts": ["Le chat dort."], "model": "classifier"},
     "/api/tag": {"texts": ["Le chat dort."], "model": "tagger"},
