@@ -54,26 +54,26 @@ def head_pattern(
     """The pattern of one head. `sinks` are special tokens and punctuation."""
     shares: dict[str, float] = {}
     if kind != "cross":
-        shares["previous token"] = _mean(weights.diagonal(-1))
+        shares["previous token"] = _average(weights.diagonal(-1))
         if kind == "encoder":
-            shares["next token"] = _mean(weights.diagonal(1))
+            shares["next token"] = _average(weights.diagonal(1))
         rows = weights[1:]  # in a decoder, the first row has no choice
-        shares["same token"] = _mean(rows.diagonal(1))
-        shares["first token"] = _mean(rows[:, 0])
-    shares["sink"] = _mean(weights[:, sinks].sum(-1))
+        shares["same token"] = _average(rows.diagonal(1))
+        shares["first token"] = _average(rows[:, 0])
+    shares["sink"] = _average(weights[:, sinks].sum(-1))
     for label, share in shares.items():
         if share >= MOST:
             return HeadPattern(label, share)
     largest, columns = weights.max(-1)  # [T]
     own = len(set(columns[~special[columns]].tolist())) / len(weights)
-    if kind == "cross" and _mean(largest) >= MOST and own >= ALIGNED_ROWS:
-        return HeadPattern("aligned", _mean(largest))
+    if kind == "cross" and _average(largest) >= MOST and own >= ALIGNED_ROWS:
+        return HeadPattern("aligned", _average(largest))
     if (entropy := _relative_entropy(weights)) >= BROAD_ENTROPY:
         return HeadPattern("broad", entropy)
     return HeadPattern("mixed", 0.0)
 
 
-def _mean(values: Float[Tensor, " N"]) -> float:
+def _average(values: Float[Tensor, " N"]) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
@@ -81,4 +81,4 @@ def _relative_entropy(weights: Float[Tensor, "T S"]) -> float:
     """The mean entropy of the rows, relative to that of equal weights on the keys that each row may attend to."""
     possible = (weights > 0).sum(-1)  # [T]
     rows, counts = weights[possible > 1], possible[possible > 1]
-    return _mean(torch.special.entr(rows).sum(-1) / counts.log())
+    return _average(torch.special.entr(rows).sum(-1) / counts.log())
