@@ -76,6 +76,8 @@ class Architecture:
     """Names of tensors that must equal another of theirs if a folder contains both, with the name of the other."""
     check_tensors: Callable[[FolderTensors, ModelConfig], None] = _none
     """Raise RegardError if a tensor that is not read shows that this is a different kind of model."""
+    check_special: Callable[[ModelConfig, SpecialIds], None] = _none
+    """Raise RegardError if these special ids mean something else there than in Regard."""
     reorder: Callable[[StateDict, ModelConfig], StateDict] = _unchanged
     """Reorder our tensors after the rules have been applied to a folder."""
     extra_tensors: Callable[[ModelConfig, StateDict], StateDict] = _empty

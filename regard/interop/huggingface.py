@@ -72,6 +72,8 @@ def load_huggingface(folder: Path, **overrides: Any) -> Model:
         config = replace(architecture.read_config(settings, str(path)), **overrides)
     generation = _read_generation_file(folder)
     special = special_ids(settings | generation, config, folder)
+    with _naming_file_in_errors(path, model_type):
+        architecture.check_special(config, special)
     generation_settings = read_generation(generation or settings, str(folder)) if config.kind != "encoder" else {}
     tensors = FolderTensors(open_weights(folder), architecture.prefix)
     network = build_empty(config, tensors.weights)
@@ -196,6 +198,7 @@ class HuggingFaceExport:
 def export_huggingface(model: Model, folder: Path, dtype: str = "float32") -> HuggingFaceExport:
     """Write a folder that `transformers` loads with its Auto classes."""
     architecture = architecture_for(model)
+    architecture.check_special(model.config, model.special)
     state = float32_state(model.network)
     warning = architecture.converter_warning(model.config, model.special, state)
     if warning is not None and _trained_by_regard(model.tokenizer):

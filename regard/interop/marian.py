@@ -287,6 +287,15 @@ def check_tensors(shape: MarianShape, tensors: FolderTensors, config: ModelConfi
             raise RegardError(f"{where} contains positions other than the paper's sinusoids")
 
 
+def check_special(shape: MarianShape, config: ModelConfig, special: SpecialIds) -> None:
+    """Raise RegardError if targets start with an id that the architecture does not count as a position."""
+    if shape.sinusoids == "fairseq" and special.start == config.pad_id:
+        raise RegardError(
+            f"the targets of this model start with <pad> (decoder_start_token_id={special.start}), which has no "
+            f"position in {shape.title}, but has one in Regard"
+        )
+
+
 def sines_then_cosines(length: int, width: int) -> torch.Tensor:
     """Return the sinusoids as Marian and Pegasus order them, [length, width]."""
     table = sinusoids(torch.arange(length), width, torch.float32)
@@ -340,6 +349,7 @@ def architecture(shape: MarianShape) -> Architecture:
         rules=partial(rules, shape),
         tied_copies=tied_copies,
         check_tensors=partial(check_tensors, shape),
+        check_special=partial(check_special, shape),
         reorder=reorder,
         extra_tensors=partial(extra_tensors, shape),
         converter_warning=partial(converter_warning, shape),

@@ -607,6 +607,17 @@ def test_settings_that_regard_cannot_represent_are_refused(
         load_huggingface(folder)
 
 
+def test_targets_of_m2m100_that_start_with_pad_are_refused(tmp_path: Path) -> None:
+    """<pad> has no position there."""
+    message = r"the targets of this model start with <pad> \(decoder_start_token_id=1\)"
+    theirs = their_model("M2M100ForConditionalGeneration", 0, decoder_start_token_id=1)
+    with pytest.raises(ValueError, match=rf"config\.json: {message}"):
+        load_huggingface(saved(theirs, tmp_path / "theirs"))
+    ours = our_model(**PAIR, norm="pre", sinusoids="fairseq")
+    with pytest.raises(ValueError, match=message):
+        export(replace(ours, special=replace(ours.special, start=1)), tmp_path / "ours")
+
+
 SIZES: Settings = {"vocab_size": 40, "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 32}
 SIZES |= {"intermediate_size": 24}
 PAIR_SIZES: Settings = {"vocab_size": 40, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "pad_token_id": 1}
