@@ -23,9 +23,9 @@ def classify(
 
     Class and probability are separated by a tab. With --json, each line also has the probabilities of all classes.
 
-    Example: regard classify "Les chats dorment." --model runs/classify
+    Example: regard classify "Les chats dorment." --model runs/petit-classify
 
-    Example: regard classify --model runs/classify --input texts.txt --json
+    Example: regard classify --model runs/petit-classify --input texts.txt --json
     """
     check_input(text, source, output, "classify")
     check_model_is_named(model, "classifier", "petit-classify")

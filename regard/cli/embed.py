@@ -19,7 +19,7 @@ def embed(
     source: InputFile = None,
     output: OutputFile = None,
     npy: Annotated[
-        Path | None, typer.Option(help="Write all vectors to one NumPy file (.npy): [texts, width] in float32.")
+        Path | None, typer.Option(help="Write all vectors to one NumPy file (.npy), one row per text, in float32.")
     ] = None,
     pooling: Annotated[
         str, typer.Option(help="mean averages over the tokens of a text; cls takes the first token of an encoder.")

@@ -15,7 +15,9 @@ from torch import Tensor
 from regard.config import SpecialIds, check_token_count, did_you_mean
 from regard.data.tokenizer import Tokenizer, check_text
 from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.capabilities import filled_mask
 from regard.decoding.fast_copy import check_not_copy
+from regard.decoding.filling import ids_with_masks
 from regard.decoding.generate import search_translations
 from regard.decoding.hidden_vectors import layer_states
 from regard.decoding.logit_lens import LogitLens, lens_predictions
@@ -218,7 +220,7 @@ def observe_attention(
 
 
 def _encoder(network: Encoder, tokenizer: Tokenizer, special: SpecialIds, source: str) -> Observation:
-    ids = tokenizer.encode_with_template(source)
+    ids = ids_with_masks(tokenizer, filled_mask(network, special), source)
     forward = ForwardPass(network, tuple(ids))
     with watch(network) as weights, layer_states(network.encoder) as states:
         forward.run()
@@ -328,7 +330,7 @@ def _attention(
     maps: dict[AttentionKind, AttentionMap],
 ) -> Attention:
     read = (*tokenizer.before, *tokenizer.after)
-    written = (*special.end, *special.target_start, special.separator, network.config.output_pad_id)
+    written = (*special.end, *special.target_start, special.separator, special.mask, network.config.output_pad_id)
     labels = [
         label
         for side, ids in ((tokenizer.source_side, read), (tokenizer.target_side, written))

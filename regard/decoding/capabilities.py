@@ -47,6 +47,11 @@ def tasks_of(network: Network, special: SpecialIds) -> list[TextTask]:
     return [task for task in CAPABILITIES if _is_able(network, special, task)]
 
 
+def filled_mask(network: Network, special: SpecialIds) -> int | None:
+    """The id of the mask, if the network fills masks."""
+    return special.mask if _is_able(network, special, "fill") else None
+
+
 def require_task(task: TextTask, network: Network, special: SpecialIds, has_tokenizer: bool) -> None:
     """Raise a RegardError that names the alternatives, unless the network can do this task."""
     tasks = tasks_of(network, special)

@@ -87,7 +87,7 @@ def _fillings(
 def masked_ids(tokenizer: Tokenizer, mask: int, text: str) -> list[int]:
     """The ids of a text with masks, without the template. The mask may be written <mask> for any tokenizer."""
     own = tokenizer.token(mask)
-    ids = tokenizer.encode(text.replace(MASK, own), parse_special=True)
+    ids = _parsed_ids(tokenizer, mask, text)
     if mask not in ids:
         spellings = MASK if own == MASK else f"{MASK} or {own}"
         other = _MASK_SPELLING.search(text)
@@ -95,6 +95,18 @@ def masked_ids(tokenizer: Tokenizer, mask: int, text: str) -> list[int]:
             raise RegardError(f"the text has no mask: this model's mask is {spellings}, not {other[0]}")
         raise RegardError(f"the text has no mask: write {spellings} in place of a word")
     return ids
+
+
+def ids_with_masks(tokenizer: Tokenizer, mask: int | None, text: str) -> list[int]:
+    """The ids of a text that may have masks, with the template around it; without a mask id, a mask is plain text."""
+    has_mask = mask is not None and (MASK in text or tokenizer.token(mask) in text)
+    if mask is None or not has_mask:
+        return tokenizer.encode_with_template(text)
+    return [*tokenizer.before, *_parsed_ids(tokenizer, mask, text), *tokenizer.after]
+
+
+def _parsed_ids(tokenizer: Tokenizer, mask: int, text: str) -> list[int]:
+    return tokenizer.encode(text.replace(MASK, tokenizer.token(mask)), parse_special=True)
 
 
 def _text_with(tokenizer: Tokenizer, ids: list[int], filled: dict[int, int]) -> str:

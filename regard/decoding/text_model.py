@@ -18,9 +18,9 @@ from regard.data.tokenizer_pair import check_vocabularies
 from regard.decoding.attention_maps import Attention, Observation, observe_attention
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
-from regard.decoding.capabilities import TextTask, require_task, tasks_of
+from regard.decoding.capabilities import TextTask, filled_mask, require_task, tasks_of
 from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
-from regard.decoding.filling import Filling, fill_masks
+from regard.decoding.filling import Filling, fill_masks, ids_with_masks
 from regard.decoding.generate import generate, stream
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
 from regard.decoding.languages import (
@@ -482,16 +482,18 @@ class Model:
         """The vectors of every layer for each text: `.vectors` [layers + 1, tokens, d_model] and `.tokens`.
 
         The embeddings come first. Of an encoder-decoder they are the encoder's. A single text gives a single result.
+        Texts for a model that fills masks may have some, as in `fill`.
         """
-        rows = self._text_ids(texts)
+        rows = self._text_ids(texts, filled_mask(self.network, self.special))
         vectors = hidden_vectors(self.network, self.require_tokenizer(), rows)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def attend(self, source: str, target: str | None = None, lens: int = 0) -> Attention:
         """The attention weights of every layer and head as the model reads `source` and writes `target`.
 
-        A translator without a `target` translates first; for a language model the target is a continuation. With
-        `lens`, the result's `.lens` has this many predictions of each layer at each position: the logit lens.
+        A translator without a `target` translates first; for a language model the target is a continuation. The
+        source of a model that fills masks may have some, as in `fill`. With `lens`, the result's `.lens` has this many
+        predictions of each layer at each position: the logit lens.
         """
         self.require("attend")
         return self.observe(source, target, lens=lens).attention
@@ -537,10 +539,10 @@ class Model:
         assert isinstance(self.network, Decoder)
         return self.network, ids, chosen
 
-    def _text_ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text, with the template around it."""
+    def _text_ids(self, texts: Iterable[str], mask: int | None = None) -> list[list[int]]:
+        """The ids of each text, with the template around it; with `mask`, masks in a text become this id."""
         tokenizer = self.require_tokenizer()
-        rows = [tokenizer.encode_with_template(text) for text in _text_list(texts)]
+        rows = [ids_with_masks(tokenizer, mask, text) for text in _text_list(texts)]
         self._check_rows(rows)
         return rows
 

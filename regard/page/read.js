@@ -193,7 +193,7 @@ function showNeighbours({ data }, { input }) {
     const bar = make("span", { class: "score-bar", "aria-hidden": "true" });
     bar.style.setProperty("--p", Math.max(0, Math.min(1, cosine)));
     return make("li", {}, make("span", { class: "alternative-text", dir: "auto" }, text),
-      make("span", { class: "score" }, bar, cosine.toFixed(2).replace("-", "−")));
+      make("span", { class: "score" }, bar, make("span", { class: "cosine" }, cosine.toFixed(2).replace("-", "−"))));
   });
   return [make("ol", { class: "alternatives neighbours" }, ...items), make("p", { class: "hint" }, COMPARE_HINT)];
 }

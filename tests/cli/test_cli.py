@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from regard import __version__
@@ -27,6 +30,26 @@ def test_version() -> None:
 @pytest.mark.parametrize("command", ["demo"])
 def test_every_command_has_an_example(command: str) -> None:
     assert f"regard {command}" in regard(command, "--help").stdout
+
+
+def test_help_prints_all_of_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich removes words in square brackets."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    checked = 0
+    for path, command in commands(typer.main.get_command(app)):
+        printed = " ".join(CliRunner().invoke(app, [*path, "--help"], terminal_width=1000).output.split())
+        for parameter in command.params:
+            text = " ".join((getattr(parameter, "help", None) or "").split())
+            assert text in printed, (path, parameter.name)
+            checked += bool(text)
+    assert checked > 100
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command and the words that call it, with those below it."""
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
 
 
 def test_an_unknown_command_is_reported() -> None:

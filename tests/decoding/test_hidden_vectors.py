@@ -14,6 +14,7 @@ from regard.decoding.text_model import Model
 from regard.decoding.token_labels import readable
 from regard.model.transformer import build
 from tests.support.oracles import randomise, small
+from tests.support.text_models import MASK_TOKENIZER, random_masked_model
 
 TEXTS = ["Le petit chat noir dort.", "The cat sleeps.", "naïve Œuvre"]
 TOKENIZER = train_tokenizer([*TEXTS, "The little black cat sleeps."] * 3, 300)
@@ -190,3 +191,22 @@ def test_models_without_a_head_over_the_vocabulary_have_no_logit_lens() -> None:
     assert attention.lens is not None
     assert len(attention.lens.top[0][0]) == TOKENIZER.size - 1  # all outputs: <pad> is not one
     assert "lens" not in random_model(kind="encoder").attend(TEXTS[0]).to_json()
+
+
+def test_masks_in_a_text_are_read_as_masks() -> None:
+    text = "Marie <mask> une <mask>."
+    model = random_masked_model()
+    attention, hidden = model.attend(text, lens=4), model.hidden(text)
+    tokens = list(attention.maps["encoder"].queries)
+    assert tokens == hidden.tokens
+    positions = [i for i, token in enumerate(tokens) if token == "<mask>"]
+    assert attention.lens is not None
+    for position, fillings in zip(positions, model.fillings(text, 4), strict=True):
+        predictions = attention.lens.top[-1][position]
+        assert [p for _, p in predictions] == pytest.approx([filling.probability for filling in fillings], rel=1e-5)
+    assert "<mask>" in attention.special
+    with torch.no_grad():
+        ids = [0, *MASK_TOKENIZER.encode(text, parse_special=True), 0]
+        last = model.network.hidden(torch.tensor([ids]))[0]  # type: ignore[call-arg]
+    torch.testing.assert_close(hidden.vectors[-1], last)
+    assert "<mask>" not in random_masked_model(classes=3).hidden(text).tokens  # a classifier fills no masks
