@@ -10,11 +10,13 @@ device.
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, cast
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -30,6 +32,8 @@ from regard.model.layers import Layer
 RANK_TIMEOUT = timedelta(hours=4)
 """How long ranks wait for each other. While the first one trains a tokenizer or validates, the others are idle. A rank
 that dies is noticed at once, because its connection closes."""
+HANDSHAKE_SECONDS = 0.02
+"""How long the first rank waits before it looks again whether the others are there."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,10 @@ class Ranks:
         sums = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(sums)
         return cast("list[float]", sums.tolist())
+
+    def any(self, condition: bool) -> bool:
+        """Whether the condition holds on at least one rank."""
+        return self.sum_numbers(condition)[0] > 0
 
     def sum_tensor(self, tensor: Tensor) -> Tensor:
         """The tensor, summed in place over the ranks."""
@@ -151,8 +159,31 @@ def join_ranks(device: str) -> Iterator[Ranks]:
 def _init_process_group(backend: str) -> None:
     """Create the process group. After a restart torchrun's store still holds the addresses of the earlier processes."""
     store, rank, count = next(rendezvous("env://", timeout=RANK_TIMEOUT))
-    store = dist.PrefixStore(f"start {_restarts()}", store)  # type: ignore[attr-defined]
+    store = dist.PrefixStore(agree_on_name(store, rank, count), store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=RANK_TIMEOUT)
+
+
+def agree_on_name(store: Any, rank: int, count: int) -> str:
+    """Agree with the other ranks on a name for this start of all of them, which no earlier start has had.
+
+    torchrun's count of restarts would not do: a machine that comes back begins at zero, while the others count on. The
+    store may hold answers of earlier starts, which died at any point, so that each rank asks with a name of its own,
+    and the first one answers until all of them have understood.
+    """
+    own_name = uuid4().hex
+    if rank:
+        store.set(f"name of rank {rank}", own_name)
+        start = str(store.get(f"answer to {own_name}").decode())
+        store.set(f"{start} understood by rank {rank}", "")
+        return start
+    waiting = set(range(1, count))
+    while waiting:
+        for other in sorted(waiting):
+            name = store.get(f"name of rank {other}").decode()
+            store.set(f"answer to {name}", own_name)
+        time.sleep(HANDSHAKE_SECONDS)
+        waiting -= {other for other in waiting if store.check([f"{own_name} understood by rank {other}"])}
+    return own_name
 
 
 def is_first_process() -> bool:
@@ -161,12 +192,23 @@ def is_first_process() -> bool:
 
 
 def was_restarted() -> bool:
-    """Whether torchrun has restarted this process after a worker died."""
-    return _restarts() > 0
+    """Whether torchrun has restarted this process after a worker died.
+
+    It has not if the machine itself is back: of several machines, only those that stayed know.
+    """
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def _restarts() -> int:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def machines_warning() -> str | None:
+    """What to set so that a machine can come back, if there are several and it is not set.
+
+    By default torchrun's agents share one store. An agent that stayed does not publish its address again, and one that
+    comes back waits for it in vain (torch 2.13).
+    """
+    is_shared = os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+    if int(os.environ.get("GROUP_WORLD_SIZE", "1")) == 1 or not is_shared:
+        return None
+    return "a machine that fails cannot come back: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

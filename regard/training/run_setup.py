@@ -21,7 +21,7 @@ from regard.training.metrics_log import MetricsLog
 from regard.training.objective import Objective, OwnLoss
 from regard.training.optimizer import Optimizer
 from regard.training.own_network_check import check_own_loss, check_own_network
-from regard.training.parallel import Ranks, join_ranks, was_restarted
+from regard.training.parallel import Ranks, join_ranks, machines_warning, was_restarted
 from regard.training.progress import Progress
 from regard.training.recipe import Recipe, with_named_files
 from regard.training.recipe_files import as_toml
@@ -65,8 +65,8 @@ def open_run(
     own: OwnParts = NO_OWN_PARTS,
 ) -> Iterator[TrainingRun]:
     """A run in the folder `out`, which is locked until the end. Under torchrun this process joins the others."""
-    resume = resume or was_restarted()
     with join_ranks(recipe.train.device) as ranks, ExitStack() as cleanup:
+        resume = ranks.any(resume or was_restarted())
         with ranks.sharing_errors():
             recipe = replace(recipe, data=with_named_files(recipe.data))
             check_run_folder(recipe, out, resume)
@@ -106,6 +106,8 @@ def prepare_run(
     if settings.warmup > settings.steps:
         notes.append(f"train.warmup={settings.warmup:,} is longer than the run: the learning rate stays low")
     run.interrupts.on_signal = lambda: run.reporter.note(run.progress.step, STOPPING_NOTE)
+    if warning := machines_warning():
+        notes.append(f"{WARNING}{warning}")
     for note in notes:
         run.reporter.note(progress.step, note)
     return run
