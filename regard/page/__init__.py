@@ -17,7 +17,7 @@ from typing import Any
 from regard.errors import RegardError
 
 PAGE_FOLDER = Path(__file__).parent
-SCRIPTS = ("dom.js", "heat_map.js", "logit_lens.js", "attention_map.js")
+SCRIPTS = ("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js")
 """The scripts of the attention map, each after those that it imports."""
 START_SCRIPT = (
     'const data = JSON.parse(document.getElementById("data").textContent);\n'

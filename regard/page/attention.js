@@ -1,18 +1,15 @@
 // The Attention view: a sentence, the attention of every head, the decoding steps and the beam search.
 
 import { createRequests } from "./api.js";
-import { createAttentionMap } from "./attention_map.js";
-import { createBeamTree } from "./beam_tree.js";
+import { changesFromUrl, changesToRequest, changesToUrl, hasChanges, isSame as isSameChanges, NO_CHANGES } from "./attention_changes.js";
+import { createAttentionDisplay } from "./attention_display.js";
 import { createModelSelector, createTextField, exampleButtons, examples } from "./controls.js";
-import { createSteps } from "./decoding_steps.js";
-import { clampIndex, make } from "./dom.js";
+import { make } from "./dom.js";
 
 const COUNTER_SHARE = 0.8; // share of the maximum length from which characters are counted
 const SAVE_DELAY_MS = 150; // time that a head or step is open before it is written to the URL
 const TRANSLATION_NOTE = "The Translate view translates each sentence of a longer text separately, and in lower precision on"
   + " some devices. Here the model reads the text in one piece; its own translation of it would be: ";
-const NO_BEAM = "There was no search, because the translation was given. Each step shows the probabilities after the given words"
-  + " so far. Clear “Translation” to let the model translate.";
 
 export function attentionView({ models, saveState }) {
   const model = createModelSelector(models, () => submit());
@@ -32,8 +29,12 @@ export function attentionView({ models, saveState }) {
     make("div", { class: "head" }, make("h1", {}, "Attention"), model.root), form, notice, translationNote, content);
   let requested = {}; // the model, source and target that are displayed or being loaded
   let clicked = ""; // the translation of the source that was clicked in the Translate view
-  let open = {}; // the kind of attention, layer, head and step to display
-  let displayed = null; // the components that display them
+  let open = {}; // the kind of attention, layer, head, step and cell to display
+  let changes = NO_CHANGES; // what is changed in the model
+  let undone = []; // previous changes, the latest last
+  let usual = null; // the output without changes, and the texts that it is for
+  let display = { words: false, sinks: false }; // how maps are shown
+  let [data, displayed] = [null, null]; // the last response, and the components that display it
   let timer = null;
 
   const inputs = () => ({
@@ -42,14 +43,35 @@ export function attentionView({ models, saveState }) {
     target: target.field.value.trim(),
   });
   const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+  const parameters = () => ({ ...open, ...changesToUrl(changes), words: display.words ? 1 : null, sinks: display.sinks ? 1 : null });
 
-  // A new sentence keeps the open head; a new model keeps only the kind of attention.
+  // A new sentence keeps the open head and silenced heads; a new model keeps only the kind of attention.
   function submit() {
     const { kind, layer, head } = open;
-    open = inputs().model === requested.model ? { kind, layer, head } : { kind };
+    const isSameModel = inputs().model === requested.model;
+    open = isSameModel ? { kind, layer, head } : { kind };
+    changes = isSameModel ? { ...NO_CHANGES, off: changes.off } : NO_CHANGES;
+    undone = [];
     clicked = "";
     translationNote.replaceChildren();
-    saveState("look", { ...inputs(), ...open }, { push: true });
+    saveState("look", { ...inputs(), ...parameters() }, { push: true });
+    load();
+  }
+
+  // Applies other changes, or none (null), to the same text.
+  function change(next) {
+    undone.push(changes);
+    apply(next ?? NO_CHANGES);
+  }
+
+  function undo() {
+    if (undone.length) apply(undone.pop());
+  }
+
+  function apply(next) {
+    changes = next;
+    if (changes.from.length) target.field.value = ""; // another translation is searched for
+    saveState("look", { ...inputs(), ...parameters() }, { push: true });
     load();
   }
 
@@ -67,11 +89,20 @@ export function attentionView({ models, saveState }) {
       return showNotice("error", problem);
     }
     content.classList.add("stale");
-    const given = Object.entries(requested).filter(([, value]) => value);
-    const data = await request("/api/attend", Object.fromEntries(given));
-    if (data && clicked && !requested.target && data.target?.trim() !== clicked.trim()) return loadClicked(data);
-    if (data) show(data);
-    else if (data === null) clear();
+    const given = Object.fromEntries(Object.entries(requested).filter(([, value]) => value));
+    const isChanged = hasChanges(changes);
+    if (isChanged && !isSame(usual?.requested, requested)) {
+      const unchanged = await request("/api/attend", given);
+      if (!unchanged) return unchanged === null ? clear() : undefined;
+      usual = { requested, target: unchanged.target };
+    }
+    const beginning = requested.target ? {} : { beginning: changes.from };
+    const response = await request("/api/attend", isChanged ? { ...given, ...beginning, changes: changesToRequest(changes) } : given);
+    if (response && clicked && !requested.target && response.target?.trim() !== clicked.trim()) return loadClicked(response);
+    if (response === null) clear();
+    if (!response) return;
+    if (!isChanged) usual = { requested, target: response.target };
+    show(response);
   }
 
   // Loads the translation that was clicked in the Translate view, which differs from that of the whole text.
@@ -102,48 +133,66 @@ export function attentionView({ models, saveState }) {
   }
 
   function clear() {
-    displayed?.map.close();
-    displayed?.steps?.close();
-    displayed = null;
+    displayed?.close();
+    [data, displayed] = [null, null];
     content.classList.remove("stale");
     content.replaceChildren();
     target.field.placeholder = "";
   }
 
-  function show(data) {
+  function show(response) {
+    const focus = focusedControl();
     clear();
+    data = response;
     target.field.placeholder = data.target ?? "";
     requestAnimationFrame(target.fit);
-    const { writes } = data.maps.at(-1);
-    const firstRow = Math.max(0, writes.findIndex((token) => token !== "")); // the row of the first step
-    const steps = data.steps?.length ? createSteps(data.steps, (step) => {
-      if (open.kind === "encoder") steps.show(step); // the encoder runs once, before the first step
-      else displayed.map.stepTo(step + firstRow);
-    }) : null;
-    const isForced = requested.target && model.selected().translates;
-    const beam = data.beam?.nodes.length ? createBeamTree(data.beam, data.special) : isForced ? noBeam() : null;
-    const onChange = ({ kind, layer, head, row, chosen }) => {
-      const previousKind = open.kind;
-      const step = chosen === null || chosen < firstRow ? null : chosen - firstRow + 1;
-      open = { kind, layer, head: head ?? "mean", step };
-      const shownStep = clampIndex((row ?? writes.length) - firstRow, data.steps ?? []);
-      if (steps && kind !== "encoder") steps.show(shownStep);
-      saveOpen(Boolean(displayed && previousKind) && previousKind !== kind);
+    displayed = createAttentionDisplay(data, {
+      open: { ...open, head: parseNumber(`${open.head}`) },
+      model: model.selected(),
+      requested,
+      changes,
+      usual: hasChanges(changes) ? usual?.target ?? null : null,
+      canUndo: undone.length > 0,
+      display,
+      onOpen(next, push) {
+        open = next;
+        saveOpen(push && Boolean(displayed));
+      },
+      onChanges: change,
+      onUndo: undo,
+      onDisplay(next) {
+        display = next;
+        saveOpen(false);
+        show(data);
+      },
+    });
+    content.replaceChildren(displayed.root);
+    focus?.();
+  }
+
+  // A function that focuses the control that has the focus now, after everything was created again: the one with the same
+  // text in the same group, or the one at the same position.
+  function focusedControl() {
+    const active = document.activeElement;
+    if (!content.contains(active)) return null;
+    const tag = active.tagName.toLowerCase();
+    const groupName = active.closest("[role=group], [role=region], section")?.getAttribute("aria-label");
+    const controls = () => {
+      const group = [...content.querySelectorAll("[aria-label]")].find((element) => element.getAttribute("aria-label") === groupName);
+      return [...(group ?? content).querySelectorAll(tag)];
     };
-    const { step } = open;
-    const container = make("div");
-    content.replaceChildren(container);
-    const options = { onChange, more: [steps?.root, beam].filter(Boolean), showHeading: false };
-    const first = { ...open, head: parseNumber(open.head) };
-    const map = createAttentionMap(container, { ...data, open: first }, options);
-    displayed = { map, steps, firstRow };
-    if (step) map.stepTo(step - 1 + firstRow);
+    const [index, text] = [controls().indexOf(active), active.textContent];
+    return () => {
+      const list = controls();
+      (list.find((element) => text && element.textContent === text) ?? list[index])?.focus({ preventScroll: true });
+      if (!content.contains(document.activeElement)) content.querySelector("button[tabindex='0']")?.focus({ preventScroll: true });
+    };
   }
 
   function saveOpen(push) {
     clearTimeout(timer);
-    if (push) saveState("look", { ...requested, ...open }, { push });
-    else timer = setTimeout(() => saveState("look", { ...requested, ...open }), SAVE_DELAY_MS);
+    if (push) saveState("look", { ...requested, ...parameters() }, { push });
+    else timer = setTimeout(() => saveState("look", { ...requested, ...parameters() }), SAVE_DELAY_MS);
   }
 
   // Adapts the form to the selected model.
@@ -159,13 +208,6 @@ export function attentionView({ models, saveState }) {
     source.field.lang = language ?? "";
     updateCounter();
     for (const { fit } of [source, target]) requestAnimationFrame(fit);
-  }
-
-  // Restores another head or step of the same sentence after navigation.
-  function reopen(state) {
-    open = state;
-    displayed.map.open(state.kind, state);
-    if (state.step) displayed.map.stepTo(state.step - 1 + displayed.firstRow);
   }
 
   for (const { field } of [source, target]) {
@@ -193,19 +235,17 @@ export function attentionView({ models, saveState }) {
       source.field.value = options.get("source") ?? examples(model.selected().source)[0] ?? "";
       target.field.value = options.get("target") ?? "";
       clicked = options.get("said") ?? "";
-      const numbers = Object.fromEntries(["layer", "head", "step"].map((name) => [name, parseNumber(options.get(name))]));
-      const state = { kind: options.get("kind") ?? undefined, ...numbers };
-      if (displayed && isSame(requested, inputs())) return reopen(state);
-      open = state;
+      const numbers = ["layer", "head", "step", "row", "column"].map((name) => [name, parseNumber(options.get(name))]);
+      const previous = changes;
+      const isSameDisplay = isSame(display, (display = { words: options.has("words"), sinks: options.has("sinks") }));
+      open = { kind: options.get("kind") ?? undefined, ...Object.fromEntries(numbers) };
+      changes = changesFromUrl(options);
+      if (displayed && isSame(requested, inputs()) && isSameChanges(previous, changes)) return isSameDisplay ? displayed.restore(open) : show(data);
+      undone = [];
       translationNote.replaceChildren();
       load();
     },
   };
-}
-
-function noBeam() {
-  return make("section", { class: "attention-card no-beam", "aria-label": "Beam search" },
-    make("h2", {}, "Beam search"), make("p", { class: "hint" }, NO_BEAM));
 }
 
 function parseNumber(text) {

@@ -4,9 +4,11 @@
 // cross-attention as [row, column]; `data.lens` has the logit lens. `onChange` is called with what is open, `more` has elements to append, and
 // `showHeading` says whether to show the sentence as a heading.
 
-import { colour, colourTable, COLOUR_RAMPS, createCanvas, layOut, MIN_NUMBER_CELL, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
+import { colour, colourTable, COLOUR_RAMPS, createCanvas, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
 import { createLogitLens } from "./logit_lens.js";
 import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, scrollWithin, truncate, visibleToken } from "./dom.js";
+import { createMatrix, fitMatrix } from "./matrix.js";
+import { withTokenNames } from "./token_names.js";
 
 const KINDS = {
   encoder: { title: "Encoder", summary: "source attends to source", rows: "token", columns: "attends to" },
@@ -14,7 +16,6 @@ const KINDS = {
   cross: { title: "Cross", summary: "target attends to source", rows: "reads → predicts", columns: "attends to (source)" },
 };
 const MEAN = -1; // in place of a head: the mean of a layer's heads
-const START_LABEL = "start"; // label of the token that a translation starts from
 const MIN_LINE_WEIGHT = 0.03; // lines of smaller weights are omitted while no token is selected
 const MIN_SELECTED_WEIGHT = 0.002; // the same for the lines of a selected token
 const MAX_COMFORTABLE_TOKENS = 26; // longer texts get smaller rows
@@ -22,19 +23,22 @@ const MAX_LARGE_HEADING = 100; // characters; a longer heading is smaller
 const LEGEND_TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
 const NONE = { t: null, s: null }; // no cell: t is a row (query), s a column (key)
 
-export function createAttentionMap(root, data, { onChange = () => {}, more = [], showHeading = true } = {}) {
+export function createAttentionMap(root, data, { onChange = () => {}, more = [], headTools = [], showHeading = true, isSilenced = () => false } = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const controller = new AbortController();
   const firstKind = kindIndex(data, data.open?.kind);
   const state = { map: null, layer: 0, head: MEAN, chosen: NONE, hover: null, lastRow: null };
-  const view = build(root, data, firstKind, more, showHeading);
+  const style = (name) => getComputedStyle(root).getPropertyValue(name);
   const ramp = () => (dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light);
+  const view = build(root, data, firstKind, { more, showHeading, headTools, style, ramp });
   let thumbnails = []; // of each layer and head, the mean last
 
-  function openKind(index, { layer = null, head = null } = {}) {
-    const map = withLabels(data, data.maps[index]);
+  function openKind(index, { layer = null, head = null, cell = NONE } = {}) {
+    const map = withTokenNames(data, data.maps[index]);
     const valid = (number, list) => (number !== null && number >= 0 && number < list.length ? number : null);
-    Object.assign(state, { map, chosen: NONE, hover: null, lastRow: null });
+    const isInside = (i, list) => i === null || (i >= 0 && i < list.length);
+    const chosen = isInside(cell.t, map.queries) && isInside(cell.s, map.keys) ? cell : NONE;
+    Object.assign(state, { map, chosen, hover: null, lastRow: null });
     Object.assign(state, { layer: valid(layer, map.weights) ?? map.weights.length - 1, head: valid(head, map.weights[0]) ?? MEAN });
     view.kinds[index].checked = true;
     view.goldChoice.hidden = !hasGold();
@@ -91,7 +95,10 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
   }
 
   function headButton(layer, head, canvas) {
-    const button = make("button", { type: "button", "aria-label": headName(layer, head), title: headName(layer, head) }, canvas);
+    const pattern = data.patterns?.[state.map.kind]?.[layer][head];
+    const title = pattern ? `${headName(layer, head)}: ${describePattern(pattern)}` : headName(layer, head);
+    const button = make("button", { type: "button", "aria-label": headName(layer, head), title }, canvas);
+    if (isSilenced(state.map.kind, layer, head)) button.classList.add("attention-silenced");
     button.addEventListener("click", () => {
       button.focus({ preventScroll: true });
       showMap();
@@ -102,10 +109,10 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
 
   // Scrolls just far enough to show the heat map; one that is higher than the window is shown from its top.
   function showMap() {
-    const { top, bottom, height } = view.matrix.getBoundingClientRect();
+    const { top, bottom, height } = view.matrix.box.getBoundingClientRect();
     const fits = height <= innerHeight;
     const visible = Math.min(bottom, innerHeight) - Math.max(top, 0);
-    if (visible < (fits ? height : innerHeight / 2)) view.matrix.scrollIntoView({ block: fits ? "nearest" : "start" });
+    if (visible < (fits ? height : innerHeight / 2)) view.matrix.box.scrollIntoView({ block: fits ? "nearest" : "start" });
   }
 
   // The two lists of tokens, queries and keys.
@@ -116,7 +123,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     view.rowCaption.textContent = map.writes.length ? rows : "token";
     view.columnCaption.textContent = columns;
     view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), queryName(t))));
-    view.keys.replaceChildren(...map.keys.map((token, s) => tokenButton({ t: null, s }, [tokenLabel(token)], map.names.keys[s])));
+    view.keys.replaceChildren(...map.keys.map((_, s) => tokenButton({ t: null, s }, [tokenLabel("keys", s)], map.names.keys[s])));
     measureLines();
   }
 
@@ -128,9 +135,8 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
   }
 
   function queryLabel(t) {
-    const read = state.map.queries[t];
-    const write = state.map.writes[t];
-    return write ? [make("i", {}, tokenLabel(read), " → "), tokenLabel(write)] : [tokenLabel(read)];
+    const read = tokenLabel("queries", t);
+    return state.map.writes[t] ? [make("i", {}, read, " → "), tokenLabel("writes", t)] : [read];
   }
 
   function queryName(t) {
@@ -139,7 +145,10 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     return write ? `reads ${read}, predicts ${write}` : read;
   }
 
-  const tokenLabel = (token) => make("bdi", token === START_LABEL || data.special.includes(token) ? { class: "attention-special" } : {}, visibleToken(token));
+  function tokenLabel(side, i) {
+    const isSpecial = data.special.includes(state.map.names[side][i]);
+    return make("bdi", isSpecial ? { class: "attention-special" } : {}, visibleToken(state.map[side][i]));
+  }
 
   function tokenButton(cell, label, name) {
     const text = make("span", { class: "attention-token" }, ...label);
@@ -180,7 +189,8 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     drawLinks(weights, cell);
     const hasSteps = map.writes.length > 0; // the rows of an encoder are not steps
     const head = state.head === MEAN ? null : state.head;
-    onChange({ kind: map.kind, layer: state.layer, head, row: hasSteps ? cell.t : null, chosen: hasSteps ? state.chosen.t : null });
+    const row = hasSteps ? cell.t : null;
+    onChange({ kind: map.kind, layer: state.layer, head, row, chosen: hasSteps ? state.chosen.t : null, cell: state.chosen, weights });
   }
 
   function markHeads() {
@@ -235,87 +245,20 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
 
   // Places the heat map next to the lines, or above them if its cells would be too small; on a phone below them, unless
   // there are many tokens.
-  function arrange(rows, columns, family) {
+  function arrange(map) {
     const width = view.panels.clientWidth;
     const gap = parseFloat(getComputedStyle(view.panels).columnGap);
     const room = width - parseFloat(view.panels.style.getPropertyValue("--lines")) - gap;
-    const layout = layOut(room, rows, columns, family);
-    const isAbove = width < 600 ? columns.length > MAX_COMFORTABLE_TOKENS : layout.width > room || layout.cell < MIN_SIDE_CELL;
-    const order = isAbove ? [view.matrix, view.lines] : [view.lines, view.matrix];
+    const layout = fitMatrix(room, map, style("font-family"));
+    const isAbove = width < 600 ? map.keys.length > MAX_COMFORTABLE_TOKENS : layout.width > room || layout.cell < MIN_SIDE_CELL;
+    const order = isAbove ? [view.matrix.root, view.lines] : [view.lines, view.matrix.root];
     if (view.panels.firstChild !== order[0]) view.panels.replaceChildren(...order);
     view.panels.classList.toggle("attention-wide", isAbove);
   }
 
   function drawMatrix(weights, cell, name) {
-    const { map } = state;
-    const label = (token, maxLength) => `\u2068${truncate(visibleToken(token), maxLength)}\u2069`; // isolated, for right-to-left text
-    const rows = map.queries.map((read, t) => (map.writes[t] ? `${label(read, 10)} → ${label(map.writes[t], 10)}` : label(read, 24)));
-    const columns = map.keys.map((key) => label(key, 16));
-    const family = style("font-family");
-    arrange(rows, columns, family);
-    const layout = view.layout = layOut(view.matrix.clientWidth - 8, rows, columns, family);
-    const { context } = resizeCanvas(view.map, layout.width, layout.height);
-    const { left, top, cell: size } = layout;
-    context.imageSmoothingEnabled = false;
-    context.drawImage(openThumbnail().canvas, left, top, size * columns.length, size * rows.length);
-    context.textBaseline = "middle";
-    context.textAlign = "right";
-    rows.forEach((label, t) => drawLabel(context, layout, label, left - 6, top + (t + 0.5) * size, 0, t === cell.t));
-    context.textAlign = "left";
-    columns.forEach((label, s) => drawLabel(context, layout, label, left + (s + 0.5) * size, top - 6, -Math.PI / 3, s === cell.s));
-    if (size >= MIN_NUMBER_CELL) drawNumbers(context, layout, weights);
-    context.strokeStyle = style("--mark");
-    context.lineWidth = 2;
-    for (const [t, s] of goldLinks()) drawRing(context, left + (s + 0.5) * size, top + (t + 0.5) * size, size / 2 - 2);
-    if (state.lastRow !== null) {
-      context.globalAlpha = 0.8;
-      context.fillStyle = style("--card");
-      context.fillRect(0, top + (state.lastRow + 1) * size, layout.width, layout.height);
-      context.globalAlpha = 1;
-    }
-    if (cell.t !== null) context.strokeRect(left, top + cell.t * size, size * columns.length, size);
-    if (cell.s !== null) context.strokeRect(left + cell.s * size, top, size, size * rows.length);
-    view.map.setAttribute("aria-label", `Heat map of ${name}: one row per query token, one column per key token; use the arrow keys to move between cells`);
-  }
-
-  function drawLabel(context, layout, label, x, y, angle, active) {
-    context.save();
-    context.translate(x, y);
-    context.rotate(angle);
-    context.font = `${active ? 700 : 400} ${layout.font}px ${layout.family}`;
-    context.fillStyle = style(active ? "--mark" : "--ink");
-    context.fillText(label, 0, 0);
-    context.restore();
-  }
-
-  // A ring in two colours, so that it is visible on any background.
-  function drawRing(context, x, y, radius) {
-    for (const [colour, width] of [["--card", 4], ["--mark", 2]]) {
-      Object.assign(context, { strokeStyle: style(colour), lineWidth: width });
-      context.beginPath();
-      context.arc(x, y, Math.max(2, radius), 0, 2 * Math.PI);
-      context.stroke();
-    }
-  }
-
-  function drawNumbers(context, { left, top, cell, family }, weights) {
-    const colours = ramp();
-    context.textAlign = "center";
-    context.font = `${Math.round(cell * 0.36)}px ${family}`;
-    weights.forEach((shares, t) => shares.forEach((share, s) => {
-      if (share < 0.005) return;
-      context.fillStyle = textColourOn(colour(colours, share));
-      context.fillText(`${Math.round(100 * share)}`, left + (s + 0.5) * cell, top + (t + 0.5) * cell);
-    }));
-  }
-
-  const style = (name) => getComputedStyle(root).getPropertyValue(name);
-
-  function cellAt(event) {
-    const { left, top, cell } = view.layout;
-    const [s, t] = [Math.floor((event.offsetX - left) / cell), Math.floor((event.offsetY - top) / cell)];
-    const isInside = s >= 0 && t >= 0 && s < state.map.keys.length && t < state.map.queries.length;
-    return isInside ? { t, s } : null;
+    arrange(state.map);
+    view.matrix.draw({ map: state.map, weights, image: openThumbnail().canvas, cell, gold: goldLinks(), lastRow: state.lastRow, name });
   }
 
   function moveInMatrix(event) {
@@ -324,6 +267,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     event.preventDefault();
     const { t, s } = state.chosen;
     choose({ t: clampIndex(t + step[0], state.map.queries), s: clampIndex(s + step[1], state.map.keys) });
+    view.matrix.reveal(state.chosen);
   }
 
   function enterMatrix() {
@@ -337,11 +281,12 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     list.addEventListener("keydown", (event) => moveFocus(event, list.children, 1, other));
     list.addEventListener("pointerleave", () => hover(null));
   }
-  view.map.addEventListener("pointermove", (event) => event.pointerType !== "touch" && hover(cellAt(event)));
-  view.map.addEventListener("pointerleave", () => hover(null));
-  view.map.addEventListener("click", (event) => choose(cellAt(event) ?? NONE));
-  view.map.addEventListener("keydown", moveInMatrix);
-  view.map.addEventListener("focus", () => view.map.matches(":focus-visible") && enterMatrix());
+  const { canvas, cellAt } = view.matrix;
+  canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && hover(cellAt(event)));
+  canvas.addEventListener("pointerleave", () => hover(null));
+  canvas.addEventListener("click", (event) => choose(cellAt(event) ?? NONE));
+  canvas.addEventListener("keydown", moveInMatrix);
+  canvas.addEventListener("focus", () => canvas.matches(":focus-visible") && enterMatrix());
   root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NONE));
   view.gold.addEventListener("change", show);
   dark.addEventListener("change", paint, { signal: controller.signal });
@@ -357,7 +302,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
 }
 
 // Creates all elements, and returns those that change.
-function build(root, data, firstKind, more, showHeading) {
+function build(root, data, firstKind, { more, showHeading, headTools, style, ramp }) {
   const kinds = data.maps.map(({ kind }, i) => make("input", { type: "radio", name: "attention-kind", value: kind, ...(i === firstKind && { checked: "" }) }));
   const choices = kinds.map((input) => make("label", {}, input, KINDS[input.value].title, make("small", {}, KINDS[input.value].summary)));
   const heads = make("div", { class: "attention-heads", role: "group", "aria-label": "Layers and heads, numbered from 0; use the arrow keys to move" });
@@ -372,24 +317,23 @@ function build(root, data, firstKind, more, showHeading) {
   const links = make("canvas", { class: "attention-links", "aria-hidden": "true" });
   const [rowCaption, columnCaption] = [make("span", { class: "attention-caption" }), make("span", { class: "attention-caption" })];
   const lines = addScrollFade(make("div", { class: "attention-lines" }, rowCaption, make("span", {}), columnCaption, queries, make("div", {}, links), keys));
-  const map = make("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "attention-readout" });
-  const matrix = addScrollFade(make("div", { class: "attention-matrix" }, map));
-  const panels = make("div", { class: "attention-panels" }, lines, matrix);
+  const matrix = createMatrix({ style, ramp, id: "attention-readout" });
+  const panels = make("div", { class: "attention-panels" }, lines, matrix.root);
   const gold = make("input", { type: "checkbox", checked: "" });
   const goldScore = make("span", { class: "hint" });
   const goldChoice = make("p", { class: "attention-gold" }, make("label", {}, gold, " gold alignment"), " ", goldScore);
-  const lens = data.lens ? createLogitLens(withLabels(data, { ...data.lens, kind: "lens", keys: data.lens.queries })) : null;
+  const lens = data.lens ? createLogitLens(withTokenNames(data, { ...data.lens, kind: "lens", keys: data.lens.queries })) : null;
   root.className = "attention";
   root.replaceChildren(
     ...(showHeading ? [createHeading(data)] : []),
     ...(data.maps.length > 1 ? [make("fieldset", { class: "attention-kinds" }, make("legend", {}, "Kind of attention"), ...choices)] : []),
     make("section", { class: "attention-card attention-overview", "aria-label": "Overview" },
       make("h2", {}, "All layers and heads"), addScrollFade(make("div", { class: "attention-scroll" }, heads)), legend),
-    make("section", { class: "attention-card attention-large", "aria-label": "One head" }, title, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
+    make("section", { class: "attention-card attention-large", "aria-label": "One head" }, title, ...headTools, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
     ...more,
     ...(lens ? [lens.root] : []),
   );
-  return { gold, goldScore, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, map, lens, layout: null };
+  return { gold, goldScore, goldChoice, kinds, heads, scale, title, readout, queries, keys, links, rowCaption, columnCaption, panels, lines, matrix, lens };
 }
 
 function createHeading({ model, source, target }) {
@@ -397,14 +341,6 @@ function createHeading({ model, source, target }) {
     make("p", { class: "attention-model" }, "Attention of every head of ", make("strong", {}, model)),
     make("h1", source.length > MAX_LARGE_HEADING ? { class: "attention-long" } : {}, source),
     ...(target === null ? [] : [make("p", { class: "attention-target" }, `→ ${target}`)]));
-}
-
-// Adds the original tokens of a map as `names`, and labels the meaningless start token of a translation.
-function withLabels({ maps, special }, map) {
-  const hasStart = map.kind !== "encoder" && maps.some(({ kind }) => kind === "cross");
-  const labelled = ([first, ...rest], isTarget) => (isTarget && hasStart && special.includes(first) ? [START_LABEL, ...rest] : [first, ...rest]);
-  const { queries, keys } = map;
-  return { ...map, queries: labelled(queries, true), keys: labelled(keys, map.kind === "decoder"), names: { queries, keys } };
 }
 
 // The index of the map of this kind; by default cross-attention, or the first map.
@@ -435,7 +371,12 @@ function describeCell(map, weights, { t, s }) {
   return [beginning, ...list];
 }
 
-function headName(layer, head) {
+// The label of a head, and the share that gave it the label.
+export function describePattern({ label, share }) {
+  return share ? `${label} (${percent(Number(share.toPrecision(2)))})` : label;
+}
+
+export function headName(layer, head) {
   return head === MEAN ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
 }
 

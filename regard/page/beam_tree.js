@@ -8,7 +8,8 @@ const MAX_LABEL_LENGTH = 12; // characters
 const PADDING = 8; // pixels around a token
 const ROOT = { id: null, token: "•", score: 0, step: -1, kept: true, best: true };
 
-export function createBeamTree({ nodes }, specialTokens) {
+// `nodes` are those of the server; `ends` says whether a node's token ends the translation.
+export function createBeamTree(nodes) {
   const picture = svg("svg", { role: "tree", "aria-label": "Beam search tree: use the arrow keys to move" });
   const readout = make("p", { class: "beam-readout", "aria-live": "polite" });
   const showAll = make("input", { type: "checkbox" });
@@ -20,7 +21,7 @@ export function createBeamTree({ nodes }, specialTokens) {
   let placed = [];
 
   function draw() {
-    placed = layOutTree(nodes.filter(({ kept, best }) => showAll.checked || kept || best), specialTokens);
+    placed = layOutTree(nodes.filter(({ kept, best }) => showAll.checked || kept || best));
     const width = Math.max(...placed.map(({ x, width }) => x + width)) + 4;
     const height = Math.max(...placed.map(({ y }) => y)) + ROW_HEIGHT / 2 + 2;
     for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) picture.setAttribute(name, value);
@@ -60,7 +61,7 @@ export function createBeamTree({ nodes }, specialTokens) {
 
 // Positions all nodes: one column per step, and each branch in the highest row with room for it. A hypothesis survives
 // if it reached its end or the last step.
-function layOutTree(nodes, specialTokens) {
+function layOutTree(nodes) {
   const byId = new Map([ROOT, ...nodes].map((node) => [node.id, { ...node, children: [], parentNode: null }]));
   for (const node of byId.values()) {
     node.parentNode = node.id === ROOT.id ? null : byId.get(node.parent) ?? null;
@@ -70,7 +71,7 @@ function layOutTree(nodes, specialTokens) {
   const placed = [...byId.values()].filter(({ depth }) => depth !== undefined);
   const lastStep = Math.max(...placed.map(({ step }) => step));
   for (const node of [...placed].sort((a, b) => b.depth - a.depth)) {
-    const ended = node.kept && (node.step === lastStep || specialTokens.includes(node.token));
+    const ended = node.kept && (node.step === lastStep || node.ends);
     node.survives = node.best || node.children.some(({ survives }) => survives) || (!node.children.length && ended);
   }
   placeColumns(placed);
@@ -116,15 +117,16 @@ function createEdge(node) {
   return svg("path", { d: path, class: nodeClass(node) });
 }
 
-function nodeClass({ best, survives, kept }) {
-  return best ? "beam-best" : kept && survives ? "beam-kept" : kept ? "beam-lost" : "beam-cut";
+function nodeClass({ best, survives, kept, usual, given }) {
+  const fate = best ? "beam-best" : kept && survives ? "beam-kept" : kept ? "beam-lost" : "beam-cut";
+  return `${fate}${usual && !best ? " beam-usual" : ""}${given ? " beam-given" : ""}`;
 }
 
 function describe(node) {
   const tokens = [];
   for (let current = node; current.parentNode; current = current.parentNode) tokens.unshift(current.token);
   if (!tokens.length) return "Start";
-  const fate = node.best ? "on the best path" : node.survives ? "kept to the end" : node.kept ? "kept, then pruned" : "considered, not kept";
+  const fate = node.given ? "given by you" : node.best ? "on the best path" : node.usual ? "the best path of the model’s own choice" : node.survives ? "kept to the end" : node.kept ? "kept, then pruned" : "considered, not kept";
   return `${tokens.join(" ").replaceAll(" ·", "")}: score ${node.score.toFixed(2)}, ${fate}`;
 }
 

@@ -59,8 +59,8 @@ export function resizeCanvas(canvas, width, height) {
 }
 
 // The positions and sizes of cells and labels: the largest font whose cells have room for numbers or, if none has, whose
-// cells are as high as the letters.
-export function layOut(room, rows, columns, family) {
+// cells are as high as the letters. With a given size of cells, the largest font that fits them.
+export function layOut(room, rows, columns, family, givenCell = null) {
   const context = document.createElement("canvas").getContext("2d");
   const widest = (labels, font) => {
     context.font = `700 ${font}px ${family}`;
@@ -68,11 +68,14 @@ export function layOut(room, rows, columns, family) {
   };
   const numbers = MIN_NUMBER_CELL;
   let layout = null;
-  for (const [font, minCell] of [[16, numbers], [14, numbers], [12, numbers], [16, 18], [14, 16], [12, 14], [11, 13], [10, 12]]) {
+  const sizes = givenCell
+    ? [[Math.max(10, Math.min(16, givenCell - 2)), givenCell]]
+    : [[16, numbers], [14, numbers], [12, numbers], [16, 18], [14, 16], [12, 14], [11, 13], [10, 12]];
+  for (const [font, minCell] of sizes) {
     const left = Math.ceil(widest(rows, font)) + 8;
     const slant = widest(columns, font);
     const right = Math.ceil(slant / 2) + font / 2;
-    const cell = Math.floor(Math.min(44, Math.max(minCell, (room - left - right) / columns.length)));
+    const cell = givenCell ?? Math.floor(Math.min(44, Math.max(minCell, (room - left - right) / columns.length)));
     const top = Math.ceil(slant * 0.87 + 6 + font * 0.6);
     layout = { font, family, left, top, cell, width: left + cell * columns.length + right, height: top + cell * rows.length + 2 };
     if (layout.width <= room) break;

@@ -1,0 +1,65 @@
+// What is changed in the attention of a model: silenced heads, hidden source tokens, replaced weights, and the beginning that
+// a translation must have. A set of changes is a plain object that never changes itself; the URL contains it.
+
+export const NO_CHANGES = Object.freeze({ off: [], hide: [], set: [], from: [] });
+const KINDS = ["encoder", "decoder", "cross"];
+const HEAD = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})$/;
+const CELL = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/; // the last number is in thousandths
+
+export const headKey = (kind, layer, head) => `${kind}.${layer}.${head}`;
+const cellKey = ({ kind, layer, head, row, column }) => `${headKey(kind, layer, head)}.${row}.${column}`;
+
+export function hasChanges({ off, hide, set, from }) {
+  return off.length + hide.length + set.length + from.length > 0;
+}
+
+export function isSame(a, b) {
+  return JSON.stringify(changesToUrl(a)) === JSON.stringify(changesToUrl(b));
+}
+
+// The changes as options of the URL; options without changes are null.
+export function changesToUrl({ off, hide, set, from }) {
+  const joined = (list) => (list.length ? list.join("_") : null);
+  const cells = set.map((change) => `${cellKey(change)}.${Math.min(999, Math.round(1000 * change.weight))}`);
+  return { off: joined(off), hide: joined(hide), set: joined(cells), from: joined(from) };
+}
+
+// The changes that a URL contains. Anything invalid is ignored.
+export function changesFromUrl(options) {
+  const list = (name) => (options.get(name) ?? "").split("_").filter(Boolean);
+  const numbers = (name) => list(name).filter((text) => /^\d{1,9}$/.test(text)).map(Number);
+  const cells = list("set").map((text) => CELL.exec(text)).filter(Boolean);
+  const set = cells.map(([, kind, ...rest]) => {
+    const [layer, head, row, column, thousandths] = rest.map(Number);
+    return { kind, layer, head, row, column, weight: thousandths / 1000 };
+  });
+  return { off: list("off").filter((text) => HEAD.test(text)), hide: numbers("hide"), set, from: numbers("from") };
+}
+
+// The changes as the server takes them.
+export function changesToRequest({ off, hide, set }) {
+  const heads = off.map((text) => HEAD.exec(text)).map(([, kind, layer, head]) => ({ kind, layer: Number(layer), head: Number(head) }));
+  return { silenced: heads, hidden: hide, weights: set };
+}
+
+const toggled = (list, items, isOn) => (isOn ? [...new Set([...list, ...items])] : list.filter((item) => !items.includes(item)));
+
+export function silence(changes, heads, isSilent) {
+  const order = (key) => KINDS.indexOf(key.split(".")[0]) * 1e6 + Number(key.split(".")[1]) * 1e3 + Number(key.split(".")[2]);
+  return { ...changes, off: toggled(changes.off, heads, isSilent).sort((a, b) => order(a) - order(b)) };
+}
+
+export function hide(changes, positions, isHidden) {
+  return { ...changes, hide: toggled(changes.hide, positions, isHidden).sort((a, b) => a - b) };
+}
+
+// A row has one replaced weight at a time: the others are rescaled, so that a second one would change the first.
+export function setWeight(changes, change) {
+  const isSameRow = (other) => ["kind", "layer", "head", "row"].every((name) => other[name] === change[name]);
+  const others = changes.set.filter((other) => !isSameRow(other));
+  return { ...changes, set: change.weight === null ? others : [...others, change] };
+}
+
+export function findWeight(changes, { kind, layer, head, row }) {
+  return changes.set.find((change) => change.kind === kind && change.layer === layer && change.head === head && change.row === row) ?? null;
+}

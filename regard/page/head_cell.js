@@ -1,0 +1,272 @@
+// Inside one cell of the heat map: the query and key, their dot product, scaling, mask, softmax over the row, and the weighted
+// sum of the values, each with its numbers. Dragging a weight changes it in the model.
+
+import { createRequests } from "./api.js";
+import { addScrollFade, make, percent, visibleToken } from "./dom.js";
+import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
+
+const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
+const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
+const PROMPT = "Select a cell of the heat map, with a click or with Tab and the arrow keys, to see how its weight is computed.";
+
+// `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
+// null to restore it; `onHead(head)` opens a head.
+export function createHeadCell({ loadBody, onWeight, onHead, findChange }) {
+  const { notice, request, cancel } = createRequests(() => load());
+  const content = make("div", { class: "cell-steps" });
+  const about = make("p", { class: "cell-about" });
+  const root = make("section", { class: "attention-card cell-card", "aria-label": "Inside one cell" }, make("h2", {}, "Inside one cell"), about, notice, content);
+  const getStyle = (name) => getComputedStyle(root).getPropertyValue(name);
+  let cell = null; // kind, layer, head, row, column and the map
+  let [vectors, vectorsOf] = [null, ""]; // the response, and the head that it is for
+  let [dimension, temperature] = [null, 1];
+  let redraw = () => {};
+
+  const headOf = ({ kind, layer, head }) => `${kind}.${layer}.${head}`;
+
+  // Shows a cell of a map; `next` is null if none is selected, and its head is null for the mean of a layer.
+  function show(next) {
+    const isSameCell = cell && next && headOf(cell) === headOf(next) && cell.row === next.row && cell.column === next.column && cell.map === next.map;
+    if (isSameCell || (!cell && !next)) return;
+    cell = next;
+    if (!cell) return clear(PROMPT);
+    if (cell.head === null) return showHeads();
+    if (vectorsOf === headOf(cell) && vectors) return render();
+    load();
+  }
+
+  function clear(text) {
+    cancel();
+    about.textContent = text;
+    content.replaceChildren();
+    redraw = () => {};
+  }
+
+  async function load() {
+    if (!cell || cell.head === null) return;
+    const wanted = headOf(cell);
+    content.classList.add("stale");
+    const { kind, layer, head } = cell;
+    const response = await request("/api/head", { ...loadBody(), head: { kind, layer, head } });
+    if (response === undefined) return;
+    content.classList.remove("stale");
+    if (!response) return clear("");
+    [vectors, vectorsOf] = [response, wanted];
+    render();
+  }
+
+  // For the mean of a layer: the weight of each head, of which one can be opened.
+  function showHeads() {
+    cancel();
+    const { map, row, column, layer } = cell;
+    about.replaceChildren(...describe(), ` The mean of the layer is ${percent(mean(map.weights[layer].map((head) => head[row][column])))}; pick a head to see its computation.`);
+    const buttons = map.weights[layer].map((weights, head) => {
+      const button = make("button", { type: "button", class: "cell-head" }, make("span", {}, `head ${head}`), bar(weights[row][column]), make("b", {}, percent(weights[row][column])));
+      button.addEventListener("click", () => onHead(head));
+      return button;
+    });
+    content.replaceChildren(make("div", { class: "cell-heads" }, ...buttons));
+  }
+
+  const label = (token) => make("q", {}, make("bdi", {}, visibleToken(token)));
+
+  function describe() {
+    const { map, row, column, layer, head } = cell;
+    const query = map.writes[row] ? ["predicting ", label(map.writes[row]), " after ", label(map.queries[row])] : [label(map.queries[row])];
+    return [make("b", {}, head === null ? `Layer ${layer}. ` : `Layer ${layer}, head ${head}. `), "The query of ", ...query, " meets the key of ", label(map.keys[column]), "."];
+  }
+
+  function render() {
+    const { row, column } = cell;
+    const [q, k] = [vectors.q[row], vectors.k[column]];
+    const products = q.map((value, i) => value * k[i]);
+    dimension = dimension !== null && dimension < q.length ? dimension : indexOfLargest(products.map(Math.abs));
+    const parts = [compareStep(q, k, products), scoreStep(), softmaxStep(), valuesStep()];
+    about.replaceChildren(...describe());
+    content.replaceChildren(...parts.map((part) => part.root));
+    redraw = () => parts.forEach((part) => part.update());
+    redraw();
+  }
+
+  function step(number, title, ...children) {
+    return make("div", { class: `cell-step cell-step-${number}` }, make("h3", {}, make("span", { class: "cell-number" }, number), title), ...children);
+  }
+
+  function pick(index) {
+    dimension = index;
+    redraw();
+  }
+
+  // 1. The two vectors and their product, dimension by dimension.
+  function compareStep(q, k, products) {
+    const strips = [["query", q], ["key", k], ["product", products]].map(([name, values]) => ({ name, values, strip: createStrip(getStyle, pick), number: make("output", {}) }));
+    const slider = make("input", { type: "range", min: 0, max: q.length - 1, value: dimension, "aria-label": "Dimension of the vectors" });
+    const formula = make("p", { class: "formula" });
+    slider.addEventListener("input", () => pick(Number(slider.value)));
+    const rows = strips.flatMap(({ name, strip, number }) => [make("span", {}, name), make("div", { class: "strip-box" }, strip.canvas), number]);
+    const root = step(1, "Compare query and key", make("div", { class: "strips" }, ...rows, make("span", {}, "dimension"), slider, make("span")), formula);
+    const dot = products.reduce((sum, value) => sum + value, 0);
+    function update() {
+      slider.value = dimension;
+      slider.setAttribute("aria-valuetext", `dimension ${dimension}: ${formatNumber(q[dimension])} times ${formatNumber(k[dimension])}`);
+      const largest = [largestOf(q, k), largestOf(q, k), largestOf(products)];
+      strips.forEach(({ values, strip, number }, i) => {
+        strip.draw(values, largest[i], dimension);
+        number.textContent = formatNumber(values[dimension]);
+      });
+      const sum = products.length > 1 ? `; all ${products.length} products add up to ` : ": ";
+      formula.replaceChildren(`Dimension ${dimension}: ${formatNumber(q[dimension])} × ${formatNumber(k[dimension])} = ${formatNumber(products[dimension])}${sum}`, make("b", {}, `q·k = ${formatNumber(dot)}`));
+    }
+    return { root, update };
+  }
+
+  const scoreOf = (s) => vectors.dots[cell.row][s] * vectors.scale + (vectors.bias?.[cell.row][s] ?? 0);
+  const isAllowed = (s) => Boolean(vectors.allowed[cell.row][s]);
+
+  // 2. The scale, the bias if there is one, and the mask.
+  function scoreStep() {
+    const { row, column } = cell;
+    const [dot, width] = [vectors.dots[row][column], vectors.q[row].length];
+    const isUsual = Math.abs(vectors.scale * Math.sqrt(width) - 1) < 1e-6;
+    const scaled = isUsual
+      ? `${formatNumber(dot)} ÷ √${width} = ${formatNumber(dot)} ÷ ${formatNumber(Math.sqrt(width))} = `
+      : `${formatNumber(dot)} × ${formatNumber(vectors.scale)} = `;
+    const bias = vectors.bias ? make("p", { class: "formula" }, `Bias for the distance: ${formatNumber(dot * vectors.scale)} + ${formatNumber(vectors.bias[row][column])} = `, make("b", {}, formatNumber(scoreOf(column)))) : null;
+    const hidden = vectors.allowed[row].filter((allowed) => !allowed).length;
+    const maskText = isAllowed(column)
+      ? `Mask: this key is visible. ${hidden ? `${hidden} of ${vectors.allowed[row].length} keys are hidden from this query.` : "No key is hidden from this query."}`
+      : "Mask: this key is hidden from the query. Its score becomes −∞, and its weight e^−∞ = 0.";
+    const root = step(2, "Scale and mask", make("p", { class: "formula" }, "Score: ", scaled, make("b", {}, formatNumber(dot * vectors.scale))), ...(bias ? [bias] : []), make("p", { class: "formula" }, maskText));
+    return { root, update() {} };
+  }
+
+  // The weights of the row, at the chosen temperature; with one of them replaced, if it was dragged.
+  function rowWeights() {
+    const keys = vectors.allowed[cell.row].map((_, s) => s);
+    const highest = Math.max(...keys.filter(isAllowed).map(scoreOf));
+    const powers = keys.map((s) => (isAllowed(s) ? Math.exp((scoreOf(s) - highest) / temperature) : 0));
+    const total = powers.reduce((sum, value) => sum + value, 0) || 1;
+    const change = findChange(cell);
+    const weights = powers.map((value) => value / total);
+    return { powers, total, weights: change ? replaced(weights, change.column, change.weight) : weights, change };
+  }
+
+  // 3. Softmax over the row: a line for each key, whose weight can be dragged.
+  function softmaxStep() {
+    const slider = make("input", { type: "range", ...TEMPERATURE, value: Math.log2(temperature), "aria-label": "Temperature of the softmax" });
+    const output = make("output", {});
+    const rows = cell.map.keys.map((token, s) => softmaxRow(token, s));
+    const columns = [["key"], ["score", "number"], ["e^…", "number"], ["weight", "number"], ["drag to change it"]];
+    const head = make("tr", {}, ...columns.map(([text, kind = ""]) => make("th", { scope: "col", class: kind }, text)));
+    const table = make("table", { class: "softmax" }, make("thead", {}, head), make("tbody", {}, ...rows.map((row) => row.root)));
+    const formula = make("p", { class: "formula" });
+    const restore = make("button", { type: "button" }, "Restore the weights of this row");
+    restore.addEventListener("click", () => onWeight(cell, null));
+    slider.addEventListener("input", () => {
+      temperature = 2 ** Number(slider.value);
+      redraw();
+    });
+    const knob = make("div", { class: "knob" }, make("span", {}, "Temperature"), output, slider);
+    const scroll = addScrollFade(make("div", { class: "softmax-scroll", tabindex: 0, role: "region", "aria-label": "Softmax over the row" }, table));
+    const root = step(3, "Softmax over the row", knob, scroll, formula, restore);
+    function update(preview = null) {
+      const { powers, total, weights, change } = rowWeights();
+      const shown = preview ? replaced(weights, preview.column, preview.weight) : weights;
+      output.textContent = temperature === 1 ? "1, as in the model" : formatNumber(temperature);
+      slider.setAttribute("aria-valuetext", formatNumber(temperature));
+      rows.forEach((row, s) => row.update(powers[s], shown[s], preview?.column === s));
+      const { column } = cell;
+      const name = temperature === 1 ? "e^(score − highest score) ÷ their sum" : `e^((score − highest score) ÷ ${formatNumber(temperature)}) ÷ their sum`;
+      formula.replaceChildren(`${name}: ${formatNumber(powers[column])} ÷ ${formatNumber(total)} = `, make("b", {}, percent(powers[column] / total)),
+        ...(change ? [`. You set the weight of `, label(cell.map.keys[change.column]), ` to ${percent(change.weight)}; the others keep their proportions.`] : []));
+      restore.hidden = !change;
+      return shown;
+    }
+    previewWeight = update;
+    return { root, update };
+  }
+
+  let previewWeight = () => [];
+
+  function softmaxRow(token, s) {
+    const [score, power, share] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" })];
+    const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(isAllowed(s) ? {} : { disabled: "" }) });
+    const row = make("tr", s === cell.column ? { class: "softmax-chosen" } : {}, make("th", { scope: "row" }, make("bdi", {}, visibleToken(token))), score, power, share, make("td", {}, slider));
+    slider.addEventListener("input", () => drawValues(previewWeight({ column: s, weight: slider.value / 100 })));
+    slider.addEventListener("change", () => onWeight({ ...cell, column: s }, slider.value / 100));
+    return {
+      root: row,
+      update(value, weight, isDragged) {
+        score.textContent = isAllowed(s) ? formatNumber(scoreOf(s)) : "−∞";
+        power.textContent = value < 0.0005 ? (value ? "< 0.001" : "0") : formatNumber(value);
+        if (!isDragged) slider.value = 100 * weight;
+        slider.style.setProperty("--p", weight);
+        share.textContent = percent(Number(weight.toPrecision(3)));
+      },
+    };
+  }
+
+  let drawValues = () => {};
+
+  // 4. The values, weighted and added up.
+  function valuesStep() {
+    const largest = largestOf(...vectors.v);
+    const { weights } = rowWeights();
+    const order = weights.map((_, s) => s).sort((a, b) => weights[b] - weights[a]).slice(0, MAX_VALUES_SHOWN);
+    const rows = order.map((s) => ({ s, strip: createStrip(getStyle, pick), share: make("span", { class: "number" }), number: make("output", {}) }));
+    const sum = { strip: createStrip(getStyle, pick), number: make("output", {}) };
+    const rest = make("p", { class: "hint" });
+    const cells = rows.flatMap(({ s, strip, share, number }) => [make("bdi", {}, visibleToken(cell.map.keys[s])), share, make("div", { class: "strip-box" }, strip.canvas), number]);
+    const root = step(4, "Weighted sum of the values",
+      make("div", { class: "strips strips-values" }, ...cells, make("b", {}, "output"), make("span", {}, "="), make("div", { class: "strip-box" }, sum.strip.canvas), sum.number), rest);
+    function update(shown = rowWeights().weights) {
+      const at = Math.min(dimension, vectors.v[0].length - 1);
+      const output = vectors.v[0].map((_, i) => vectors.v.reduce((total, value, s) => total + shown[s] * value[i], 0));
+      for (const { s, strip, share, number } of rows) {
+        strip.draw(vectors.v[s].map((value) => shown[s] * value), largest, at);
+        share.textContent = `${percent(Number(shown[s].toPrecision(3)))} ×`;
+        number.textContent = `${formatNumber(shown[s])} × ${formatNumber(vectors.v[s][at])} = ${formatNumber(shown[s] * vectors.v[s][at])}`;
+      }
+      sum.strip.draw(output, largestOf(output), at);
+      sum.number.textContent = formatNumber(output[at]);
+      const others = vectors.v.length - rows.length;
+      rest.textContent = `Numbers of dimension ${at}${others > 0 ? `; ${others} more keys, with small weights, are part of the sum` : ""}. The strips show weight × value; that of the output is scaled to its own largest number.`;
+    }
+    drawValues = update;
+    return { root, update: () => update() };
+  }
+
+  const observer = new ResizeObserver(() => requestAnimationFrame(() => redraw()));
+  observer.observe(content);
+  clear(PROMPT);
+  return {
+    root,
+    show,
+    // Forgets the vectors: the text or the changes are others.
+    reset() {
+      cancel();
+      [vectors, vectorsOf, cell] = [null, "", null];
+      clear(PROMPT);
+    },
+    close() {
+      cancel();
+      observer.disconnect();
+    },
+  };
+}
+
+const mean = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
+const indexOfLargest = (list) => list.indexOf(Math.max(...list));
+
+// The weights of a row with one replaced, as the server computes them: the others keep their proportions.
+export function replaced(weights, column, weight) {
+  const total = weights.reduce((sum, value, s) => (s === column ? sum : sum + value), 0);
+  if (total === 0 || weights[column] === 0) return weights;
+  return weights.map((value, s) => (s === column ? weight : (value * (1 - weight)) / total));
+}
+
+function bar(share) {
+  const element = make("span", { class: "score-bar", "aria-hidden": "true" });
+  element.style.setProperty("--p", share);
+  return element;
+}

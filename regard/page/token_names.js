@@ -1,0 +1,26 @@
+// Names of tokens for people: the token that ends a text is “end”, the one that a translation starts from is “start”.
+
+export const START_LABEL = "start";
+export const END_LABEL = "end";
+
+// The labels of the tokens that end a text: as the server gives them, or the special tokens that are written last.
+function endTokens({ ends, maps, special }) {
+  return ends ?? maps.map(({ writes }) => writes.at(-1)).filter((token) => special.includes(token));
+}
+
+// A function that names a token of this data.
+export function createTokenNames(data) {
+  const ends = new Set(endTokens(data));
+  return (token) => (ends.has(token) ? END_LABEL : token);
+}
+
+// Adds the original tokens of a map as `names`, and names its start and end.
+export function withTokenNames(data, map) {
+  const { maps, special } = data;
+  const name = createTokenNames(data);
+  const hasStart = map.kind !== "encoder" && maps.some(({ kind }) => kind === "cross");
+  const named = (tokens, isTarget) => tokens.map((token, i) => (i === 0 && isTarget && hasStart && special.includes(token) ? START_LABEL : name(token)));
+  const { queries, keys, writes } = map;
+  const top = map.top?.map((state) => state.map((tokens) => tokens.map((item) => ({ ...item, token: name(item.token) })))); // of a lens
+  return { ...map, ...(top && { top }), queries: named(queries, true), keys: named(keys, map.kind === "decoder"), writes: writes.map(name), names: { queries, keys, writes } };
+}
