@@ -2,6 +2,7 @@
 
 Queries, keys and values are computed by one product. On a CPU, weights are laid out once in oneDNN's format: in
 bfloat16 where the processor multiplies it natively, or in int8 if asked for; sums, norms and attention stay in float32.
+A compiled copy also has its weights in the format of the C++ sources, which run whole searches.
 On a GPU everything is bfloat16, and searches are recorded as CUDA graphs.
 
 Dimensions: R rows, T new tokens, S keys, H heads, G key/value heads, D head width, C model width, V outputs.
@@ -19,7 +20,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.config import check_type
+from regard.decoding.cpp_library import CompilerError
+from regard.decoding.cpu_engine import CpuEngine, why_not_compiled
 from regard.decoding.cuda_graph_decoding import RecordedSearches
+from regard.decoding.joined_weights import WeightAndBias, join_weights
 from regard.decoding.own_network import check_regards_own
 from regard.errors import RegardError
 from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
@@ -41,8 +45,6 @@ ONEDNN_ACTIVATIONS = {
 MAX_PLAIN_SCORES = 4096
 """Queries × keys up to which plain matrix products are faster than a fused kernel."""
 
-WeightAndBias = tuple[Tensor, Tensor | None]
-
 
 class FastCopy(Transformer):
     """What both fast copies share: the original's modules, and an output layer and recorded searches of their own."""
@@ -57,6 +59,8 @@ class FastCopy(Transformer):
         """The output layer in oneDNN's format; None to use the original's."""
         self.recorded_searches: RecordedSearches | None = None
         """Searches recorded as CUDA graphs; None to run every step."""
+        self.cpu_engine: CpuEngine | None = None
+        """Searches in C++; None to run every operation in PyTorch."""
         self.eval().requires_grad_(False)
 
     def head(self, hidden: Hidden, lengths: Tensor | None = None) -> Tensor:
@@ -84,8 +88,9 @@ def make_fast_copy(
 ) -> FastDecoder | FastEncoderDecoder:
     """A copy of the network for decoding, on the same device; `auto` is bfloat16 where the device supports it well.
 
-    `int8`, on a CPU, is faster and rounds more: measure what it costs. `compiled`, on a GPU, compiles the step of each
-    shape, which takes time and pays off for long inputs. The copy cannot be trained, saved or watched.
+    `int8`, on a CPU, is faster and rounds more: measure what it costs. `compiled` runs searches in C++ on a CPU (see
+    `regard.decoding.cpu_engine`), and on a GPU compiles the step of each shape, which takes time and pays off for long
+    inputs. The copy cannot be trained, saved or watched.
     """
     check_type("precision", precision, Precision)
     if network.config.classes:
@@ -103,7 +108,22 @@ def make_fast_copy(
         _replace_layers(layer, network.config.activation, dtype)
     if network.device.type == "cuda":
         copy.recorded_searches = RecordedSearches(compiled)
+    elif compiled:
+        copy.cpu_engine = _cpu_engine(network, dtype)
     return copy
+
+
+def _cpu_engine(network: Decoder | EncoderDecoder, dtype: torch.dtype) -> CpuEngine | None:
+    """The engine in C++, or None with a warning that says why there is none."""
+    reason = why_not_compiled(network.config)
+    if reason is not None:
+        warnings.warn(f"compiled=True does not cover {reason}: the copy is not compiled", stacklevel=4)
+        return None
+    try:
+        return CpuEngine(network, dtype)
+    except CompilerError as error:
+        warnings.warn(f"{error}. The copy is not compiled.", stacklevel=4)
+        return None
 
 
 def is_fast_copy(network: Network) -> bool:
@@ -155,7 +175,7 @@ class PackedLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.dtype, self.activation = dtype, activation
-        weight, bias = _join(layers)
+        weight, bias = join_weights(layers)
         self.bias = None if bias is None else bias.to(dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous())
 
@@ -175,7 +195,7 @@ class QuantisedLinear(nn.Module):
 
     def __init__(self, layers: Sequence[WeightAndBias], activation: str = "none") -> None:
         super().__init__()
-        weight, bias = _join(layers)
+        weight, bias = join_weights(layers)
         scales = weight.float().abs().amax(1).clamp(min=1e-12).double() / 127  # [Cout]
         zeros = torch.zeros(len(weight), dtype=torch.long)
         with warnings.catch_warnings():  # torch 2.13 deprecates these tensors, but has nothing as fast instead
@@ -209,21 +229,12 @@ class PackedFeedForward(nn.Module):
         return cast("Tensor", self.down(self.up.raw(x)))
 
 
-def _join(layers: Sequence[WeightAndBias]) -> WeightAndBias:
-    """One matrix and one bias for all layers; a layer without a bias gets zeros if another has one."""
-    joined = torch.cat([weight.detach() for weight, _ in layers])
-    if all(bias is None for _, bias in layers):
-        return joined, None
-    biases = [weight.new_zeros(len(weight)) if bias is None else bias.detach() for weight, bias in layers]
-    return joined, torch.cat(biases)
-
-
 class JoinedLinear(nn.Module):
     """Several linear layers as one product, for a GPU."""
 
     def __init__(self, layers: Sequence[WeightAndBias], dtype: torch.dtype) -> None:
         super().__init__()
-        weight, bias = _join(layers)
+        weight, bias = join_weights(layers)
         self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
 
     def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:

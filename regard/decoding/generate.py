@@ -113,6 +113,9 @@ def _search(inputs: SearchInputs, decode: Decode | None) -> list[list[Hypothesis
     options, recorded = inputs.rules.options, recorded_searches(inputs.network)
     if recorded is not None and not options.stop:
         return recorded.search(inputs)
+    engine = inputs.network.cpu_engine if isinstance(inputs.network, FastCopy) else None
+    if engine is not None and engine.supports(options):
+        return engine.search(inputs)
     if options.beam == 1:
         steps = _generate_tokens(inputs, decode)
         return [[best] for best in collect_hypotheses(steps, len(inputs.max_tokens), options.length_penalty)]
