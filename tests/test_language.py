@@ -40,6 +40,7 @@ def user_facing_files() -> list[str]:
         ("benchmarks", {".py", ".md"}),
         ("scripts", {".py"}),
         ("docs", {".md"}),
+        ("examples", {".py", ".md"}),
     ):
         listed += [path for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
     names = (path.relative_to(ROOT).as_posix() for path in listed)
