@@ -2,7 +2,8 @@
 
 `checkpoints/step-00012000/` is a model folder with two additional files: `training.safetensors` (the optimizer's
 moments and the weights kept for averaging) and `training.json` (the counters). `checkpoints/best-00011000/` is the
-model with the best validation. Each is written to a temporary folder, flushed to disk, listed in a manifest with its
+model with the best validation, and `checkpoints/snapshot-00000400/` a copy of the weights that shows how they were
+learned (`train.snapshots`). Each is written to a temporary folder, flushed to disk, listed in a manifest with its
 digests, and then renamed; only then is an older one removed. Two checkpoints are kept, together with the best models
 they refer to. When the run ends, the files of the best model are copied into the run's own folder.
 """
@@ -65,10 +66,16 @@ def write_best_model(run: Path, step: int, model: Model) -> Path:
     """Write the model with the best validation so far."""
     folder = best_model_folder(run, step)
     _write(folder, model.write_files, _size(model.network.state_dict()))
-    for other in _unreferenced_bests(run, _numbered(run, "step")):
+    for other in _unreferenced_bests(run, numbered_folders(run, "step")):
         if other != folder:
-            _remove(other)
+            remove_folder(other)
     return folder
+
+
+def write_snapshot(run: Path, step: int, model: Model) -> None:
+    """Write a copy of the weights, rounded to float16, that is kept until the run's folder is removed."""
+    folder = run / "checkpoints" / f"snapshot-{step:08d}"
+    _write(folder, lambda temporary: model.write_files(temporary, "float16"), _size(model.network.state_dict()) // 2)
 
 
 def best_model_folder(run: Path, step: int) -> Path:
@@ -83,7 +90,7 @@ def newest_checkpoint(run: Path, module: nn.Module | None = None) -> tuple[Check
     lost silently. `module` is given if the run trains a user's module: it must be the one that was saved.
     """
     damaged: list[str] = []
-    for folder in reversed(_numbered(run, "step")):
+    for folder in reversed(numbered_folders(run, "step")):
         try:
             check_intact(folder)
             progress = read_json(folder / TRAINING_JSON)
@@ -122,9 +129,9 @@ def check_intact(folder: Path) -> None:
 
 def rename_damaged(run: Path, step: int) -> None:
     """Rename the checkpoints after this step, which are damaged, so that they are not considered again."""
-    for folder in _numbered(run, "step"):
-        if _number(folder) > step:
-            damaged = folder.with_name(f"damaged-{_number(folder):08d}")
+    for folder in numbered_folders(run, "step"):
+        if step_of(folder) > step:
+            damaged = folder.with_name(f"damaged-{step_of(folder):08d}")
             shutil.rmtree(damaged, ignore_errors=True)
             folder.rename(damaged)
 
@@ -172,7 +179,7 @@ def _write(folder: Path, write: Callable[[Path], None], needed: int) -> None:
             folder.parent.mkdir()  # without parents: a run's folder that the user removed must not come back
             flush_to_disk(folder.parent.parent)
         if folder.exists():  # left by an earlier process that came further
-            _remove(folder)
+            remove_folder(folder)
         if shutil.disk_usage(folder.parent).free < needed:
             raise OSError(errno.ENOSPC, "the disk is full")
         with new_folder(folder) as temporary:
@@ -191,22 +198,23 @@ def _explain(error: OSError | SafetensorError, folder: Path, needed: int) -> str
     return f"{reason}. What was saved before is unchanged; fix this, then continue with --resume"
 
 
-def _numbered(run: Path, kind: str) -> list[Path]:
-    """The folders `step-N` or `best-N`, sorted by N. Other names, such as copies made by the user, are ignored."""
+def numbered_folders(run: Path, kind: str) -> list[Path]:
+    """The folders `step-N`, `best-N` or `snapshot-N`, sorted by N. Other names, such as a user's copies, are ignored."""
     folders = (run / "checkpoints").glob(f"{kind}-*")
-    return sorted((path for path in folders if re.fullmatch(rf"{kind}-\d{{8,}}", path.name)), key=_number)
+    return sorted((path for path in folders if re.fullmatch(rf"{kind}-\d{{8,}}", path.name)), key=step_of)
 
 
-def _number(folder: Path) -> int:
+def step_of(folder: Path) -> int:
+    """The step in the name of a folder."""
     return int(folder.name.rpartition("-")[2])
 
 
 def _prune(run: Path, step: int) -> None:
     """Keep the newest checkpoints up to this step, and the best models they refer to."""
-    steps = _numbered(run, "step")
-    kept = [folder for folder in steps if _number(folder) <= step][-CHECKPOINTS_KEPT:]
+    steps = numbered_folders(run, "step")
+    kept = [folder for folder in steps if step_of(folder) <= step][-CHECKPOINTS_KEPT:]
     for folder in [*(path for path in steps if path not in kept), *_unreferenced_bests(run, kept)]:
-        _remove(folder)
+        remove_folder(folder)
 
 
 def _unreferenced_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
@@ -215,10 +223,10 @@ def _unreferenced_bests(run: Path, checkpoints: Sequence[Path]) -> list[Path]:
     for folder in checkpoints:
         with suppress(ValueError, OSError):  # a damaged checkpoint is reported when it is needed
             referenced.append(read_json(folder / TRAINING_JSON).get("best_step"))
-    return [folder for folder in _numbered(run, "best") if _number(folder) not in referenced]
+    return [folder for folder in numbered_folders(run, "best") if step_of(folder) not in referenced]
 
 
-def _remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Delete a folder, renamed first to what `remove_leftovers` recognizes, so that it is never seen half deleted."""
     hidden = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(hidden, ignore_errors=True)

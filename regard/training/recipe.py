@@ -68,6 +68,7 @@ TRAIN_MAXIMA = {
     "validate_every": 10**9,
     "validation_sentences": 10**9,
     "patience": 10**9,
+    "snapshots": 1_000,
     "checkpoint_every": 10**9,
     "log_every": 10**9,
     "seed": 2**63 - 1,
@@ -249,6 +250,9 @@ class TrainSection(StrictConfig, label="train", maxima=TRAIN_MAXIMA):
     """Stop after this many validations without improvement; 0 disables early stopping."""
     checkpoint_every: int = 1_000
     """Number of steps between checkpoints, from which a run can be resumed."""
+    snapshots: int = 0
+    """Number of copies of the weights, in float16, that are kept from step 0 to the last one, so that regard serve shows
+    how attention emerges; 0 keeps none."""
     log_every: int = 50
     """Number of steps between lines of the log."""
     seed: int = 0
@@ -281,6 +285,7 @@ class TrainSection(StrictConfig, label="train", maxima=TRAIN_MAXIMA):
             warmup=self.warmup,
             patience=self.patience,
             validation_sentences=self.validation_sentences,
+            snapshots=self.snapshots,
             seed=self.seed,
         )
         for name in ("label_smoothing", "beta1", "beta2"):
@@ -458,7 +463,7 @@ CHANGEABLE_ON_RESUME = {
     "tokenizer": {"path"},  # likewise
     "train": {
         *("steps", "patience", "validate_every", "validation_sentences", "best_by", "checkpoint_every", "log_every"),
-        *("device", "precision", "compile", "parallel", "packed"),
+        *("snapshots", "device", "precision", "compile", "parallel", "packed"),
     },
 }
 """Settings that may change when a run is resumed. Any other change would make it a different run."""

@@ -17,6 +17,7 @@ from regard.training.events import Saved
 from regard.training.parallel import full_tensor
 from regard.training.progress import Progress
 from regard.training.run import TrainingRun
+from regard.training.snapshots import remove_snapshots_after
 
 
 def save_checkpoint(run: TrainingRun) -> None:
@@ -55,6 +56,7 @@ def resume_from_checkpoint(run: TrainingRun) -> list[str]:
     run.progress = Progress.from_json(checkpoint.progress, checkpoint.folder / TRAINING_JSON)
     if run.ranks.first:
         rename_damaged(run.out, run.progress.step)
+        remove_snapshots_after(run.out, run.progress.step)
     run.optimizer.load(dict(checkpoint.model.network.named_parameters()), checkpoint.tensors)
     saved_buffers = dict(checkpoint.model.network.named_buffers())
     for name, buffer in run.network.named_buffers():

@@ -26,6 +26,7 @@ from regard.training.run_events import ended_event, report_steps
 from regard.training.run_setup import NO_OWN_PARTS, OwnParts, open_run
 from regard.training.save_and_resume import save_checkpoint
 from regard.training.schedule import learning_rate
+from regard.training.snapshots import take_snapshot
 from regard.training.step import StepRunner
 
 
@@ -68,6 +69,8 @@ def training_loop(run: TrainingRun) -> TrainingOutcome:
     )
     with run.training() as prefetched:
         reason = stop_reason(run)
+        if progress.step == 0:
+            take_snapshot(run)
         while reason is None:
             batches = [next(prefetched) for _ in range(settings.accumulate)]
             targets, flops, interrupted = run.totals(batches)  # over all ranks
@@ -83,6 +86,7 @@ def training_loop(run: TrainingRun) -> TrainingOutcome:
 
             if progress.step % settings.validate_every == 0 or progress.step == settings.steps:
                 validate_and_keep_best(run)
+            take_snapshot(run)
             reason = stop_reason(run, bool(interrupted))
             if progress.step % settings.checkpoint_every == 0 or reason is not None:
                 save_checkpoint(run)
