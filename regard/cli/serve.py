@@ -1,6 +1,7 @@
 """`regard serve`: the web page and the HTTP APIs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +44,8 @@ def serve(
 
     Any model can be served: translators, language models, classifiers, taggers, masked language models and sentence
     encoders. Concurrent requests are processed in batches. /openapi.json describes the APIs. A multilingual translator
-    is served for one pair of languages, --from and --to.
+    is served for one pair of languages, --from and --to. For a run, the page also shows its curves, its samples and how
+    its attention emerged, while it is being trained or afterwards.
 
     With regard --debug serve (or REGARD_DEBUG=1) the log contains the traceback of every rejected request.
 
@@ -58,23 +60,42 @@ def serve(
         from regard.server import guards, listen
     except ImportError as error:
         raise RegardError(f"the server needs the package {error.name}: pip install 'regard[serve]'") from None
-    from regard.cli.model_loading import load_model
     from regard.plots.console import console
     from regard.server.app import create_app
     from regard.server.model_registry import build_registry, parse_model_arguments
+    from regard.server.run_history import is_run
+    from regard.server.runs_api import RunRegistry
 
     rules = guards.access_rules(host, allow_host or (), cors or (), token)
     paths = parse_model_arguments(models or ())
     listener = listen.bind(host, port)  # before the models are loaded, so that an error is reported at once
     terminal = console()
     with terminal.status("Loading the models"):
-        loaded = {name: load_model(path, device) for name, path in paths.items()}
+        runs = {name: Path(path) for name, path in paths.items() if is_run(Path(path))}
+        loaded, without_model = _load_models(paths, runs, device)
         registry = build_registry(_for_languages(loaded, source_language, target_language), precision)
-    app = create_app(registry, rules)
+    for reason in without_model:
+        terminal.print(f"{reason}. Its curves are served.", markup=False)
+    app = create_app(registry, rules, RunRegistry(runs))
     listen.run_server(
-        app, listener, lambda: _print_banner(terminal, listen.page_url(listener), registry), registry.stop, open_
+        app, listener, lambda: _print_banner(terminal, listen.page_url(listener), registry, runs), registry.stop, open_
     )
     terminal.print("Stopped.")
+
+
+def _load_models(paths: dict[str, str], runs: Collection[str], device: str) -> tuple[dict[str, Any], list[str]]:
+    """The models at these paths, and the reason for each run that is served without one, because it has none yet."""
+    from regard.cli.model_loading import load_model
+
+    models, reasons = {}, []
+    for name, path in paths.items():
+        try:
+            models[name] = load_model(path, device)
+        except RegardError as error:
+            if name not in runs:
+                raise
+            reasons.append(str(error))
+    return models, reasons
 
 
 def _for_languages(models: dict[str, Any], source: str | None, target: str | None) -> dict[str, Any]:
@@ -93,8 +114,8 @@ def _for_languages(models: dict[str, Any], source: str | None, target: str | Non
     return models | chosen
 
 
-def _print_banner(terminal: Any, url: str, registry: Any) -> None:
-    """Print the URL and a table of the models."""
+def _print_banner(terminal: Any, url: str, registry: Any, runs: Collection[str]) -> None:
+    """Print the URL, a table of the models and the names of the runs."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -104,7 +125,10 @@ def _print_banner(terminal: Any, url: str, registry: Any) -> None:
         table.add_column(column, justify="right" if column == "parameters" else "left")
     for served in registry.by_name.values():
         table.add_row(escape(served.name), escape(_tasks(served)), f"{served.parameters:,}")
-    terminal.print(table)
+    if registry.by_name:
+        terminal.print(table)
+    if runs:
+        terminal.print(f"\n[dim]curves and snapshots of {escape(', '.join(runs))}:[/] {escape(url)}#/runs")
     terminal.print(
         "\n[dim]LibreTranslate: /translate   OpenAI: /v1/completions, /v1/embeddings   all APIs: /openapi.json[/]\n"
         "[dim]Press Ctrl-C to stop.[/]"

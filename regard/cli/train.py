@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.errors import RegardError
+
 if TYPE_CHECKING:
     from regard.model.transformer import Network
     from regard.training.events import Watcher
@@ -25,6 +27,10 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/NAME.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest checkpoint, if there is one.")
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Also show the run in a browser, on a page served at 127.0.0.1 until it ends."),
     ] = False,
     module: Annotated[
         Path | None,
@@ -46,14 +52,27 @@ def train(
     OUT-reference, then one with your code. Their losses and samples are shown side by side. With your own attention the
     saved model is an ordinary one; of a complete model, the weights are saved.
 
+    With --watch, the page shows loss, scores and samples, and how the attention of each head emerges, for which 24
+    snapshots are kept unless train.snapshots says otherwise. Show a run again with regard serve OUT.
+
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
+
+    Example: regard train petit-fr-en --watch
     """
     from regard.training_api import choose_recipe, run_folder, run_recipe
 
     chosen = choose_recipe(recipe, out, resume, overrides or [])
     folder = run_folder(chosen, out)
     if module is not None:
+        if watch:
+            raise RegardError("--watch shows one run, and --module trains two: leave one of them out")
         _train_with_module(chosen, folder, resume, module)
+    elif watch:
+        from regard.cli.run_page import RunPage, with_snapshots
+
+        with RunPage(folder) as page:
+            _finish(run_recipe(with_snapshots(chosen), folder, resume, wrap_display=page.watch))
+            page.stay()
     else:
         _finish(run_recipe(chosen, folder, resume))
 

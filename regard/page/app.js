@@ -1,10 +1,11 @@
-// The page of `regard serve`: five views. The URL's hash names the view and contains its complete state.
+// The page of `regard serve`: its views. The URL's hash names the view and contains its complete state.
 
 import { createRequests } from "./api.js";
 import { attentionView } from "./attention.js";
 import { make } from "./dom.js";
 import { labs } from "./labs.js";
 import { readView } from "./read.js";
+import { runsView } from "./runs.js";
 import { translateView } from "./translate.js";
 import { createUrlUpdater } from "./url_history.js";
 import { writeView } from "./write.js";
@@ -15,6 +16,7 @@ const VIEWS = new Map([
   ["look", ["Attention", attentionView]],
   ["write", ["Write", writeView]],
   ["read", ["Read", readView]],
+  ["runs", ["Runs", runsView]],
   ["labs", ["Labs", labs]],
 ]);
 const main = document.getElementById("main");
@@ -23,15 +25,20 @@ const url = createUrlUpdater();
 let current = null; // the name and the view that are displayed
 let currentHash = null; // the hash that the view displays
 
+// Views that work without models.
+const WITHOUT_MODELS = ["runs", "labs"];
+
 // The view to start with: what the first models are for.
 function defaultView(models) {
+  if (!models.length) return "runs";
   return models.some((model) => model.translates) ? "translate" : models.some((model) => model.writes) ? "write" : "read";
 }
 
 function parseHash(models) {
   const [path, options] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: VIEWS.has(name) ? name : defaultView(models), rest: rest.map(decode), options: new URLSearchParams(options) };
+  const isAvailable = VIEWS.has(name) && (models.length || WITHOUT_MODELS.includes(name));
+  return { name: isAvailable ? name : defaultView(models), rest: rest.map(decode), options: new URLSearchParams(options) };
 }
 
 function decode(part) {
@@ -78,6 +85,7 @@ async function start() {
   main.replaceChildren(make("div", { class: "view" }, notice));
   const models = await request("/api/models");
   if (!models) return;
+  for (const [name, link] of links) link.hidden = !models.length && !WITHOUT_MODELS.includes(name);
   for (const event of ["hashchange", "popstate"]) addEventListener(event, () => route(models));
   route(models);
 }

@@ -19,10 +19,12 @@ from regard.server import (
     openai_embeddings,
     page_api,
     page_files,
+    runs_api,
 )
 from regard.server.engine import EngineState
 from regard.server.guards import AccessRules, App, guard_app
 from regard.server.model_registry import ModelRegistry
+from regard.server.runs_api import RunRegistry
 
 
 class Health(BaseModel):
@@ -44,15 +46,19 @@ _ROUTES = (
 )
 
 
-def create_app(registry: ModelRegistry, rules: AccessRules) -> App:
+def create_app(registry: ModelRegistry, rules: AccessRules, runs: RunRegistry | None = None) -> App:
     """The server as an ASGI app. It starts and stops the models' threads."""
+    runs = runs or RunRegistry({})
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         registry.start()
+        runs.engine.start()
         yield
         registry.stop()
+        runs.engine.stop()
         await asyncio.to_thread(registry.join)
+        await asyncio.to_thread(runs.engine.join)
 
     app = FastAPI(
         title="Regard",
@@ -81,6 +87,7 @@ def create_app(registry: ModelRegistry, rules: AccessRules) -> App:
 
     for routes in _ROUTES:
         app.include_router(routes(registry))
+    app.include_router(runs_api.routes(runs))
     app.include_router(labs_api.routes())
     app.include_router(page_files.routes())
     _remove_validation_errors(app)

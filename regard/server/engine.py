@@ -58,8 +58,11 @@ MAX_RETRY_SECONDS = 60
 class Engine:
     """A model's thread and its queue. All methods except the thread's own are called in the event loop."""
 
-    def __init__(self, model: Model, threads: int = 0, timeout_seconds: float = limits.REQUEST_TIMEOUT_SECONDS) -> None:
-        self.model, self.threads, self.timeout_seconds = model, threads, timeout_seconds
+    def __init__(
+        self, model: Model | None, threads: int = 0, timeout_seconds: float = limits.REQUEST_TIMEOUT_SECONDS
+    ) -> None:
+        """`model` is None for a thread that only calls functions."""
+        self._model, self.threads, self.timeout_seconds = model, threads, timeout_seconds
         self.characters_per_second = 1_000.0
         """Recent speed of answering texts."""
         self._wakeup = threading.Condition()
@@ -77,6 +80,12 @@ class Engine:
         """When the thread last made a step."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = self._new_thread()
+
+    @property
+    def model(self) -> Model:
+        """The model that translates and generates."""
+        assert self._model is not None
+        return self._model
 
     @property
     def queued(self) -> int:

@@ -48,6 +48,14 @@ MAX_FILLINGS_PER_TEXT = 500
 """Maximum number of tokens returned for all masks of a text: each comes with the complete text."""
 MAX_CLASSES = 100
 """Maximum number of classes in the response for a text: the most likely ones."""
+MAX_CURVE_POINTS, MAX_CURVE_VALIDATIONS = 1_000, 200
+"""Maximum number of points of a training curve, and of validations with their samples, in the description of a run."""
+MAX_LOG_BYTES = 256_000_000
+"""Maximum size in bytes of a run's log. What follows is not shown."""
+FRAME_CACHE_BYTES = 32_000_000
+"""Maximum size in bytes of the attention of snapshots that is kept to be sent again."""
+MAX_CONTINUATION_TOKENS = 16
+"""Number of tokens with which a snapshot of a language model continues a text."""
 MAX_QUEUED_TEXTS, MAX_QUEUED_CHARACTERS = 256, 100_000
 """Maximum number of texts that wait for a model, and their maximum total length. Beyond either the status is 429."""
 REQUEST_TIMEOUT_SECONDS = 60.0

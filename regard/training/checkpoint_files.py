@@ -199,7 +199,7 @@ def _explain(error: OSError | SafetensorError, folder: Path, needed: int) -> str
 
 
 def numbered_folders(run: Path, kind: str) -> list[Path]:
-    """The folders `step-N`, `best-N` or `snapshot-N`, sorted by N. Other names, such as a user's copies, are ignored."""
+    """The folders `step-N`, `best-N` or `snapshot-N`, sorted by N. Other names are ignored."""
     folders = (run / "checkpoints").glob(f"{kind}-*")
     return sorted((path for path in folders if re.fullmatch(rf"{kind}-\d{{8,}}", path.name)), key=step_of)
 

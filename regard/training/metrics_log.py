@@ -111,6 +111,16 @@ def read_metrics(folder: Path, strict: bool = True) -> list[Event]:
         return events
 
 
+def parse_events(lines: Iterable[bytes]) -> list[Event]:
+    """The events on complete lines of a log. Lines that cannot be read are skipped."""
+    events: list[Event] = []
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            record = _object(line)
+            events += [_event(record)] if record is not None and _is_known(record) else []
+    return events
+
+
 def _read_lines(path: Path) -> list[bytes]:
     """The lines of a file; the last one is what follows the last line feed. One empty line if there is no file."""
     return path.read_bytes().split(b"\n") if is_regular_file(path) else [b""]

@@ -251,8 +251,8 @@ class TrainSection(StrictConfig, label="train", maxima=TRAIN_MAXIMA):
     checkpoint_every: int = 1_000
     """Number of steps between checkpoints, from which a run can be resumed."""
     snapshots: int = 0
-    """Number of copies of the weights, in float16, that are kept from step 0 to the last one, so that regard serve shows
-    how attention emerges; 0 keeps none."""
+    """Number of copies of the weights, in float16, that are kept from step 0 to the last one: regard serve shows with
+    them how attention emerges. 0 keeps none."""
     log_every: int = 50
     """Number of steps between lines of the log."""
     seed: int = 0

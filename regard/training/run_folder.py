@@ -43,6 +43,22 @@ def lock_run_folder(out: Path) -> Iterator[None]:
             out.rmdir()
 
 
+def is_locked(out: Path) -> bool:
+    """Whether a process is training into this folder. False where the system has no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        with (out / LOCK_FILE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock file
+        pass
+    return False
+
+
 def _lock(file: IO[str], out: Path) -> None:
     try:
         import fcntl

@@ -1,8 +1,8 @@
 """Snapshots: copies of the weights taken during a run, from which `regard serve` shows how the attention of each head
 emerges.
 
-`checkpoints/snapshot-00000400/` is a model folder. Unlike checkpoints, snapshots hold no optimizer state, are rounded to
-float16, and all of them are kept.
+`checkpoints/snapshot-00000400/` is a model folder. Unlike checkpoints, snapshots hold no optimizer state, are rounded
+to float16, and all of them are kept.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ def snapshot_steps(steps: int, count: int) -> set[int]:
 
 
 def take_snapshot(run: TrainingRun) -> None:
-    """Write a snapshot if one is due at this step. All ranks take part, because each may hold a share of the weights."""
+    """Write a snapshot if one is due. All ranks take part, because each may hold a share of the weights."""
     step, settings = run.progress.step, run.settings
     if not settings.snapshots or isinstance(run.network, OwnNetwork):
         return
@@ -52,7 +52,5 @@ def remove_snapshots_after(run: Path, step: int) -> None:
 
 def model_folders(run: Path) -> dict[int, Path]:
     """The folder of a model for each step of which the run has one, in the order of the steps."""
-    folders = {
-        step_of(folder): folder for kind in reversed(SNAPSHOT_KINDS) for folder in numbered_folders(run, kind)
-    }
+    folders = {step_of(folder): folder for kind in reversed(SNAPSHOT_KINDS) for folder in numbered_folders(run, kind)}
     return dict(sorted(folders.items()))
