@@ -144,7 +144,7 @@ export function createFilm({ onState, onFrames, formatStep }) {
     });
     title.textContent = `Layer ${open.layer}, head ${open.head}, after step ${formatStep(step)}`;
     drawMap(current, buttons[open.layer * current.weights[0].length + open.head].firstChild);
-    output.replaceChildren(...(frame.output === null ? [] : [make("span", { class: "hint" }, "It writes by itself: "), make("q", {}, frame.output)]));
+    output.replaceChildren(...(frame.output === null ? [] : [make("span", { class: "hint" }, "It writes by itself: "), make("span", { class: "film-text" }, `“${frame.output}”`)]));
     showFocus(step);
   }
 

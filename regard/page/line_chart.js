@@ -121,7 +121,7 @@ export function createLineChart({ title, format, formatX, onPick = null }) {
     if (x !== null) for (const name of ["x1", "x2"]) line.setAttribute(name, scale.x(Math.max(scale.inverseX(0), Math.min(x, scale.inverseX(1e9)))));
     const items = shown.series.filter(({ unlisted }) => !unlisted).map(({ name, className, points, faint }) => {
       const value = valueAt(points, x ?? Infinity);
-      return make("li", { class: `${className}${faint ? " chart-faint" : ""}` }, make("span", {}, name), " ", make("b", {}, value === null ? "–" : format(value)));
+      return make("li", { class: `${className}${faint ? " chart-faint" : ""}` }, make("span", { class: "chart-key" }), make("span", {}, name), " ", make("b", {}, value === null ? "–" : format(value)));
     });
     values.replaceChildren(...items);
   }

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -149,7 +149,7 @@ class RunReader:
     def _start_again(self) -> None:
         self._events, self._position, self._file_id = [], 0, None
 
-    def _summary(self, events: Sequence[Event]) -> dict[str, object]:
+    def _summary(self, events: Sequence[Event]) -> dict[str, Any]:
         started = last_of(events, Started)
         return {
             "name": self.name,

@@ -81,7 +81,7 @@ def frame_data(served: ServedModel, source: str, target: str | None) -> dict[str
     max_target = max_target_tokens(served, tokenizer, source, target)
     output = None
     if served.translates:
-        output = model.translate(source, beam=1, **({} if max_target is None else {"max_tokens": max_target}))
+        output = model.translate(source, beam=1, max_tokens=max_target)
     elif served.generates:
         output = model.generate(source, temperature=0, max_tokens=limits.MAX_CONTINUATION_TOKENS)
     if target is None and served.translates:

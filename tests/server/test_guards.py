@@ -29,7 +29,9 @@ from regard.server.guards import access_rules
 from regard.server.http_errors import CONTENT_SECURITY_POLICY, HttpError
 from regard.server.jobs import TextJob
 from regard.server.model_registry import ModelRegistry, build_registry, parse_model_arguments
+from regard.server.runs_api import RunRegistry
 from tests.support.fuzz import requests as fuzzed
+from tests.support.run_folders import events, write_run
 from tests.support.serving import Running, encoders, language_model, running
 
 pytestmark = pytest.mark.slow
@@ -38,9 +40,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     models = {"petit-fr-en": regard.load("petit-fr-en"), "noise": language_model(), **encoders()}
-    with running(build_registry(models, "float32")) as found:
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    write_run(folder, events(), snapshots=[40])
+    with running(build_registry(models, "float32"), runs=RunRegistry({"first": folder})) as found:
         yield found
 
 

@@ -18,6 +18,7 @@ from regard.server.app import create_app
 from regard.server.guards import AccessRules, access_rules
 from regard.server.listen import bind, build_server
 from regard.server.model_registry import ModelRegistry, build_registry
+from regard.server.runs_api import RunRegistry
 from tests.support.text_models import random_masked_model, random_model
 
 
@@ -61,11 +62,13 @@ class Running:
 
 
 @contextmanager
-def running(models: ModelRegistry, guards: AccessRules | None = None) -> Iterator[Running]:
+def running(
+    models: ModelRegistry, guards: AccessRules | None = None, runs: RunRegistry | None = None
+) -> Iterator[Running]:
     """A server in a thread. Engines cannot be started twice, so each server needs its own registry."""
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
-    app = create_app(models, guards or access_rules("127.0.0.1", (), (), None))
+    app = create_app(models, guards or access_rules("127.0.0.1", (), (), None), runs)
     uvicorn = build_server(app, ready.set, models.stop)
     thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [listener]})
     thread.start()
