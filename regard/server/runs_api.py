@@ -14,11 +14,12 @@ from regard.config import did_you_mean
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.server import limits
+from regard.server.attention_data import max_target_tokens, to_json
 from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.engine import Engine
 from regard.server.http_errors import HttpError, error_responses
 from regard.server.model_registry import ServedModel
-from regard.server.page_api import AttendedText, PageRequest, body_schema, max_target_tokens, to_json
+from regard.server.page_api import AttendedText, PageRequest, body_schema
 from regard.server.request_body import JSON_INTEGER, JSON_TYPE, parse_request
 from regard.server.run_history import RunReader, RunResponse, RunSummary
 
