@@ -6,6 +6,7 @@ import { make } from "./dom.js";
 import { labs } from "./labs.js";
 import { readView } from "./read.js";
 import { runsView } from "./runs.js";
+import { createTakeAway } from "./take_away.js";
 import { translateView } from "./translate.js";
 import { createUrlUpdater } from "./url_history.js";
 import { writeView } from "./write.js";
@@ -22,6 +23,7 @@ const VIEWS = new Map([
 const main = document.getElementById("main");
 const links = new Map([...VIEWS].map(([name, [title]]) => [name, make("a", { href: `#/${name}` }, title)]));
 const url = createUrlUpdater();
+const takeAway = createTakeAway(() => current?.view);
 let current = null; // the name and the view that are displayed
 let currentHash = null; // the hash that the view displays
 
@@ -68,6 +70,7 @@ function route(models) {
   if (current?.name !== name) {
     const [title, createView] = VIEWS.get(name);
     current?.view.close?.();
+    takeAway.close();
     current = { name, view: createView({ models, saveState }) };
     main.replaceChildren(current.view.root);
     document.title = `${title} · Regard`;
@@ -81,6 +84,7 @@ function route(models) {
 
 async function start() {
   document.querySelector("nav").replaceChildren(...links.values());
+  document.querySelector("header.bar").append(takeAway.root);
   const { notice, request } = createRequests(start);
   main.replaceChildren(make("div", { class: "view" }, notice));
   const models = await request("/api/models");

@@ -229,6 +229,18 @@ export function attentionView({ models, saveState }) {
       cancel();
       clear();
     },
+    // For the take-away menu: the decoding steps as an animation, and this view as an interactive file.
+    animation() {
+      const count = displayed?.stepCount ?? 0;
+      return count > 1 && open.kind !== "encoder" ? { count, show: displayed.showStep, current: () => (open.step ?? count) - 1 } : null;
+    },
+    async exportHtml(request) {
+      const { kind, layer, head } = open;
+      const given = Object.entries({ ...requested, kind, layer, head: parseNumber(`${head}`) }).filter(([, value]) => value || value === 0);
+      const beginning = requested.target ? {} : { beginning: changes.from };
+      const changed = hasChanges(changes) ? { ...beginning, changes: changesToRequest(changes) } : {};
+      return (await request("/api/attention-page", { ...Object.fromEntries(given), ...changed }))?.html;
+    },
     update(options) {
       clearTimeout(timer);
       model.select(options.get("model"));

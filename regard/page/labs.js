@@ -2,8 +2,9 @@
 
 import { createRequests } from "./api.js";
 import { addScrollFade, make, scrollWithin } from "./dom.js";
+import { createLabSliders, hasSliders } from "./lab_sliders.js";
 
-export function labs() {
+export function labs({ saveState }) {
   const { notice, request, cancel } = createRequests(() => load());
   const list = make("ol", { class: "lab-list" });
   const index = addScrollFade(make("nav", { "aria-label": "Labs" }, list));
@@ -12,6 +13,8 @@ export function labs() {
     make("p", { class: "about" }, "Questions that every course on the Transformer asks, answered by measurement.")), notice,
   make("div", { class: "lab-pair" }, index, shown));
   let [all, wanted] = [null, null];
+  let settings = {}; // of the sliders, from the URL
+  let sliders = null;
 
   async function load() {
     all ??= await request("/api/labs");
@@ -26,14 +29,20 @@ export function labs() {
     if (open) requestAnimationFrame(() => scrollWithin(index, open));
     if (!all.length) return shown.replaceChildren(make("p", {}, "There are no lab results. Run “regard lab all --out regard/labs/gallery” in a checkout to create them."));
     if (!lab) return shown.replaceChildren(make("p", {}, `There is no lab “${wanted}”.`));
-    shown.replaceChildren(...content(lab));
+    sliders?.close();
+    sliders = hasSliders(lab.name) ? createLabSliders(lab.name, (changed) => saveState(`labs/${lab.name}`, changed), settings) : null;
+    shown.replaceChildren(...content(lab, sliders ? [sliders.root] : []));
   }
 
   return {
     root,
-    close: cancel,
-    update(_, [name]) {
+    close() {
+      sliders?.close();
+      cancel();
+    },
+    update(options, [name]) {
       wanted = name ?? null;
+      settings = Object.fromEntries([...options].filter(([, value]) => value !== "" && Number.isFinite(Number(value))));
       load();
       if (wanted) scrollTo(0, 0);
     },
@@ -43,17 +52,18 @@ export function labs() {
 function entry({ name, question, claims }, open) {
   const confirmed = claims.filter(({ holds }) => holds).length;
   const link = make("a", { href: `#/labs/${encodeURIComponent(name)}`, ...(open && { "aria-current": "true" }) },
-    make("span", {}, ...prose(question)), make("small", {}, `${name} · ${confirmed} of ${claims.length} conclusions confirmed`));
+    make("span", {}, ...prose(question)), make("small", {}, `${name} · ${confirmed} of ${claims.length} conclusions confirmed${hasSliders(name) ? " · with sliders" : ""}`));
   return make("li", {}, link);
 }
 
-function content({ name, question, about = [], claims, tables, notes, picture, command }) {
+function content({ name, question, about = [], claims, tables, notes, picture, command }, more) {
   const items = claims.map(({ text, holds }) => make("li", { class: holds ? "holds" : "fails" },
     make("strong", {}, holds ? "✓ " : "✗ not confirmed: "), ...prose(text)));
   return [
     make("a", { class: "lab-back", href: "#/labs" }, "All labs"),
     make("h2", {}, ...prose(question)),
     ...about.map((text) => make("p", { class: "lab-about" }, ...prose(text))),
+    ...more,
     make("img", { src: picture, alt: `Figure of the lab ${name}; the tables below hold the numbers`, loading: "lazy" }),
     make("h3", {}, "Conclusions"), make("ul", { class: "claims" }, ...items),
     ...tables.flatMap(table),

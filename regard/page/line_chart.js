@@ -6,7 +6,7 @@ import { make } from "./dom.js";
 
 const HEIGHT = 190; // pixels
 const MARGIN = { left: 52, right: 14, top: 10, bottom: 24 };
-const TICK_SPACING = { x: 80, y: 26 }; // minimum pixels between two ticks
+const TICK_SPACING = { x: 60, y: 26 }; // minimum pixels between two ticks
 const SVG = "http://www.w3.org/2000/svg";
 
 export function makeSvg(tag, attributes = {}, ...children) {
@@ -87,13 +87,13 @@ export function createLineChart({ title, format, formatX, onPick = null }) {
   }
 
   function draw() {
-    const width = Math.max(160, root.clientWidth);
+    const width = Math.max(160, svg.parentElement.clientWidth || root.clientWidth);
     scale = measure(width);
     svg.setAttribute("width", width);
     svg.setAttribute("height", HEIGHT);
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     empty.textContent = scale ? "" : shown.message;
-    svg.parentElement.hidden = !scale;
+    svg.toggleAttribute("hidden", !scale);
     if (!scale) {
       svg.replaceChildren();
       return values.replaceChildren();

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from regard import __version__
 from regard.server import (
     encoder_api,
+    export_api,
     http_errors,
     inspect_api,
     labs_api,
@@ -40,6 +41,7 @@ _ROUTES = (
     page_api.routes,
     inspect_api.routes,
     encoder_api.routes,
+    export_api.routes,
     libretranslate_api.routes,
     openai_api.routes,
     openai_embeddings.routes,

@@ -189,7 +189,7 @@ def training_curve(stepped: Sequence[Stepped], max_points: int) -> TrainingCurve
     groups = [stepped[i : i + size] for i in range(0, len(stepped), size)]
 
     def means(name: str) -> list[float | None]:
-        return [_mean([getattr(event, name) for event in group]) for group in groups]
+        return [_finite_mean([getattr(event, name) for event in group]) for group in groups]
 
     return TrainingCurve(
         step=[group[-1].step for group in groups],
@@ -202,7 +202,7 @@ def training_curve(stepped: Sequence[Stepped], max_points: int) -> TrainingCurve
     )
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _finite_mean(values: Sequence[float]) -> float | None:
     return _finite(sum(values) / len(values))
 
 

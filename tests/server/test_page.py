@@ -592,6 +592,26 @@ def test_reading_a_lab(opened: Opened) -> None:
     opened.until(lambda: opened.page.url.endswith("#/labs"))
 
 
+def test_labs_with_sliders(opened: Opened) -> None:
+    opened.open("#/labs/schedule?warmup=1000", ".lab-try .chart-series path")
+    assert "(width · warm-up)^−½ = 1.40e−3 at step 1,000" in opened.text(".lab-summary")  # the link restores the slider
+    slider = opened.page.get_by_role("slider", name="Warm-up")
+    before = opened.page.locator(".lab-try .chart-series path").last.get_attribute("d")
+    slider.focus()
+    opened.press("Home")
+    assert "at step 0" in opened.text(".lab-summary")
+    assert opened.page.locator(".lab-try .chart-series path").last.get_attribute("d") != before
+    opened.until(lambda: "warmup=0" in opened.page.url)
+    for name in ("scaling", "copy", "average", "one-head", "two-heads", "positions"):
+        opened.open(f"#/labs/{name}", ".lab-try .chart-series path")
+        opened.page.get_by_role("slider").first.focus()
+        text = opened.text(".lab-summary")
+        opened.press("End")
+        opened.until(lambda text=text: opened.text(".lab-summary") != text)  # type: ignore[misc]
+        assert "NaN" not in opened.text(".lab-try")
+    assert opened.page.locator(".lab-picture canvas").count() == 1
+
+
 def test_labs_at_a_medium_width(context: Any, address: str) -> None:
     """Tables fit their box, command options do not break, and the current lab is visible in the list."""
     opened = Opened(context, address, 1200, 700)

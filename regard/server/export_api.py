@@ -1,0 +1,57 @@
+"""The page's API for taking a view away: the Attention view as one self-contained, interactive HTML file."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from regard.decoding.attention_maps import AttentionKind
+from regard.page import attention_page
+from regard.server import limits
+from regard.server.attention_data import attention_data
+from regard.server.client_disconnect import cancel_on_disconnect
+from regard.server.http_errors import error_responses
+from regard.server.model_registry import ModelRegistry, ServedModel
+from regard.server.page_api import AttendRequest, body_schema
+from regard.server.request_body import JSON_INTEGER, parse_request
+
+Index = Annotated[int | None, Field(ge=0, le=10_000, description="Counted from 0."), *JSON_INTEGER]
+
+
+class AttentionPageRequest(AttendRequest):
+    """A text whose attention is written to a file, and the kind, layer and head that it shows first."""
+
+    kind: AttentionKind | None = None
+    layer: Index = None
+    head: Annotated[Index, Field(description="Without a head, the mean of the layer's heads.")] = None
+
+
+class AttentionPageResponse(BaseModel):
+    """The file."""
+
+    html: str
+
+
+def routes(registry: ModelRegistry) -> APIRouter:
+    """The router of the API for files."""
+    router = APIRouter(prefix="/api", tags=["Regard"], responses=error_responses("/api"))
+
+    @router.post(
+        "/attention-page",
+        summary="Get the attention of every head as one interactive HTML file",
+        openapi_extra=body_schema(AttentionPageRequest),
+    )
+    async def page(request: Request) -> AttentionPageResponse:
+        params = await parse_request(request, AttentionPageRequest)
+        served = registry.first(params.model)
+        size = limits.ATTENTION_COST * (len(params.source) + len(params.target or ""))
+        work = served.engine.call(size, lambda: page_text(served, params))
+        return AttentionPageResponse(html=await cancel_on_disconnect(request, work))
+
+    return router
+
+
+def page_text(served: ServedModel, params: AttentionPageRequest) -> str:
+    """The file as text."""
+    data = attention_data(served, params.source, params.target, params.changes.changes(), params.beginning)
+    return attention_page({**data, "open": params.model_dump(include={"kind", "layer", "head"})})
