@@ -71,16 +71,29 @@ def lens_predictions(
 
 
 @torch.inference_mode()
+def final_token_probabilities(network: Network, states: Sequence[Float[Tensor, "1 T C"]]) -> Float[Tensor, "states T"]:
+    """The probability that each state gives, at each position, to the token that the last state predicts there."""
+    logits = [_state_logits(network, states, i).float() for i in range(len(states))]
+    final = logits[-1].argmax(-1, keepdim=True)  # [T, 1]
+    return torch.stack([each.softmax(-1).gather(-1, final)[:, 0] for each in logits])
+
+
+@torch.inference_mode()
 def _most_likely(
     network: Network, states: Sequence[Tensor], count: int
 ) -> Iterator[tuple[list[list[int]], list[list[float]]]]:
     """For each state, the most likely ids at each position and their probabilities."""
-    norm = (network.encoder if isinstance(network, Encoder) else network.decoder).norm
-    for i, state in enumerate(states):
+    for i in range(len(states)):
         raise_if_cancelled()
-        is_last = i == len(states) - 1  # its vectors are normalised already
-        logits = network.head(state if is_last else norm(state))[0]  # [T, V]
+        logits = _state_logits(network, states, i)
         top, ids = logits.float().softmax(-1).topk(min(count, logits.size(-1)))  # [T, count]
         if not top.isfinite().all():
             raise ModelError
         yield ids.tolist(), top.tolist()
+
+
+def _state_logits(network: Network, states: Sequence[Tensor], i: int) -> Float[Tensor, "T V"]:
+    """The logits of a state. Those of the last one are normalised already."""
+    norm = (network.encoder if isinstance(network, Encoder) else network.decoder).norm
+    logits: Tensor = network.head(states[i] if i == len(states) - 1 else norm(states[i]))
+    return logits[0]

@@ -4,6 +4,7 @@ import { createRequests } from "./api.js";
 import { attentionView } from "./attention.js";
 import { make } from "./dom.js";
 import { labs } from "./labs.js";
+import { layersView } from "./layers.js";
 import { readView } from "./read.js";
 import { runsView } from "./runs.js";
 import { createTakeAway } from "./take_away.js";
@@ -15,6 +16,7 @@ import { writeView } from "./write.js";
 const VIEWS = new Map([
   ["translate", ["Translate", translateView]],
   ["look", ["Attention", attentionView]],
+  ["layers", ["Layers", layersView]],
   ["write", ["Write", writeView]],
   ["read", ["Read", readView]],
   ["runs", ["Runs", runsView]],

@@ -11,7 +11,7 @@ const FRAME_MS = 500;
 const LAST_FRAME_MS = 2000;
 const SETTLE_MS = 60; // time for a view to draw a frame
 const WHOLE_VIEW = "The whole view";
-const STYLE_SHEETS = ["attention.css", "app.css", "labs.css", "runs.css"];
+const STYLE_SHEETS = ["attention.css", "app.css", "labs.css", "layers.css", "runs.css"];
 
 // `currentView` returns the view that is displayed. A view may have `animation()`, which returns null or the number of frames
 // (`count`), a function that shows one (`show`) and one that returns the index of the shown one (`current`); and
@@ -20,7 +20,7 @@ export function createTakeAway(currentView) {
   const summary = make("summary", {}, "Take away");
   const part = make("select", { id: "take-away-part" });
   const status = make("p", { class: "hint", role: "status" });
-  const { notice, request, cancel } = createRequests(() => {});
+  const { notice, request, cancel } = createRequests(() => {}); // its notice is not displayed: errors go to `status`
   const buttons = new Map([
     ["link", ["Copy link", copyLink]],
     ["png", ["PNG", savePng]],
@@ -33,7 +33,7 @@ export function createTakeAway(currentView) {
     return [name, button];
   }));
   const menu = make("div", { class: "take-away-menu" }, make("label", { for: "take-away-part" }, "What"), part,
-    make("div", { class: "take-away-buttons" }, ...buttons.values()), status, notice);
+    make("div", { class: "take-away-buttons" }, ...buttons.values()), status);
   const root = make("details", { class: "take-away" }, summary, menu);
   let isBusy = false;
 
@@ -103,7 +103,7 @@ export function createTakeAway(currentView) {
   async function saveHtml() {
     const exportHtml = currentView().exportHtml;
     const text = exportHtml && part.value === WHOLE_VIEW ? await exportHtml(request) : await staticPage();
-    if (!text) throw new Error("the server sent no page");
+    if (!text) throw new Error(notice.textContent || "the server sent no page");
     return download(new Blob([text], { type: "text/html" }), fileName("html"));
   }
 
@@ -129,12 +129,12 @@ export function createTakeAway(currentView) {
       { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; img-src data:; style-src 'unsafe-inline'" },
       { name: "viewport", content: "width=device-width, initial-scale=1" },
       { name: "color-scheme", content: "light dark" },
-    ].map((attributes) => make("meta", attributes).outerHTML);
-    const title = make("title", {}, document.title).outerHTML;
-    const origin = make("p", { class: "hint" }, `Made with Regard: ${location.href}`).outerHTML;
+    ].map((attributes) => serialize(make("meta", attributes)));
+    const title = serialize(make("title", {}, document.title));
+    const origin = serialize(make("p", { class: "hint" }, `Made with Regard: ${location.href}`));
     // As text: an element with styles would need the permission of this page's security policy.
     return ["<!doctype html>", "<html lang=\"en\">", "<head>", ...metadata, title, `<style>${sheets.join("\n")}</style>`, "</head>", "<body>",
-      copy.outerHTML, origin, "</body>", "</html>", ""].join("\n");
+      serialize(copy), origin, "</body>", "</html>", ""].join("\n");
   }
 
   function updateMenu() {
@@ -181,6 +181,8 @@ function freeze(copy, { value, checked, selectedIndex }) {
   else copy.setAttribute("value", value);
   if (copy.type === "checkbox" || copy.type === "radio") copy.toggleAttribute("checked", checked);
 }
+
+const serialize = (element) => new XMLSerializer().serializeToString(element);
 
 function toDataUrl(image) {
   const canvas = document.createElement("canvas");

@@ -311,7 +311,7 @@ def test_openapi_describes_every_path(server: Running) -> None:
     assert status == 200
     assert set(told["paths"]) == {
         *("/health", "/api/models", "/api/translate", "/api/attend", "/api/next", "/api/labs", "/labs/{name}.png"),
-        *("/api/head", "/api/effects", "/api/attention-page", "/api/runs", "/api/run", "/api/frame"),
+        *("/api/head", "/api/effects", "/api/attention-page", "/api/layers", "/api/runs", "/api/run", "/api/frame"),
         *("/api/classify", "/api/tag", "/api/fill", "/translate", "/languages"),
         *("/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}"),
     }
