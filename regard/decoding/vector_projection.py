@@ -40,7 +40,7 @@ def project_together(vectors: Float[Tensor, "states T C"]) -> Projection:
     scaled = _finite(vectors) / _root_mean_square(vectors)
     centred = scaled.flatten(0, 1) - scaled.flatten(0, 1).mean(0)  # [states · T, C]
     axes, explained = _principal_axes(centred)
-    return Projection((centred @ axes).unflatten(0, vectors.shape[:2]), (explained,))
+    return Projection((centred @ axes).reshape(*vectors.shape[:2], 2), (explained,))
 
 
 def project_apart(vectors: Float[Tensor, "states T C"]) -> Projection:

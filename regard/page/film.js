@@ -6,6 +6,7 @@ import { createTextField } from "./controls.js";
 import { addScrollFade, clampIndex, make, moveFocus, truncate, visibleToken } from "./dom.js";
 import { colour, colourTable, COLOUR_RAMPS, createCanvas, layOut, MIN_NUMBER_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
 import { createLineChart } from "./line_chart.js";
+import { withTokenNames } from "./token_names.js";
 
 const KIND_TITLES = { encoder: "Encoder", decoder: "Decoder", cross: "Cross" };
 const FOCUS_HINT = "Focus: the largest weight of each row, averaged over the rows. 100% means that every token attends to one other; the"
@@ -51,7 +52,7 @@ export function createFilm({ onState, onFrames, formatStep }) {
   const ramp = () => (dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light);
   // The newest frame at or before the step, or the first one.
   const shownStep = () => [...frames.keys()].sort((a, b) => a - b).findLast((step) => step <= wanted) ?? Math.min(...frames.keys());
-  const mapOf = (frame) => frame.maps.find(({ kind }) => kind === open.kind) ?? frame.maps.at(-1);
+  const mapOf = (frame) => withTokenNames(frame, frame.maps.find(({ kind }) => kind === open.kind) ?? frame.maps.at(-1));
 
   // Loads all frames: that of the last snapshot first, because its translation is the target of all others.
   async function load() {

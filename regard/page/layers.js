@@ -6,11 +6,11 @@ import { clampIndex, make, moveFocus, percent, truncate, visibleToken } from "./
 import { COLOUR_RAMPS } from "./heat_map.js";
 import { createLineChart, makeSvg } from "./line_chart.js";
 import { createLogitLens } from "./logit_lens.js";
+import { createTokenNames, START_LABEL, withTokenNames } from "./token_names.js";
 
 const HEIGHT = 440; // pixels of the map of vectors
 const PADDING = 46;
 const PLAY_MS = 900;
-const START_LABEL = "start";
 const KIND_TITLES = { encoder: ["Encoder", "tokens of the source"], decoder: ["Decoder", "tokens that it reads"] };
 const MAP_HINT = "Each dot is the vector of a token, projected on the two directions in which the vectors differ most (PCA). Near dots"
   + " have similar vectors, as far as two dimensions can show it. Vectors are scaled to the same mean length in each layer.";
@@ -126,7 +126,9 @@ function createLayers(data, first, onState) {
   const stackIndex = data.stacks.findIndex(({ kind }) => kind === first.stack);
   let stack = data.stacks[stackIndex < 0 ? data.stacks.length - 1 : stackIndex];
   let timer = null;
-  const label = (token, i) => (i === 0 && stack.kind === "decoder" && data.target !== null && data.special.includes(token) ? START_LABEL : visibleToken(token));
+  const names = { ...data, maps: data.stacks.length > 1 ? [{ kind: "cross" }] : [] }; // as the names of tokens need it
+  const name = createTokenNames(names);
+  const label = (token, i) => (i === 0 && stack.kind === "decoder" && data.stacks.length > 1 && data.special.includes(token) ? START_LABEL : visibleToken(name(token)));
   const svg = makeSvg("svg", { role: "group", "aria-label": "Vectors of the tokens" });
   const where = make("p", { class: "step-where", "aria-live": "polite" });
   const explained = make("p", { class: "hint" });
@@ -135,15 +137,15 @@ function createLayers(data, first, onState) {
   const paths = make("input", { type: "checkbox", checked: "" });
   const apart = make("input", { type: "checkbox", ...(open.axes === "apart" && { checked: "" }) });
   const kinds = make("fieldset", { class: "attention-kinds" }, make("legend", {}, "Stack"));
-  const final = data.final ? createLineChart({ title: "When each layer knows what comes", format: percent, formatX: (x) => data.lens.states[Math.round(x)] ?? "" }) : null;
-  const lens = data.lens ? createLogitLens(labelled(data)) : null;
+  const final = data.final ? createLineChart({ title: "When each layer knows what comes", format: percent, formatX: (x) => (Number.isInteger(x) ? data.lens.states[x] : "") }) : null;
+  const lens = data.lens ? createLogitLens(withTokenNames(names, { ...data.lens, kind: "lens", keys: [] })) : null;
   const map = make("section", { class: "card layers-map", "aria-label": "Vectors in two dimensions" },
     make("h2", {}, "Vectors in two dimensions"), make("p", { class: "hint" }, MAP_HINT), kinds,
     make("div", { class: "step-line" }, play, slider), where, make("div", { class: "layers-box" }, svg), explained,
     make("p", { class: "tools" }, make("label", {}, paths, " paths from layer to layer"), make("label", {}, apart, " axes of each layer’s own")));
   const root = make("div", { class: "layers-parts" }, map,
     ...(final ? [make("section", { class: "card", "aria-label": "Final token by layer" }, final.root, make("p", { class: "hint" }, FINAL_HINT))] : []),
-    ...(lens ? [lens.root] : []));
+    ...(lens ? [make("div", { class: "attention layers-lens" }, lens.root)] : []));
 
   const projection = () => stack[open.axes];
   const isChosen = (i) => open.token === i;
@@ -217,8 +219,8 @@ function createLayers(data, first, onState) {
     svg.querySelector(".layers-paths").replaceChildren(...lines);
     const share = shares.length === 1 ? shares[0] : shares[open.state];
     explained.textContent = `The two dimensions show ${percent(share)} of the variance of ${shares.length === 1 ? "all layers" : "this layer"}.`;
-    const name = open.state ? `After ${stack.states[open.state]}` : "The embeddings";
-    where.replaceChildren(make("b", {}, name), ...(open.token === null ? [] : [`, “${label(stack.tokens[open.token], open.token)}”: nearest are ${nearest(points[open.state])}`]));
+    const title = open.state ? `After ${stack.states[open.state]}` : "The embeddings";
+    where.replaceChildren(make("b", {}, title), ...(open.token === null ? [] : [`, “${label(stack.tokens[open.token], open.token)}”: nearest are ${nearest(points[open.state])}`]));
     showFinal();
     lens?.paint(dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light);
   }
@@ -234,7 +236,7 @@ function createLayers(data, first, onState) {
     if (!final) return;
     const isShown = stack === data.stacks.at(-1);
     const series = data.lens.queries.map((_, t) => {
-      const predicted = data.lens.top.at(-1)[t][0].token;
+      const predicted = name(data.lens.top.at(-1)[t][0].token);
       const isBold = isShown && isChosen(t);
       return { name: `“${visibleToken(predicted)}”`, className: `run-${isBold ? 0 : 1 + (t % 7)}`, faint: !isBold, dots: isBold, unlisted: !isBold, points: data.final.map((state, i) => [i, state[t]]) };
     });
@@ -299,10 +301,4 @@ function createLayers(data, first, onState) {
       final?.close();
     },
   };
-}
-
-// The logit lens with the meaningless start token of a translation labelled.
-function labelled({ lens, special, stacks }) {
-  const isTranslation = stacks.length > 1;
-  return { ...lens, queries: lens.queries.map((token, i) => (i === 0 && isTranslation && special.includes(token) ? START_LABEL : token)) };
 }

@@ -103,7 +103,7 @@ export function createLineChart({ title, format, formatX, onPick = null }) {
       makeSvg("line", { class: "chart-grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: scale.y(tick), y2: scale.y(tick) }),
       makeSvg("text", { x: MARGIN.left - 6, y: scale.y(tick), dy: "0.32em", "text-anchor": "end" }, format(tick)),
     ]);
-    const vertical = scale.xTicks.map((tick) => makeSvg("text", { x: scale.x(tick), y: bottom + 16, "text-anchor": "middle" }, formatX(tick)));
+    const vertical = scale.xTicks.map((tick) => makeSvg("text", { x: Math.min(scale.x(tick), width - 2), y: bottom + 16, "text-anchor": scale.x(tick) > width - 26 ? "end" : "middle" }, formatX(tick)));
     const lines = shown.series.map(({ points, className, faint, dots }) => makeSvg("g", { class: `chart-series ${className}${faint ? " chart-faint" : ""}` },
       makeSvg("path", { d: path(points) }),
       ...(dots ? points.filter(([, y]) => y !== null && (!shown.log || y > 0)).map(([x, y]) => makeSvg("circle", { cx: scale.x(x), cy: scale.y(y), r: 2.6 })) : [])));

@@ -11,7 +11,6 @@ const FRAME_MS = 500;
 const LAST_FRAME_MS = 2000;
 const SETTLE_MS = 60; // time for a view to draw a frame
 const WHOLE_VIEW = "The whole view";
-const STYLE_SHEETS = ["attention.css", "app.css", "labs.css", "layers.css", "runs.css"];
 
 // `currentView` returns the view that is displayed. A view may have `animation()`, which returns null or the number of frames
 // (`count`), a function that shows one (`show`) and one that returns the index of the shown one (`current`); and
@@ -123,7 +122,7 @@ export function createTakeAway(currentView) {
     copy.querySelectorAll("input, textarea, select").forEach((field, i) => freeze(field, fields[i]));
     copy.querySelectorAll("a").forEach((link) => link.removeAttribute("href")); // other views are not in the file
     copy.querySelectorAll("button").forEach((button) => button.setAttribute("disabled", ""));
-    const sheets = await Promise.all(STYLE_SHEETS.map(async (name) => (await fetch(`/page/${name}`)).text()));
+    const sheets = await Promise.all([...document.querySelectorAll("link[rel=stylesheet]")].map(async ({ href }) => (await fetch(href)).text()));
     const metadata = [
       { charset: "utf-8" },
       { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; img-src data:; style-src 'unsafe-inline'" },

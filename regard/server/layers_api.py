@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.decoding.attention_maps import Observation
 from regard.decoding.logit_lens import LENS_TOKENS, PROBABILITY_DECIMALS, final_token_probabilities
+from regard.decoding.token_labels import token_labels
 from regard.decoding.vector_projection import project_apart, project_together
 from regard.errors import ModelError
 from regard.model.transformer import EncoderDecoder
@@ -71,6 +72,7 @@ def layers_data(served: ServedModel, params: LayersRequest) -> dict[str, Any]:
         "source": attention.source,
         "target": attention.target,
         "special": list(attention.special),
+        "ends": list(token_labels(tokenizer.target_side, model.special.end)),
         "stacks": stacks,
         **({} if attention.lens is None else {"lens": attention.lens.to_json(), "final": final_data(served, observed)}),
     }

@@ -164,3 +164,52 @@ def test_the_menu_by_keyboard_and_for_axe(opened: Opened) -> None:
     opened.press("Escape")
     assert opened.page.locator(".take-away[open]").count() == 0
     assert opened.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+# Layers, with the same server.
+
+
+def test_vectors_of_each_layer(opened: Opened) -> None:
+    opened.open(f"#/layers?{urlencode({'source': SOURCE})}", ".layers-box circle")
+    model = regard.load("petit-fr-en")
+    tokens = opened.page.locator(".layers-box g[role=button]")
+    assert tokens.count() == len(model.attend(SOURCE).maps["decoder"].queries)
+    assert tokens.last.get_attribute("aria-label") == "."
+    assert opened.text(".layers-map .step-where") == "After layer 1"
+    place = "e => e.style.transform"
+    before = tokens.nth(2).evaluate(place)
+    slider = opened.page.get_by_role("slider", name="Layer")
+    slider.focus()
+    opened.press("Home")
+    assert opened.text(".layers-map .step-where") == "The embeddings"
+    assert tokens.nth(2).evaluate(place) != before
+    tokens.nth(2).focus()
+    opened.press("Enter")
+    opened.until(lambda: "nearest are" in opened.text(".layers-map .step-where"))
+    opened.press("ArrowRight")
+    opened.until(lambda: "token=3" in opened.page.url and "state=0" in opened.page.url)
+    opened.press("Escape")
+    assert opened.text(".layers-map .step-where") == "The embeddings"
+    opened.page.get_by_role("radio", name="Encoder").check()
+    assert tokens.count() == len(model.hidden(SOURCE).tokens)
+    shared = opened.text(".layers-map .hint >> nth=-1")
+    opened.page.get_by_label("axes of each layer").check()
+    assert opened.text(".layers-map .hint >> nth=-1") != shared
+    opened.page.get_by_role("button", name="Play").click()
+    opened.until(lambda: opened.text(".layers-map .step-where") == "After layer 1")
+    opened.until(lambda: "state=2&axes=apart" in opened.page.url)
+    opened.page.reload()
+    opened.page.wait_for_selector(".layers-box circle")
+    assert opened.page.get_by_label("axes of each layer").is_checked()
+    assert opened.page.get_by_role("radio", name="Encoder").is_checked()
+    assert "end" in opened.page.locator(".lens-table tbody th").last.text_content()
+    if AXE:
+        assert opened.accessibility_problems() == []
+
+
+def test_layers_on_a_phone(context: Any, address: str) -> None:
+    opened = Opened(context, address, 360, color_scheme="dark", reduced_motion="reduce")
+    opened.open("#/layers", ".layers-box circle")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert opened.page.locator(".layers-box g").last.evaluate("e => getComputedStyle(e).transitionProperty") == "none"
+    opened.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import regard
+from regard.decoding.vector_projection import project_together
 from regard.labs.lab import NAMES
 from regard.page import PAGE_FOLDER
 from regard.petit import find_pair, pairs
@@ -297,6 +298,29 @@ def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
         "/page/",
     ):
         assert server.request("GET", path)[0] == 404
+
+
+def test_layers_are_those_of_the_model(server: Running) -> None:
+    asked = {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en"}
+    status, found = server.request_json("POST", "/api/layers", asked)
+    assert status == 200
+    model = regard.load("petit-fr-en")
+    attention = model.attend("Le chat dort.", "The cat sleeps.", lens=5)
+    assert attention.lens is not None
+    assert found["lens"] == attention.lens.to_json()
+    encoder, decoder = found["stacks"]
+    assert (encoder["tokens"], decoder["tokens"]) == (
+        list(attention.maps["encoder"].queries),
+        list(attention.maps["decoder"].queries),
+    )
+    vectors = model.hidden("Le chat dort.").vectors
+    assert encoder["together"] == project_together(vectors).to_json()
+    last = [position[0]["p"] for position in found["lens"]["top"][-1]]
+    assert found["final"][-1] == pytest.approx(last, abs=2e-6)  # the last layer predicts its own token
+    for state, top in zip(found["final"], found["lens"]["top"], strict=True):
+        assert all(p <= position[0]["p"] + 2e-6 for p, position in zip(state, top, strict=True))
+    status, found = server.request_json("POST", "/api/layers", {"source": "Once", "model": "noise"})
+    assert (status, len(found["stacks"])) == (200, 1)
 
 
 def test_openapi_describes_every_path(server: Running) -> None:
