@@ -282,7 +282,7 @@ function createLayers(data, first, onState) {
     if (event.key === "Escape") return choose(null);
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      return choose(isChosen(groups.indexOf(event.target)) ? null : groups.indexOf(event.target));
+      return choose(groups.indexOf(event.target)); // Esc deselects it
     }
     return moveFocus(event, groups, groups.length);
   });
