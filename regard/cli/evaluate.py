@@ -236,7 +236,7 @@ def _check_can_align(align: Path | None, system: str, model: Any) -> None:
 def _check_direction(system: str, model: Any, files: Sequence[str]) -> None:
     """Raise a `RegardError` if the file names show that source and reference were swapped."""
     languages = [] if model is None else model.about.get("languages", [])
-    suffixes = [Path(file.removesuffix(".gz").removesuffix(".xz")).suffix[1:] for file in files]
+    suffixes = [Path(file.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst")).suffix[1:] for file in files]
     if len(suffixes) == 2 and suffixes == languages[::-1] != languages:
         raise RegardError(
             f"{system} translates {languages[0]} into {languages[1]}, but the first file is {files[0]}: "

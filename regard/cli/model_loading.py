@@ -18,8 +18,23 @@ def load_model(name: str, device: str, few: bool = False) -> Any:
     """
     import torch
 
-    from regard.config import did_you_mean
     from regard.interop.load import load
+
+    device = check_device(device)
+    threads = torch.get_num_threads()
+    if few:
+        torch.set_num_threads(1)
+    model = load(name, device)
+    if model.network.parameter_count > MAX_ONE_THREAD_PARAMETERS:
+        torch.set_num_threads(threads)
+    return model
+
+
+def check_device(device: str) -> str:
+    """The device that --device names, with auto resolved; a RegardError if there is no such device."""
+    import torch
+
+    from regard.config import did_you_mean
 
     choices = ("auto", "cpu", "cuda")
     if device not in choices and not re.fullmatch(r"cuda:\d+", device):
@@ -28,14 +43,8 @@ def load_model(name: str, device: str, few: bool = False) -> Any:
     if device.startswith("cuda") and not has_gpu:
         raise RegardError(f"--device {device}: torch finds no GPU on this machine; use cpu")
     if device == "auto":
-        device = "cuda" if has_gpu else "cpu"
-    threads = torch.get_num_threads()
-    if few:
-        torch.set_num_threads(1)
-    model = load(name, device)
-    if model.network.parameter_count > MAX_ONE_THREAD_PARAMETERS:
-        torch.set_num_threads(threads)
-    return model
+        return "cuda" if has_gpu else "cpu"
+    return device
 
 
 def check_model_is_named(model: str, kind: str, recipe: str) -> None:

@@ -19,7 +19,7 @@ TRANSLATOR_HELP = f"{MODEL_HELP} Default: the bundled model for --from and --to;
 
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, the lines of --input or stdin.")]
 InputFile = Annotated[
-    Path | None, typer.Option("--input", "-i", help="File with one text per line; .gz and .xz are supported.")
+    Path | None, typer.Option("--input", "-i", help="File with one text per line; .gz, .xz and .zst are supported.")
 ]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="File to write to instead of stdout.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]

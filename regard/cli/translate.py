@@ -10,6 +10,17 @@ from typing import Annotated, TextIO
 
 import typer
 
+from regard.cli.job_options import (
+    Address,
+    EngineName,
+    JobOptions,
+    Restart,
+    RowColumns,
+    RowKeys,
+    WorkerCount,
+    is_job,
+    run_text_job,
+)
 from regard.cli.model_loading import default_model, for_languages, load_model
 from regard.cli.shared_options import (
     TRANSLATOR_HELP,
@@ -59,8 +70,17 @@ def translate(
         str, typer.Option(help="auto, float32, bfloat16 or int8; auto uses bfloat16 on devices that are fast at it.")
     ] = "auto",
     device: Device = "auto",
+    columns: RowColumns = "",
+    keys: RowKeys = "",
+    workers: WorkerCount = None,
+    restart: Restart = False,
+    engine: EngineName = "auto",
+    address: Address = None,
 ) -> None:
     """Translate texts, the lines of a file, or stdin. Each input line gives one output line, in order.
+
+    From a file (--input) to a file (--output), several processes translate, and the command can be interrupted at any
+    time: run again, it resumes. Lines that cannot be translated are reported at the end.
 
     Columns are separated by tabs: the line number (with --n-best), the score (with --scores), the translation.
 
@@ -70,6 +90,8 @@ def translate(
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
 
+    Example: regard translate --input crawl.jsonl.zst --keys text --output crawl.en.jsonl.zst
+
     Example: regard translate --model nllb-200-distilled-600M --from fra_Latn --to eng_Latn "Le chat dort."
     """
     from regard.decoding.translator import BATCH_TOKENS
@@ -77,11 +99,30 @@ def translate(
     # Wrong options are reported before the model is loaded.
     decoding = Decoding(beam=beam, length_penalty=length_penalty, n_best=n_best, max_tokens=max_tokens)
     check_input(text, source, output, "translate")
-    interactive = not text and source is None and sys.stdin.isatty()
-    few = interactive or len(text or ()) in range(1, FEW_TEXTS + 1)
-    loaded = load_model(model or default_model(source_language, target_language), device, few)
+    name = model or default_model(source_language, target_language)
     if scores and precision == "auto":
         precision = "float32"  # every printed digit of a score is then exact
+    job_options = JobOptions(columns, keys, workers, restart, engine, address)
+    files = [] if source is None else [source]
+    if is_job(files, output, job_options) and output is not None:
+        from regard.jobs.tasks import TranslateTask
+
+        if n_best > 1 and (columns or keys):
+            raise RegardError("--n-best gives several rows for each text: use it with plain text")
+        task = TranslateTask(
+            model=name,
+            source_language=source_language,
+            target_language=target_language,
+            decoding=decoding,
+            batch_tokens=batch_tokens or BATCH_TOKENS,
+            precision=precision,  # type: ignore[arg-type]  # other values are reported
+            scores=scores,
+        )
+        run_text_job(task, files, output, device, job_options)
+        return
+    interactive = not text and source is None and sys.stdin.isatty()
+    few = interactive or len(text or ()) in range(1, FEW_TEXTS + 1)
+    loaded = load_model(name, device, few)
     loaded.require("translate")
     loaded = for_languages(loaded, source_language, target_language)
     translator = loaded.quick(precision).translator(decoding, batch_tokens or BATCH_TOKENS)

@@ -15,15 +15,16 @@ import stat
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.config import check_type
+from regard.data.compressed_files import COMPRESSED_SUFFIXES, ByteReader, open_compressed, position_on_disk
 from regard.errors import RegardError
 from regard.formatting import quoted
 
@@ -59,8 +60,6 @@ SKIP_IN_EVALUATION = "--skip-bad"
 PIPE_TIMEOUT_SECONDS = 10
 """How long to wait for a writer before a pipe is rejected, in seconds."""
 
-ByteReader = BufferedReader | gzip.GzipFile
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -81,7 +80,7 @@ def remedy(fault: LineFault, path: str) -> str:
     convert = f"iconv -f {'utf-16' if fault.detail == UTF_16 else 'latin1'} -t utf-8"
     if path == "stdin":
         return f"convert the input: {convert}"
-    unpack = {".gz": "gzip -dc", ".xz": "xz -dc"}.get(Path(path).suffix)
+    unpack = {".gz": "gzip -dc", ".xz": "xz -dc", ".zst": "zstd -dc"}.get(Path(path).suffix)
     if unpack:
         target = str(Path(path).with_suffix(".utf8"))
         return f"convert the file: {unpack} {shlex.quote(path)} | {convert} > {shlex.quote(target)}"
@@ -139,7 +138,7 @@ class Corpus:
     """The files of a corpus and their format.
 
     Several files are aligned line by line, one field each. A single file is plain text with one row per line, TSV with
-    `columns` (counted from 1, as in `cut`), or JSONL with `keys`. Files ending in .gz or .xz are decompressed.
+    `columns` (counted from 1, as in `cut`), or JSONL with `keys`. Files ending in .gz, .xz or .zst are decompressed.
     """
 
     files: tuple[str, ...]
@@ -216,19 +215,39 @@ class Corpus:
 
 def read_lines(path: str) -> Iterator[tuple[int, str | LineFault]]:
     """Yield the number and text of each line of a file, or what is wrong with the line."""
-    number = 0
-    try:
-        with open_by_suffix(path) as file:
-            for number, line in decode_lines(file):
-                yield number, line
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise CorpusError(f"{path}: damaged after line {number} ({error}): download or copy the file again") from error
-    except IsADirectoryError as error:
-        raise CorpusError(f"{path} is a folder: name the files in it") from error
-    except FileNotFoundError as error:
-        raise CorpusError(f"{path}: no such file") from error
-    except OSError as error:
-        raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
+    return iter(LineReader(path))
+
+
+class LineReader:
+    """The lines of a file, as `read_lines` yields them, and how much of the file has been read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.file: ByteReader | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, str | LineFault]]:
+        path, number = self.path, 0
+        try:
+            with open_by_suffix(path) as self.file:
+                for number, line in decode_lines(self.file):
+                    yield number, line
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise CorpusError(
+                f"{path}: damaged after line {number} ({error}): download or copy the file again"
+            ) from error
+        except IsADirectoryError as error:
+            raise CorpusError(f"{path} is a folder: name the files in it") from error
+        except FileNotFoundError as error:
+            raise CorpusError(f"{path}: no such file") from error
+        except OSError as error:
+            raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
+
+    @property
+    def position(self) -> int:
+        """The number of bytes that have been read of the file on disk; of a closed file, its size."""
+        if self.file is None:
+            return 0
+        return Path(self.path).stat().st_size if self.file.closed else position_on_disk(self.file)
 
 
 def decode_lines(file: ByteReader) -> Iterator[tuple[int, str | LineFault]]:
@@ -246,18 +265,17 @@ def _good_lines(path: str, problems: CorpusProblems) -> Iterator[tuple[int, str]
 
 
 def open_by_suffix(path: str) -> ByteReader:
-    """Open a file, decompressed if its name ends in .gz or .xz. A pipe works too, but can only be read once."""
+    """Open a file, decompressed if its name ends in .gz, .xz or .zst.
+
+    A pipe works too, but can only be read once.
+    """
     kind = kind_of_file(path)
-    is_compressed = path.endswith((".gz", ".xz"))
+    is_compressed = path.endswith(COMPRESSED_SUFFIXES)
     if kind == "a pipe" and not is_compressed:
         return _open_pipe(path)
     if kind and kind != "a folder":  # opening a folder is reported by the caller
         raise CorpusError(f"{path} is {kind}: write its text to a file and pass that")
-    if path.endswith(".gz"):
-        return gzip.GzipFile(path)
-    if path.endswith(".xz"):
-        return BufferedReader(XzReader(path), 1 << 16)
-    return Path(path).open("rb")
+    return open_compressed(path) if is_compressed else Path(path).open("rb")
 
 
 def kind_of_file(path: str) -> str:
@@ -312,50 +330,6 @@ def _open_pipe(path: str) -> BufferedReader:
     raise CorpusError(f"{path} is a pipe that nothing has written to for {PIPE_TIMEOUT_SECONDS} seconds")
 
 
-class XzReader(RawIOBase):
-    """Reads an .xz file. Unlike lzma.LZMAFile, it reports a damaged stream instead of ending there."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
-        self.stream: lzma.LZMADecompressor | None = lzma.LZMADecompressor()
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` with the next bytes and return their number; 0 at the end."""
-        view = memoryview(buffer).cast("B")
-        while self.stream is not None:
-            compressed = self.file.read(1 << 16) if self.stream.needs_input else b""
-            if self.stream.needs_input and not compressed:
-                raise EOFError("the archive is truncated")
-            data = self.stream.decompress(compressed, len(view))
-            if self.stream.eof:
-                self.stream = self._next_stream(self.stream.unused_data)
-            if data:
-                view[: len(data)] = data
-                return len(data)
-        return 0
-
-    def _next_stream(self, rest: bytes) -> lzma.LZMADecompressor | None:
-        """Return a decompressor for the stream that follows, after any zero padding, or None at the end."""
-        rest = rest.lstrip(b"\0")
-        while not rest:
-            more = self.file.read(1 << 16)
-            if not more:
-                return None
-            rest = more.lstrip(b"\0")
-        self.file.seek(self.file.tell() - len(rest))
-        return lzma.LZMADecompressor()
-
-    def close(self) -> None:
-        """Close the file as well."""
-        self.file.close()
-        super().close()
-
-
 def _raw_lines(file: ByteReader) -> Iterator[bytes | None]:
     """Yield lines without their line ends, and None for a line too long to keep in memory."""
     max_bytes = 4 * MAX_LINE_CHARACTERS  # UTF-8 needs at most four bytes per character
@@ -406,35 +380,52 @@ def _aligned(files: tuple[str, ...], problems: CorpusProblems) -> Iterator[Corpu
 
 
 def _columns(path: str, columns: tuple[int, ...], problems: CorpusProblems) -> Iterator[CorpusRow]:
-    for number, line in _good_lines(path, problems):
-        cells = line.split("\t")
-        if len(cells) < max(columns):
-            problems.record(
-                "missing column", f"{path}:{number}", f"it has {len(cells)}, but column {max(columns)} is needed"
-            )
-            continue
-        yield CorpusRow(tuple(cells[column - 1] for column in columns), number)
+    return _rows(path, lambda line: column_fields(line, columns), problems)
 
 
 def _keys(path: str, keys: tuple[str, ...], problems: CorpusProblems) -> Iterator[CorpusRow]:
+    return _rows(path, lambda line: key_fields(parse_object(line), keys), problems)
+
+
+def _rows(
+    path: str, fields_of: Callable[[str], tuple[str, ...] | LineFault], problems: CorpusProblems
+) -> Iterator[CorpusRow]:
     for number, line in _good_lines(path, problems):
-        where = f"{path}:{number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            problems.record("invalid JSON", where, str(error))
-            continue
-        if not isinstance(record, dict):
-            problems.record("invalid JSON", where, f"a {type(record).__name__}, not an object")
-            continue
-        fields: tuple[Any, ...] = tuple(record.get(key) for key in keys)
-        if missing := [key for key in keys if key not in record]:
-            problems.record("missing key", where, missing[0])
-        elif non_strings := [key for key in keys if not isinstance(record[key], str)]:
-            problems.record("not a string", where, non_strings[0])
-        elif any(_SURROGATE.search(value) for value in fields):
-            problems.record("lone surrogate", where)
-        elif any("\0" in value for value in fields):
-            problems.record("NUL byte", where)
+        fields = fields_of(line)
+        if isinstance(fields, LineFault):
+            problems.record(fields.kind, f"{path}:{number}", fields.detail)
         else:
             yield CorpusRow(fields, number)
+
+
+def column_fields(line: str, columns: tuple[int, ...]) -> tuple[str, ...] | LineFault:
+    """Return the cells of a line in these columns, which are separated by tabs and counted from 1."""
+    cells = line.split("\t")
+    if len(cells) < max(columns):
+        return LineFault("missing column", f"it has {len(cells)}, but column {max(columns)} is needed")
+    return tuple(cells[column - 1] for column in columns)
+
+
+def parse_object(line: str) -> dict[str, Any] | LineFault:
+    """Return the JSON object in a line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return LineFault("invalid JSON", str(error))
+    return (
+        record if isinstance(record, dict) else LineFault("invalid JSON", f"a {type(record).__name__}, not an object")
+    )
+
+
+def key_fields(record: dict[str, Any] | LineFault, keys: tuple[str, ...]) -> tuple[str, ...] | LineFault:
+    """Return the texts of a JSON object under these keys. A fault stays what it is."""
+    if isinstance(record, LineFault):
+        return record
+    if missing := [key for key in keys if key not in record]:
+        return LineFault("missing key", missing[0])
+    if non_strings := [key for key in keys if not isinstance(record[key], str)]:
+        return LineFault("not a string", non_strings[0])
+    fields = tuple(record[key] for key in keys)
+    if any(_SURROGATE.search(value) for value in fields):
+        return LineFault("lone surrogate")
+    return LineFault("NUL byte") if any("\0" in value for value in fields) else fields

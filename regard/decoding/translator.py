@@ -124,7 +124,7 @@ class Translator:
         count = FIRST_LINES if lines_per_batch is None else lines_per_batch
         while batch := list(islice(lines, count)):
             yield from self.translate_all(batch)
-            count = count if lines_per_batch is not None else min(2 * count, max(FIRST_LINES, self.batch_tokens // 8))
+            count = count if lines_per_batch is not None else min(2 * count, max_lines_together(self.batch_tokens))
 
     def _translate_ids(self, sources: Inputs) -> list[list[Translation]]:
         searched = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
@@ -166,6 +166,11 @@ class Translator:
             )
             for (piece, ends_sentence), (following, _) in pairwise(pieces_and_ends)
         ] + [piece for piece, _ in pieces_and_ends[-1:]]
+
+
+def max_lines_together(batch_tokens: int) -> int:
+    """Number of lines that are translated together at most: enough for batches of similar lengths."""
+    return max(FIRST_LINES, batch_tokens // 8)
 
 
 EMPTY_TRANSLATION = Translation("", 0.0, 0.0, True)

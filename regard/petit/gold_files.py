@@ -8,7 +8,7 @@ def find_gold_files(files: tuple[str, ...]) -> tuple[Path | None, Path | None]:
 
     Only French to English has gold files: an English sentence may have several French translations.
     """
-    paths = [Path(file.removesuffix(".gz").removesuffix(".xz")) for file in files]
+    paths = [Path(file.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst")) for file in files]
     if len(paths) != 2 or paths[0] != paths[1].with_suffix(".fr") or paths[1].suffix != ".en":
         return None, None
     tags, links = paths[0].with_suffix(".tags"), paths[0].with_suffix(".align")

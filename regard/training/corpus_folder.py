@@ -6,9 +6,9 @@
 | validation | `dev`, `valid`, `validation` or `val`, with the same endings |
 | test | `test`, `test1`, `test_2016` …, with the same endings |
 
-A name ends with its language as the files spell it (`fr` or `fra`), optionally followed by `.gz` or `.xz`. If there is
-no other match, `por` also finds `por_BR` and the reverse: mtdata writes `train.por_BR` next to `dev.por`. A name that
-is ambiguous or has only one side is an error; for tests, which are not trained on, it is ignored.
+A name ends with its language as the files spell it (`fr` or `fra`), optionally followed by `.gz`, `.xz` or `.zst`. If
+there is no other match, `por` also finds `por_BR` and the reverse: mtdata writes `train.por_BR` next to `dev.por`. A
+name that is ambiguous or has only one side is an error; for tests, which are not trained on, it is ignored.
 """
 
 import re
@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data.compressed_files import COMPRESSED_SUFFIXES
 from regard.data.corpus import Corpus
 from regard.errors import RegardError
 
 TRAIN_STEM, TRAIN_PARTS_FOLDER = "train", "train-parts"
 VALIDATION_STEMS = ("dev", "valid", "validation", "val")
 TEST_PREFIX = "test"
-COMPRESSED_SUFFIXES = (".gz", ".xz")
 FORMAT_SUFFIXES = ("tsv", "jsonl", "csv", "json", "txt")
 """Endings of names that are formats, not languages."""
 MAX_LISTED_NAMES = 12
@@ -135,9 +135,9 @@ def _no_training_text(folder: Path, source: str, target: str) -> str:
     more = [f"and {len(names) - MAX_LISTED_NAMES} more"] if len(names) > MAX_LISTED_NAMES else []
     contents = ", ".join([*names[:MAX_LISTED_NAMES], *more]) or "nothing"
     return (
-        f"{folder} has no training text: neither {TRAIN_STEM}.{source} with {TRAIN_STEM}.{target} (optionally with .gz "
-        f"or .xz), nor pairs with these endings in {TRAIN_PARTS_FOLDER}/. Rename the files, or give the languages as "
-        f"the files spell them; {_one_file(folder, source, target)}the folder contains {contents}"
+        f"{folder} has no training text: neither {TRAIN_STEM}.{source} with {TRAIN_STEM}.{target} (optionally with "
+        f".gz, .xz or .zst), nor pairs with these endings in {TRAIN_PARTS_FOLDER}/. Rename the files, or give the "
+        f"languages as the files spell them; {_one_file(folder, source, target)}the folder contains {contents}"
     )
 
 

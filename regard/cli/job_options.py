@@ -1,0 +1,188 @@
+"""Batch jobs on the command line: shared options, a progress display with an estimate of the end, and a summary."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.model_loading import check_device
+from regard.cli.shared_options import parse_columns, parse_keys
+from regard.errors import RegardError
+from regard.formatting import duration, rate
+
+ENGINES = ("auto", "ray")
+REPORT_SECONDS = 30
+"""Time between two lines on progress where stderr is not a terminal, in seconds."""
+MAX_LISTED_FAULTS = 20
+"""Maximum number of faults that are listed on stderr; more are written to a file."""
+MIN_ROWS_FOR_SUMMARY = 101
+"""Number of rows from which a summary is printed even if nothing went wrong."""
+
+RowColumns = Annotated[
+    str, typer.Option("--columns", help="Column of a TSV file with the texts, counted from 1. The output adds columns.")
+]
+RowKeys = Annotated[
+    str, typer.Option("--keys", help="Key of a JSONL file, or column of a Parquet file, with the texts.")
+]
+EngineName = Annotated[str, typer.Option("--engine", help="auto runs on this machine; ray on a Ray cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Address of a running Ray cluster, or auto. Without one, a cluster is started on this machine."),
+]
+WorkerCount = Annotated[
+    int | None, typer.Option(min=1, help="Number of processes. Default: one per core, or one per GPU.")
+]
+Restart = Annotated[
+    bool, typer.Option("--restart", help="Start again instead of resuming; discards what an earlier run has finished.")
+]
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The options of a command that only a job has."""
+
+    columns: str = ""
+    keys: str = ""
+    workers: int | None = None
+    restart: bool = False
+    engine: str = "auto"
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the engine."""
+        from regard.config import did_you_mean
+
+        if self.engine not in ENGINES:
+            raise RegardError(f"--engine {self.engine} is not a valid choice: {did_you_mean(self.engine, ENGINES)}")
+        if self.address and self.engine != "ray":
+            raise RegardError("--address is the address of a Ray cluster: add --engine ray")
+
+
+def is_job(files: list[Path], output: Path | None, options: JobOptions) -> bool:
+    """Whether a command runs as a job, which reads a regular file and writes one; other commands have no such options.
+
+    A missing file counts as regular: the job reports it.
+    """
+    paths = [*files, *([] if output is None else [output])]
+    if files and output is not None and all(path.is_file() or not path.exists() for path in paths):
+        return True
+    defaults = vars(JobOptions())
+    given = [name for name, value in vars(options).items() if value != defaults[name]]
+    if given:
+        raise RegardError(f"--{given[0]} needs regular files for input and output (--input, --output)")
+    return False
+
+
+def run_text_job(
+    task: Any, files: list[Path], output: Path, device: str, options: JobOptions, as_json: bool = False
+) -> None:
+    """Run a job on files, show its progress and print a summary. Exits with 1 if some rows could not be answered."""
+    from regard.data.corpus import require_files
+    from regard.jobs.local_workers import LocalEngine
+    from regard.jobs.records import open_records
+    from regard.jobs.run_job import JobEngine, run_job
+
+    require_files(map(str, files))
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise RegardError(f"--output {output} cannot be written: it is a folder, or its folder does not exist")
+    columns, keys = parse_columns(options.columns), parse_keys(options.keys)
+    records = open_records(files, output, columns, keys, as_json)
+    texts = len(columns or keys or files)
+    if texts != task.texts_per_row:
+        wanted = "one text" if task.texts_per_row == 1 else "a source and a target"
+        raise RegardError(
+            f"each row must have {wanted} to {task.verb}, but {texts} were given: see --columns and --keys"
+        )
+    chosen: JobEngine
+    if options.engine == "ray":
+        from regard.jobs.ray_workers import RayEngine
+
+        chosen = RayEngine(options.address, device, options.workers)
+    else:
+        chosen = LocalEngine(check_device(device), options.workers, records.size)
+    try:
+        with _progress_display(task.verb) as report:
+            summary = run_job(task, records, output, chosen, options.restart, report)
+    except KeyboardInterrupt:
+        typer.echo("\nregard: interrupted; run the same command again to resume", err=True)
+        raise typer.Exit(130) from None
+    _print_summary(summary, task, output, str(chosen))
+    if summary.faults:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress_display(verb: str) -> Iterator[Callable[[Any], None]]:
+    """A progress bar on stderr, or a line every half minute if that is not a terminal. Yields the function to call."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line_reporter()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as display:
+        bar = display.add_task(verb, total=1.0, rows="")
+
+        def show(progress: Any) -> None:
+            display.update(bar, completed=progress.fraction, rows=_describe(progress))
+
+        yield show
+
+
+def _line_reporter() -> Callable[[Any], None]:
+    last = time.monotonic()
+
+    def report(progress: Any) -> None:
+        nonlocal last
+        is_resumed = progress.rows_before and progress.rows == progress.rows_before
+        if is_resumed or time.monotonic() - last >= REPORT_SECONDS:
+            last = time.monotonic()
+            typer.echo(f"{progress.fraction:.1%}  {_describe(progress)}", err=True)
+
+    return report
+
+
+def _describe(progress: Any) -> str:
+    """Rows, speed and the estimated time that is left."""
+    if progress.rows == progress.rows_before:
+        return f"resuming after {progress.rows:,} rows" if progress.rows else ""
+    left = progress.seconds_left
+    estimate = "" if left is None else f"  {duration(left)} left"
+    return f"{progress.rows:,} rows  {rate(progress.rows_per_second)}/s{estimate}"
+
+
+def _print_summary(summary: Any, task: Any, output: Path, where: str) -> None:
+    from regard.atomic_files import write_file
+    from regard.jobs.tasks import one_line
+
+    progress, faults = summary.progress, summary.faults
+    if progress.rows >= MIN_ROWS_FOR_SUMMARY or progress.rows_before or faults:
+        earlier = f", {progress.rows_before:,} of them in an earlier run" if progress.rows_before else ""
+        typer.echo(
+            f"{output}  {progress.rows:,} rows {task.participle} in {duration(progress.seconds)} "
+            f"({rate(progress.rows_per_second)}/s, {where}){earlier}",
+            err=True,
+        )
+    if not faults:
+        return
+    count = "1 row" if len(faults) == 1 else f"{len(faults):,} rows"
+    typer.echo(f"{count} could not be {task.participle}; the output has an empty row for each:", err=True)
+    for number, reason in faults[:MAX_LISTED_FAULTS]:
+        typer.echo(f"  row {number}: {reason}", err=True)
+    if len(faults) > MAX_LISTED_FAULTS:
+        path = output.with_name(f"{output.name}.faults.tsv")
+        lines = (f"{number}\t{one_line(reason)}\n" for number, reason in faults)
+        write_file(path, "".join(lines))
+        typer.echo(f"  … all are listed in {path}", err=True)

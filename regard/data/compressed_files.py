@@ -1,0 +1,113 @@
+"""Readers of compressed files that report damage, where those of their libraries would end as if at the end."""
+
+import gzip
+import lzma
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RegardError
+
+ByteReader = BufferedReader | gzip.GzipFile
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst")
+"""Endings of the names of compressed files."""
+
+
+def open_compressed(path: str) -> ByteReader:
+    """Open a file whose name ends in one of `COMPRESSED_SUFFIXES`."""
+    if path.endswith(".gz"):
+        return gzip.GzipFile(path)
+    return BufferedReader(XzReader(path) if path.endswith(".xz") else ZstdReader(path), 1 << 16)
+
+
+def position_on_disk(file: ByteReader) -> int:
+    """Return the number of bytes of a file that have been read, before they are decompressed."""
+    if isinstance(file, gzip.GzipFile):
+        compressed: Any = file.fileobj
+        return 0 if compressed is None else int(compressed.tell())
+    raw = file.raw
+    return raw.file.tell() if isinstance(raw, XzReader | ZstdReader) else file.tell()
+
+
+def import_arrow(purpose: str) -> Any:
+    """Return the module pyarrow; a RegardError that names the purpose says how to install it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise RegardError(f"{purpose} needs pyarrow: pip install 'regard[jobs]'") from None
+    return pyarrow
+
+
+class XzReader(RawIOBase):
+    """Reads an .xz file. Unlike lzma.LZMAFile, it reports a damaged stream instead of ending there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
+        self.stream: lzma.LZMADecompressor | None = lzma.LZMADecompressor()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with the next bytes and return their number; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        while self.stream is not None:
+            compressed = self.file.read(1 << 16) if self.stream.needs_input else b""
+            if self.stream.needs_input and not compressed:
+                raise EOFError("the archive is truncated")
+            data = self.stream.decompress(compressed, len(view))
+            if self.stream.eof:
+                self.stream = self._next_stream(self.stream.unused_data)
+            if data:
+                view[: len(data)] = data
+                return len(data)
+        return 0
+
+    def _next_stream(self, rest: bytes) -> lzma.LZMADecompressor | None:
+        """Return a decompressor for the stream that follows, after any zero padding, or None at the end."""
+        rest = rest.lstrip(b"\0")
+        while not rest:
+            more = self.file.read(1 << 16)
+            if not more:
+                return None
+            rest = more.lstrip(b"\0")
+        self.file.seek(self.file.tell() - len(rest))
+        return lzma.LZMADecompressor()
+
+    def close(self) -> None:
+        """Close the file as well."""
+        self.file.close()
+        super().close()
+
+
+class ZstdReader(RawIOBase):
+    """Reads a .zst file of one or several frames."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        arrow = import_arrow(f"{path}: a .zst file")
+        self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
+        self.stream = arrow.CompressedInputStream(self.file, "zstd")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with the next bytes and return their number; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        try:
+            data = self.stream.read(len(view))
+        except OSError as error:  # pyarrow has no exception of its own for a damaged or truncated file
+            if error.errno is not None:
+                raise
+            raise EOFError(str(error)) from error
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file as well."""
+        self.file.close()
+        super().close()
