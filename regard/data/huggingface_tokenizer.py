@@ -138,6 +138,12 @@ class HuggingFaceTokenizer(Tokenizer):
             encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
         return (encoding.ids for encoding in encodings)
 
+    @property
+    def mask(self) -> int | None:
+        """The id of <mask> or [MASK]; None unless it is an added token, which can be recognised in a text."""
+        id_ = super().mask
+        return id_ if id_ in self.engine.get_added_tokens_decoder() else None
+
     def encode_targets(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """Return the ids of many targets, which are encoded like sources."""
         return self.encode_batch(texts)

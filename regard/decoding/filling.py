@@ -89,6 +89,8 @@ def masked_ids(tokenizer: Tokenizer, mask: int, text: str) -> list[int]:
     own = tokenizer.token(mask)
     ids = _parsed_ids(tokenizer, mask, text)
     if mask not in ids:
+        if own in text or MASK in text:
+            raise RegardError(f"the tokenizer does not recognise its mask {own} in a text: it is not an added token")
         spellings = MASK if own == MASK else f"{MASK} or {own}"
         other = _MASK_SPELLING.search(text)
         if other is not None:

@@ -311,8 +311,8 @@ class Recipe(StrictConfig):
     tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
     model: dict[str, Any] = field(default_factory=dict)
     """Fields of `ModelConfig`, and `preset`, the name of a preset to start with; or `start`, a model to fine-tune, of
-    which only the dropout rates can be changed. Fields that follow from the text and the task (vocab_size, pad,
-    classes, classes_per) are filled in."""
+    which only the dropout rates can be changed: `--set model.start=FOLDER` replaces all other settings of the file.
+    Fields that follow from the text and the task (vocab_size, pad, classes, classes_per) are filled in."""
     train: TrainSection = field(default_factory=TrainSection)
     decode: Decoding = field(default_factory=lambda: Decoding(beam=DEFAULT_BEAM))
     """How the finished model decodes when it is scored."""
@@ -362,7 +362,9 @@ class Recipe(StrictConfig):
             return
         for key, value in self.model.items():
             if key not in (*FINE_TUNING_MODEL_KEYS, "start"):
-                raise RegardError(f"model.{key} with model.start: only the dropout of an existing model can be changed")
+                raise RegardError(
+                    f"model.{key} with model.start: only the dropout of an existing model can be changed; remove it"
+                )
             if key in FINE_TUNING_MODEL_KEYS:
                 check_type(f"model.{key}", value, float)
                 check_probability(f"model.{key}", value)

@@ -14,7 +14,7 @@ from regard.data.corpus import Corpus
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 from regard.formatting import quoted, shorten, visible
-from regard.training.recipe import DataSection, Recipe, TokenizerSection, TrainSection
+from regard.training.recipe import FINE_TUNING_MODEL_KEYS, DataSection, Recipe, TokenizerSection, TrainSection
 from regard.untrusted_files import read_file
 
 SECTION_CLASSES: dict[str, type[StrictConfig]] = {
@@ -82,7 +82,9 @@ def _recipe_from(table: dict[str, Any], name: str, source: str, overrides: Overr
                 _override_by_text(table, change)
             else:
                 _override(table, pair[0], partial(_constant, pair[1]), change)
-        _check_tokenizer_changes(table, [change.partition("=")[0].strip() for change in changes])
+        changed_keys = [change.partition("=")[0].strip() for change in changes]
+        _check_tokenizer_changes(table, changed_keys)
+        _drop_shape_of_new_model(table, changed_keys)
         return _recipe_from_table(table, name)
     except ValueError as error:
         changed = f" with {visible(', '.join(changes))}" if changes else ""
@@ -104,6 +106,16 @@ def _check_tokenizer_changes(table: Mapping[str, Any], keys: Sequence[str]) -> N
             raise RegardError(
                 f"tokenizer.{key} is for a tokenizer that is trained, but tokenizer.path names one: remove one of them"
             )
+
+
+def _drop_shape_of_new_model(table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Remove a file's settings of a new model if a change names an existing one instead, which has its own shape."""
+    section = table.get("model")
+    if "model.start" not in keys or not isinstance(section, dict) or "start" not in section:
+        return
+    changed = {key.split(".")[1] for key in keys if key.startswith("model.")}
+    for key in [key for key in section if key not in (*FINE_TUNING_MODEL_KEYS, *changed)]:
+        del section[key]
 
 
 def bundled_recipes() -> list[str]:

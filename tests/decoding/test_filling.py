@@ -1,11 +1,15 @@
 """`Model.fill`: the tokens for each mask, compared with a loop over the network's own logits."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer as Engine
 
 from regard.config import SpecialIds
+from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.decoding import filling as module
 from regard.decoding.cancellation import Cancelled, cancellable
 from regard.decoding.filling import Filling
@@ -130,3 +134,14 @@ def test_what_cannot_be_filled_is_refused() -> None:
         random_model(kind="encoder").fill(TEXT)
     with pytest.raises(RegardError, match=r"fill\(text\) requires an encoder with a head over the vocabulary"):
         random_model(kind="encoder", classes=3).fill(TEXT)
+
+
+def test_a_mask_that_is_no_added_token_cannot_be_recognised() -> None:
+    description = json.loads(MASK_TOKENIZER.engine.to_str())
+    description["added_tokens"] = [token for token in description["added_tokens"] if token["content"] != "<mask>"]
+    tokenizer = HuggingFaceTokenizer(Engine.from_str(json.dumps(description)), MASK_TOKENIZER.settings)
+    assert tokenizer.role_id("mask_token") == MASK_TOKENIZER.mask
+    assert tokenizer.mask is None
+    model = replace(random_masked_model(), tokenizer=tokenizer)
+    with pytest.raises(RegardError, match="the tokenizer does not recognise its mask <mask> in a text"):
+        model.fill(TEXT)

@@ -218,6 +218,17 @@ def test_invalid_model_sections_are_rejected(task: Any, model: dict[str, Any], m
         Recipe(name="x", data=DataSection(petit=5, task=task), model=model)
 
 
+def test_an_existing_model_replaces_the_shape_that_a_file_describes(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text('[data]\npetit = 5\ntask = "tagging"\n[model]\nkind = "encoder"\nlayers = 2\ndropout = 0.25\n')
+    assert read_recipe(str(path), ["model.start=x"]).model == {"start": "x", "dropout": 0.25}
+    changes = {"model.start": "x", "model.attention_dropout": 0.5}
+    assert read_recipe(str(path), changes).model == {"start": "x", "dropout": 0.25, "attention_dropout": 0.5}
+    assert read_recipe(str(path), {"model.start": None}).model == {"kind": "encoder", "layers": 2, "dropout": 0.25}
+    with pytest.raises(ValueError, match=r"model.layers with model.start: .* remove it"):
+        read_recipe(str(path), ["model.layers=3", "model.start=x"])
+
+
 @pytest.mark.parametrize(
     ("task", "model", "train", "message"),
     [
