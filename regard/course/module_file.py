@@ -92,11 +92,11 @@ def load_student_module(path: Path, recipe: Recipe) -> StudentModule:
     """What is trained of a file, which is checked and run; a RegardError that says what to change if it cannot be."""
     solution = read_solution(path)
     name = _trained_name(solution, path)
+    recipe = _prepared(recipe, name)
     if name in ATTENTION_ASSIGNMENTS:
         require_passed_check(path, ATTENTION_ASSIGNMENTS[name])
     else:
         _check_kind(name, recipe, path)
-    recipe = _prepared(recipe, name)
     defined = getattr(_import_solution(solution, path), name)
     if not callable(defined):
         raise RegardError(f"{path} defines {name} as a {type(defined).__name__}: it must be a class or a function")
