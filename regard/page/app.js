@@ -35,7 +35,7 @@ const WITHOUT_MODELS = ["runs", "labs"];
 // The view to start with: what the first models are for.
 function defaultView(models) {
   if (!models.length) return "runs";
-  return models.some((model) => model.translates) ? "translate" : models.some((model) => model.writes) ? "write" : "read";
+  return models.some((model) => model.translates) ? "look" : models.some((model) => model.writes) ? "write" : "read";
 }
 
 function parseHash(models) {
@@ -73,7 +73,8 @@ function route(models) {
     const [title, createView] = VIEWS.get(name);
     current?.view.close?.();
     takeAway.close();
-    current = { name, view: createView({ models, saveState }) };
+    const isFirstScreen = isFirst && /^#?\/?$/.test(location.hash);
+    current = { name, view: createView({ models, saveState, isFirstScreen }) };
     main.replaceChildren(current.view.root);
     document.title = `${title} · Regard`;
     for (const [other, link] of links) link.toggleAttribute("aria-current", other === name);

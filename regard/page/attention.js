@@ -5,13 +5,14 @@ import { changesFromUrl, changesToRequest, changesToUrl, hasChanges, isSame as i
 import { createAttentionDisplay } from "./attention_display.js";
 import { createModelSelector, createTextField, exampleButtons, examples } from "./controls.js";
 import { make } from "./dom.js";
+import { isTourDue, startTour } from "./tour.js";
 
 const COUNTER_SHARE = 0.8; // share of the maximum length from which characters are counted
 const SAVE_DELAY_MS = 150; // time that a head or step is open before it is written to the URL
 const TRANSLATION_NOTE = "The Translate view translates each sentence of a longer text separately, and in lower precision on"
   + " some devices. Here the model reads the text in one piece; its own translation of it would be: ";
 
-export function attentionView({ models, saveState }) {
+export function attentionView({ models, saveState, isFirstScreen = false }) {
   const model = createModelSelector(models, () => submit());
   const placeholder = "Type a sentence and press Enter";
   const source = createTextField({ id: "attention-source", class: "headline", placeholder });
@@ -34,8 +35,11 @@ export function attentionView({ models, saveState }) {
   let undone = []; // previous changes, the latest last
   let usual = null; // the output without changes, and the texts that it is for
   let display = { words: false, sinks: false }; // how maps are shown
+  let compared = null; // the model, source, layer and head to compare with
   let [data, displayed] = [null, null]; // the last response, and the components that display it
   let timer = null;
+  let tour = null; // the tour of the first screen, while it is shown
+  let wantsTour = isFirstScreen && isTourDue();
 
   const inputs = () => ({
     model: model.selected().name,
@@ -43,7 +47,7 @@ export function attentionView({ models, saveState }) {
     target: target.field.value.trim(),
   });
   const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b);
-  const parameters = () => ({ ...open, ...changesToUrl(changes), words: display.words ? 1 : null, sinks: display.sinks ? 1 : null });
+  const parameters = () => ({ ...open, ...changesToUrl(changes), words: display.words ? 1 : null, sinks: display.sinks ? 1 : null, ...comparedToUrl(compared) });
 
   // A new sentence keeps the open head and silenced heads; a new model keeps only the kind of attention.
   function submit() {
@@ -51,6 +55,7 @@ export function attentionView({ models, saveState }) {
     const isSameModel = inputs().model === requested.model;
     open = isSameModel ? { kind, layer, head } : { kind };
     changes = isSameModel ? { ...NO_CHANGES, off: changes.off } : NO_CHANGES;
+    if (compared?.source === requested.source) compared = { ...compared, source: inputs().source }; // of the same sentence
     undone = [];
     clicked = "";
     translationNote.replaceChildren();
@@ -144,13 +149,16 @@ export function attentionView({ models, saveState }) {
     const focus = focusedControl();
     clear();
     data = response;
+    if (wantsTour && !open.kind) open = clearestHead(data);
     target.field.placeholder = data.target ?? "";
     requestAnimationFrame(target.fit);
     displayed = createAttentionDisplay(data, {
       open: { ...open, head: parseNumber(`${open.head}`) },
+      models,
       model: model.selected(),
       requested,
       changes,
+      compared,
       usual: hasChanges(changes) ? usual?.target ?? null : null,
       canUndo: undone.length > 0,
       display,
@@ -165,9 +173,24 @@ export function attentionView({ models, saveState }) {
         saveOpen(false);
         show(data);
       },
+      onCompare(next) {
+        compared = next;
+        saveOpen(false);
+      },
     });
     content.replaceChildren(displayed.root);
     focus?.();
+    if (wantsTour && displayed.stepCount) showTour();
+  }
+
+  function showTour() {
+    wantsTour = false;
+    tour = startTour({
+      container: content,
+      steps: () => displayed?.stepCount ?? 0,
+      showStep: (step) => displayed?.showStep(step),
+      onClose: () => (tour = null),
+    });
   }
 
   // A function that focuses the control that has the focus now, after everything was created again: the one with the same
@@ -226,6 +249,7 @@ export function attentionView({ models, saveState }) {
     root,
     close() {
       clearTimeout(timer);
+      tour?.close();
       cancel();
       clear();
     },
@@ -252,12 +276,31 @@ export function attentionView({ models, saveState }) {
       const isSameDisplay = isSame(display, (display = { words: options.has("words"), sinks: options.has("sinks") }));
       open = { kind: options.get("kind") ?? undefined, ...Object.fromEntries(numbers) };
       changes = changesFromUrl(options);
+      compared = comparedFromUrl(options);
       if (displayed && isSame(requested, inputs()) && isSameChanges(previous, changes)) return isSameDisplay ? displayed.restore(open) : show(data);
       undone = [];
       translationNote.replaceChildren();
       load();
     },
   };
+}
+
+// The head of cross-attention that is aligned most clearly, for the first screen.
+function clearestHead({ patterns }) {
+  const heads = (patterns?.cross ?? []).flatMap((layer, l) => layer.map(({ label, share }, h) => ({ kind: "cross", layer: l, head: h, share: label === "aligned" ? share : 0 })));
+  const [best] = heads.sort((a, b) => b.share - a.share);
+  return best?.share ? { kind: best.kind, layer: best.layer, head: best.head } : {};
+}
+
+// The other side of a comparison as options of the URL, and back.
+function comparedToUrl(compared) {
+  return compared && { with: compared.model, with_source: compared.source, with_layer: compared.layer, with_head: compared.head ?? "mean" };
+}
+
+function comparedFromUrl(options) {
+  if (!options.has("with")) return null;
+  const [model, source] = ["with", "with_source"].map((name) => options.get(name) ?? "");
+  return { model, source, layer: parseNumber(options.get("with_layer")) ?? 0, head: parseNumber(options.get("with_head")) };
 }
 
 function parseNumber(text) {

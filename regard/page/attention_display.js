@@ -5,6 +5,7 @@ import { changesToRequest, findWeight, headKey, hide, setWeight, silence } from 
 import { createAttentionMap, describePattern } from "./attention_map.js";
 import { createWords } from "./attention_words.js";
 import { createBeamTree } from "./beam_tree.js";
+import { createCompare } from "./compare.js";
 import { createSteps } from "./decoding_steps.js";
 import { clampIndex, make } from "./dom.js";
 import { createHeadCell } from "./head_cell.js";
@@ -16,9 +17,10 @@ const NO_BEAM = "There was no search, because the translation was given. Each st
   + " so far. Clear “Translation” to let the model translate.";
 
 // `open` is the kind, layer, head and step to show; `model` the description of the model; `requested` the texts; `changes` what
-// is changed and `usual` the output without it, or null; `display` the options of the maps. `onOpen` receives what is open,
-// `onChanges` new changes, `onDisplay` new options.
-export function createAttentionDisplay(data, { open, model, requested, changes, usual, canUndo, display, onOpen, onChanges, onUndo, onDisplay }) {
+// is changed and `usual` the output without it, or null; `display` the options of the maps; `compared` the other side of a
+// comparison, or null. `onOpen` receives what is open, `onChanges` new changes, `onDisplay` new options, `onCompare` another
+// side.
+export function createAttentionDisplay(data, { open, models, model, requested, changes, usual, canUndo, display, compared, onOpen, onChanges, onUndo, onDisplay, onCompare }) {
   const { writes } = data.maps.at(-1);
   const firstRow = Math.max(0, writes.findIndex((token) => token !== "")); // the row of the first step
   const body = { ...requestBody(requested, data), changes: changesToRequest(changes) };
@@ -47,17 +49,20 @@ export function createAttentionDisplay(data, { open, model, requested, changes, 
     onSilence: (key, isSilent) => onChanges(silence(changes, [key], isSilent)),
     onWords: words.showEffects,
   });
+  const compare = createCompare(data, { models, requested, initial: compared, onChange: onCompare });
   const tools = createHeadTools(data, changes, display, { onChanges, onDisplay });
   const container = make("div");
-  const root = make("div", { class: "attention-content" }, words.root, container);
+  const root = make("div", { class: "attention-content" }, words.root, container, effects.root, compare.root);
   const shown = transformed(data, display);
+  const named = new Map(data.maps.map((each) => [each.kind, withTokenNames(data, each)]));
   let current = open;
   let map = null;
+  let requestedRow = null; // the row of the step that is being opened; a joined row has several
 
   function onChange({ kind, layer, head, row, chosen, cell: selected }) {
     const shownMap = shown.maps.find((each) => each.kind === kind);
     const original = data.maps.find((each) => each.kind === kind);
-    const toStep = (index) => originalRow(shownMap, index) - firstRow;
+    const toStep = (index) => (requestedRow !== null && rowOf(shownMap, requestedRow) === index ? requestedRow : originalRow(shownMap, index)) - firstRow;
     const step = chosen === null || toStep(chosen) < 0 ? null : toStep(chosen) + 1;
     const previous = current;
     current = { kind, layer, head, step, cell: selected };
@@ -65,13 +70,16 @@ export function createAttentionDisplay(data, { open, model, requested, changes, 
     const isCell = selected.t !== null && selected.s !== null;
     const where = isCell ? originalCell(shownMap, original, current, selected) : null;
     tools.update(current);
-    cell.show(where && { kind, layer, head, ...where, map: withTokenNames(data, original) });
+    compare.update({ kind, layer, head, cell: where && { t: where.row, s: where.column } });
+    cell.show(where && { kind, layer, head, ...where, map: named.get(kind) });
     onOpen({ kind, layer, head: head ?? "mean", step, ...(where ?? { row: null, column: null }) }, Boolean(map) && previous.kind !== kind);
   }
 
   function stepTo(row) {
     const shownMap = shown.maps.find(({ kind }) => kind === current.kind);
+    requestedRow = row;
     map.stepTo(rowOf(shownMap, row));
+    requestedRow = null;
   }
 
   // Opens a kind, layer and head, and a step or cell, as the URL has them.
@@ -84,9 +92,10 @@ export function createAttentionDisplay(data, { open, model, requested, changes, 
     if (!isCell && step) stepTo(step - 1 + firstRow);
   }
 
-  const more = [cell.root, steps?.root, beam, effects.root].filter(Boolean);
+  const more = [cell.root, steps?.root, beam].filter(Boolean);
   const isSilenced = (kind, layer, head) => changes.off.includes(headKey(kind, layer, head));
   map = createAttentionMap(container, { ...shown, open }, { onChange, more, headTools: [tools.root], showHeading: false, isSilenced });
+  compare.start();
   if (open.step || typeof open.row === "number") restore(open);
   return {
     root,
@@ -96,6 +105,7 @@ export function createAttentionDisplay(data, { open, model, requested, changes, 
       steps?.close();
       cell.close();
       effects.close();
+      compare.close();
     },
     steps,
     stepCount: data.steps?.length ?? 0,

@@ -21,7 +21,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   const [undo, reset] = ["Undo", "Reset"].map((text) => make("button", { type: "button" }, text));
   const source = make("p", { class: "word-line", role: "group", "aria-label": "Source words: select one to hide it" }, ...sourceButtons);
   const output = make("p", { class: "word-line", role: "group", "aria-label": "Output words: select one for its alternatives" }, ...outputButtons);
-  const root = make("section", { class: "card words", "aria-label": "Words" },
+  const root = make("section", { class: "card words", "aria-label": "Words" }, make("h2", { class: "visually-hidden" }, "Words"),
     make("div", { class: "word-grid" },
       make("span", { class: "word-side" }, "source"), source,
       ...(steps.length ? [make("span", { class: "word-side" }, data.maps.some(({ kind }) => kind === "cross") ? "output" : "predicted"), make("div", {}, output, alternatives)] : []),

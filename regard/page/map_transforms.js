@@ -39,8 +39,10 @@ function transformMap(map, { rows, columns, rescale = false }) {
     return rescale && total > 0 ? row.map((weight) => weight / total) : row;
   })));
   const original = (groups, before) => (before ? groups.map((items) => items.flatMap((i) => before[i])) : groups);
-  const queries = map.writes.length ? rows.map(([first]) => map.queries[first]) : joined(map.queries, rows);
-  return { ...map, weights, queries, keys: joined(map.keys, columns), writes: map.writes.length ? joined(map.writes, rows) : [],
+  const writes = map.writes.length ? joined(map.writes, rows) : [];
+  // A row of a decoder reads what the row before it wrote.
+  const queries = writes.length ? rows.map(([first], r) => writes[r - 1] || map.queries[first]) : joined(map.queries, rows);
+  return { ...map, weights, queries, keys: joined(map.keys, columns), writes,
     rowGroups: original(rows, map.rowGroups), columnGroups: original(columns, map.columnGroups) };
 }
 

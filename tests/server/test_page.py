@@ -75,7 +75,7 @@ def shares(opened: Opened, side: str) -> list[float]:
 
 
 def test_typed_text_is_translated(opened: Opened) -> None:
-    opened.open()
+    opened.open("#/translate")
     opened.page.locator("#source").press_sequentially(SENTENCE)
     opened.until(lambda: opened.text(".result") == "There are three books on the table.")
     alternatives = opened.page.locator(".alternatives li")
@@ -172,7 +172,7 @@ def test_an_outdated_response_is_dropped(opened: Opened) -> None:
             route.fulfill(json={"model": "fr-en", "translations": [{"text": f"<{text}>", **SCORES}]})
 
     opened.page.route("**/api/translate", answer)
-    opened.open()
+    opened.open("#/translate")
     opened.page.locator("#source").fill("un")
     opened.until(lambda: bool(held))
     opened.page.locator("#source").fill("deux")
@@ -188,7 +188,7 @@ def test_typing_cancels_the_previous_request(opened: Opened) -> None:
     opened.page.route(
         "**/api/translate", lambda route: held.update({json.loads(route.request.post_data)["text"]: route})
     )
-    opened.open()
+    opened.open("#/translate")
     field = opened.page.locator("#source")
     field.fill("un")
     opened.until(lambda: "un" in held)
@@ -638,7 +638,7 @@ def test_labs_at_a_medium_width(context: Any, address: str) -> None:
 
 
 def test_everything_is_reachable_by_keyboard(opened: Opened) -> None:
-    opened.open()
+    opened.open("#/translate")
     opened.press("Tab")
     assert opened.focused() == "Skip to content"
     opened.press("Enter", "Tab")
@@ -757,8 +757,8 @@ TITLES = {"look": "Attention", "write": "Write", "read": "Read", "labs": "Labs"}
 
 def test_unknown_views_and_options(opened: Opened) -> None:
     for name in ("constructor", "__proto__", "toString", "hasOwnProperty", "nothing"):
-        opened.open(f"#/{name}?model={name}&source=Oui", ".alternatives li")
-        assert opened.text("h1") == "Translate"
+        opened.open(f"#/{name}?model={name}&source=Oui", ".attention-heads button")
+        assert opened.text("h1") == "Attention"
         for view in TITLES:
             hash_ = f"#/{view}/{name}?model={name}&kind={name}&layer={name}"
             opened.page.evaluate("hash => { location.hash = hash }", hash_)
@@ -773,7 +773,7 @@ def test_requests_to_a_busy_server_are_retried(opened: Opened) -> None:
         route.fulfill(**refusal) if refusal else route.fallback()
 
     opened.page.route("**/api/translate", answer)
-    opened.open()
+    opened.open("#/translate")
     opened.page.locator("#source").fill(SENTENCE)
     opened.until(lambda: "busy. Retrying in 1 s" in opened.text(".notice"))
     opened.until(lambda: "three books" in opened.text(".result"))
@@ -838,7 +838,7 @@ def test_the_token_is_requested_and_sent(opened: Opened) -> None:
             route.fulfill(status=401, json={"error": "a token is needed"})
 
     opened.page.route("**/api/*", answer)
-    opened.open(wait=".notice-error")
+    opened.open("#/translate", ".notice-error")
     opened.page.get_by_label("Token").fill("開け")  # which cannot stand in a header as it is
     opened.press("Enter")
     opened.until(lambda: sent[-1] == "Bearer 開け")
@@ -883,7 +883,7 @@ def harmless(opened: Opened, where: str) -> None:
 
 def test_payloads_in_the_source_stay_text(opened: Opened) -> None:
     """50 by URL and 50 by typing, through the model's tokens and translations."""
-    opened.open()
+    opened.open("#/translate")
     for payload in PAYLOADS:
         opened.page.evaluate("hash => { location.hash = hash }", f"#/translate?{urlencode({'source': payload})}")
         expect(opened.page.locator("#source"), payload)

@@ -1,0 +1,441 @@
+"""The Attention view: inside one cell, changes to the model, words and branches, comparison and the tour."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+import torch
+
+import regard
+from regard.decoding.head_effects import all_heads, measure_effects
+from regard.decoding.head_vectors import head_vectors
+from regard.decoding.interventions import AttentionChanges, HeadName, WeightChange, intervene
+from regard.decoding.text_model import Model
+from tests.support.browser import MISSING, chromium, serving
+from tests.support.opened_page import AXE, LOOK, SENTENCE, Opened
+from tests.support.serving import encoders, language_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
+
+HEAD = HeadName("cross", 1, 2)
+OPEN = f"{LOOK}&kind=cross&layer=1&head=2"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("models")
+    language_model().save(folder / "writer")
+    encoders()["masked"].save(folder / "masked")
+    with serving(["petit-fr-en", str(folder / "writer"), str(folder / "masked")]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser.new_context()
+
+
+@pytest.fixture
+def opened(context: Any, address: str) -> Iterator[Opened]:
+    page = Opened(context, address)
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def petit() -> Model:
+    return regard.load("petit-fr-en")
+
+
+def translation(model: Model, changes: AttentionChanges, source: str = SENTENCE) -> str:
+    with intervene(model.network, changes):
+        best, _ = model.search_tree(source)
+    return model.require_tokenizer().decode(best.ids)
+
+
+def output(opened: Opened) -> str:
+    """The output of the words, without the end."""
+    pieces = opened.page.locator("[aria-label^='Output words'] button").evaluate_all(
+        "all => all.map(e => (e.classList.contains('word-piece') ? '' : ' ') + e.textContent)"
+    )
+    return re.sub(r" ([.?!,])", r"\1", "".join(pieces[:-1]).strip())
+
+
+def shown_translation(opened: Opened) -> str:
+    return str(opened.page.locator("#attention-target").get_attribute("placeholder"))
+
+
+def state(opened: Opened) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(opened.page.url.partition("?")[2]).items()}
+
+
+def click(opened: Opened, name: str) -> None:
+    opened.page.get_by_role("button", name=name, exact=True).click()
+
+
+# Inside one cell.
+
+
+def test_a_cell_shows_its_computation_with_its_numbers(opened: Opened, petit: Model) -> None:
+    vectors = head_vectors(petit.observe(SENTENCE).forward, HEAD)
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.page.wait_for_selector(".cell-step-4")
+    dot, score = float(vectors.dots[3, 4]), float(vectors.dots[3, 4] / math.sqrt(32))
+    assert f"q·k = {dot:.3g}".replace("-", "−") in opened.text(".cell-step-1")
+    assert f"÷ √32 = {dot:.3g} ÷ 5.66 = {score:.3g}".replace("-", "−") in opened.text(".cell-step-2")
+    assert "No key is hidden" in opened.text(".cell-step-2")
+    dimension = int((vectors.q[3] * vectors.k[4]).abs().argmax())
+    product = float(vectors.q[3, dimension] * vectors.k[4, dimension])
+    assert f"Dimension {dimension}: " in opened.text(".cell-step-1 .formula")
+    assert f"= {product:.3g};".replace("-", "−") in opened.text(".cell-step-1 .formula")
+
+    def weights() -> torch.Tensor:
+        texts = opened.page.locator(".softmax tbody td:nth-child(4)").all_text_contents()
+        return torch.tensor([float(text.removesuffix("%")) / 100 for text in texts])
+
+    torch.testing.assert_close(weights(), vectors.weights[3], atol=1e-5, rtol=0.006)
+    temperature = opened.page.get_by_role("slider", name="Temperature of the softmax")
+    temperature.focus()
+    opened.press("End")
+    scores = vectors.dots[3] * vectors.scale
+    torch.testing.assert_close(weights(), (scores / 4).softmax(-1), atol=1e-5, rtol=0.006)
+    at = int(opened.page.get_by_role("slider", name="Dimension of the vectors").input_value())
+    total = float((scores / 4).softmax(-1) @ vectors.v[:, at])
+    assert opened.page.locator(".strips-values output").last.text_content() == f"{total:.3g}".replace("-", "−")
+    opened.press("Home")
+    torch.testing.assert_close(weights(), (scores * 4).softmax(-1), atol=1e-5, rtol=0.006)
+
+
+def test_cells_of_every_kind_of_model_and_the_mean(opened: Opened) -> None:
+    opened.look("#/look?model=writer&source=Once+upon+a+time&kind=decoder&layer=1&head=1&row=1&column=3")
+    opened.page.wait_for_selector(".cell-step-4")
+    assert "hidden from the query" in opened.text(".cell-step-2")
+    assert opened.page.locator(".weight-slider:disabled").count() > 1
+    opened.look("#/look?model=masked&source=Le+chat&kind=encoder&layer=0&head=0&row=0&column=1")
+    opened.page.wait_for_selector(".cell-step-4")
+    opened.look(f"{LOOK}&kind=cross&layer=1&row=3&column=4")
+    opened.page.wait_for_selector(".cell-head")
+    assert opened.page.locator(".cell-head").count() == 4
+    opened.page.locator(".cell-head").nth(2).click()
+    opened.page.wait_for_selector(".cell-step-4")
+    opened.until(lambda: state(opened).get("head") == "2" and state(opened)["row"] == "3")
+    canvas = opened.page.locator(".attention-matrix canvas").first
+    canvas.focus()
+    opened.press("ArrowRight")
+    opened.until(lambda: state(opened)["column"] == "5")
+    opened.press("Escape")
+    opened.until(lambda: "Select a cell" in opened.text(".cell-about"))
+
+
+# Changes.
+
+
+def test_a_silenced_head_changes_the_translation_and_can_be_undone(opened: Opened, petit: Model) -> None:
+    layer = tuple(HeadName("cross", 1, head) for head in range(4))
+    usual, without_layer = (translation(petit, AttentionChanges(heads)) for heads in ((), layer))
+    assert usual != without_layer
+    opened.look(OPEN)
+    assert shown_translation(opened) == usual == output(opened)
+    click(opened, "Silence this head")
+    opened.until(lambda: opened.page.locator(".attention-silenced").count() == 1)
+    assert state(opened)["off"] == "cross.1.2"
+    assert shown_translation(opened) == translation(petit, AttentionChanges((HEAD,)))
+    click(opened, "Silence this layer")
+    opened.until(lambda: opened.page.locator(".attention-silenced").count() == 4)
+    assert shown_translation(opened) == without_layer
+    assert opened.text(".word-usual") == usual
+    assert opened.page.locator(".word-usual del").count() > 0
+    address = opened.page.url
+    click(opened, "Undo")
+    opened.until(lambda: opened.page.locator(".attention-silenced").count() == 1)
+    click(opened, "Reset")
+    opened.until(lambda: opened.page.locator(".attention-silenced").count() == 0 and "off" not in state(opened))
+    assert shown_translation(opened) == usual
+    opened.page.go_back()
+    opened.until(lambda: opened.page.locator(".attention-silenced").count() == 1)
+    other = Opened(opened.context, opened.address)
+    other.look(address.removeprefix(opened.address))
+    assert shown_translation(other) == without_layer
+    other.page.get_by_role("button", name="Remove: cross 1, heads 0 1 2 3 silenced").click()
+    other.until(lambda: shown_translation(other) == usual)
+    other.close()
+
+
+def test_a_hidden_word_is_not_translated(opened: Opened, petit: Model) -> None:
+    labels = petit.observe(SENTENCE).attention.maps["encoder"].keys
+    position = labels.index("livres")
+    expected = translation(petit, AttentionChanges(hidden=(position,)))
+    opened.look(OPEN)
+    words = opened.page.get_by_role("group", name="Source words: select one to hide it")
+    words.get_by_role("button").first.focus()
+    opened.press(*["ArrowRight"] * words.get_by_role("button").all_text_contents().index("livres"))
+    opened.press("Enter")
+    opened.until(lambda: shown_translation(opened) == expected and "hide" in state(opened))
+    assert "books" not in expected
+    assert state(opened)["hide"] == str(position)
+    assert opened.focused() == "livres"
+    opened.press("Enter")
+    opened.until(lambda: "books" in shown_translation(opened))
+
+
+def test_a_dragged_weight_changes_the_model(opened: Opened, petit: Model) -> None:
+    change = WeightChange(HEAD, row=3, column=0, weight=0.9)
+    with intervene(petit.network, AttentionChanges(weights=(change,))):
+        best, _ = petit.search_tree(SENTENCE)
+        ids = [*best.ids, *petit.special.end[:1]]
+        logits = petit.observe(SENTENCE, "x", ids).logits
+    assert logits is not None
+    expected = float(logits[3].softmax(-1)[ids[3]])
+    opened.look(f"{OPEN}&row=3&column=4")
+    slider = opened.page.locator(".weight-slider").first
+    slider.focus()
+    slider.evaluate("e => { e.value = 90; for (const n of ['input', 'change']) e.dispatchEvent(new Event(n)); }")
+    opened.until(lambda: "set" in state(opened))
+    opened.until(lambda: "a weight set to 90%" in opened.text(".changes"))
+    assert state(opened)["set"] == "cross.1.2.3.0.900"
+    word = opened.page.locator("[aria-label^='Output words'] button").nth(3)
+    assert float(str(word.get_attribute("title")).split()[1].removesuffix("%")) == pytest.approx(
+        100 * expected, rel=0.01
+    )
+    opened.page.wait_for_selector(".cell-step-4")
+    assert opened.page.locator(".softmax tbody td:nth-child(4)").first.text_content() == "90%"
+    click(opened, "Restore the weights of this row")
+    opened.until(lambda: "set" not in state(opened))
+
+
+def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
+    removals = all_heads(petit.network)
+    effects = measure_effects(petit.observe(SENTENCE), removals)
+    order = sorted(zip(effects, removals, strict=True), key=lambda pair: -pair[0].divergence)
+    opened.look(OPEN)
+    click(opened, "Measure all heads and words")
+    opened.page.wait_for_selector(".effects tbody tr")
+    rows = opened.page.locator(".effects tbody tr")
+    assert rows.count() == len(removals)
+    first = order[0][1].head
+    assert first is not None
+    assert rows.first.locator("th").text_content() == f"{first.kind} {first.layer}, head {first.head}"
+    shown = [float(text) for text in opened.page.locator(".effects .effect").all_text_contents()]
+    assert shown == [round(effect.divergence, 3) for effect, _ in order]
+    assert opened.page.locator("[aria-label^='Source words'] button[style*='--effect']").count() > 5
+    rows.first.get_by_role("button", name="Silence").click()
+    opened.until(lambda: state(opened).get("off") == f"{first.kind}.{first.layer}.{first.head}")
+
+
+# Words.
+
+
+def test_a_translation_continues_from_an_alternative(opened: Opened, petit: Model) -> None:
+    observed = petit.observe(SENTENCE)
+    assert observed.logits is not None
+    ids = [*observed.written[:2], int(observed.logits[2].topk(2).indices[1])]
+    branch, _ = petit.search_tree(SENTENCE, beginning=ids)
+    opened.look(OPEN)
+    opened.page.locator("[aria-label^='Output words'] button").nth(2).click()
+    bars = opened.page.locator(".word-alternatives button")
+    assert bars.count() == 10
+    bars.nth(1).click()
+    opened.until(lambda: state(opened).get("from") == "_".join(map(str, ids)))
+    opened.until(lambda: opened.page.locator(".beam .beam-given text").count() == 3)
+    assert shown_translation(opened) == petit.require_tokenizer().decode(branch.ids)
+    assert opened.page.locator(".beam g.beam-usual").count() > 0
+    assert "Undo" in opened.text(".changes")
+    opened.page.locator("[aria-label^='Output words'] button").nth(2).click()
+    opened.press("Escape")
+
+
+def test_pieces_are_joined_and_sinks_hidden(opened: Opened, petit: Model) -> None:
+    looked = petit.attend(SENTENCE)
+    weights, labels = looked.weights["cross"][1, 2], looked.maps["cross"].keys
+    opened.look(OPEN)
+    opened.page.get_by_label("join pieces into words").check()
+    keys = opened.page.locator(".attention-keys button")
+    opened.until(lambda: keys.count() == len([label for label in labels if not label.startswith("·")]))
+    assert "trois" in opened.page.locator(".attention-keys .attention-token").all_text_contents()
+    opened.page.locator(".attention-queries button").first.hover()
+    pieces = [i for i, label in enumerate(labels) if label in ("t", "·ro", "·is")]
+    column = opened.page.locator(".attention-keys .attention-token").all_text_contents().index("trois")
+    share = float(str(keys.nth(column).locator(".attention-share").text_content()).removesuffix("%"))
+    assert share == pytest.approx(100 * float(weights[0, pieces].sum()), rel=0.02, abs=0.01)
+    opened.page.get_by_label("hide sinks").check()
+    opened.until(lambda: "end" not in opened.page.locator(".attention-keys .attention-token").all_text_contents())
+    opened.page.locator(".attention-queries button").first.hover()
+    shares = opened.page.locator(".attention-keys .attention-share").all_text_contents()
+    assert sum(float(text.removesuffix("%")) for text in shares) == pytest.approx(100, abs=0.5)
+    opened.until(lambda: {"words", "sinks"} <= state(opened).keys())
+    opened.page.get_by_role("slider", name="Decoding step").focus()
+    opened.press("Home", "ArrowRight", "ArrowRight")
+    assert opened.text(".step-where").startswith("Step 3 of")
+
+
+def test_a_long_sentence_zooms_with_labels_that_stay(opened: Opened) -> None:
+    tokens = [f"word{i}" for i in range(60)]
+    weights = torch.eye(60)[None, None].tolist()
+    both = {"queries": tokens, "keys": tokens, "weights": weights, "writes": [], "kind": "encoder"}
+    opened.stub("/api/attend", {"model": "x", "source": "x", "target": None, "special": [], "maps": [both]})
+    opened.look()
+    box, canvas = opened.page.locator(".attention-matrix").first, opened.page.locator(".attention-matrix canvas").first
+    pixels = "e => e.toDataURL()"
+    canvas.focus()
+    opened.press("+", "+")
+    assert box.evaluate("e => e.scrollWidth > e.clientWidth + 100 && e.scrollHeight > e.clientHeight + 100")
+    assert canvas.evaluate("e => e.clientHeight <= innerHeight")
+    before = canvas.evaluate(pixels)
+    box.evaluate("e => { e.scrollTop = 200 }")
+    opened.until(lambda: canvas.evaluate(pixels) != before)
+    in_view = canvas.evaluate(
+        "(e, b) => e.getBoundingClientRect().top - b.getBoundingClientRect().top", box.element_handle()
+    )
+    assert in_view == 4  # it stays where it is, and draws the labels of what is visible
+    opened.press(*["ArrowDown"] * 50)
+    assert box.evaluate("e => e.scrollTop") > 400
+    opened.press("-", "-")
+    assert box.evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+
+
+# The first screen.
+
+
+def test_the_first_screen_is_a_tour_that_is_shown_once(context: Any, address: str) -> None:
+    window = context.browser.new_context(reduced_motion="reduce")
+    opened = Opened(window, address)
+    opened.open("", ".tour")
+    assert opened.text("h1") == "Attention"
+    assert shown_translation(opened) == "There are three books on the table."
+    titles = []
+    for _ in range(5):
+        titles.append(opened.text(".tour h2"))
+        assert opened.page.locator(".tour-marked").count() > 0
+        opened.page.locator(".tour .main").click()
+    assert titles == ["Queries", "Keys", "Values", "The beam", "Your turn"]
+    assert opened.page.locator(".tour").count() == 0
+    assert "Step 10 of 10: end" in opened.text(".step-where")
+    assert "</s>" not in opened.text("main")
+    opened.page.get_by_role("link", name="Translate").click()
+    opened.page.wait_for_selector("#source")
+    again = Opened(window, address).open("", ".attention-heads button")
+    again.page.wait_for_timeout(100)
+    assert again.page.locator(".tour").count() == 0
+    again.close()
+    opened.close()
+    window.close()
+
+
+def test_the_tour_plays_by_itself_and_can_be_skipped(context: Any, address: str) -> None:
+    window = context.browser.new_context()
+    opened = Opened(window, address)
+    opened.page.clock.install()
+    opened.open("", ".tour")
+    assert "Step 1 of 10" in opened.text(".step-where")
+    opened.page.clock.run_for(6_500)
+    assert opened.text(".tour h2") == "Keys"
+    assert "Step 3 of 10" in opened.text(".step-where")
+    opened.press("Escape")
+    assert opened.page.locator(".tour").count() == 0
+    opened.close()
+    window.close()
+
+
+# Compare.
+
+
+def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
+    opened.look(f"{OPEN}&row=3&column=6")
+    click(opened, "Compare with another head, sentence or model")
+    titles = opened.page.locator(".compare-panel h3")
+    opened.until(lambda: titles.count() == 2 and "layer 1, head 3" in str(titles.nth(1).text_content()))
+    opened.until(lambda: opened.text(".compare-readout").count(" attends to ") == 2)
+    left, right = re.findall(r"(?:Left|Right): (.*?) attends to (.*?) with", opened.text(".compare-readout"))
+    assert left == right
+    opened.page.locator(".compare select").nth(1).select_option("0.mean")
+    opened.until(lambda: state(opened).get("with_layer") == "0" and "mean" in str(titles.nth(1).text_content()))
+    opened.page.locator(".compare input").fill("Il y a deux livres.")
+    opened.press("Enter")
+    opened.until(lambda: state(opened).get("with_source") == "Il y a deux livres.")
+    canvas = opened.page.locator(".compare canvas").first
+    canvas.focus()
+    opened.press("ArrowUp", "ArrowDown")
+    opened.until(lambda: opened.text(".compare-readout").count("attends to livres") == 2)
+    address = opened.page.url
+    opened.page.goto("about:blank")
+    opened.said.clear()
+    opened.open(address.removeprefix(opened.address), ".compare-panel h3")
+    opened.until(lambda: "layer 0, mean" in str(titles.nth(1).text_content()))
+    assert opened.page.locator(".compare input").input_value() == "Il y a deux livres."
+
+
+# Accessibility, screens, hostile text.
+
+
+@pytest.mark.skipif(AXE is None, reason="not here: axe-playwright-python")
+@pytest.mark.parametrize(
+    ("width", "media"), [(1280, {}), (360, {"color_scheme": "dark"}), (1280, {"forced_colors": "active"})]
+)
+def test_every_panel_is_accessible_and_fits(context: Any, address: str, width: int, media: dict[str, str]) -> None:
+    opened = Opened(context, address, width, reduced_motion="reduce", **media)
+    second = {"with": "petit-fr-en", "with_source": SENTENCE, "with_layer": 0, "with_head": 1}
+    opened.look(f"{OPEN}&row=3&column=4&hide=4&off=cross.0.0&{urlencode(second)}")
+    opened.page.wait_for_selector(".cell-step-4")
+    click(opened, "Measure all heads and words")
+    opened.page.wait_for_selector(".effects tbody tr")
+    opened.page.locator("[aria-label^='Output words'] button").nth(1).click()
+    assert opened.accessibility_problems() == []
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.close()
+
+
+def test_hostile_tokens_and_addresses_stay_harmless(opened: Opened) -> None:
+    evil = ["<img src=x onerror=alert(1)>", "<script>parent.ran=1</script>", '"><svg onload=alert(2)>']
+    weights = torch.full((1, 1, 3, 3), 1 / 3).tolist()
+    one = {"queries": evil, "keys": evil, "weights": weights}
+    top = [{"token": token, "p": 0.3, "id": i} for i, token in enumerate(evil)]
+    answer = {
+        "model": evil[0],
+        "source": evil[0],
+        "target": evil[1],
+        "special": evil[:1],
+        "written": [0, 1, 2],
+        "ends": [],
+    }
+    answer |= {"maps": [{"kind": "encoder", "writes": [], **one}, {"kind": "cross", "writes": evil, **one}]}
+    answer |= {
+        "steps": [{"token": token, "p": 0.3, "top": top} for token in evil],
+        "words": {"source": [0, 1, 2], "target": [0, 1, 2]},
+    }
+    answer |= {"patterns": {"cross": [[{"label": evil[0], "share": 0.5}]]}, "pattern_rules": {evil[0]: evil[1]}}
+    opened.stub("/api/attend", answer)
+    three = [[1.0, -1.0]] * 3
+    sums = {"dots": [[1.0] * 3] * 3, "weights": weights[0][0], "allowed": [[1] * 3] * 3, "scale": 0.7, "bias": None}
+    opened.stub("/api/head", {"q": three, "k": three, "v": three, "output": three, **sums})
+    effect = {"divergence": 1.0, "log_probability": -1.0, "step": 1, "token": evil[2]}
+    heads = [{"kind": "cross", "layer": 0, "head": 0, **effect}]
+    opened.stub("/api/effects", {"model": "x", "heads": heads, "words": [{"positions": [0], **effect}]})
+    bad = (
+        "off=cross.0.0_<b>_cross.9.9.9&hide=1_-1_x&set=cross.0.0.0.0.500_evil&from=1_2_z&words=1&with=<i>&with_source=x"
+    )
+    opened.look(f"{LOOK}&kind=cross&layer=0&head=0&row=0&column=1&{bad}&with_source=x")
+    opened.page.wait_for_selector(".cell-step-4")
+    click(opened, "Measure all heads and words")
+    opened.page.wait_for_selector(".effects tbody tr")
+    opened.page.locator("[aria-label^='Output words'] button").first.click()
+    assert opened.page.locator("main script, main svg[onload], main img[src=x]").count() == 0
+    assert opened.page.evaluate("window.ran === undefined")
+
+
+def test_requests_have_the_changes_of_the_address(opened: Opened) -> None:
+    sent: list[Any] = []
+    opened.page.on("request", lambda asked: sent.extend([json.loads(asked.post_data)] if asked.post_data else []))
+    opened.look(f"{OPEN}&off=cross.1.2_encoder.0.1&hide=2_3&set=cross.1.2.3.0.900&row=3&column=4")
+    opened.page.wait_for_selector(".cell-step-4")
+    changes = [body["changes"] for body in sent if "changes" in body]
+    assert len(changes) == 2  # for the attention, and for the cell
+    assert changes[0] == changes[1]
+    assert [head["kind"] for head in changes[0]["silenced"]] == ["cross", "encoder"]
+    assert changes[0]["hidden"] == [2, 3]
+    weight = {"kind": "cross", "layer": 1, "head": 2, "row": 3, "column": 0, "weight": 0.9}
+    assert changes[0]["weights"] == [weight]
