@@ -345,7 +345,7 @@ def test_the_tour_plays_by_itself_and_can_be_skipped(context: Any, address: str)
 
 
 def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
-    opened.look(f"{OPEN}&row=3&column=6")
+    opened.look(f"{OPEN}&row=4&column=6")
     click(opened, "Compare with another head, sentence or model")
     titles = opened.page.locator(".compare-panel h3")
     opened.until(lambda: titles.count() == 2 and "layer 1, head 3" in str(titles.nth(1).text_content()))
@@ -359,8 +359,10 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
     opened.until(lambda: state(opened).get("with_source") == "Il y a deux livres.")
     canvas = opened.page.locator(".compare canvas").first
     canvas.focus()
-    opened.press("ArrowUp", "ArrowDown")
-    opened.until(lambda: opened.text(".compare-readout").count("attends to livres") == 2)
+    opened.press("ArrowUp")
+    opened.until(lambda: "Right: these tokens are not there" in opened.text(".compare-readout"))
+    opened.press("ArrowDown")
+    opened.until(lambda: opened.text(".compare-readout").count("books attends to livres") == 2)
     address = opened.page.url
     opened.page.goto("about:blank")
     opened.said.clear()
@@ -376,7 +378,7 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
 @pytest.mark.parametrize(
     ("width", "media"), [(1280, {}), (360, {"color_scheme": "dark"}), (1280, {"forced_colors": "active"})]
 )
-def test_every_panel_is_accessible_and_fits(context: Any, address: str, width: int, media: dict[str, str]) -> None:
+def test_every_panel_is_accessible_and_fits(context: Any, address: str, width: int, media: dict[str, Any]) -> None:
     opened = Opened(context, address, width, reduced_motion="reduce", **media)
     second = {"with": "petit-fr-en", "with_source": SENTENCE, "with_layer": 0, "with_head": 1}
     opened.look(f"{OPEN}&row=3&column=4&hide=4&off=cross.0.0&{urlencode(second)}")
@@ -394,7 +396,7 @@ def test_hostile_tokens_and_addresses_stay_harmless(opened: Opened) -> None:
     weights = torch.full((1, 1, 3, 3), 1 / 3).tolist()
     one = {"queries": evil, "keys": evil, "weights": weights}
     top = [{"token": token, "p": 0.3, "id": i} for i, token in enumerate(evil)]
-    answer = {
+    answer: dict[str, Any] = {
         "model": evil[0],
         "source": evil[0],
         "target": evil[1],
