@@ -1,5 +1,5 @@
 // The formulas of the labs that need no training, as in regard/labs: matrices are arrays of rows. Each function is held equal
-// to its counterpart in Python by tests/server/test_lab_formulas.py.
+// to its counterpart in Python by tests/server/test_page_formulas.py.
 
 const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 const norm = (a) => Math.sqrt(dot(a, a));

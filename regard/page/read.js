@@ -5,6 +5,7 @@ import { createRequests } from "./api.js";
 import { createModelSelector, createTextField } from "./controls.js";
 import { make, moveFocus, percent, visibleText } from "./dom.js";
 import { createBars } from "./probability_bars.js";
+import { createSentenceMap } from "./sentence_map.js";
 
 const TYPING_PAUSE_MS = 350; // time without a keystroke before a request is sent
 const CLASSES_SHOWN = 12;
@@ -102,7 +103,7 @@ export function readView({ models, saveState }) {
     }
     result.classList.add("stale");
     const response = await request(...asked);
-    if (response !== undefined) show(response ? TASKS.get(task).show(response, asked[1], pick) : []); // an error removes the previous result
+    if (response !== undefined) show(response ? [...TASKS.get(task).show(response, asked[1], pick, fillAll), moreLinks(asked[1].model, text)] : []); // an error removes the previous result
   }
 
   function show(elements) {
@@ -114,6 +115,12 @@ export function readView({ models, saveState }) {
   function pick(number, token) {
     let count = -1;
     field.value = field.value.replaceAll(MASK, (mask) => (++count === number ? token.trim() : mask));
+    onInput(true);
+    field.focus();
+  }
+
+  function fillAll(text) {
+    field.value = text;
     onInput(true);
     field.focus();
   }
@@ -150,6 +157,12 @@ function requestFor(task, model, text, sentences) {
   return [`/api/${task}`, { model, texts: [text] }];
 }
 
+// Links to the attention and the layers of the same text.
+function moreLinks(model, source) {
+  const link = (view, title) => make("a", { href: `#/${view}?${new URLSearchParams({ model, source })}` }, title);
+  return make("p", { class: "read-links" }, link("look", "Show its attention"), " · ", link("layers", "Show its layers"));
+}
+
 function showClasses({ results: [classes] }) {
   const bars = createBars("Classes", null, classes.length > CLASSES_SHOWN ? "all other classes" : null);
   bars.show(classes.slice(0, CLASSES_SHOWN).map(({ label, probability }) => ({ token: label, p: probability })), classes[0].label);
@@ -176,12 +189,16 @@ function showLabels({ results: [words] }) {
 
 const spanName = (label) => label.replace(/^[BI]-/, "");
 
-function showFillings({ masks }, _, pick) {
-  return masks.flatMap((fillings, number) => {
+function showFillings({ masks }, { text }, pick, fillAll) {
+  const filled = masks.length === 1 ? masks[0][0].text : masks.reduce((rest, [best]) => rest.replace(MASK, () => best.token.trim()), text);
+  const all = make("button", { type: "button" }, masks.length > 1 ? "Fill all masks" : "Fill the mask");
+  all.addEventListener("click", () => fillAll(filled));
+  const sentence = make("p", { class: "result read-filled", dir: "auto" }, filled);
+  return [sentence, make("div", { class: "tools" }, all), ...masks.flatMap((fillings, number) => {
     const bars = createBars(`Tokens for mask ${number + 1}: pick one`, ({ filling }) => pick(number, filling));
     bars.show(fillings.map(({ token, probability }) => ({ token: visibleText(token.trim() || token), p: probability, filling: token })));
     return [...(masks.length > 1 ? [make("h3", {}, `Mask ${number + 1}`)] : []), bars.list];
-  });
+  })];
 }
 
 // The sentences by their cosine similarity to the first one. All vectors have length 1.
@@ -195,5 +212,6 @@ function showNeighbours({ data }, { input }) {
     return make("li", {}, make("span", { class: "alternative-text", dir: "auto" }, text),
       make("span", { class: "score" }, bar, make("span", { class: "cosine" }, cosine.toFixed(2).replace("-", "−"))));
   });
-  return [make("ol", { class: "alternatives neighbours" }, ...items), make("p", { class: "hint" }, COMPARE_HINT)];
+  const map = rest.length > 1 ? [createSentenceMap(data.map(({ embedding }) => embedding), input)] : [];
+  return [make("ol", { class: "alternatives neighbours" }, ...items), make("p", { class: "hint" }, COMPARE_HINT), ...map];
 }

@@ -3,14 +3,22 @@
 import { createRequests } from "./api.js";
 import { createModelSelector, createTextField } from "./controls.js";
 import { addScrollFade, make, percent, visibleText } from "./dom.js";
+import { createLineChart } from "./line_chart.js";
 import { createBars } from "./probability_bars.js";
+import { createTextTokens } from "./write_tokens.js";
 
 const BARS_SHOWN = 40;
 const TOKENS_REQUESTED = 200; // tokens to sample from
 const TYPING_PAUSE_MS = 200; // time without a keystroke before a request is sent
 const SLIDER_PAUSE_MS = 50; // time without a slider movement before a request is sent
 const RUN_INTERVAL_MS = 120; // time between two tokens that are sampled automatically
+const SCORE_DELAY_MS = 250; // time without a new token before the probabilities of the text's tokens are requested
 const END_LABEL = "end of text"; // label of the token that ends the text
+// Beginnings of texts, by language; those of null are for models of other or unknown languages.
+const BEGINNINGS = new Map([
+  ["fr", ["Le petit chat", "Il était une fois", "Elle va"]],
+  [null, ["Once upon a time", "The little dog", "One day, a girl named"]],
+]);
 const SAMPLING_OPTIONS = [
   {
     name: "temperature",
@@ -47,12 +55,26 @@ const WAYS_TO_GET_A_MODEL = [
 export function writeView({ models, saveState }) {
   const languageModels = models.filter((model) => model.writes);
   if (!languageModels.length) return noModelView();
-  const model = createModelSelector(languageModels, () => requestNext(0));
+  const model = createModelSelector(languageModels, () => {
+    showExamples();
+    requestNext(0);
+  });
   const { field, fit } = createTextField({ id: "text", rows: 4, placeholder: "Start a text" });
   const { notice, request, cancel } = createRequests(() => requestNext(0));
   const bars = createBars("Next tokens: pick one", (item) => append(item));
-  const tokens = make("p", { class: "tokens", "aria-label": "Tokens of the text" });
-  const explanation = make("p", { class: "hint" });
+  const textTokens = createTextTokens({
+    selectedModel: () => model.selected().name,
+    onBranch(text) {
+      stop();
+      history.push(field.value);
+      undo.disabled = false;
+      field.value = text;
+      requestNext(0);
+    },
+  });
+  const coverage = createLineChart({ title: "Probability of the most likely tokens together", format: percent, formatX: (x) => `${Math.round(x)}` });
+  const exampleList = make("p", { class: "examples" });
+  const explanation = make("p", { class: "hint write-explanation" });
   const titles = ["Sample", "Most likely", "Run", "Undo"];
   const [sample, best, run, undo] = titles.map((text) => make("button", { type: "button" }, text));
   const onSlider = () => requestNext(SLIDER_PAUSE_MS);
@@ -61,10 +83,11 @@ export function writeView({ models, saveState }) {
     make("div", { class: "head" }, make("h1", {}, "Write"), model.root),
     make("div", { class: "pair writing" },
       make("section", { class: "card", "aria-label": "Text" }, make("label", { for: "text" }, "Text"), field,
-        make("div", { class: "tools" }, sample, best, run, undo), notice, tokens),
+        make("div", { class: "tools" }, sample, best, run, undo), exampleList, notice, textTokens.root),
       make("section", { class: "card", "aria-label": "Next token" }, make("h2", {}, "Next token"),
         make("div", { class: "knobs" }, ...Object.values(sliders).map((slider) => slider.root)),
-        explanation, addScrollFade(bars.list))));
+        coverage.root, explanation, addScrollFade(bars.list))));
+  let scoreTimer = null;
   let [response, timer, isRunning, history] = [null, null, false, []];
   let waitingAction = null; // a button that was clicked before the response for the text arrived
 
@@ -109,7 +132,10 @@ export function writeView({ models, saveState }) {
     }));
     const sampling = describeSampling(response.tokens);
     explanation.textContent = `Outline: the model’s probability. Filled: with your settings. ${sampling}`;
-    tokens.replaceChildren(...response.text_tokens.map((token) => make("bdi", { class: "chip" }, visibleText(token))));
+    showCoverage(response.tokens);
+    textTokens.show(response.text_tokens, options.text);
+    clearTimeout(scoreTimer);
+    if (!isRunning) scoreTimer = setTimeout(textTokens.load, SCORE_DELAY_MS);
     const action = waitingAction;
     waitingAction = null;
     if (action) action();
@@ -121,8 +147,38 @@ export function writeView({ models, saveState }) {
     waitingAction = null;
     bars.show([]);
     bars.list.classList.remove("stale");
-    tokens.replaceChildren();
+    clearTimeout(scoreTimer);
+    textTokens.show([], "");
+    coverage.show([]);
     explanation.textContent = message;
+  }
+
+  // Draws which share of the probability the first tokens have together, before and after the settings are applied, and
+  // where top p cuts.
+  function showCoverage(items) {
+    const ranked = (key) => [...items].sort((a, b) => b[key] - a[key]).slice(0, BARS_SHOWN);
+    const cumulative = (key) => ranked(key).reduce((points, item) => [...points, [points.length, points.at(-1)[1] + item[key]]], [[0, 0]]);
+    const { top_p: topP } = settings();
+    const kept = items.filter((token) => token.kept_p > 0).length;
+    coverage.show([
+      { name: "the model’s probabilities", className: "run-7", faint: true, points: cumulative("p") },
+      { name: "with your settings", className: "run-0", points: cumulative("kept_p") },
+      ...(topP < 1 ? [{ name: "top p", className: "run-1", faint: true, points: [[0, topP], [BARS_SHOWN, topP]] }] : []),
+    ], { cursor: kept < BARS_SHOWN ? kept : null });
+  }
+
+  function showExamples() {
+    const texts = BEGINNINGS.get(model.selected().source) ?? BEGINNINGS.get(null);
+    exampleList.replaceChildren(make("span", {}, "Try "), ...texts.map((text) => {
+      const button = make("button", { type: "button" }, text);
+      button.addEventListener("click", () => {
+        stop();
+        field.value = text;
+        requestNext(0);
+      });
+      return button;
+    }));
+    return texts[0];
   }
 
   // Appends a token. The token that ends the text is not appended.
@@ -159,6 +215,7 @@ export function writeView({ models, saveState }) {
   }
 
   function stop() {
+    if (isRunning) scoreTimer = setTimeout(textTokens.load, SCORE_DELAY_MS);
     isRunning = false;
     waitingAction = null;
     run.textContent = "Run";
@@ -187,6 +244,9 @@ export function writeView({ models, saveState }) {
     close: () => {
       stop();
       clearTimeout(timer);
+      clearTimeout(scoreTimer);
+      coverage.close();
+      textTokens.close();
       cancel();
     },
     update(options) {
@@ -194,7 +254,8 @@ export function writeView({ models, saveState }) {
       history = [];
       undo.disabled = true;
       model.select(options.get("model"));
-      field.value = options.get("text") ?? "";
+      const first = showExamples();
+      field.value = options.get("text") ?? first;
       for (const { name, initial } of SAMPLING_OPTIONS) sliders[name].set(options.get(name) ?? initial);
       requestAnimationFrame(fit);
       clearTimeout(timer);

@@ -22,6 +22,7 @@ from regard.server import (
     page_api,
     page_files,
     runs_api,
+    text_tokens_api,
 )
 from regard.server.engine import EngineState
 from regard.server.guards import AccessRules, App, guard_app
@@ -44,6 +45,7 @@ _ROUTES = (
     encoder_api.routes,
     export_api.routes,
     layers_api.routes,
+    text_tokens_api.routes,
     libretranslate_api.routes,
     openai_api.routes,
     openai_embeddings.routes,

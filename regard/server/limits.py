@@ -40,6 +40,8 @@ MAX_CACHE_TOKENS = 16_384
 """Maximum number of tokens, read and generated, in a language model's cache, over all requests being generated."""
 MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 4, 64
 """Maximum number of stop strings in a request, and the maximum length of each."""
+MAX_SCORED_CHARACTERS = 2_000
+"""Maximum length in characters of a text whose tokens are scored."""
 MAX_DISTRIBUTION_TOKENS = 200
 """Maximum number of tokens in a distribution of next tokens."""
 MAX_FILL_CHARACTERS, MAX_FILLINGS = 1_000, 50

@@ -414,14 +414,50 @@ def test_writing_token_by_token(opened: Opened) -> None:
     opened.until(lambda: after(pause, run.is_visible))
 
 
+def test_tokens_of_the_text_and_their_alternatives(opened: Opened) -> None:
+    opened.open("#/write?model=writer", ".bars button")
+    field = opened.page.locator("#text")
+    assert field.input_value() == "Once upon a time"  # a text to start with
+    opened.page.get_by_role("button", name="The little dog").click()
+    text = "the cat sleeps"
+    field.fill(text)
+    chips = opened.page.locator(".write-tokens button.chip")
+    opened.until(lambda: chips.count() > 1 and "cat" in "".join(chips.all_text_contents()))
+    served = opened.context.request.post(f"{opened.address}api/tokens", data={"model": "writer", "text": text}).json()
+    scored = [each for each in served["tokens"] if each["start"] is not None]
+    about = f"probability {100 * scored[0]['probability']:.3g}%, rank {scored[0]['rank']}"
+    assert about in str(chips.first.get_attribute("aria-label"))
+    chips.first.focus()
+    opened.press("ArrowRight", "Enter")
+    opened.until(lambda: opened.page.locator(".write-alternatives .bars button").count() == 12)
+    prefix = text[: scored[1]["start"]]
+    asked = {"model": "writer", "text": prefix, "show": 12}
+    alternatives = opened.context.request.post(f"{opened.address}api/next", data=asked).json()["tokens"]
+    opened.page.locator(".write-alternatives .bars button").nth(2).click()
+    opened.until(lambda: field.input_value() == prefix + alternatives[2]["text"])
+    opened.page.get_by_role("button", name="Undo").click()
+    assert field.input_value() == text
+
+
+def test_the_effect_of_the_settings_is_drawn(opened: Opened) -> None:
+    opened.open("#/write?model=writer&text=the+cat&top_k=4&top_p=0.9", ".writing .chart-series path")
+    names = opened.page.locator(".writing .chart-values li").all_text_contents()
+    assert [name.rsplit(" ", 1)[0] for name in names] == ["the model’s probabilities", "with your settings", "top p"]
+    assert names[1].endswith("100%")  # of all tokens that are kept
+    before = opened.page.locator(".writing .chart-series path").nth(1).get_attribute("d")
+    opened.page.get_by_label("Temperature").focus()
+    opened.press("End")
+    opened.until(lambda: opened.page.locator(".writing .chart-series path").nth(1).get_attribute("d") != before)
+
+
 def test_the_number_of_sampled_tokens_is_shown(opened: Opened) -> None:
     opened.open("#/write?model=writer&text=the+cat&top_k=12", ".bars button")
-    opened.until(lambda: "Sampling from 12 tokens." in opened.text(".writing .hint"))
+    opened.until(lambda: "Sampling from 12 tokens." in opened.text(".write-explanation"))
     opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat&top_k=1")
-    opened.until(lambda: "Sampling from 1 token." in opened.text(".writing .hint"))
+    opened.until(lambda: "Sampling from 1 token." in opened.text(".write-explanation"))
     opened.page.evaluate("hash => { location.hash = hash }", "#/write?model=writer&text=the+cat")
     said = r"Sampling from the 200 most likely tokens, which cover \d\d\.?\d?% of the probability\."
-    opened.until(lambda: bool(re.search(said, opened.text(".writing .hint"))))
+    opened.until(lambda: bool(re.search(said, opened.text(".write-explanation"))))
 
 
 def test_nothing_is_sampled_for_an_outdated_text(opened: Opened) -> None:
@@ -459,7 +495,7 @@ def test_the_end_token_is_not_appended(opened: Opened) -> None:
     assert opened.text(".bars button bdi") == "end of text"
     for name in ("Sample", "Most likely", "Run"):
         opened.page.get_by_role("button", name=name).click()
-        assert "ends the text here" in opened.text(".writing .hint")
+        assert "ends the text here" in opened.text(".write-explanation")
     assert opened.page.locator("#text").input_value() == "the"
     assert opened.page.get_by_role("button", name="Run").is_visible()
 
@@ -537,6 +573,20 @@ def test_tokens_for_masks(opened: Opened) -> None:
     opened.until(lambda: opened.page.locator(".bars button").count() == 10)
 
 
+def test_filling_all_masks(opened: Opened) -> None:
+    text = "Le <mask> dort sur la <mask>."
+    (first, *_), (second, *_) = encoders()["masked"].fillings(text, 10)
+    filled = f"Le {first.token.strip()} dort sur la {second.token.strip()}."
+    read(opened, ".read-filled", model="masked", text=text)
+    assert opened.text(".read-filled") == filled
+    opened.page.get_by_role("button", name="Fill all masks").click()
+    opened.until(lambda: opened.page.locator("#read-text").input_value() == filled)
+    read(opened, ".read-filled", model="masked", text="Le chat <mask>.")
+    assert opened.text(".read-filled") == encoders()["masked"].fillings("Le chat <mask>.", 10)[0][0].text
+    opened.page.get_by_role("link", name="Show its layers").click()
+    opened.page.wait_for_selector(".layers-box circle")
+
+
 def test_neighbours_of_a_sentence(opened: Opened) -> None:
     sentences = ["Le chat dort.", "Où est la gare ?", "Le petit chat dort."]
     read(opened, ".neighbours li", model="petit-fr-en", text="Le chat dort.", others="\n".join(sentences))
@@ -547,6 +597,9 @@ def test_neighbours_of_a_sentence(opened: Opened) -> None:
     assert items.locator(".alternative-text").all_text_contents() == [sentence for _, sentence in ranked]
     assert items.locator(".score").all_text_contents() == [f"{cosine:.2f}" for cosine, _ in ranked]
     assert opened.page.locator("fieldset").is_hidden()  # a translator has no other task here
+    assert opened.page.locator(".sentence-map circle").count() == 4
+    first, same = (opened.page.locator(".sentence-map g").nth(i).get_attribute("transform") for i in (0, 1))
+    assert first == same  # the same sentence is at the same place
     opened.open("#/read", ".neighbours li")  # with examples
     assert opened.page.locator(".neighbours li").count() == 4
     assert opened.page.locator("#read-text").input_value() == "Le petit chat noir dort sur la table."

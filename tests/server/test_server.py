@@ -1,6 +1,7 @@
 """The server over real sockets with real clients: the same results as direct calls."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -300,6 +301,26 @@ def test_the_page_is_a_fixed_list_of_files(server: Running) -> None:
         assert server.request("GET", path)[0] == 404
 
 
+def test_probabilities_of_the_tokens_of_a_text(server: Running) -> None:
+    model = server.registry.by_name["noise"].model
+    text = "Once upon a time, naïve 😀 cat"
+    status, found = server.request_json("POST", "/api/tokens", {"text": text, "model": "noise"})
+    assert status == 200
+    first, *rest = found["tokens"]
+    assert (first["probability"], first["start"]) == (None, None)
+    log_probability = sum(math.log(token["probability"]) for token in rest)
+    assert log_probability == pytest.approx(model.score([text])[0], rel=1e-5)
+    starts = [token["start"] for token in rest]
+    assert None in starts  # the face is several tokens, which start within a character
+    for i, token in enumerate(rest[:3]):
+        prefix = text[: token["start"]]
+        status, following = server.request_json("POST", "/api/next", {"text": prefix, "model": "noise", "show": 200})
+        ranked = [each["p"] for each in following["tokens"]]
+        assert token["rank"] > 200 or ranked[token["rank"] - 1] == pytest.approx(token["probability"], rel=1e-4), i
+    status, answer = server.request_json("POST", "/api/tokens", {"text": "a" * 2001, "model": "noise"})
+    assert (status, "2000" in answer["error"]) == (400, True)
+
+
 def test_layers_are_those_of_the_model(server: Running) -> None:
     asked = {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en"}
     status, found = server.request_json("POST", "/api/layers", asked)
@@ -335,7 +356,16 @@ def test_openapi_describes_every_path(server: Running) -> None:
     assert status == 200
     assert set(told["paths"]) == {
         *("/health", "/api/models", "/api/translate", "/api/attend", "/api/next", "/api/labs", "/labs/{name}.png"),
-        *("/api/head", "/api/effects", "/api/attention-page", "/api/layers", "/api/runs", "/api/run", "/api/frame"),
+        *(
+            "/api/head",
+            "/api/effects",
+            "/api/attention-page",
+            "/api/layers",
+            "/api/tokens",
+            "/api/runs",
+            "/api/run",
+            "/api/frame",
+        ),
         *("/api/classify", "/api/tag", "/api/fill", "/translate", "/languages"),
         *("/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}"),
     }

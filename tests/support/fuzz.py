@@ -31,6 +31,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/tag": {"texts": ["Le chat dort."], "model": "tagger"},
     "/api/fill": {"text": "Le chat <mask>.", "k": 3, "model": "masked"},
     "/v1/embeddings": {"model": "noise", "input": ["Le chat dort."], "encoding_format": "float", "dimensions": 32},
+    "/api/tokens": {"text": "Once upon a time", "model": "noise"},
     "/api/layers": {"source": "Le chat dort.", "target": "The cat sleeps.", "model": "petit-fr-en"},
     "/api/attention-page": {"source": "Oui.", "target": "Yes.", "kind": "cross", "layer": 1, "head": 0},
     "/api/run": {"run": "first"},

@@ -1,7 +1,7 @@
-"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [NAME=FOLDER [NAME=FOLDER]]`.
+"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [WRITER [TAGGER [RUN]]]`.
 
-The first argument is a language model, the second a French tagger. Without them there are no screenshots of the Write
-and Read views.
+WRITER is NAME=FOLDER of a language model, TAGGER that of a French tagger, RUN the folder of a run with snapshots.
+Without them, there are no screenshots of the Write, Read and Runs views.
 """
 
 import sys
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SENTENCE = "Il y a trois livres sur la table."
 
 
-def list_shots(writer: str | None, tagger: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
+def list_shots(writer: str | None, tagger: str | None, run: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
     """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
     attention = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
@@ -30,6 +30,13 @@ def list_shots(writer: str | None, tagger: str | None) -> list[tuple[str, dict[s
         ("page-attention-dark", night, f"#/look?{urlencode(fr_en)}", ".beam"),
         ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
+    layers = {"model": "petit-fr-en", "source": SENTENCE, "stack": "decoder", "token": 4}
+    shots.append(("page-layers", desk, f"#/layers?{urlencode(layers)}", ".layers-box circle"))
+    if run:
+        tall = desk | {"viewport": {"width": 1280, "height": 2160}}
+        shots.append(
+            ("page-runs", tall, f"#/runs?{urlencode({'run': run})}", ".film .chart-series circle:nth-of-type(9)")
+        )
     if writer:
         options = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
         shots.append(("page-write", desk, f"#/write?{urlencode(options)}", ".bars button"))
@@ -52,8 +59,9 @@ def quantize(png: bytes) -> bytes:
 def main(models: list[str]) -> None:
     """Start a server and take all screenshots."""
     writer, tagger, *_ = [*(model.partition("=")[0] for model in models), None, None]
+    run = Path(models[2]).name if len(models) > 2 else None
     with serving(["fr-en", "petit-fr-en", *models]) as address, chromium() as browser:
-        for name, window, hash_, wait in list_shots(writer, tagger):
+        for name, window, hash_, wait in list_shots(writer, tagger, run):
             page = browser.new_page(**window)
             page.goto(address + hash_)
             page.wait_for_selector(wait)

@@ -1,4 +1,4 @@
-"""The formulas of labs with sliders, in a browser: equal to the labs in Python on the same numbers."""
+"""What the page computes by itself, in a browser: equal to the labs, and to torch, on the same numbers."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -27,17 +27,20 @@ Compute = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Any]:
-    """A page on which `formulas` is lab_formulas.js."""
-    module = f"data:text/javascript;charset=utf-8,{quote((PAGE_FOLDER / 'lab_formulas.js').read_text())}"
+    """A page on which `formulas` has the functions of these modules."""
     with chromium() as browser:
         page = browser.new_page()
-        page.evaluate("async (url) => { window.formulas = await import(url); }", module)
+        for name in ("lab_formulas.js", "principal_coordinates.js"):
+            module = f"data:text/javascript;charset=utf-8,{quote((PAGE_FOLDER / name).read_text())}"
+            page.evaluate(
+                "async (url) => { window.formulas = { ...window.formulas, ...(await import(url)) }; }", module
+            )
         yield page
 
 
 @pytest.fixture(scope="module")
 def compute(page: Any) -> Compute:
-    """Calls a function of lab_formulas.js."""
+    """Calls one of these functions."""
     return lambda name, *arguments: page.evaluate("([name, args]) => formulas[name](...args)", [name, arguments])
 
 
@@ -139,3 +142,17 @@ def test_random_numbers_are_normal_and_orthonormal_rows_orthonormal(page: Any) -
     assert abs(float(drawn.mean())) < 0.03
     assert abs(float(drawn.var()) - 1) < 0.05
     assert abs(float((drawn.abs() < 1).double().mean()) - 0.6827) < 0.02
+
+
+def test_principal_coordinates(compute: Compute) -> None:
+    torch.manual_seed(9)
+    vectors = torch.randn(9, 30, dtype=torch.float64) * torch.linspace(3, 0.1, 30)
+    found = compute("principalCoordinates", vectors.tolist())
+    centred = vectors - vectors.mean(0)
+    u, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
+    expected = u[:, :2] * sizes[:2]
+    points = torch.tensor(found["points"], dtype=torch.float64)
+    torch.testing.assert_close(points @ points.T, expected @ expected.T, atol=1e-6, rtol=1e-6)  # up to mirrors
+    share = float(sizes[:2].square().sum() / sizes.square().sum())
+    assert found["explained"] == pytest.approx(share, rel=1e-9)
+    assert compute("principalCoordinates", [[1, 2], [1, 2]])["points"] == [[0, 0], [0, 0]]

@@ -1,0 +1,35 @@
+// Sentences as dots: their vectors in two dimensions, by principal component analysis.
+
+import { make, truncate } from "./dom.js";
+import { makeSvg } from "./line_chart.js";
+import { principalCoordinates } from "./principal_coordinates.js";
+
+const HEIGHT = 320; // pixels
+const PADDING = 34;
+const LABEL_LENGTH = 34; // characters
+
+export function createSentenceMap(vectors, texts) {
+  const { points, explained } = principalCoordinates(vectors);
+  const svg = makeSvg("svg", { role: "img", "aria-label": `Map of ${texts.length} sentences; the list above has their similarities` });
+  const box = make("div", { class: "layers-box" }, svg);
+  const root = make("figure", { class: "sentence-map" }, make("figcaption", {}, "Map of the sentences"), box,
+    make("p", { class: "hint" }, `Near dots have similar vectors. The two dimensions show ${Math.round(100 * explained)}% of the variance; the first sentence is marked.`));
+
+  function draw() {
+    const width = Math.max(220, box.clientWidth);
+    const extent = (axis) => [Math.min(...points.map((point) => point[axis])), Math.max(...points.map((point) => point[axis]))];
+    const [[left, right], [low, high]] = [extent(0), extent(1)];
+    const unit = Math.min((width - 2 * PADDING) / (right - left || 1), (HEIGHT - 2 * PADDING) / (high - low || 1));
+    const place = ([x, y]) => [width / 2 + (x - (left + right) / 2) * unit, HEIGHT / 2 - (y - (low + high) / 2) * unit];
+    for (const [name, value] of Object.entries({ width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}` })) svg.setAttribute(name, value);
+    svg.replaceChildren(...points.map((point, i) => {
+      const [x, y] = place(point);
+      const isRight = x > width * 0.55; // labels point to the middle
+      return makeSvg("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, class: i ? "" : "sentence-first" }, makeSvg("circle", { r: i ? 5 : 7 }),
+        makeSvg("text", { x: isRight ? -10 : 10, dy: "0.34em", "text-anchor": isRight ? "end" : "start" }, `\u2068${truncate(texts[i], LABEL_LENGTH)}\u2069`));
+    }));
+  }
+
+  new ResizeObserver(() => requestAnimationFrame(draw)).observe(box);
+  return root;
+}
