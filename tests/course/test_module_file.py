@@ -221,7 +221,7 @@ def test_a_mistake_is_named_before_anything_is_trained(which: str) -> None:
 @pytest.mark.parametrize("name", ["make_model", "MultiHeadSelfAttention"])
 def test_a_recipe_that_fine_tunes_another_model_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"def {name}(src_vocab, tgt_vocab): ...")
-    with pytest.raises(RegardError, match="model.start fine-tunes another model: leave it out"):
+    with pytest.raises(RegardError, match=r"model\.start fine-tunes another model: leave it out"):
         load_student_module(tmp_path / "mine.py", read_recipe("finetune-corpus"))
 
 
