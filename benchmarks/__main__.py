@@ -32,6 +32,22 @@ def text(
 
 
 @app.command()
+def large(
+    pairs: Annotated[int, typer.Option(min=1_000, help="Number of sentence pairs to generate.")] = 1_000_000,
+    packed: Annotated[bool, typer.Option(help="Pack sentences into rows, as on a GPU.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the text; needs about 150 bytes per pair.")] = None,
+) -> None:
+    """Measure the preparation of a large corpus: time and memory of each stage, on generated text.
+
+    Example: python -m benchmarks large --pairs 10000000 --folder /tmp
+    """
+    from benchmarks.large_text import measure
+    from regard.plots.console import console
+
+    measure(console(), pairs, folder, packed)
+
+
+@app.command()
 def decode(
     device: Annotated[str, typer.Option(help="cpu or cuda; defaults to cuda if available.")] = "",
     repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 5,

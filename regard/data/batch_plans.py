@@ -1,11 +1,10 @@
-"""Plans that group the examples of an epoch into batches; each plan is a function of only a random generator.
+"""Groups examples into batches: by length, in random order, or packed into rows.
 
 Dimensions of `lengths`: sides (one, or source and target) × examples.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,60 +19,20 @@ BatchItems = IntArray
 
 NO_EXAMPLE = -1
 
-EpochPlan = Callable[[np.random.Generator], list[BatchItems]]
 
-
-@dataclass(frozen=True)
-class WeightedItems:
-    """Items to arrange in batches, and how often those of each corpus are used in an epoch."""
-
-    items: IntArray
-    """The items in the order of their corpora: [items], or [items, variants], of which an epoch uses one variant."""
-    stops: Sequence[int] = ()
-    """The end of each corpus but the last in `items`."""
-    times: Sequence[float] = ()
-    """How often each corpus is used; empty if all are used once."""
-
-    def draw(self, random: np.random.Generator) -> IntArray:
-        """Return the items of an epoch: each as often as its corpus is used, with a random choice for fractions."""
-        items = self.items
-        if any(times != 1 for times in self.times):
-            items = np.concatenate([part for corpus in self.parts() for part in _repeated(*corpus, random)])
-        if items.ndim == 1:
-            return items
-        chosen: IntArray = items[np.arange(len(items)), random.integers(items.shape[1], size=len(items))]
-        return chosen
-
-    def parts(self) -> list[tuple[IntArray, float]]:
-        """Return the items of each corpus, and how often they are used."""
-        return list(zip(np.split(self.items, self.stops), self.times or (1.0,), strict=True))
-
-
-def _repeated(items: IntArray, times: float, random: np.random.Generator) -> list[IntArray]:
-    """Return all items several times and, for the fraction of `times`, some of them."""
-    whole = int(times)
-    if times == whole:
-        return [items] * whole
-    # Rounded up or down at random, so that over many epochs each item is used `times` times.
-    some = random.permutation(len(items))[: int(len(items) * (times - whole) + random.random())]
-    return [*[items] * whole, items[np.sort(some)]]
-
-
-def plan_by_length(lengths: IntArray, kept: WeightedItems, batch_tokens: int) -> EpochPlan:
+def group_by_length(lengths: IntArray, batch_tokens: int) -> list[BatchItems]:
     """Group examples of similar length on every side, with at most `batch_tokens` positions on the larger side."""
 
-    narrow = lengths.astype(np.int32)  # half the bytes to read
-
-    def split(rows: IntArray) -> Iterator[IntArray]:
-        sides = narrow.take(rows, axis=1)  # [sides, rows]; unlike indexing, `take` keeps each side contiguous
-        if len(rows) * int(sides.max()) <= batch_tokens:
-            yield rows
+    def split(items: IntArray) -> Iterator[IntArray]:
+        sides = lengths.take(items, axis=1)  # [sides, items]; unlike indexing, `take` keeps each side contiguous
+        if len(items) * int(sides.max()) <= batch_tokens:
+            yield items
             return
         order, cut = _best_cut(sides, batch_tokens)
-        yield from split(rows[order[:cut]])
-        yield from split(rows[order[cut:]])
+        yield from split(items[order[:cut]])
+        yield from split(items[order[cut:]])
 
-    return lambda random: list(split(random.permutation(kept.draw(random))))
+    return list(split(np.arange(lengths.shape[1])))
 
 
 def _best_cut(sides: IntArray, batch_tokens: int, few_batches: int = 8) -> tuple[IntArray, int]:
@@ -111,42 +70,34 @@ def _best_cut(sides: IntArray, batch_tokens: int, few_batches: int = 8) -> tuple
     return best[1], best[2]
 
 
-def plan_flat(lengths: IntArray, kept: WeightedItems, batch_tokens: int) -> EpochPlan:
-    """Group examples in random order; a batch has at most `batch_tokens` tokens on its larger side."""
-
-    def plan(random: np.random.Generator) -> list[BatchItems]:
-        order = random.permutation(kept.draw(random))
-        sums = np.cumsum(lengths[:, order], axis=1)  # [sides, examples]
-        batches: list[BatchItems] = []
-        start = 0
-        while start < len(order):
-            before = sums[:, start - 1] if start else np.zeros(len(lengths), np.int64)
-            stops = [
-                np.searchsorted(side, done + batch_tokens, "right") for side, done in zip(sums, before, strict=True)
-            ]
-            stop = int(min(stops))
-            batches.append(order[start:stop])
-            start = stop
-        return batches
-
-    return plan
+def group_flat(lengths: IntArray, batch_tokens: int) -> list[BatchItems]:
+    """Group examples in the order given; a batch has at most `batch_tokens` tokens on its larger side."""
+    sums = np.cumsum(lengths, axis=1, dtype=np.int64)  # [sides, examples]
+    count = lengths.shape[1]
+    batches: list[BatchItems] = []
+    start = 0
+    while start < count:
+        before = sums[:, start - 1] if start else np.zeros(len(lengths), np.int64)
+        stops = [np.searchsorted(side, done + batch_tokens, "right") for side, done in zip(sums, before, strict=True)]
+        stop = int(min(stops))
+        batches.append(np.arange(start, stop))
+        start = stop
+    return batches
 
 
-def plan_rows(lengths: IntArray, kept: WeightedItems, row: int, batch_tokens: int, ranks: int = 1) -> EpochPlan:
+def group_in_rows(
+    lengths: IntArray, random: np.random.Generator, row: int, max_count: int, rows: int, ranks: int = 1
+) -> list[BatchItems]:
     """Pack examples into rows of `row` positions on every side, and group the rows into batches of one shape.
 
-    A row has at most N examples: twice as many as would fit if all had the mean length.
+    A row has at most `max_count` examples, a batch `rows` rows, rounded up to a multiple of `ranks`.
     """
-    rows = rows_per_batch(batch_tokens, row)
-    larger = [(lengths[:, items].max(0), times) for items, times in kept.parts()]
-    mean = sum(part.sum() * times for part, times in larger) / sum(part.size * times for part, times in larger)
-    max_count = min(row // min(int(part.min()) for part, _ in larger if part.size), math.ceil(2 * row / mean))
+    return equal_batches(random.permutation(_fill_rows(lengths, row, max_count)), rows, ranks)
 
-    def plan(random: np.random.Generator) -> list[BatchItems]:
-        filled = _fill_rows(lengths, random.permutation(kept.draw(random)), row, max_count)  # [all rows, N]
-        return equal_batches(random.permutation(filled), rows, ranks)
 
-    return plan
+def max_examples_per_row(row: int, shortest: int, mean: float) -> int:
+    """Return how many examples may share a row: twice as many as would fit if all had the mean length."""
+    return min(row // shortest, math.ceil(2 * row / mean))
 
 
 def equal_batches(items: IntArray, rows: int, ranks: int) -> list[BatchItems]:
@@ -163,33 +114,34 @@ def equal_batches(items: IntArray, rows: int, ranks: int) -> list[BatchItems]:
     return list(np.pad(padded, widths, constant_values=NO_EXAMPLE))
 
 
-def _fill_rows(lengths: IntArray, order: IntArray, row: int, max_count: int, waiting: int = 32) -> IntArray:
+def _fill_rows(lengths: IntArray, row: int, max_count: int, waiting: int = 32) -> IntArray:
     """Fill rows with at most `max_count` examples each, [rows, max_count]; of the `waiting` examples, the one that
     leaves the least room is placed next.
 
     Several lanes work in parallel, each on its own part of the examples, so that each step is array arithmetic.
     """
-    lanes = max(1, min(128, len(order) // 2048))  # each lane may leave one row partly empty
-    steps = math.ceil(len(order) / lanes)
+    count = lengths.shape[1]
+    lanes = max(1, min(128, count // 2048))  # each lane may leave one row partly empty
+    steps = math.ceil(count / lanes)
     queue = np.full((steps + waiting, lanes), NO_EXAMPLE)
-    queue.flat[: len(order)] = order
+    queue.flat[:count] = np.arange(count)
     sizes = np.where(queue == NO_EXAMPLE, row + 1, lengths[:, queue])  # [sides, steps, lanes]; NO_EXAMPLE never fits
     sizes = sizes.astype(np.int32)
     near = queue[:waiting].T.copy()  # [lanes, waiting]
     near_sizes = sizes[:, :waiting].swapaxes(1, 2).copy()  # [sides, lanes, waiting]
     room = np.full((len(lengths), lanes), row, np.int32)
-    lane, count, number = np.arange(lanes), np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+    lane, placed_count, number = np.arange(lanes), np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
     placed, numbers = np.empty((2, steps, lanes), np.int64)
     for step in range(steps):
         left = _room_left(room, near_sizes)
         best = left.argmin(1)  # [lanes]
-        full = np.flatnonzero((left[lane, best] > row) | (count == max_count))
+        full = np.flatnonzero((left[lane, best] > row) | (placed_count == max_count))
         if len(full):
-            room[:, full], count[full], number[full] = row, 0, number[full] + 1
+            room[:, full], placed_count[full], number[full] = row, 0, number[full] + 1
             best[full] = _room_left(room[:, full], near_sizes[:, full]).argmin(1)
         placed[step], numbers[step] = near[lane, best], number
         room -= near_sizes[:, lane, best]
-        count += 1
+        placed_count += 1
         near[lane, best], near_sizes[:, lane, best] = queue[waiting + step], sizes[:, waiting + step]
     return _by_row(placed, numbers, max_count)
 
@@ -212,23 +164,6 @@ def _by_row(placed: IntArray, numbers: IntArray, max_count: int) -> IntArray:
     rows = np.full((len(counts), max_count), NO_EXAMPLE)
     rows[np.arange(max_count) < counts[:, None]] = examples[real]
     return rows
-
-
-def select_short_enough(lengths: IntArray, longest: int, max_length: int | None = None, variants: int = 1) -> IntArray:
-    """Return the examples that have at most `longest` tokens, and at most `max_length`, on every side.
-
-    With several variants of each example, return [examples, variants]: only the first variant must be short enough,
-    and it replaces variants that are too long.
-    """
-    longest = longest if max_length is None else min(longest, max_length)
-    larger = lengths.max(0).reshape(variants, -1)
-    kept = np.flatnonzero(larger[0] <= longest)
-    if not len(kept):
-        raise RegardError(f"no example has {longest} tokens or fewer: the shortest has {int(larger[0].min())}")
-    if variants == 1:
-        return kept
-    candidates = kept[:, None] + np.arange(variants) * larger.shape[1]
-    return np.where(larger.T[kept] <= longest, candidates, kept[:, None])
 
 
 def rows_per_batch(batch_tokens: int, length: int) -> int:

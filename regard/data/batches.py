@@ -1,13 +1,14 @@
 """Batches of tokenized examples: which examples form a batch, in which order, and their layout in tensors.
 
-The order is a pure function of seed and epoch: batch i of epoch e is always the same, so two integers are enough to
-resume a run. With several ranks every batch is divided among them, and all ranks take the same number of steps.
+The order is a pure function of seed and epoch: batch i of shard s of epoch e is always the same, so three integers are
+enough to resume a run. Only large corpora have more than one shard: see `regard.data.epoch_examples`. With several
+ranks every batch is divided among them, and all ranks take the same number of steps.
 
 Dimensions: B rows, T tokens of the side with the loss, S source tokens, N sentences packed into a row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -21,16 +22,14 @@ from regard.config import require_at_least
 from regard.data.batch_plans import (
     NO_EXAMPLE,
     BatchItems,
-    EpochPlan,
     IntArray,
-    WeightedItems,
-    equal_batches,
-    plan_by_length,
-    plan_flat,
-    plan_rows,
+    group_by_length,
+    group_flat,
+    group_in_rows,
+    max_examples_per_row,
     rows_per_batch,
-    select_short_enough,
 )
+from regard.data.epoch_examples import EpochExamples, EpochPlan, LengthsOf, ShardSeed
 from regard.data.masking import Masking
 from regard.data.ragged import Ragged, concatenate_rows, index_ranges, take_rows
 from regard.data.tokenized_corpus import NO_LABEL, TokenizedCorpus
@@ -114,39 +113,34 @@ class Batches:
     ranks: int = 1
     shuffle: bool = True
     """Whether batches are shuffled, or keep the order of the plan."""
-    _last: dict[int, list[BatchItems]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    shards: int = 1
+    """Number of parts of an epoch that are planned separately, one after the other."""
 
     def __post_init__(self) -> None:
         """Check the rank."""
         if not 0 <= self.rank < self.ranks:
             raise RegardError(f"rank={self.rank} must be from 0 to {self.ranks - 1}: ranks={self.ranks}")
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield this rank's share of each batch of an epoch, from batch number `start` on."""
-        require_at_least(0, epoch=epoch, start=start)
-        for items in self.order(epoch)[start:]:
-            share = items[self.rank :: self.ranks]
-            if len(share):
-                yield self.make(share)
-            else:  # fewer rows than ranks: participate with a row that has no loss
-                batch = self.make(items[:1])
-                yield replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET))
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Yield this rank's share of each batch of an epoch."""
+        for shard in range(self.shards):
+            yield from map(self.share, self.order(epoch, shard))
 
-    def order(self, epoch: int) -> list[BatchItems]:
-        """Return the items of each batch of an epoch, for all ranks; the last epoch is cached."""
-        batches = self._last.get(epoch)
-        if batches is None:
-            random = np.random.default_rng([self.seed, epoch])
-            batches = self.plan(random)
-            if self.shuffle:
-                batches = [batches[i] for i in random.permutation(len(batches))]
-            self._last.clear()
-            self._last[epoch] = batches
-        return batches
+    def order(self, epoch: int, shard: int = 0) -> list[BatchItems]:
+        """Return the items of each batch of an epoch, or of one of its shards, for all ranks."""
+        require_at_least(0, epoch=epoch)
+        seed = ShardSeed(self.seed, epoch, shard, self.shards)
+        random = seed.random()
+        batches = self.plan(seed, random)
+        return [batches[i] for i in random.permutation(len(batches))] if self.shuffle else batches
 
-    def length(self, epoch: int) -> int:
-        """Return the number of batches of an epoch."""
-        return len(self.order(epoch))
+    def share(self, items: BatchItems) -> Batch:
+        """Return this rank's share of a batch."""
+        share = items[self.rank :: self.ranks]
+        if len(share):
+            return self.make(share)
+        batch = self.make(items[:1])  # fewer rows than ranks: participate with a row that has no loss
+        return replace(batch, labels=torch.full_like(batch.labels, IGNORED_TARGET))
 
 
 def translation_batches(
@@ -165,7 +159,7 @@ def translation_batches(
 
     `source_end` and `source_pad` are needed if the source has its own vocabulary: `end` and `pad` are the target's.
     """
-    lengths = _lengths_of_pairs(data)
+    lengths_of = _lengths_of_pairs(data)
     source_end, source_pad = _source_ids(end, pad, source_end, source_pad)
 
     def make(pairs: IntArray) -> Batch:
@@ -178,7 +172,7 @@ def translation_batches(
             source_lengths=torch.from_numpy(source.lengths),
         )
 
-    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths_of, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_translation_batches(
@@ -200,7 +194,7 @@ def packed_translation_batches(
     all batches have one shape: B is `batch_tokens // row`, N is constant, and the last batch is padded with empty rows.
     Each rank takes B / ranks rows, rounded up: choose B as a multiple of ranks, or some rows are empty.
     """
-    lengths = _lengths_of_pairs(data)
+    lengths_of = _lengths_of_pairs(data)
     source_end, source_pad = _source_ids(end, pad, source_end, source_pad)
 
     def make(items: IntArray) -> Batch:
@@ -214,7 +208,7 @@ def packed_translation_batches(
             source_lengths=source.packed_lengths(counts, max_count),
         )
 
-    return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+    return _packed_batches(data, lengths_of, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 def decoder_translation_batches(
@@ -234,7 +228,7 @@ def decoder_translation_batches(
     With `prefix` the batch contains the length of each source: for a model that attends to the source in both
     directions.
     """
-    lengths = _lengths_in_a_row(data)
+    lengths_of = _lengths_in_a_row(data)
 
     def make(pairs: IntArray) -> Batch:
         sources, tokens, labels = _decoder_rows(data, pairs, end, separator)
@@ -246,7 +240,7 @@ def decoder_translation_batches(
             prefix=prefix_lengths,
         )
 
-    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths_of, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_decoder_translation_batches(
@@ -263,7 +257,7 @@ def packed_decoder_translation_batches(
     ranks: int = 1,
 ) -> Batches:
     """Return `decoder_translation_batches` packed as in `packed_translation_batches`, a prefix per sentence [B, N]."""
-    lengths = _lengths_in_a_row(data)
+    lengths_of = _lengths_in_a_row(data)
 
     def make(items: IntArray) -> Batch:
         pairs, counts, max_count = _packing(items)
@@ -275,7 +269,7 @@ def packed_decoder_translation_batches(
             prefix=Ragged(sources, counts).padded(0, max_count) if prefix else None,
         )
 
-    return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+    return _packed_batches(data, lengths_of, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 def classification_batches(
@@ -292,14 +286,14 @@ def classification_batches(
     classes = data.labels
     if classes is None:
         raise RegardError("this text has no classes: tokenize it with labelled=True")
-    lengths = _lengths_with_end(data)
+    lengths_of = _lengths_with_end(data)
 
     def make(rows: IntArray) -> Batch:
         texts = concatenate_rows(_side(data, 0, rows), end)
         labels = torch.from_numpy(classes[rows].astype(np.int64))
         return Batch(texts.padded(pad), labels, torch.from_numpy(texts.lengths))
 
-    return _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    return _padded_batches(data, lengths_of, make, batch_tokens, max_length, seed, rank, ranks)
 
 
 def masked_batches(
@@ -317,9 +311,9 @@ def masked_batches(
 
     Each epoch masks the texts in another way.
     """
-    lengths = _lengths_with_end(data)
+    lengths_of = _lengths_with_end(data)
     make = _padded_rows(lambda items: _masked_rows(data, items, end, masking), pad)
-    batches = _padded_batches(data, lengths, make, batch_tokens, max_length, seed, rank, ranks)
+    batches = _padded_batches(data, lengths_of, make, batch_tokens, max_length, seed, rank, ranks)
     return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
 
 
@@ -336,9 +330,9 @@ def packed_masked_batches(
     ranks: int = 1,
 ) -> Batches:
     """Return `masked_batches` packed as in `packed_translation_batches`."""
-    lengths = _lengths_with_end(data)
-    make = _packed_rows(lambda items: _masked_rows(data, items, end, masking), pad, row)
-    batches = _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
+    lengths_of = _lengths_with_end(data)
+    make = packed_rows(lambda items: _masked_rows(data, items, end, masking), pad, row)
+    batches = _packed_batches(data, lengths_of, make, batch_tokens, row, max_length, seed, rank, ranks)
     return replace(batches, plan=_plan_maskings(batches.plan, len(data)))
 
 
@@ -353,8 +347,8 @@ def tagging_batches(
     ranks: int = 1,
 ) -> Batches:
     """Return batches of texts, each ending with </s>, and the class of each word at its first token."""
-    rows_of, lengths = _tagged_rows(data, end)
-    return _padded_batches(data, lengths, _padded_rows(rows_of, pad), batch_tokens, max_length, seed, rank, ranks)
+    rows_of, lengths_of = _tagged_rows(data, end)
+    return _padded_batches(data, lengths_of, _padded_rows(rows_of, pad), batch_tokens, max_length, seed, rank, ranks)
 
 
 def packed_tagging_batches(
@@ -369,74 +363,9 @@ def packed_tagging_batches(
     ranks: int = 1,
 ) -> Batches:
     """Return `tagging_batches` packed as in `packed_translation_batches`."""
-    rows_of, lengths = _tagged_rows(data, end)
-    make = _packed_rows(rows_of, pad, row)
-    return _packed_batches(data, lengths, make, batch_tokens, row, max_length, seed, rank, ranks)
-
-
-def language_block_batches(
-    data: TokenizedCorpus,
-    end: int,
-    length: int,
-    batch_tokens: int,
-    seed: int = 0,
-    rank: int = 0,
-    ranks: int = 1,
-    covering: bool = False,
-) -> Batches:
-    """Return blocks of the text as one stream, with </s> before each document and at the end; each epoch starts the
-    blocks at another position.
-
-    With `covering`, for validation, blocks are in order and every token except the first is predicted exactly once. All
-    batches have one shape: the last is padded with </s> that have no loss.
-    """
-    stream = _stream(data, end)
-    total = len(data.tokens[0]) + len(data) + 1
-    if total <= (1 if covering else length):
-        raise RegardError(f"the text has {total} tokens, too few for one block of {length} and the token that follows")
-    rows = rows_per_batch(batch_tokens, length)
-    stream_ends = [int(data.offsets[0][end]) + end for end in data.corpus_ends]
-
-    def plan(random: np.random.Generator) -> list[BatchItems]:
-        if covering:
-            return equal_batches(np.arange(0, total - 1, length), rows, ranks)
-        first = int(random.integers(min(length, total - length)))
-        blocks = _weighted(np.arange(first, total - length, length), stream_ends, data.times)
-        return equal_batches(random.permutation(blocks.draw(random)), rows, ranks)
-
-    def make(blocks: IntArray) -> Batch:
-        positions = blocks[:, None] + np.arange(length + 1)  # [B, length + 1]
-        exists = (blocks[:, None] != NO_EXAMPLE) & (positions < total)
-        ids = stream(np.where(exists, positions, 0))  # position 0 is a </s>
-        labels = np.where(exists, ids, IGNORED_TARGET)[:, 1:]
-        return Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in (ids[:, :-1], labels)))
-
-    return Batches(plan, make, 0, seed, rank, ranks, shuffle=not covering)
-
-
-def language_document_batches(
-    data: TokenizedCorpus, end: int, pad: int, row: int, batch_tokens: int, seed: int = 0, rank: int = 0, ranks: int = 1
-) -> Batches:
-    """Return documents packed into rows: each starts with </s>, and its final </s> is predicted.
-
-    A document longer than a row is cut into pieces that do not attend to each other. All batches have one shape, as in
-    `packed_translation_batches` with `row`.
-    """
-    stream = _stream(data, end)
-    require_at_least(1, row=row)
-    document_lengths = data.lengths(0) + 1
-    counts = (document_lengths + row - 1) // row  # pieces of each document, rounded up
-    within = row * index_ranges(np.zeros_like(counts), counts)  # start of each piece in its document
-    starts = within + np.repeat(data.offsets[0][:-1] + np.arange(len(data)), counts)  # start in the stream
-    lengths = np.minimum(np.repeat(document_lengths, counts) - within, row)
-
-    def rows_of(pieces: IntArray) -> tuple[Ragged, Ragged]:
-        positions = index_ranges(starts[pieces], lengths[pieces])
-        return Ragged(stream(positions), lengths[pieces]), Ragged(stream(positions + 1), lengths[pieces])
-
-    make = _packed_rows(rows_of, pad, row)
-    piece_ends = np.cumsum([0, *counts])[list(data.corpus_ends)].tolist()
-    return _packed_batches(data, lengths[None], make, batch_tokens, row, None, seed, rank, ranks, piece_ends)
+    rows_of, lengths_of = _tagged_rows(data, end)
+    make = packed_rows(rows_of, pad, row)
+    return _packed_batches(data, lengths_of, make, batch_tokens, row, max_length, seed, rank, ranks)
 
 
 RowsOf = Callable[[IntArray], tuple[Ragged, Ragged]]
@@ -453,7 +382,7 @@ def _padded_rows(rows_of: RowsOf, pad: int) -> Callable[[IntArray], Batch]:
     return make
 
 
-def _packed_rows(rows_of: RowsOf, pad: int, row: int | None) -> Callable[[IntArray], Batch]:
+def packed_rows(rows_of: RowsOf, pad: int, row: int | None) -> Callable[[IntArray], Batch]:
     """Return a function that makes a batch of examples, several in each row."""
 
     def make(items: IntArray) -> Batch:
@@ -474,27 +403,32 @@ def check_sides(data: TokenizedCorpus, sides: int) -> None:
         raise RegardError(f"this needs text with {sides} side(s), not {len(data.tokens)}")
 
 
-def _lengths_of_pairs(data: TokenizedCorpus) -> IntArray:
-    """Return the lengths of both sides of each pair, including the one added token: [2, examples]."""
+def _lengths_of_pairs(data: TokenizedCorpus) -> LengthsOf:
+    """Return a function to the lengths of both sides of pairs, including the one added token: [2, pairs]."""
     check_sides(data, 2)
-    return np.stack([data.lengths(0) + 1, data.lengths(1) + 1])
+    return lambda pairs: np.stack([data.lengths_of(side, pairs) + 1 for side in (0, 1)])
 
 
-def _lengths_in_a_row(data: TokenizedCorpus) -> IntArray:
-    """Return the lengths of source, separator and target together, [1, examples]."""
-    lengths: IntArray = _lengths_of_pairs(data).sum(0, keepdims=True) - 1
-    return lengths
+def _lengths_in_a_row(data: TokenizedCorpus) -> LengthsOf:
+    """Return a function to the lengths of source, separator and target together, [1, pairs]."""
+    check_sides(data, 2)
+    return lambda pairs: (data.lengths_of(0, pairs) + data.lengths_of(1, pairs) + 1)[None]
 
 
-def _lengths_with_end(data: TokenizedCorpus) -> IntArray:
-    """Return the length of each text and its </s>, [1, examples]."""
-    lengths: IntArray = (data.lengths(0) + 1)[None]
-    return lengths
+def _lengths_with_end(data: TokenizedCorpus) -> LengthsOf:
+    """Return a function to the length of each text and its </s>, [1, texts]."""
+    return lambda texts: (data.lengths_of(0, texts) + 1)[None]
+
+
+def examples_of(data: TokenizedCorpus, lengths_of: LengthsOf, longest: int, max_length: int | None) -> EpochExamples:
+    """Return the examples with at most `longest` tokens, and at most `max_length`, on every side."""
+    longest = longest if max_length is None else min(longest, max_length)
+    return EpochExamples(data.examples, lengths_of, longest, data.variants, data.corpus_ends, data.times)
 
 
 def _padded_batches(
     data: TokenizedCorpus,
-    lengths: IntArray,
+    lengths_of: LengthsOf,
     make: Callable[[IntArray], Batch],
     batch_tokens: int,
     max_length: int | None,
@@ -503,15 +437,35 @@ def _padded_batches(
     ranks: int,
 ) -> Batches:
     """Return batches of similar lengths from the examples that are short enough."""
-    kept = select_short_enough(lengths, batch_tokens, max_length, data.variants)
-    left_out = lengths.shape[1] // data.variants - len(kept)
-    plan = plan_by_length(lengths, _weighted(kept, data.corpus_ends, data.times), batch_tokens)
-    return Batches(plan, make, left_out, seed, rank, ranks)
+    examples = examples_of(data, lengths_of, batch_tokens, max_length)
+    left_out = examples.count - examples.statistics().kept
+    plan = examples.plan(lambda lengths, _: group_by_length(lengths, batch_tokens))
+    return Batches(plan, make, left_out, seed, rank, ranks, shards=examples.shards)
+
+
+def packed_batches(
+    examples: EpochExamples,
+    make: Callable[[IntArray], Batch],
+    batch_tokens: int,
+    row: int | None,
+    seed: int,
+    rank: int,
+    ranks: int,
+) -> Batches:
+    """Return packed batches, flat or in rows."""
+    statistics = examples.statistics()
+    if row is None:
+        plan = examples.plan(lambda lengths, _: group_flat(lengths, batch_tokens))
+    else:
+        max_count = max_examples_per_row(row, statistics.shortest, statistics.mean)
+        shape = (row, max_count, rows_per_batch(batch_tokens, row), ranks)
+        plan = examples.plan(lambda lengths, random: group_in_rows(lengths, random, *shape))
+    return Batches(plan, make, examples.count - statistics.kept, seed, rank, ranks, shards=examples.shards)
 
 
 def _packed_batches(
     data: TokenizedCorpus,
-    lengths: IntArray,
+    lengths_of: LengthsOf,
     make: Callable[[IntArray], Batch],
     batch_tokens: int,
     row: int | None,
@@ -519,30 +473,10 @@ def _packed_batches(
     seed: int,
     rank: int,
     ranks: int,
-    corpus_ends: Sequence[int] | None = None,
 ) -> Batches:
-    """Return packed batches, flat or in rows, from the examples that are short enough.
-
-    `corpus_ends` are those of the items, if an item is not an example of the corpus.
-    """
-    kept = select_short_enough(lengths, batch_tokens if row is None else row, max_length, data.variants)
-    left_out = lengths.shape[1] // data.variants - len(kept)
-    weighted = _weighted(kept, data.corpus_ends if corpus_ends is None else corpus_ends, data.times)
-    if row is None:
-        plan = plan_flat(lengths, weighted, batch_tokens)
-    else:
-        plan = plan_rows(lengths, weighted, row, batch_tokens, ranks)
-    return Batches(plan, make, left_out, seed, rank, ranks)
-
-
-def _weighted(items: IntArray, corpus_ends: Sequence[int], times: Sequence[float]) -> WeightedItems:
-    """Return sorted items, which belong to the first corpus whose end is larger, with how often each is used."""
-    firsts = items if items.ndim == 1 else items[:, 0]
-    return (
-        WeightedItems(items, np.searchsorted(firsts, corpus_ends[:-1]).tolist(), times)
-        if times
-        else WeightedItems(items)
-    )
+    """Return packed batches, flat or in rows, from the examples that are short enough."""
+    examples = examples_of(data, lengths_of, batch_tokens if row is None else row, max_length)
+    return packed_batches(examples, make, batch_tokens, row, seed, rank, ranks)
 
 
 def _packing(items: IntArray) -> tuple[IntArray, IntArray, int]:
@@ -582,9 +516,9 @@ def _decoder_rows(data: TokenizedCorpus, pairs: IntArray, end: int, separator: i
 def _plan_maskings(plan: EpochPlan, examples: int) -> EpochPlan:
     """Return a plan that draws a masking for each epoch: item i is example i % examples in masking i // examples."""
 
-    def masked(random: np.random.Generator) -> list[BatchItems]:
+    def masked(seed: ShardSeed, random: np.random.Generator) -> list[BatchItems]:
         masking = int(random.integers(MASKINGS))  # drawn first: it depends on seed and epoch, not on the plan
-        return [np.where(items == NO_EXAMPLE, NO_EXAMPLE, items + masking * examples) for items in plan(random)]
+        return [np.where(items == NO_EXAMPLE, NO_EXAMPLE, items + masking * examples) for items in plan(seed, random)]
 
     return masked
 
@@ -599,8 +533,8 @@ def _masked_rows(data: TokenizedCorpus, items: IntArray, end: int, masking: Mask
     return concatenate_rows(tokens, end), concatenate_rows(labels, IGNORED_TARGET)
 
 
-def _tagged_rows(data: TokenizedCorpus, end: int) -> tuple[RowsOf, IntArray]:
-    """Return a function from examples to their tokens and labels, and the lengths of all examples, [1, examples]."""
+def _tagged_rows(data: TokenizedCorpus, end: int) -> tuple[RowsOf, LengthsOf]:
+    """Return a function from examples to their tokens and labels, and one to their lengths, [1, examples]."""
     word_labels = data.word_labels
     if word_labels is None:
         raise RegardError("the words of this text have no classes: tokenize it with tagged=True")
@@ -614,19 +548,3 @@ def _tagged_rows(data: TokenizedCorpus, end: int) -> tuple[RowsOf, IntArray]:
         )
 
     return rows_of, _lengths_with_end(data)
-
-
-def _stream(data: TokenizedCorpus, end: int) -> Callable[[IntArray], IntArray]:
-    """Return a function from positions to ids in the text as one stream: </s> precedes each document and ends it."""
-    check_sides(data, 1)
-    ends = data.offsets[0] + np.arange(len(data) + 1)  # positions of the </s>
-    tokens = np.asarray(data.tokens[0])
-
-    def ids_at(positions: IntArray) -> IntArray:
-        passed = np.searchsorted(ends, positions, side="right")  # number of </s> up to each position
-        if not len(tokens):
-            return np.full(positions.shape, end)
-        text = tokens.take(positions - passed, mode="clip").astype(np.int64)
-        return np.where(ends[passed - 1] == positions, end, text)
-
-    return ids_at

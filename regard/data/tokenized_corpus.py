@@ -35,6 +35,9 @@ NO_LABEL = -1
 ROWS_PER_CHUNK = 4096
 """Number of rows tokenized at a time: enough to use all cores, few enough to need little memory."""
 
+OFFSETS_PER_CHECK = 2**20
+"""Number of offsets that are checked at a time when a folder is opened."""
+
 DocumentBoundary = Literal["line", "blank-line", "file"]
 """What ends a document of a language model's corpus: each line, a blank line, or the end of the file."""
 
@@ -70,6 +73,12 @@ class TokenizedCorpus:
     def lengths(self, side: int) -> NDArray[np.int64]:
         """Return the number of tokens of each sequence of a side."""
         return np.diff(self.offsets[side])
+
+    def lengths_of(self, side: int, sequences: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of tokens of some sequences of a side."""
+        offsets = np.asarray(self.offsets[side])
+        lengths: NDArray[np.int64] = offsets[sequences + 1] - offsets[sequences]
+        return lengths
 
     def sequence(self, side: int, i: int) -> NDArray[np.unsignedinteger[Any]]:
         """Return the ids of one sequence."""
@@ -142,7 +151,7 @@ def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list
             _mapped(folder / name, np.int32) if (folder / name).exists() else None for name in ("labels", "word_labels")
         )
         is_consistent = all(
-            len(offset) == info["rows"] + 1 and offset[-1] == len(ids) and (np.diff(offset) >= 0).all()
+            len(offset) == info["rows"] + 1 and offset[-1] == len(ids) and _never_falls(offset)
             for offset, ids in zip(offsets, tokens, strict=True)
         )
         ends = tuple(info["corpus_ends"])
@@ -303,6 +312,12 @@ def _digests(corpora: Sequence[Corpus]) -> list[list[tuple[str, str]]]:
     """Return the digest and the suffix, which determines the format, of each file."""
     require_files(file for corpus in corpora for file in corpus.files)
     return [[(file_digest(Path(file)), Path(file).suffix) for file in corpus.files] for corpus in corpora]
+
+
+def _never_falls(offsets: NDArray[np.int64]) -> bool:
+    """Return whether no offset is smaller than the one before it, reading them in parts."""
+    parts = (offsets[start : start + OFFSETS_PER_CHECK + 1] for start in range(0, len(offsets), OFFSETS_PER_CHECK))
+    return all((part[1:] >= part[:-1]).all() for part in parts)
 
 
 def _mapped(path: Path, dtype: Any) -> NDArray[Any]:

@@ -26,8 +26,12 @@ class Progress:
 
     step: int = 0
     epoch: int = 0
+    shard: int = 0
+    """Part of the epoch. Only a large corpus has more than one."""
+    shards: int = 1
+    """Number of parts of an epoch."""
     next_batch: int = 0
-    """Index of the next batch within the epoch."""
+    """Index of the next batch within the shard."""
     tokens: int = 0
     """Number of target tokens seen so far."""
     seconds: float = 0.0
@@ -54,7 +58,7 @@ class Progress:
     def advance(self, last: PrefetchedBatch, targets: float, flops: float) -> None:
         """Count one step that ends with the batch `last`."""
         self.step += 1
-        self.epoch, self.next_batch = last.epoch, last.next_batch
+        self.epoch, self.shard, self.next_batch = last.epoch, last.shard, last.next_batch
         self.tokens += int(targets)
         self.flops += flops
 

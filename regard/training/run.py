@@ -70,7 +70,10 @@ class TrainingRun:
         self.meter.resume()
         if self.ranks.first and self.progress.step < self.settings.steps:
             withdraw_model(self.out)
-        prefetcher = BatchPrefetcher(self.setup.batches, self.progress.epoch, self.progress.next_batch, self.device)
+        progress = self.progress
+        prefetcher = BatchPrefetcher(
+            self.setup.batches, progress.epoch, progress.next_batch, self.device, progress.shard
+        )
         kernels = attention_kernels(self.device, self.setup.fixed_shapes)
         with catch_signals(self.interrupts), kernels, prefetcher:
             yield iter(prefetcher)

@@ -41,7 +41,7 @@ def _stepped_event(run: TrainingRun, last: PrefetchedBatch, lr: float) -> Steppe
     peak = (peak_flops(gpu) or 0.0) * run.ranks.count
     return Stepped(
         step=run.progress.step,
-        epoch=last.epoch + last.next_batch / last.epoch_length,
+        epoch=last.epochs,
         loss=metrics.loss,
         lr=lr,
         gradient=metrics.gradient,

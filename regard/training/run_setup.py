@@ -140,7 +140,7 @@ def _build_run(recipe: Recipe, out: Path, resume: bool, ranks: Ranks, own: OwnPa
         setup=setup,
         objective=distributed,
         optimizer=Optimizer(network, settings, device_settings.dtype == torch.float16),
-        progress=Progress(text_digest=setup.digest, packed=setup.packed),
+        progress=Progress(text_digest=setup.digest, packed=setup.packed, shards=setup.batches.shards),
         average=WeightAverage(settings.average),
         meter=StepMeter(device_settings.device),
         reporter=Reporter([]),

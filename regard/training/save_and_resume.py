@@ -78,6 +78,12 @@ def _check_same_data(run: TrainingRun, checkpoint: Checkpoint) -> None:
     if checkpoint.progress.get("packed") != setup.packed:
         packed = "true" if checkpoint.progress.get("packed") else "false"
         raise RegardError(f"{folder} was trained on different batches: resume with --set train.packed={packed}")
+    shards = checkpoint.progress.get("shards", 1)
+    if shards != setup.batches.shards:
+        raise RegardError(
+            f"{folder} was trained by a version of Regard that divided an epoch into {shards} part(s), and not into "
+            f"{setup.batches.shards}: resume with that version, or start another run with --out"
+        )
 
 
 def _check_best_model(run: TrainingRun) -> list[str]:

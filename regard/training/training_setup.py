@@ -30,8 +30,6 @@ from regard.data.batches import (
     Batches,
     classification_batches,
     decoder_translation_batches,
-    language_block_batches,
-    language_document_batches,
     masked_batches,
     packed_decoder_translation_batches,
     packed_masked_batches,
@@ -41,6 +39,8 @@ from regard.data.batches import (
     translation_batches,
 )
 from regard.data.corpus import SKIP_IN_TRAINING, CorpusProblems
+from regard.data.epoch_examples import chunks
+from regard.data.language_batches import language_block_batches, language_document_batches
 from regard.data.masking import Masking
 from regard.data.tagged_text import TaggedSentence
 from regard.data.tokenized_corpus import TokenizedCorpus
@@ -481,9 +481,12 @@ class _BatchPlan:
         """For a translator, the length of the longest training source, framed as its tokenizer does."""
         if self.task != "translation":
             return {}
-        plain = slice(data.examples)  # without the variants of BPE dropout
-        learned = data.lengths(0)[plain][self.lengths(data)[plain] <= self.limit]
-        return {"longest": int(learned.max()) + len(self.framing.tokenizer.after)}
+        longest = 0
+        for start, stop in chunks(0, data.examples):  # without the variants of BPE dropout
+            source, target = (np.diff(offsets[start : stop + 1]) for offsets in data.offsets)
+            both = source + target if self.config.kind == "decoder" else np.maximum(source, target)
+            longest = max(longest, int(source[both < self.limit].max(initial=0)))
+        return {"longest": longest + len(self.framing.tokenizer.after)}
 
     def short_enough(self, examples: list[Example], validation: TokenizedCorpus | None) -> list[Example]:
         """The validation examples without texts too long for an encoder; a translator splits those."""

@@ -244,7 +244,7 @@ def _part(data: TokenizedCorpus, offsets: Sequence[Any], rows: slice) -> Tokeniz
     first, count = rows.start or 0, len(offsets[0]) - 1
     ends = tuple(min(max(0, end - first), count) for end in data.corpus_ends)
     word_labels = None if data.word_labels is None else data.word_labels[offsets[0][0] : offsets[0][-1]]
-    moved = tuple(starts - starts[0] for starts in offsets)
+    moved = tuple(starts - starts[0] if starts[0] else starts for starts in offsets)  # without a copy where possible
     return replace(data, tokens=tokens, offsets=moved, labels=labels, word_labels=word_labels, corpus_ends=ends)
 
 

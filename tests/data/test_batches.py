@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 import regard
 from regard.data import batches as data_batches
+from regard.data import language_batches
 from regard.data import tokenized_corpus as prepared_module
-from regard.data.batch_plans import NO_EXAMPLE, WeightedItems, plan_by_length, plan_flat, plan_rows
+from regard.data.batch_plans import NO_EXAMPLE, group_by_length, group_flat, group_in_rows, max_examples_per_row
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems
+from regard.data.epoch_examples import EpochExamples
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tokenized_corpus import TokenizedCorpus, open_tokenized_corpus, tokenize_corpora
 from regard.data.tokenizer import Tokenizer
@@ -70,7 +72,7 @@ def test_language_blocks_form_one_stream() -> None:
     stream = [END, 5, 6, 7, END, 8, END, END, 9, 10, 11, 12, END]
     seen = Counter()  # type: Counter[tuple[int, ...]]
     for epoch in range(40):
-        for batch in data_batches.language_block_batches(corpus_of(documents), END, 4, 8).epoch(epoch):
+        for batch in language_batches.language_block_batches(corpus_of(documents), END, 4, 8).epoch(epoch):
             for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
                 if set(labels) == {IGNORED_TARGET}:  # a padding row that fills the last batch
                     continue
@@ -82,7 +84,7 @@ def test_language_blocks_form_one_stream() -> None:
 
 
 def test_long_documents_are_split_and_documents_stay_separate() -> None:
-    batches = data_batches.language_document_batches(
+    batches = language_batches.language_document_batches(
         corpus_of([[5, 6, 7, 8, 9], [10]]), END, PAD, row=4, batch_tokens=8
     ).epoch(0)
     pieces = []
@@ -146,7 +148,8 @@ def test_the_order_depends_only_on_seed_and_epoch(task: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_any_batch_can_be_resumed_from_two_integers(task: str) -> None:
     whole = list(TASKS[task]().epoch(5))
-    rest = list(TASKS[task]().epoch(5, start=2))
+    batches = TASKS[task]()
+    rest = [batches.share(items) for items in batches.order(5)[2:]]
     assert len(rest) == len(whole) - 2
     assert all(same_batch(a, b) for a, b in zip(rest, whole[2:], strict=True))
 
@@ -176,9 +179,10 @@ def test_seed_and_epoch_are_independent() -> None:
     assert np.concatenate(one).tolist() != np.concatenate(other).tolist()
     lengths = [batch.tokens.size(1) for batch in data_batches.translation_batches(DATA, END, PAD, 64).epoch(0)]
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
-    blocks = [batch.tokens[0].tolist() for batch in data_batches.language_block_batches(TEXT, END, 16, 16).epoch(0)]
+    blocks = [batch.tokens[0].tolist() for batch in language_batches.language_block_batches(TEXT, END, 16, 16).epoch(0)]
     again = [
-        batch.tokens[0].tolist() for batch in data_batches.language_block_batches(TEXT, END, 16, 16, seed=1).epoch(0)
+        batch.tokens[0].tolist()
+        for batch in language_batches.language_block_batches(TEXT, END, 16, 16, seed=1).epoch(0)
     ]
     assert blocks != again
 
@@ -188,7 +192,7 @@ def test_length_buckets_pad_less_than_random_or_one_sided_batches() -> None:
     chance = np.random.default_rng(0)
     source = chance.gamma(4, 5, 20_000).astype(int) + 2
     lengths = np.stack([source, np.maximum(2, source + chance.normal(0, 4, 20_000)).astype(int)])
-    plan = plan_by_length(lengths, WeightedItems(np.arange(20_000)), 4000)(np.random.default_rng(0))
+    plan = group_by_length(lengths, 4000)
     places = sum(len(batch) * lengths[:, batch].max(1).sum() for batch in plan)
     assert 1 - lengths.sum() / places < 0.05
     assert min(lengths[:, batch].sum(1).max() for batch in plan) > 0.4 * 4000
@@ -209,19 +213,18 @@ def test_flat_packed_batches_have_no_padding() -> None:
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60), st.integers(40, 200))
 def test_every_plan_is_a_partition_within_the_budget(pairs: list[tuple[int, int]], budget: int) -> None:
     lengths = np.array(pairs).T
-    kept = WeightedItems(np.arange(len(pairs)))
-    plan = plan_by_length(lengths, kept, budget)(np.random.default_rng(0))
+    plan = group_by_length(lengths, budget)
     assert sorted(int(i) for batch in plan for i in batch) == list(range(len(pairs)))
     assert all(len(batch) * lengths[:, batch].max() <= budget for batch in plan)
-    flat = plan_flat(lengths, kept, budget)(np.random.default_rng(0))
-    assert sorted(int(i) for batch in flat for i in batch) == kept.items.tolist()
+    flat = group_flat(lengths, budget)
+    assert sorted(int(i) for batch in flat for i in batch) == list(range(len(pairs)))
     for batch, following in pairwise(flat):  # every batch is as full as possible
         sums = lengths[:, batch].sum(1)
         assert sums.max() <= budget < (sums + lengths[:, following[0]]).max()
-    packed = plan_rows(lengths, kept, 40, budget)(np.random.default_rng(0))
+    packed = group_in_rows(lengths, np.random.default_rng(0), 40, 5, budget // 40)
     assert {batch.shape for batch in packed} == {(budget // 40, packed[0].shape[1])}
     rows = [row[row != NO_EXAMPLE] for batch in packed for row in batch]
-    assert sorted(int(i) for row in rows for i in row) == kept.items.tolist()
+    assert sorted(int(i) for row in rows for i in row) == list(range(len(pairs)))
     assert all(lengths[:, row].sum(1).max() <= 40 for row in rows)
 
 
@@ -233,22 +236,22 @@ def test_long_examples_are_dropped_and_an_empty_result_is_an_error() -> None:
     with pytest.raises(ValueError, match="no example has 1 tokens or fewer: the shortest has 2"):
         data_batches.translation_batches(DATA, END, PAD, 64, max_length=1)
     with pytest.raises(ValueError, match="batch_tokens=8 is smaller than one row of 16"):
-        data_batches.language_block_batches(TEXT, END, 16, 8)
+        language_batches.language_block_batches(TEXT, END, 16, 8)
     with pytest.raises(ValueError, match="the text has 4 tokens, too few for one block of 16"):
-        data_batches.language_block_batches(corpus_of([[5, 6]]), END, 16, 64)
+        language_batches.language_block_batches(corpus_of([[5, 6]]), END, 16, 64)
     with pytest.raises(ValueError, match="no example has 0 tokens or fewer"):
         data_batches.translation_batches(DATA, END, PAD, 64, max_length=0)
     with pytest.raises(ValueError, match=r"needs text with 2 side\(s\), not 1"):
         data_batches.translation_batches(TEXT, END, PAD, 64)
     with pytest.raises(ValueError, match=r"needs text with 1 side\(s\), not 2"):
-        data_batches.language_block_batches(DATA, END, 16, 64)
+        language_batches.language_block_batches(DATA, END, 16, 64)
     with pytest.raises(ValueError, match="row=0 is too small"):
-        data_batches.language_document_batches(TEXT, END, PAD, 0, 64)
+        language_batches.language_document_batches(TEXT, END, PAD, 0, 64)
     for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(ValueError, match=f"rank={rank} must be from 0 to .*ranks={ranks}"):
             data_batches.translation_batches(DATA, END, PAD, 64, rank=rank, ranks=ranks)
-    with pytest.raises(ValueError, match="start=-1 is too small"):
-        next(data_batches.translation_batches(DATA, END, PAD, 64).epoch(0, start=-1))
+    with pytest.raises(ValueError, match="epoch=-1 is too small"):
+        data_batches.translation_batches(DATA, END, PAD, 64).order(-1)
     with pytest.raises(ValueError, match="tokenize it with labelled=True"):
         data_batches.classification_batches(TEXT, END, PAD, 64)
 
@@ -350,7 +353,7 @@ def test_an_empty_row_does_not_affect_the_model() -> None:
 def test_covering_blocks_predict_each_token_once(documents: list[list[int]], length: int, ranks: int) -> None:
     stream = [END, *(i for document in documents for i in [*document, END])]
     tasks = [
-        data_batches.language_block_batches(
+        language_batches.language_block_batches(
             corpus_of(documents), END, length, 3 * length, rank=rank, ranks=ranks, covering=True
         )
         for rank in range(ranks)
@@ -378,8 +381,11 @@ def test_rows_are_full_and_shuffled_every_epoch(row: int) -> None:
     source = chance.gamma(2.2, 7, 40_000).astype(int) + 2  # 17 on average
     target = np.maximum(2, np.rint(source * chance.normal(1, 0.15, 40_000))).astype(int)
     lengths = np.stack([source, target]).clip(max=120)
-    plan = plan_rows(lengths, WeightedItems(np.arange(40_000)), row, 32_000)
-    first, second = (np.concatenate(plan(np.random.default_rng(seed))) for seed in (0, 1))  # [rows, N] each
+    examples = EpochExamples(40_000, lambda numbers: lengths[:, numbers], row)
+    statistics = examples.statistics()
+    shape = (row, max_examples_per_row(row, statistics.shortest, statistics.mean), 32_000 // row)
+    batches = Batches(examples.plan(lambda lengths, random: group_in_rows(lengths, random, *shape)), as_batch)
+    first, second = (np.concatenate(batches.order(epoch)) for epoch in (0, 1))  # [rows, N] each
     filled = np.where(first == NO_EXAMPLE, 0, lengths[:, first]).sum(2)
     assert (filled[:, filled.max(0) > 0].mean(1) > 0.96 * row).all()
     again = {tuple(sorted(pair)) for each in second for pair in pairwise(each[each != NO_EXAMPLE].tolist())}
@@ -387,18 +393,8 @@ def test_rows_are_full_and_shuffled_every_epoch(row: int) -> None:
     assert sum(pair in again for pair in neighbours) < 0.01 * len(neighbours)
 
 
-def test_the_epoch_length_is_planned_once() -> None:
-    planned = []
-
-    def plan(random: np.random.Generator) -> list[Any]:
-        planned.append(random.integers(9))
-        return [np.array([0]), np.array([1])]
-
-    batches = Batches(plan, lambda rows: Batch(torch.zeros(1, 1, dtype=torch.long), torch.from_numpy(rows)[None]))
-    assert batches.length(0) == len(list(batches.epoch(0))) == len(list(batches.epoch(0, start=1))) + 1 == 2
-    assert len(planned) == 1
-    assert batches.length(1) == batches.length(0) == 2
-    assert len(planned) == 3
+def as_batch(rows: Any) -> Batch:
+    return Batch(torch.zeros(1, 1, dtype=torch.long), torch.from_numpy(rows)[None])
 
 
 def test_pinning_memory_changes_no_value() -> None:

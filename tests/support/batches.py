@@ -8,6 +8,7 @@ import torch
 
 from regard.data import batches as lay
 from regard.data.batches import Batch, Batches
+from regard.data.language_batches import language_block_batches, language_document_batches
 from regard.data.masking import Masking
 from regard.data.tokenized_corpus import TokenizedCorpus
 
@@ -44,8 +45,8 @@ TASKS: dict[str, Callable[..., Batches]] = {
     "packed decoder": lambda **k: lay.packed_decoder_translation_batches(
         DATA, END, SEP, PAD, 64, row=32, prefix=True, **k
     ),
-    "blocks": lambda **k: lay.language_block_batches(TEXT, END, 16, 64, **k),
-    "documents": lambda **k: lay.language_document_batches(TEXT, END, PAD, 16, 64, **k),
+    "blocks": lambda **k: language_block_batches(TEXT, END, 16, 64, **k),
+    "documents": lambda **k: language_document_batches(TEXT, END, PAD, 16, 64, **k),
     "classification": lambda **k: lay.classification_batches(CLASSES, END, PAD, 64, **k),
     "tagging": lambda **k: lay.tagging_batches(TAGGED, END, PAD, 64, **k),
     "packed tagging": lambda **k: lay.packed_tagging_batches(TAGGED, END, PAD, 64, row=32, **k),

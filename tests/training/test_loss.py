@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.data import batches as lay
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
+from regard.data.language_batches import language_block_batches
 from regard.model.transformer import Network, build
 from regard.training import loss as module
 from regard.training.loss import loss_sum, losses_and_gradients, rows_at_once
@@ -219,7 +220,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], Callable[[], Batches]]] = {
         {"kind": "decoder", "prefix": True, "positions": "rotary"},
         lambda: lay.packed_decoder_translation_batches(DATA, END, SEP, PAD, 128, row=64, prefix=True),
     ),
-    "language": ({"kind": "decoder", "output_bias": True}, lambda: lay.language_block_batches(TEXT, END, 16, 128)),
+    "language": ({"kind": "decoder", "output_bias": True}, lambda: language_block_batches(TEXT, END, 16, 128)),
     "classification": (
         {"kind": "encoder", "classes": 3},
         lambda: lay.classification_batches(CLASSES, END, PAD, 128),

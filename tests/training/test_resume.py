@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.data import epoch_examples
 from regard.decoding.text_model import Model
 from regard.training.checkpoint_files import publish_model
 from regard.training.events import Event, Validated
 from regard.training.run_folder import lock_run_folder
 from regard.training.train import train_recipe
+from regard.untrusted_files import read_json
 from tests.support.interrupted_runs import cut, notes, recipe, state, stopped_at
 
 pytestmark = pytest.mark.slow
@@ -61,6 +63,26 @@ def test_a_finished_run_resumes_with_more_steps(runs_folder: Path, run: Path, tm
     assert notes(runs_folder, run, "train.steps=17")[-1].startswith("resumes after step 14")
     train_recipe(recipe(runs_folder, "train.steps=17"), tmp_path / "at once")
     assert state(run)["last"][:2] == state(tmp_path / "at once")["last"][:2]
+
+
+def test_a_run_resumes_within_a_shard_of_an_epoch(
+    runs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several shards, as a large corpus has; a checkpoint of a run with one shard cannot be resumed."""
+    monkeypatch.setattr(epoch_examples, "MAX_SHARD_EXAMPLES", 20)
+    monkeypatch.setattr(epoch_examples, "BLOCK_EXAMPLES", 4)
+    train_recipe(recipe(runs_folder), tmp_path / "at once")
+    positions = set()
+    for steps in (5, 10, 14):
+        train_recipe(recipe(runs_folder, f"train.steps={steps}"), tmp_path / "run", resume=steps > 5)
+        progress = read_json(max((tmp_path / "run" / "checkpoints").glob("step-*")) / "training.json")
+        positions.add((progress["epoch"], progress["shard"]))
+    assert progress["shards"] == 3
+    assert len({shard for _, shard in positions}) > 1
+    assert state(tmp_path / "run")["last"][:2] == state(tmp_path / "at once")["last"][:2]
+    monkeypatch.setattr(epoch_examples, "MAX_SHARD_EXAMPLES", 1_000)
+    with pytest.raises(ValueError, match=r"divided an epoch into 3 part\(s\), and not into 1"):
+        train_recipe(recipe(runs_folder, "train.steps=20"), tmp_path / "run", resume=True)
 
 
 def test_a_run_folder_is_used_by_one_process_at_a_time(runs_folder: Path, run: Path, tmp_path: Path) -> None:
