@@ -16,7 +16,7 @@ MAX_TEXT_BYTES = 1_000_000
 def export(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     folder: Annotated[Path, typer.Argument(help="Folder to write; it must be new or empty.")],
-    to: Annotated[str, typer.Option(help="Target: huggingface, ctranslate2 or regard.")] = "huggingface",
+    to: Annotated[str, typer.Option(help="Target: huggingface, ctranslate2, onnx or regard.")] = "huggingface",
     dtype: Annotated[
         str,
         typer.Option(
@@ -33,7 +33,7 @@ def export(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Export a model to Hugging Face's transformers, CTranslate2, or Regard's own format.
+    """Export a model to Hugging Face's transformers, CTranslate2, ONNX, or Regard's own format.
 
     The folder includes a model card (README.md) with the architecture, scores, training and an example program.
 

@@ -13,6 +13,7 @@ from regard.errors import RegardError
 from regard.interop.ctranslate2_export import CTRANSLATE2_DTYPES, export_ctranslate2
 from regard.interop.huggingface import export_huggingface
 from regard.interop.model_card import write_card
+from regard.interop.onnx_export import export_onnx
 from regard.storage.model_folder import (
     RECIPE_FILE,
     STORED_DTYPES,
@@ -23,10 +24,11 @@ from regard.storage.model_folder import (
 )
 from regard.storage.weights import WRITABLE_DTYPES
 
-ExportTarget = Literal["huggingface", "ctranslate2", "regard"]
+ExportTarget = Literal["huggingface", "ctranslate2", "onnx", "regard"]
 SUPPORTED_DTYPES: dict[ExportTarget, tuple[str, ...]] = {
     "huggingface": tuple(WRITABLE_DTYPES),
     "ctranslate2": CTRANSLATE2_DTYPES,
+    "onnx": ("float32",),
     "regard": STORED_DTYPES,
 }
 DTYPE_ALIASES = {
@@ -45,9 +47,10 @@ def export(
     recipe: str | None = None,
     force: bool = False,
 ) -> None:
-    """Write a model and its model card for Hugging Face's `transformers`, for CTranslate2, or for Regard.
+    """Write a model and its model card for Hugging Face's `transformers`, for CTranslate2, for ONNX, or for Regard.
 
-    `dtype` is float32, float16 or bfloat16; for Regard also int8, and for CTranslate2 all its quantised types. `recipe`
+    `dtype` is float32, float16 or bfloat16; for Regard also int8, for CTranslate2 all its quantised types, and for ONNX
+    only float32. `recipe`
     is the text of the recipe to include. The folder must be new or empty. With `force`, an existing model is replaced
     and other files in the folder are kept.
     """
@@ -67,6 +70,9 @@ def export(
         elif to == "ctranslate2":
             export_ctranslate2(model, temporary, dtype)
             write_card(model, temporary, "ctranslate2", dtype)
+        elif to == "onnx":
+            export_onnx(model, temporary)
+            write_card(model, temporary, "onnx", dtype)
         else:
             model.write_files(temporary, dtype)
             write_card(model, temporary, "regard", dtype)

@@ -39,7 +39,7 @@ def write_card(
 ) -> None:
     """Write `README.md` in the format of model hubs.
 
-    `target` is regard, ctranslate2 or the model_type of a Hugging Face folder, `architecture` the class of the latter.
+    `target` is regard, ctranslate2, onnx or the model_type of a Hugging Face folder, `architecture` the latter's class.
     """
     title = string_of(model.about, "name") or f"{model.config.kind_with_article.capitalize()} by Regard"
     sections = [
@@ -56,7 +56,7 @@ def write_card(
 
 
 def _front_matter(model: Model, target: str) -> str:
-    library = target if target in ("ctranslate2", "regard") else "transformers"
+    library = target if target in ("ctranslate2", "onnx", "regard") else "transformers"
     lines = [f"library_name: {library}", "tags:", "- regard"]
     languages = strings_of(model.about, "languages")
     lines += ["language:", *(f"- {_yaml(language)}" for language in languages)] if languages else []
@@ -100,7 +100,8 @@ def _description(model: Model, target: str, dtype: str) -> str:
 
 
 def _engine(target: str) -> str:
-    return "CTranslate2" if target == "ctranslate2" else f"transformers (model type {target})"
+    names = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime"}
+    return names.get(target, f"transformers (model type {target})")
 
 
 def _scores(tests: Sequence[TestScores], target: str) -> str:
@@ -171,7 +172,8 @@ def _usage(model: Model, target: str, architecture: str) -> str:
     if target == "regard":
         code, commands = _regard(model), _commands(model)
     else:
-        code = _ctranslate2(model) if target == "ctranslate2" else _transformers(model, architecture)
+        programs = {"ctranslate2": _ctranslate2, "onnx": _onnx}
+        code = programs[target](model) if target in programs else _transformers(model, architecture)
     return "\n".join(["## Usage", "", *commands, "```python", *code, "```"])
 
 
@@ -359,3 +361,50 @@ def _ctranslate2_tokens(model: Model) -> tuple[list[str], list[str], list[str]]:
         opened,
         [_example_text(model), "tokens = tokenizer.encode(text).tokens"],
     )
+
+
+def _onnx(model: Model) -> list[str]:
+    config, special = model.config, model.special
+    imports, opened, tokens = _ctranslate2_tokens(model)
+    if model.tokenizer is None or _is_opus(model):  # OPUS-MT's ids are not those of SentencePiece
+        imports, opened, tokens = [], [], [f"ids = [1, 2, 3]  # {NO_TOKENIZER if model.tokenizer is None else 'ids'}"]
+    else:
+        tokens[-1] = "ids = tokenizer.encode(text).ids"
+    if config.kind == "decoder" and special.separator is not None:
+        tokens.append(f"ids.append({special.separator})  # separates source and translation")
+    code = ["import numpy as np", "import onnxruntime", *imports, "", FOLDER_LINE, *opened, "", *tokens]
+    if config.kind == "encoder":
+        return [
+            *code,
+            'model = onnxruntime.InferenceSession(f"{folder}/model.onnx")',
+            'inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}',
+            'states = model.run(["last_hidden_state"], inputs)[0]  # one vector per token',
+            "vector = states[0].mean(0)",
+            "print(vector)  # one vector for the text",
+        ]
+    if config.kind == "decoder":
+        code += ['model = onnxruntime.InferenceSession(f"{folder}/model.onnx")', "inputs, output = {}, list(ids)"]
+    else:
+        code += [
+            'encoder = onnxruntime.InferenceSession(f"{folder}/encoder_model.onnx")',
+            'model = onnxruntime.InferenceSession(f"{folder}/decoder_model.onnx")',
+            "mask = np.ones((1, len(ids)), np.int64)",
+            'states = encoder.run(None, {"input_ids": np.array([ids]), "attention_mask": mask})[0]',
+            'inputs = {"encoder_hidden_states": states, "encoder_attention_mask": mask}',
+            f"output = {list(special.target_start)}",
+        ]
+    suppressed = [f"    logits[{list(special.suppressed)}] = -np.inf"] if special.suppressed else []
+    code += [
+        "start = len(output)",
+        f"for _ in range({_example_length(config)}):",
+        '    logits = model.run(None, {**inputs, "input_ids": np.array([output])})[0][0, -1]',
+        *suppressed,
+        "    best = int(logits.argmax())",
+        f"    if best in {list(special.end)}:",
+        "        break",
+        "    output.append(best)",
+    ]
+    if not opened:
+        return [*code, "print(output[start:])"]
+    begin = "" if config.kind == "decoder" and special.separator is None else "start:"
+    return [*code, f"print({_target_tokenizer(model)}.decode(output{f'[{begin}]' if begin else ''}))"]

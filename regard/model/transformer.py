@@ -221,9 +221,19 @@ class EncoderDecoder(Transformer):
         """The decoder's output vector for each token of the target."""
         check_tokens(target, target_lengths, rows=source.size(0))
         memory = self.encode(source, source_lengths)  # [B, S, C]
+        return self.decode(target, memory, source_lengths, target_lengths)
+
+    def decode(
+        self,
+        target: Int[Tensor, "B T"],
+        memory: Float[Tensor, "B S C"],
+        source_lengths: Lengths | None = None,
+        target_lengths: Lengths | None = None,
+    ) -> Hidden:
+        """The decoder's output vector for each token of the target, given the encoder's output for the source."""
         positions = default_positions(target, target_lengths)
         x, rotations = self.embed(target, positions, self.output_embedding)
-        t, s = target.size(1), source.size(1)
+        t, s = target.size(1), memory.size(1)
         mask = self.mask(t, t, target_lengths, target_lengths, causal=True)
         memory_mask = self.mask(t, s, target_lengths, source_lengths, causal=False)
         return self.decoder(x, mask, rotations, memory, memory_mask, positions=positions)
