@@ -5,12 +5,10 @@ from the reference's. If two different mistakes give the same values, neither is
 written yet are left out, so that the parts that are written can be diagnosed.
 """
 
-import math
-import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import combinations, permutations
+from itertools import permutations
 from pathlib import Path
 
 from regard.course.assignment import Assignment, Variant
@@ -20,6 +18,7 @@ from regard.course.mistake_location import (
     shows_variant_values,
     stage_progress,
 )
+from regard.course.mistake_pairs import PairTable
 from regard.course.numeric_equality import Mismatch, mismatch, same, same_probe
 from regard.course.observe import EXAMPLE, Failure, SolutionRun, observe
 from regard.course.unfinished import unfinished_probes
@@ -31,18 +30,8 @@ SLACK = 30.0
 
 Constants such as the eps of a norm have little effect on correct values, but more on some wrong ones.
 """
-PAIR_SECONDS = 1.0
-"""CPU time for trying pairs of mistakes."""
-TRACE_SECONDS = 0.5
-"""CPU time for finding the variants whose values the solution's lines produced."""
-PROBE_SECONDS = 0.8
-"""CPU time for running the probes on the variants, to rank pairs by what they change."""
-ALTERNATIVE_SECONDS = 0.4
-"""CPU time for finding other pairs that give the same values as the first one found."""
-
-
-PairRank = tuple[bool, int, bool, int]
-"""How unlikely a pair of mistakes is. Lower ranks are tried first."""
+MAX_PAIRS = 400
+"""Maximum number of pairs of mistakes that are tried."""
 
 
 @dataclass(frozen=True)
@@ -249,72 +238,45 @@ class MistakeMatcher:
     def _matching_pairs(
         self, run: SolutionRun, wrong: Sequence[str], order: Sequence[str], is_unfinished: bool
     ) -> list[tuple[Variant, ...]]:
-        """Each pair of variants that gives the run's values, among those that rank as high as the first match."""
-        matches: list[tuple[Variant, ...]] = []
-        best_rank, deadline = None, math.inf
-        for rank, pair in self._ranked_pairs(run, wrong):
-            if best_rank not in (None, rank) or time.thread_time() > deadline:
+        """The pairs of variants that give the run's values, among those with the least evidence against them."""
+        ignored = {probe for probe in self.assignment.probes if probe not in order}
+        ignored |= {probe for probe in self.assignment.edge_cases if probe not in wrong}
+        remaining = MAX_PAIRS
+        for _, pairs in self._pair_table.rank(run, ignored):
+            if len(pairs) > remaining:
+                pairs = self._traced_pairs(run, pairs)[:remaining]
+            mismatches = {
+                pair: found
+                for pair in pairs
+                if (found := self._mismatch(run, order, is_unfinished, *pair)) is not None and not found.values
+            }
+            if best := min(mismatches.values(), default=None):
+                return [pair for pair, found in mismatches.items() if found == best]
+            remaining -= len(pairs)
+            if not remaining:
                 break
-            if self._mismatch(run, order, is_unfinished, *pair) == Mismatch():
-                matches.append(pair)
-                best_rank, deadline = rank, time.thread_time() + ALTERNATIVE_SECONDS
-        return matches
+        return []
 
-    def _ranked_pairs(
-        self, run: SolutionRun, wrong: Sequence[str]
-    ) -> Iterator[tuple[PairRank, tuple[Variant, Variant]]]:
-        """Pairs of variants, the likeliest first, until the time is up.
+    @cached_property
+    def _pair_table(self) -> PairTable:
+        """What each variant changes in each probe but the example, which takes longer than all others together."""
+        probes = [probe for probe in self.assignment.probes if probe != EXAMPLE]
+        variants = self.assignment.variants
+        return PairTable(
+            self.reference,
+            {variant: {probe: self._run_variant(variant, probe) for probe in probes} for variant in variants},
+        )
 
-        Together, two mistakes change the probes that are wrong here, except for a probe or so where one mistake hides
-        the other. A probe that only one of them affects gives that variant's values. And the values that the first
-        mistake produces appear in the solution's lines.
-        """
-        traced = self._traced_variants(run)
-        probes = [*wrong, *(probe for probe in self.assignment.probes if probe not in wrong)]
-        runs = self._runs_by_probe(probes)
-        changed = {
-            probe: {variant for variant in by_variant if not same_probe(by_variant[variant], self.reference, probe)}
-            for probe, by_variant in runs.items()
-        }
-        explained = {
-            probe: {variant for variant in changed[probe] if same_probe(run, runs[probe][variant], probe)}
-            for probe in runs
-        }
-        pairs = list(combinations(self.assignment.variants, 2))
-        ranks: dict[tuple[Variant, Variant], PairRank] = {}
-        for one, other in pairs:
-            mismatches = sum((one in by or other in by) != (probe in wrong) for probe, by in changed.items())
-            unexplained = sum(one not in by and other not in by for probe, by in explained.items() if probe in wrong)
-            ranks[one, other] = mismatches > 1, unexplained, one not in traced and other not in traced, mismatches
-        deadline = time.thread_time() + PAIR_SECONDS
-        for pair in sorted(pairs, key=lambda pair: ranks[pair]):
-            if time.thread_time() > deadline:
-                return
-            yield ranks[pair], pair
+    def _traced_pairs(
+        self, run: SolutionRun, pairs: Sequence[tuple[Variant, Variant]]
+    ) -> list[tuple[Variant, Variant]]:
+        """The pairs, first those with a variant whose first wrong values are in the solution's lines."""
+        variants = dict.fromkeys(variant for pair in pairs for variant in pair)
+        traced = {variant for variant in variants if self._is_traced(run, variant)}
+        return sorted(pairs, key=lambda pair: traced.isdisjoint(pair))
 
-    def _traced_variants(self, run: SolutionRun) -> set[Variant]:
-        """The variants whose first wrong values are also in the solution's lines, as far as time allows."""
-        deadline = time.thread_time() + TRACE_SECONDS
-        variants = set()
-        for variant in self.assignment.variants:
-            if time.thread_time() > deadline:
-                break
-            if shows_variant_values(run.traced, self._run_variant(variant, EXAMPLE).traced, self.reference.traced):
-                variants.add(variant)
-        return variants
-
-    def _runs_by_probe(self, probes: Sequence[str]) -> dict[str, dict[Variant, SolutionRun]]:
-        """The run of each variant by probe, for as many probes as time allows."""
-        deadline = time.thread_time() + PROBE_SECONDS
-        runs: dict[str, dict[Variant, SolutionRun]] = {}
-        for probe in probes:
-            by_variant = {}
-            for variant in self.assignment.variants:
-                if time.thread_time() > deadline:
-                    return runs
-                by_variant[variant] = self._run_variant(variant, probe)
-            runs[probe] = by_variant
-        return runs
+    def _is_traced(self, run: SolutionRun, variant: Variant) -> bool:
+        return shows_variant_values(run.traced, self._run_variant(variant, EXAMPLE).traced, self.reference.traced)
 
 
 def matcher_for(assignment: Assignment) -> MistakeMatcher:

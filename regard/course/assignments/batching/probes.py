@@ -78,7 +78,15 @@ def rows(names: Names) -> dict[str, Tensor]:
         "padding 1": names["pad"]([[4, 0, 6], [5], [2, 2, 0, 7]], 1),
         "padding 9": names["pad"]([[3, 1], [4, 0, 6]], 9),
         "one sentence": names["pad"]([[3, 1, 2]], 1),
+        "sequences are unchanged": _leaves_sequences(names),
     }
+
+
+def _leaves_sequences(names: Names) -> Tensor:
+    """Whether pad leaves the sequences that it is given as they are."""
+    sequences = [[4, 5], [6]]
+    names["pad"](sequences, PAD)
+    return torch.tensor(sequences == [[4, 5], [6]])
 
 
 def padding(names: Names) -> dict[str, Tensor]:
@@ -106,7 +114,7 @@ def combined(names: Names) -> dict[str, Tensor]:
 
 
 def weights(names: Names) -> dict[str, Tensor]:
-    """masked_softmax with a mask of keys and one of queries and keys; the gradient."""
+    """masked_softmax with a mask of keys and one of queries and keys, for ordinary and extreme scores; the gradient."""
     scores = (2 * seeded_normal("scores", 2, 4, 4)).requires_grad_()
     keys = torch.tensor([[True, True, True, False], [True, False, False, False]])[:, None]
     pairs = torch.ones(4, 4, dtype=torch.bool).tril().expand(2, 4, 4)
@@ -115,7 +123,11 @@ def weights(names: Names) -> dict[str, Tensor]:
     if total.requires_grad:
         total.backward()  # type: ignore[no-untyped-call]
     gradient = torch.zeros_like(scores) if scores.grad is None else scores.grad
-    return {"mask of keys": of_keys, "mask of pairs": of_pairs, "gradient": gradient}
+    extreme = {
+        f"{name} scores": names["masked_softmax"](scores.detach() + shift, pairs)
+        for name, shift in (("large", 1000.0), ("small", -1000.0))
+    }
+    return {"mask of keys": of_keys, "mask of pairs": of_pairs, "gradient": gradient, **extreme}
 
 
 def nothing_visible(names: Names) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ def matches(names: Names) -> dict[str, Tensor]:
 
 def lengths(names: Names) -> dict[str, Tensor]:
     """closest_length where the closest is neither the first nor the shortest, and where two are equally close."""
-    cases = {5: (9, 4, 7), 8: (9, 4, 7), 6: (8, 4, 1), 3: (6, 20), 7: (5, 9), 12: (4, 9, 7), 10: (10, 3)}
+    cases = {5: (9, 4, 7), 8: (9, 4, 7), 6: (8, 4, 1), 3: (6, 20), 7: (5, 9), 12: (4, 9, 7), 10: (10, 3), 9: (10, 2)}
     return {
         f"{length} words, references {others}": _number(
             names, "closest_length", ["a"] * length, [["a"] * other for other in others]
@@ -127,13 +127,15 @@ def corpora(names: Names) -> dict[str, Tensor]:
         "too long": ([LONG, CAT], [[LONG[:12]], [CAT]]),
         "no 4-grams": ([DOG], [DOGS]),
     }
-    return {
+    values = {
         f"{name}, max_n={max_n}": _number(
             names, "corpus_bleu", _copy(hypotheses), [_copy(many) for many in references], max_n
         )
         for name, (hypotheses, references) in corpora.items()
         for max_n in (2, 3, 4)
     }
+    few_words = _number_or_nan(names, "corpus_bleu", [["the", "cat"], ["dog"]], [[["the", "cat"]], [["a", "dog"]]])
+    return values | {"no sentence of four words": few_words}
 
 
 def sentences(names: Names) -> dict[str, Tensor]:
@@ -141,6 +143,7 @@ def sentences(names: Names) -> dict[str, Tensor]:
     cases = {
         "the cat": (CAT, REFERENCES),
         "the dog": (DOG, DOGS),
+        "other references": (CAT, [*LONGS, CAT]),
         "long": (LONG, LONGS),
         "two words": (["the", "cat"], [CAT]),
         "too long": (LONG, [LONG[:12]]),

@@ -84,13 +84,15 @@ def short_texts(names: Names) -> dict[str, Tensor]:
     """Texts in which there is nothing left to merge."""
     accepted = {text: accepts(partial(names["train"], text, 9)) for text in ("ab ab", "a", "")}
     values = {f"{text!r} accepted": value for text, value in accepted.items()}
+    values |= {f"{text!r}": _pairs(names["train"](text, 9), "train") for text, works in accepted.items() if works}
     return values | {"no merges": _pairs(names["train"](SMALL, 0), "train")}
 
 
 def encoding(names: Names) -> dict[str, Tensor]:
     """Texts with merges that overlap, with spaces, and with letters that were never merged."""
-    texts = ["that atat at", "the  hat\n\n the", "aaaaa aaa aat", "café é 語", "theat xyz", ""]
-    return {repr(text): _ids(names["encode"](text, list(MERGES)), "encode") for text in texts}
+    texts = ["that atat at", "the  hat\n\n the", "aaaaa aaa aat", "café é 語", "theat xyz", "The hAT", ""]
+    values = {repr(text): _ids(names["encode"](text, list(MERGES)), "encode") for text in texts}
+    return values | {"without merges": _ids(names["encode"]("the hat", []), "encode")}
 
 
 def decoding(names: Names) -> dict[str, Tensor]:
