@@ -46,7 +46,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   function outputButton(i, continues) {
     const { token, p } = steps[i];
     const button = make("button", { type: "button", class: continues ? "word word-piece" : "word", "aria-expanded": "false", tabindex: -1, ...(p === undefined ? {} : { title: `probability ${percent(p)}`, "aria-label": `${label(token, false)}, probability ${percent(p)}` }) }, make("bdi", {}, label(token, continues)));
-    if (p !== undefined) button.style.setProperty("--doubt", 1 - p);
+    if (p !== undefined) button.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - p))); // small doubts are visible, too
     if (p < 0.5) button.classList.add("word-unlikely");
     button.addEventListener("click", () => openAlternatives(openStep === i ? null : i));
     return button;

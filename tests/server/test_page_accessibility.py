@@ -37,7 +37,7 @@ def context() -> Iterator[Any]:
         yield browser.new_context()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_no_problem_in_any_view(context: Any, address: str, scheme: str) -> None:
     opened = Opened(context, address, color_scheme=scheme, reduced_motion="reduce")
     problems = {}

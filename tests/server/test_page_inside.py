@@ -376,7 +376,12 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
 
 @pytest.mark.skipif(AXE is None, reason="not here: axe-playwright-python")
 @pytest.mark.parametrize(
-    ("width", "media"), [(1280, {}), (360, {"color_scheme": "dark"}), (1280, {"forced_colors": "active"})]
+    ("width", "media"),
+    [
+        (360, {"color_scheme": "dark"}),
+        pytest.param(1280, {}, marks=pytest.mark.long),
+        pytest.param(1280, {"forced_colors": "active"}, marks=pytest.mark.long),
+    ],
 )
 def test_every_panel_is_accessible_and_fits(context: Any, address: str, width: int, media: dict[str, Any]) -> None:
     opened = Opened(context, address, width, reduced_motion="reduce", **media)

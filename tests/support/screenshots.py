@@ -16,18 +16,21 @@ from tests.support.browser import chromium, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 SENTENCE = "Il y a trois livres sur la table."
+PARTS = {"page-cell": ".cell-card"}
+"""Screenshots of one part of the page: its selector."""
 
 
 def list_shots(writer: str | None, tagger: str | None, run: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
     """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
     attention = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
-    fr_en = attention | {"model": "fr-en", "source": SENTENCE}
+    fr_en = attention | {"model": "fr-en", "source": SENTENCE, "head": 3}
     night = {"viewport": {"width": 1920, "height": 1080}, "color_scheme": "dark"}
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "device_scale_factor": 2}
     shots: list[tuple[str, dict[str, Any], str, str]] = [
         ("page-attention", desk, f"#/look?{urlencode(attention | {'step': 5})}", ".beam"),
         ("page-attention-dark", night, f"#/look?{urlencode(fr_en)}", ".beam"),
+        ("page-cell", desk, f"#/look?{urlencode(fr_en | {'row': 3, 'column': 4})}", ".cell-step-4"),
         ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
     layers = {"model": "petit-fr-en", "source": SENTENCE, "stack": "decoder", "token": 4}
@@ -68,7 +71,8 @@ def main(models: list[str]) -> None:
             page.wait_for_load_state("networkidle")
             page.wait_for_timeout(500)  # until all transitions have ended
             path = DOCS / f"{name}.png"
-            path.write_bytes(quantize(page.screenshot()))
+            shown = page.locator(PARTS[name]) if name in PARTS else page
+            path.write_bytes(quantize(shown.screenshot()))
             print(f"{path}  {path.stat().st_size:,} bytes")
             page.close()
 
