@@ -166,8 +166,9 @@ function createHeadTools(data, changes, display, { onChanges, onDisplay }) {
   }
 
   function update(open) {
-    current = open;
     const { kind, layer, head } = open;
+    if (current && current.kind === kind && current.layer === layer && current.head === head) return;
+    current = open;
     const measured = head === null ? null : data.patterns?.[kind]?.[layer]?.[head];
     pattern.hidden = !measured;
     if (measured) pattern.replaceChildren("Pattern: ", make("b", {}, describePattern(measured)), make("span", { class: "hint" }, ` Rule: ${data.pattern_rules[measured.label]}.`));

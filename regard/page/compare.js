@@ -32,6 +32,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   let [left, right] = [null, null]; // what each side shows: data, kind, layer, head, map, weights
   let cells = [NONE, NONE];
   let [responseFor, response] = ["", null];
+  let shown = ""; // what the left side shows
 
   function createPanel(side) {
     const style = (name) => getComputedStyle(root).getPropertyValue(name);
@@ -98,11 +99,14 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   }
 
   // Shows what is open in the view on the left side.
-  function update({ kind, layer, head: number, cell }) {
+  function update(next) {
+    if (JSON.stringify(next) === shown) return;
+    shown = JSON.stringify(next);
+    const { kind, layer, head: number, cell } = next;
     left = view(data, kind, layer, number);
     if (right) right = view(right.from, kind, state.layer, state.head);
     fillHeads();
-    if (cell?.t !== null && cell?.s !== null && cell) cells = [cell, counterpart(left.map, right?.map, cell)];
+    if (cell) cells = [cell, counterpart(left.map, right?.map, cell)];
     draw();
   }
 
