@@ -11,6 +11,7 @@ import { clampIndex, make } from "./dom.js";
 import { createHeadCell } from "./head_cell.js";
 import { createHeadEffects } from "./head_effects.js";
 import { hideSinks, joinPieces, originalCell, originalRow, rowOf } from "./map_transforms.js";
+import { createPatternLegend } from "./pattern_legend.js";
 import { createTokenNames, withTokenNames } from "./token_names.js";
 
 const NO_BEAM = "There was no search, because the translation was given. Each step shows the probabilities after the given words"
@@ -51,6 +52,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
   });
   const compare = createCompare(data, { models, requested, initial: compared, onChange: onCompare });
   const tools = createHeadTools(data, changes, display, { onChanges, onDisplay });
+  const legend = createPatternLegend(data);
   const container = make("div");
   const root = make("div", { class: "attention-content" }, words.root, container, effects.root, compare.root);
   const shown = transformed(data, display);
@@ -70,6 +72,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
     const isCell = selected.t !== null && selected.s !== null;
     const where = isCell ? originalCell(shownMap, original, current, selected) : null;
     tools.update(current);
+    legend.update(kind, container.querySelector(".attention-heads"));
     compare.update({ kind, layer, head, cell: where && { t: where.row, s: where.column } });
     cell.show(where && { kind, layer, head, ...where, map: named.get(kind) });
     onOpen({ kind, layer, head: head ?? "mean", step, ...(where ?? { row: null, column: null }) }, Boolean(map) && previous.kind !== kind);
@@ -94,7 +97,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
 
   const more = [cell.root, steps?.root, beam].filter(Boolean);
   const isSilenced = (kind, layer, head) => changes.off.includes(headKey(kind, layer, head));
-  map = createAttentionMap(container, { ...shown, open }, { onChange, more, headTools: [tools.root], showHeading: false, isSilenced });
+  map = createAttentionMap(container, { ...shown, open }, { onChange, more, headTools: [tools.root], overviewTools: [legend.root], showHeading: false, isSilenced });
   compare.start();
   if (open.step || typeof open.row === "number") restore(open);
   return {

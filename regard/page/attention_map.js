@@ -2,7 +2,8 @@
 // it attends to and what attends to it. `createAttentionMap(root, data)` fills `root` from the data of
 // `Attention.to_json`. `data.open` may name the kind, layer and head to show first; `data.gold` has the gold alignment of
 // cross-attention as [row, column]; `data.lens` has the logit lens. `onChange` is called with what is open, `more` has elements to append, and
-// `showHeading` says whether to show the sentence as a heading.
+// `showHeading` says whether to show the sentence as a heading. `headTools` and `overviewTools` are appended to the two cards,
+// and `isSilenced(kind, layer, head)` says which heads are crossed out.
 
 import { colour, colourTable, COLOUR_RAMPS, createCanvas, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
 import { createLogitLens } from "./logit_lens.js";
@@ -23,14 +24,14 @@ const MAX_LARGE_HEADING = 100; // characters; a longer heading is smaller
 const LEGEND_TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
 const NONE = { t: null, s: null }; // no cell: t is a row (query), s a column (key)
 
-export function createAttentionMap(root, data, { onChange = () => {}, more = [], headTools = [], showHeading = true, isSilenced = () => false } = {}) {
+export function createAttentionMap(root, data, { onChange = () => {}, more = [], headTools = [], overviewTools = [], showHeading = true, isSilenced = () => false } = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const controller = new AbortController();
   const firstKind = kindIndex(data, data.open?.kind);
   const state = { map: null, layer: 0, head: MEAN, chosen: NONE, hover: null, lastRow: null };
   const style = (name) => getComputedStyle(root).getPropertyValue(name);
   const ramp = () => (dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light);
-  const view = build(root, data, firstKind, { more, showHeading, headTools, style, ramp });
+  const view = build(root, data, firstKind, { more, showHeading, headTools, overviewTools, style, ramp });
   let thumbnails = []; // of each layer and head, the mean last
 
   function openKind(index, { layer = null, head = null, cell = NONE } = {}) {
@@ -302,7 +303,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
 }
 
 // Creates all elements, and returns those that change.
-function build(root, data, firstKind, { more, showHeading, headTools, style, ramp }) {
+function build(root, data, firstKind, { more, showHeading, headTools, overviewTools, style, ramp }) {
   const kinds = data.maps.map(({ kind }, i) => make("input", { type: "radio", name: "attention-kind", value: kind, ...(i === firstKind && { checked: "" }) }));
   const choices = kinds.map((input) => make("label", {}, input, KINDS[input.value].title, make("small", {}, KINDS[input.value].summary)));
   const heads = make("div", { class: "attention-heads", role: "group", "aria-label": "Layers and heads, numbered from 0; use the arrow keys to move" });
@@ -328,7 +329,7 @@ function build(root, data, firstKind, { more, showHeading, headTools, style, ram
     ...(showHeading ? [createHeading(data)] : []),
     ...(data.maps.length > 1 ? [make("fieldset", { class: "attention-kinds" }, make("legend", {}, "Kind of attention"), ...choices)] : []),
     make("section", { class: "attention-card attention-overview", "aria-label": "Overview" },
-      make("h2", {}, "All layers and heads"), addScrollFade(make("div", { class: "attention-scroll" }, heads)), legend),
+      make("h2", {}, "All layers and heads"), addScrollFade(make("div", { class: "attention-scroll" }, heads)), legend, ...overviewTools),
     make("section", { class: "attention-card attention-large", "aria-label": "One head" }, title, ...headTools, ...(data.gold?.length ? [goldChoice] : []), panels, readout),
     ...more,
     ...(lens ? [lens.root] : []),

@@ -14,8 +14,9 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   const sourceKeys = data.maps.find(({ kind }) => kind === "encoder" || kind === "cross")?.keys ?? data.maps[0].keys;
   const sourceWords = groups(sourceKeys, data.words?.source ?? data.words?.target);
   const effects = make("span", { class: "hint" });
-  const sourceButtons = sourceWords.map(sourceButton);
   const steps = data.steps ?? [];
+  const hasCross = data.maps.some(({ kind }) => kind === "cross");
+  const sourceButtons = sourceWords.map(sourceButton);
   const outputButtons = groups(steps.map(({ token }) => token), outputWords()).flatMap((positions) => positions.map((i, n) => outputButton(i, n > 0)));
   const alternatives = make("div", { class: "word-alternatives", hidden: "" });
   const [undo, reset] = ["Undo", "Reset"].map((text) => make("button", { type: "button" }, text));
@@ -24,7 +25,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   const root = make("section", { class: "card words", "aria-label": "Words" }, make("h2", { class: "visually-hidden" }, "Words"),
     make("div", { class: "word-grid" },
       make("span", { class: "word-side" }, "source"), source,
-      ...(steps.length ? [make("span", { class: "word-side" }, data.maps.some(({ kind }) => kind === "cross") ? "output" : "predicted"), make("div", {}, output, alternatives)] : []),
+      ...(steps.length ? [make("span", { class: "word-side" }, hasCross ? "output" : "predicted"), make("div", {}, output, alternatives)] : []),
       ...(usual !== null && usual !== data.target ? [make("span", { class: "word-side" }, "unchanged"), make("p", { class: "word-usual" }, ...difference(usual, data.target ?? ""))] : [])),
     changeList(), make("p", { class: "hint" }, HINT, " ", effects));
   let openStep = null;
@@ -33,8 +34,20 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
     const isHidden = positions.every((position) => changes.hide.includes(position));
     const text = positions.map((position, n) => label(sourceKeys[position], n > 0)).join("");
     const button = make("button", { type: "button", class: isHidden ? "word word-hidden" : "word", "aria-pressed": isHidden, title: isHidden ? "hidden: select to show it" : "select to hide it from the model", tabindex: -1 }, make("bdi", {}, text));
+    const shares = positions.map(readProbability).filter((p) => p !== undefined);
+    if (shares.length) tint(button, Math.min(...shares));
     button.addEventListener("click", () => onHide(positions, !isHidden));
     return button;
+  }
+
+  // The probability of a token of the text that a language model reads; undefined for its first token and other models.
+  function readProbability(position) {
+    return !hasCross && steps.length === sourceKeys.length - 1 ? steps[position - 1]?.p : undefined;
+  }
+
+  function tint(button, p) {
+    button.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - p))); // small doubts are visible, too
+    button.classList.toggle("word-unlikely", p < 0.5);
   }
 
   // Which word each output token belongs to: the tokens that are read start with one that is not written.
@@ -46,8 +59,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   function outputButton(i, continues) {
     const { token, p } = steps[i];
     const button = make("button", { type: "button", class: continues ? "word word-piece" : "word", "aria-expanded": "false", tabindex: -1, ...(p === undefined ? {} : { title: `probability ${percent(p)}`, "aria-label": `${label(token, false)}, probability ${percent(p)}` }) }, make("bdi", {}, label(token, continues)));
-    if (p !== undefined) button.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - p))); // small doubts are visible, too
-    if (p < 0.5) button.classList.add("word-unlikely");
+    if (p !== undefined) tint(button, p);
     button.addEventListener("click", () => openAlternatives(openStep === i ? null : i));
     return button;
   }

@@ -12,6 +12,7 @@ import torch
 
 import regard
 from regard.decoding.head_effects import all_heads, measure_effects
+from regard.decoding.head_patterns import PATTERN_RULES, map_patterns
 from regard.decoding.head_vectors import head_vectors
 from regard.decoding.interventions import AttentionChanges, HeadName, WeightChange, intervene
 from regard.decoding.text_model import Model
@@ -116,6 +117,8 @@ def test_cells_of_every_kind_of_model_and_the_mean(opened: Opened) -> None:
     opened.page.wait_for_selector(".cell-step-4")
     assert "hidden from the query" in opened.text(".cell-step-2")
     assert opened.page.locator(".weight-slider:disabled").count() > 1
+    read = opened.page.locator("[aria-label^='Source words'] button")
+    assert opened.page.locator("[aria-label^='Source words'] button[style*='--doubt']").count() >= read.count() - 1
     opened.look("#/look?model=masked&source=Le+chat&kind=encoder&layer=0&head=0&row=0&column=1")
     opened.page.wait_for_selector(".cell-step-4")
     opened.look(f"{LOOK}&kind=cross&layer=1&row=3&column=4")
@@ -225,6 +228,23 @@ def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     assert opened.page.locator("[aria-label^='Source words'] button[style*='--effect']").count() > 5
     rows.first.get_by_role("button", name="Silence").click()
     opened.until(lambda: state(opened).get("off") == f"{first.kind}.{first.layer}.{first.head}")
+
+
+def test_heads_are_labelled_by_their_pattern(opened: Opened, petit: Model) -> None:
+    looked = petit.attend(SENTENCE)
+    labels = [head.label for layer in map_patterns("cross", looked.maps["cross"], looked.special) for head in layer]
+    opened.look(OPEN)
+    shown = opened.page.locator(".patterns button")
+    counts = {str(text).rpartition(" ")[0]: int(text.rpartition(" ")[2]) for text in shown.all_text_contents()}
+    assert counts == {label: labels.count(label) for label in labels}
+    shown.first.click()
+    first = next(iter(counts))
+    marked = opened.page.locator(".attention-heads button").evaluate_all(
+        "all => all.map(e => e.classList.contains('attention-marked'))"
+    )
+    assert [mark for i, mark in enumerate(marked) if i % 5 < 4] == [label == first for label in labels]
+    assert PATTERN_RULES[first] in opened.text(".pattern-legend")
+    assert PATTERN_RULES[labels[6]] in opened.text(".head-pattern")
 
 
 # Words.
