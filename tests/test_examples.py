@@ -11,37 +11,16 @@ import pytest
 
 import regard
 from regard.petit.corpus_files import write_petit
+from tests.support.tiny_runs import make_runs_tiny
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 MAX_LINES = 60
-TINY = {
-    "tokenizer.vocab_size": 320,
-    "model.d_model": 16,
-    "model.heads": 2,
-    "model.layers": 1,
-    "model.d_ff": 32,
-    "train.batch_tokens": 200,
-    "train.validation_sentences": 4,
-    "train.max_length": 64,
-    "decode.beam": 1,
-    "decode.max_tokens": 2,
-}
-"""Settings that make a run take a second. They are added to those of an example."""
 
 
 @pytest.fixture
 def tiny_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    train = regard.train
-
-    def train_tiny(recipe: str, out: str, *, overrides: dict[str, Any], **options: Any) -> Any:
-        tiny = {key: value for key, value in TINY.items() if key != "tokenizer.vocab_size" or not is_given(overrides)}
-        return train(recipe, out, overrides=overrides | tiny, progress=False, **options)
-
-    def is_given(overrides: dict[str, Any]) -> bool:
-        return "tokenizer.path" in overrides
-
-    monkeypatch.setattr(regard, "train", train_tiny)
+    make_runs_tiny(monkeypatch)
 
 
 @pytest.fixture

@@ -1,0 +1,61 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %%
+# In Colab or another new environment, remove the comment sign:
+# # %pip install 'regard[plot]'
+import os
+
+import regard
+
+STEPS = int(os.environ.get("NOTEBOOK_STEPS", "300"))  # a minute of processor time
+
+# %% [markdown]
+# # A language model
+#
+# Train a decoder that writes short French sentences. The text of this notebook is `docs/tutorials/language-model.md`.
+
+# %%
+overrides = {"train.steps": STEPS, "train.validate_every": STEPS}
+run = regard.train("petit-lm", out="runs/lm", overrides=overrides)
+model = run.model
+
+# %% [markdown]
+# ## Write
+#
+# Greedy decoding always gives the same text; with a temperature, tokens are sampled.
+
+# %%
+model.generate("Le chat", max_tokens=12)
+
+# %%
+[model.generate("Le chat", max_tokens=12, temperature=0.8, seed=seed) for seed in range(3)]
+
+# %% [markdown]
+# `stream` yields the text in pieces as it is generated.
+
+# %%
+for piece in model.stream("Les enfants", max_tokens=12, temperature=0.8, seed=1):
+    print(piece, end="", flush=True)
+
+# %% [markdown]
+# ## Measure
+#
+# A sentence is more likely than its words in another order.
+
+# %%
+scores = model.score(["Le chat dort.", "Chat dort le."])
+scores
+
+# %%
+measured = regard.evaluate(model, ["Le chat dort.", "Les enfants mangent des pommes."])
+measured.perplexity, measured.bits_per_byte

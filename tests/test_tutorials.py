@@ -1,0 +1,133 @@
+"""The tutorials and how-to guides: their commands exist, their recipes are valid, their notebooks run."""
+
+import re
+import runpy
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from regard.cli import app
+from regard.training.recipe_files import bundled_recipes, read_recipe
+from tests.support.tiny_runs import make_runs_tiny
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([DOCS / "index.md", *DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")])
+NOTEBOOKS = sorted(DOCS.glob("notebooks/*.py"))
+COMMAND = re.compile(r"^ {4}((?:[A-Z_]+=\S+ )?regard (?:\\\n|.)*)$", re.M)
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+
+
+UsageError = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
+"""The error of click for a wrong command line. New versions of typer contain a copy of click."""
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of every `regard` command that stands in a block of its own, without comments."""
+    lines = [line.replace("\\\n", " ") for line in COMMAND.findall(page.read_text(encoding="utf-8"))]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line[line.index("regard") + 1 :] for line in words]
+
+
+def parse(arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The name of a command and its options, without running it; raises an error if it or an option does not exist."""
+    command, name = typer.main.get_command(app), "regard"
+    while isinstance(command, TyperGroup) and arguments:
+        name, *arguments = arguments
+        assert name in command.commands, f"regard has no command {name}"
+        command = command.commands[name]
+    return name, command.make_context(name, arguments).params
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_in_the_guides_can_be_parsed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings too: a misspelt key would only be noticed when the run starts."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_course").mkdir()  # these must exist
+    Path("class.csv").touch()
+    for arguments in commands(page):
+        name, options = parse(arguments)
+        if name == "train" and not options["recipe"].endswith(".toml"):
+            assert options["recipe"] in bundled_recipes()
+            read_recipe(options["recipe"], options["overrides"] or [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["trian", "x"], "no command trian"),
+        (["train"], "Missing argument|recipe"),
+        (["train", "x", "--steps", "5"], "No such option"),
+        (["translate", "--beam", "four"], "integer"),
+        (["course", "begin", "bleu"], "no command begin"),
+    ],
+)
+def test_wrong_commands_are_noticed(wrong: list[str], message: str) -> None:
+    with pytest.raises((AssertionError, UsageError), match=message):
+        parse(wrong)
+
+
+def test_the_guides_have_commands() -> None:
+    assert {page.stem for page in PAGES if not commands(page)} == {"index"}
+    assert len(commands(DOCS / "index.md")) == 10
+    multiline = [line for line in commands(DOCS / "tutorials/own-text.md") if "train.lr=0.003" in line]
+    assert len(multiline) == 1
+
+
+def test_the_recipe_of_the_language_model_is_valid(tmp_path: Path) -> None:
+    text = (DOCS / "tutorials/language-model.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"```toml\n(.*?)```", text, re.S)
+    (tmp_path / "notes.toml").write_text(recipe, encoding="utf-8")
+    assert read_recipe(str(tmp_path / "notes.toml")).model["kind"] == tomllib.loads(recipe)["model"]["kind"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{page.name} links to {target}, which does not exist"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+            assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_the_nginx_configuration_is_that_of_the_example() -> None:
+    text = (DOCS / "how-to/serve.md").read_text(encoding="utf-8")
+    shown = re.search(r"```nginx\n(.*?)```", text, re.S)
+    assert shown is not None
+    example = (ROOT / "examples/nginx/nginx.conf").read_text(encoding="utf-8")
+    directives = [line.partition("#")[0].strip() for line in example.splitlines()]
+    assert {line.partition("#")[0].strip() for line in shown[1].splitlines()} <= set(directives)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells, with two training steps and tiny models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOTEBOOK_STEPS", "2")
+    make_runs_tiny(monkeypatch)
+    text = path.read_text(encoding="utf-8")
+    assert text.count("# %%") > 5
+    assert "# # %pip install" in text.split("# %%")[1], "the first cell installs Regard"
+    runpy.run_path(str(path))
+
+
+def test_tutorials_with_python_are_notebooks_too() -> None:
+    with_python = {page.stem for page in DOCS.glob("tutorials/*.md") if "```py" in page.read_text(encoding="utf-8")}
+    assert with_python == {path.stem for path in NOTEBOOKS}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_type_checks")
+def test_the_python_of_the_home_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_runs_tiny(monkeypatch)
+    (program,) = re.findall(r"```python\n(.*?)```", (DOCS / "index.md").read_text(encoding="utf-8"), re.S)
+    exec(program, {})
