@@ -51,8 +51,9 @@ def attend(
         require_matplotlib("--png needs")
     model = model or default_model(source_language, target_language)
     loaded = for_languages(load_model(model, device), source_language, target_language)
-    attended = loaded.attend(text, target, lens=LENS_TOKENS if lens else 0)
-    attention = replace(attended, model=Path(model).resolve().name)
+    loaded.require("attend")
+    observed = loaded.observe(text, target, lens=LENS_TOKENS if lens else 0)
+    attention = replace(observed.attention, model=Path(model).resolve().name)
     attention = attention if kind is None else attention.only(kind)
     for name, attention_map in attention.maps.items():
         try:
@@ -69,9 +70,13 @@ def attend(
 
         _write(png, attention_png(attention, layer, head))
     if html:
+        from regard.decoding.attention_explanations import explanation_data
         from regard.page import attention_page
 
-        _write(html, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}).encode())
+        shown = replace(observed, attention=attention)
+        explained = explanation_data(shown, loaded.require_tokenizer(), loaded.special.end)
+        data = {**attention.to_json(), **explained, "open": {"layer": layer, "head": head}}
+        _write(html, attention_page(data).encode())
     if json:
         from json import dumps
 

@@ -4,6 +4,8 @@ Dimensions: T queries, S keys, H heads, Dk width of queries and keys, Dv width o
 """
 
 import math
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from regard.decoding.attention_inputs import AttentionCall
 from regard.decoding.attention_maps import ForwardPass
 from regard.decoding.interventions import HeadName, attention_modules, check_head
 from regard.errors import ModelError
+from regard.model.attention import MultiHeadAttention
 from regard.model.masks import BiasedMask, dense_mask
 
 VECTOR_DIGITS = 5
@@ -55,19 +58,36 @@ def head_vectors(forward: ForwardPass, name: HeadName) -> HeadVectors:
     """What a head computes in this pass. A RegardError if the network has no such head."""
     modules = attention_modules(forward.network)
     check_head(modules, name)
-    module = modules[name.kind, name.layer]
-    calls: list[AttentionCall] = []
-
-    def note(_module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        calls.append(AttentionCall.of(module, args, options))
-
-    hook = module.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        forward.run()
-    finally:
-        hook.remove()
+    (call,) = _calls(forward, [modules[name.kind, name.layer]])
     with torch.inference_mode():
-        return _computation(calls[0], name.head)
+        return _computation(call, name.head)
+
+
+def all_head_vectors(forward: ForwardPass) -> dict[HeadName, HeadVectors]:
+    """What every head computes in this pass."""
+    modules = attention_modules(forward.network)
+    calls = _calls(forward, list(modules.values()))
+    with torch.inference_mode():
+        return {
+            HeadName(kind, layer, head): _computation(call, head)
+            for (kind, layer), call in zip(modules, calls, strict=True)
+            for head in range(call.module.heads)
+        }
+
+
+def _calls(forward: ForwardPass, modules: Sequence[MultiHeadAttention]) -> list[AttentionCall]:
+    """The call of each module in this pass."""
+    calls: dict[nn.Module, AttentionCall] = {}
+
+    def note(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        assert isinstance(module, MultiHeadAttention)
+        calls.setdefault(module, AttentionCall.of(module, args, options))
+
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.callback(module.register_forward_pre_hook(note, with_kwargs=True).remove)
+        forward.run()
+    return [calls[module] for module in modules]
 
 
 def _computation(call: AttentionCall, head: int) -> HeadVectors:

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.atomic_files import write_file
+from regard.decoding.attention_explanations import explanation_data
 from regard.decoding.attention_maps import AttentionMap
 from regard.decoding.text_model import Model
 from regard.demo.demo_scores import SplitResult
@@ -40,7 +41,8 @@ def attention_chapter(narrator: Narrator, model: Model, split: SplitResult, out:
     narrator.gap()
     narrator.show(_error_rates(scores))
     sentence = _example(split, model)
-    attention = model.attend(sentence)
+    observed = model.observe(sentence)
+    attention = observed.attention
     layer, head = _best(scores)
     shown = attention.maps["cross"] if has_cross_attention else _target_rows(attention.maps["decoder"])
     narrator.gap()
@@ -48,7 +50,9 @@ def attention_chapter(narrator: Narrator, model: Model, split: SplitResult, out:
     narrator.paragraph(f"Weights in per cent, {selection}. Each row is the token read → the token predicted.")
     narrator.gap()
     narrator.show(heat_map(shown.open(layer, head), shown.rows, shown.keys, narrator.width))
-    write_file(out / PAGE_FILE, attention_page({**attention.to_json(), "open": {"layer": layer, "head": head}}))
+    explained = explanation_data(observed, model.require_tokenizer(), model.special.end)
+    opened = {"layer": layer, "head": head}
+    write_file(out / PAGE_FILE, attention_page({**attention.to_json(), **explained, "open": opened}))
     narrator.unbroken_line(f"To explore every layer and head, open in a browser: {out / PAGE_FILE}")
     return sentence
 

@@ -17,11 +17,15 @@ from typing import Any
 from regard.errors import RegardError
 
 PAGE_FOLDER = Path(__file__).parent
-SCRIPTS = ("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js")
-"""The scripts of the attention map, each after those that it imports."""
+SCRIPTS = (
+    *("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js"),
+    *("api.js", "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js"),
+)
+"""The scripts of the attention page, each after those that it imports."""
+STYLES = ("attention.css", "inspect.css", "attention_file.css")
 START_SCRIPT = (
     'const data = JSON.parse(document.getElementById("data").textContent);\n'
-    'createAttentionMap(document.getElementById("attention"), data);'
+    'modules["attention_file.js"].createAttentionFile(document.getElementById("attention"), data);'
 )
 MAX_PAGE_WEIGHTS = 4_000_000
 """Maximum number of attention weights in a page. They take about 25 million bytes."""
@@ -30,6 +34,8 @@ MAX_PAGE_WEIGHTS = 4_000_000
 def attention_page(data: Mapping[str, Any]) -> str:
     """The page as HTML. `data["open"]` may contain the "layer" and "head" to show first.
 
+    With the data of `regard.decoding.attention_explanations`, it also explains how each weight is computed.
+
     Its content security policy allows only its own style and script, whatever the tokens contain.
     """
     count = sum(len(w) * len(w[0]) * len(w[0][0]) * len(w[0][0][0]) for w in (m["weights"] for m in data["maps"]))
@@ -37,7 +43,7 @@ def attention_page(data: Mapping[str, Any]) -> str:
         raise RegardError(
             f"the attention has {count:,} weights; the maximum for a page is {MAX_PAGE_WEIGHTS:,}: shorten the text"
         )
-    style, script = _read("attention.css"), f"{_bundle_scripts()}\n{START_SCRIPT}\n"
+    style, script = "\n".join(map(_read, STYLES)), f"{_bundle_scripts()}\n{START_SCRIPT}\n"
     values = {
         "title": html.escape(f"{data['model']}: {data['source']}"[:80]),
         "policy": f"default-src 'none'; img-src data:; style-src '{_sha256(style)}'; script-src '{_sha256(script)}'",
@@ -58,8 +64,22 @@ def attention_frame(data: Mapping[str, Any]) -> str:
 
 
 def _bundle_scripts() -> str:
-    """The modules as one script, without their imports."""
-    return re.sub(r'^import [^;]*? from "\./\w+\.js";\n', "", "\n".join(map(_read, SCRIPTS)), flags=re.MULTILINE)
+    """The modules as one script. Each is a function of its own, so that their private names do not collide."""
+    return "const modules = {};\n" + "\n".join(map(_as_function, SCRIPTS))
+
+
+def _as_function(name: str) -> str:
+    """A module as a function that returns what it exports, called at once."""
+    text = _read(name)
+    exported = re.findall(r"^export (?:async )?(?:function|const) (\w+)", text, flags=re.MULTILINE)
+    text = re.sub(r"^export ", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r'^import \{([^}]*)\} from "\./(\w+\.js)";$',
+        lambda match: f'const {{{match[1].replace(" as ", ": ")}}} = modules["{match[2]}"];',
+        text,
+        flags=re.MULTILINE,
+    )
+    return f'modules["{name}"] = (() => {{\n{text}\nreturn {{ {", ".join(exported)} }};\n}})();'
 
 
 def _read(name: str) -> str:

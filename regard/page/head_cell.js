@@ -10,8 +10,9 @@ const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
 const PROMPT = "Select a cell of the heat map, with a click or with Tab and the arrow keys, to see how its weight is computed.";
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
-// null to restore it; `onHead(head)` opens a head.
-export function createHeadCell({ loadBody, onWeight, onHead, findChange }) {
+// null to restore it; `onHead(head)` opens a head. A file has no server: there `stored` has the responses by head, and `onWeight`
+// is null, because nothing can be changed.
+export function createHeadCell({ loadBody, onWeight, onHead, findChange, stored = null }) {
   const { notice, request, cancel } = createRequests(() => load());
   const content = make("div", { class: "cell-steps" });
   const about = make("p", { class: "cell-about" });
@@ -47,7 +48,7 @@ export function createHeadCell({ loadBody, onWeight, onHead, findChange }) {
     const wanted = headOf(cell);
     content.classList.add("stale");
     const { kind, layer, head } = cell;
-    const response = await request("/api/head", { ...loadBody(), head: { kind, layer, head } });
+    const response = stored ? stored[wanted] : await request("/api/head", { ...loadBody(), head: { kind, layer, head } });
     if (response === undefined) return;
     content.classList.remove("stale");
     if (!response) return clear("");
@@ -156,7 +157,7 @@ export function createHeadCell({ loadBody, onWeight, onHead, findChange }) {
     const slider = make("input", { type: "range", ...TEMPERATURE, value: Math.log2(temperature), "aria-label": "Temperature of the softmax" });
     const output = make("output", {});
     const rows = cell.map.keys.map((token, s) => softmaxRow(token, s));
-    const columns = [["key"], ["score", "number"], ["e^…", "number"], ["weight", "number"], ["drag to change it"]];
+    const columns = [["key"], ["score", "number"], ["e^…", "number"], ["weight", "number"], [onWeight ? "drag to change it" : ""]];
     const head = make("tr", {}, ...columns.map(([text, kind = ""]) => make("th", { scope: "col", class: kind }, text)));
     const table = make("table", { class: "softmax" }, make("thead", {}, head), make("tbody", {}, ...rows.map((row) => row.root)));
     const formula = make("p", { class: "formula" });
@@ -190,7 +191,7 @@ export function createHeadCell({ loadBody, onWeight, onHead, findChange }) {
 
   function softmaxRow(token, s) {
     const [score, power, share] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" })];
-    const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(isAllowed(s) ? {} : { disabled: "" }) });
+    const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(isAllowed(s) && onWeight ? {} : { disabled: "" }) });
     const row = make("tr", s === cell.column ? { class: "softmax-chosen" } : {}, make("th", { scope: "row" }, make("bdi", {}, visibleToken(token))), score, power, share, make("td", {}, slider));
     slider.addEventListener("input", () => drawValues(previewWeight({ column: s, weight: slider.value / 100 })));
     slider.addEventListener("change", () => onWeight({ ...cell, column: s }, slider.value / 100));

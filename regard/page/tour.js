@@ -6,7 +6,7 @@ import { make } from "./dom.js";
 const STORAGE_KEY = "regard-tour";
 const CAPTION_MS = 6000; // duration of a caption while the tour plays
 const VISIBLE_SHARE = 0.65; // of the window, above the captions
-const CAPTIONS = [
+export const CAPTIONS = [
   {
     title: "Queries",
     text: "The model writes one word at a time. Before each word it asks a question about the sentence: that is its query.",

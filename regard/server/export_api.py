@@ -5,7 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from regard.decoding.attention_explanations import vectors_data
 from regard.decoding.attention_maps import AttentionKind
+from regard.decoding.interventions import intervene
 from regard.page import attention_page
 from regard.server import limits
 from regard.server.attention_data import attention_data
@@ -53,5 +55,10 @@ def routes(registry: ModelRegistry) -> APIRouter:
 
 def page_text(served: ServedModel, params: AttentionPageRequest) -> str:
     """The file as text."""
-    data = attention_data(served, params.source, params.target, params.changes.changes(), params.beginning)
+    model, changes = served.model, params.changes.changes()
+    data = attention_data(served, params.source, params.target, changes, params.beginning)
+    if not changes.weights:  # the computation would not explain weights that were set by hand
+        with intervene(model.network, changes):
+            written = data["written"] if served.translates else None
+            data |= vectors_data(model.observe(params.source, data["target"], written))
     return attention_page({**data, "open": params.model_dump(include={"kind", "layer", "head"})})

@@ -10,7 +10,7 @@ import regard
 from regard.decoding.attention_maps import ForwardPass
 from regard.decoding.head_effects import Removal, all_heads, measure_effects
 from regard.decoding.head_patterns import PATTERN_RULES, HeadPattern, head_pattern
-from regard.decoding.head_vectors import head_vectors
+from regard.decoding.head_vectors import all_head_vectors, head_vectors
 from regard.decoding.interventions import (
     AttentionChanges,
     HeadName,
@@ -153,6 +153,8 @@ def test_the_vectors_of_a_head_give_its_weights() -> None:
     for model in models:
         observed = model.observe("Le petit chat", "chat" if model.config.kind == "encoder-decoder" else None)
         maps = observed.attention.maps
+        together = all_head_vectors(observed.forward)
+        assert len(together) == sum(each.weights.shape[0] * each.weights.shape[1] for each in maps.values())
         for kind in maps:
             layers, heads = maps[kind].weights.shape[:2]
             for layer, head in product(range(layers), range(heads)):
@@ -162,6 +164,7 @@ def test_the_vectors_of_a_head_give_its_weights() -> None:
                 torch.testing.assert_close(vectors.weights, expected)
                 torch.testing.assert_close(vectors.weights, maps[kind].weights[layer, head], atol=1e-5, rtol=1e-4)
                 torch.testing.assert_close(vectors.output, expected @ vectors.v)
+                assert vectors.to_json() == together[HeadName(kind, layer, head)].to_json()
 
 
 def test_effects_in_one_batch_equal_those_one_by_one(petit: Model) -> None:

@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.config import SpecialIds
+from regard.decoding.attention_explanations import explanation_data
 from regard.decoding.attention_maps import Attention
 from regard.page import attention_frame, attention_page
 from tests.support.attention_examples import HOSTILE, made, made_lens
 from tests.support.browser import MISSING_FOR_PAGES, chromium, open_tab
+from tests.support.text_models import random_model
 
 pytestmark = pytest.mark.slow
 needs_browser = pytest.mark.skipif(bool(MISSING_FOR_PAGES), reason=f"not here: {', '.join(MISSING_FOR_PAGES)}")
@@ -274,6 +277,35 @@ def test_it_follows_a_change_of_theme(look: Look) -> None:
     look.page.emulate_media(color_scheme="dark")
     look.page.wait_for_timeout(100)
     assert before > 600 > 200 > unseen.evaluate(colour)
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+def test_it_explains_how_a_weight_is_computed(context: Any, tmp_path: Path, kind: str) -> None:
+    model = random_model(kind=kind)
+    model.network.float()
+    if kind == "decoder":  # a language model
+        model.special = SpecialIds(end=model.special.end)
+    observed = model.observe("Le chat dort.", "The cat sleeps." if kind == "encoder-decoder" else None)
+    explained = explanation_data(observed, model.require_tokenizer(), model.special.end)
+    path = tmp_path / "look.html"
+    data = {**observed.attention.to_json(), **explained, "open": {"layer": 1, "head": 1}}
+    path.write_text(attention_page(data), encoding="utf-8")
+    opened = Look(context, path)
+    name, attention_map = list(observed.attention.maps.items())[-1]
+    assert "Queries" in opened.page.locator(".attention-help").text_content()
+    assert explained["patterns"][name][1][1]["label"] in opened.page.locator(".head-pattern").text_content()
+    opened.page.locator(".attention-matrix canvas").last.focus()
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.wait_for_selector(".cell-step")
+    cells = opened.page.locator(".softmax tbody td:nth-child(4)")
+    shares = [float(text.removesuffix("%")) for text in cells.all_text_contents()]
+    same_shares(shares, attention_map.weights[1, 1, 1])
+    assert opened.page.locator(".weight-slider:enabled").count() == 0  # a file changes nothing
+    opened.page.get_by_label("Temperature of the softmax").focus()
+    opened.page.keyboard.press("End")
+    assert max(float(text.removesuffix("%")) for text in cells.all_text_contents()) < max(shares)
+    opened.close()
 
 
 @needs_browser
