@@ -19,7 +19,7 @@ from regard.errors import RegardError
 PAGE_FOLDER = Path(__file__).parent
 SCRIPTS = (
     *("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js"),
-    *("api.js", "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js"),
+    *("vector_strip.js", "head_cell.js", "tour.js", "attention_file.js"),
 )
 """The scripts of the attention page, each after those that it imports."""
 STYLES = ("attention.css", "inspect.css", "attention_file.css")

@@ -93,6 +93,7 @@ async function start() {
   const models = await request("/api/models");
   if (!models) return;
   for (const [name, link] of links) link.hidden = !models.length && !WITHOUT_MODELS.includes(name);
+  if (!location.hash && (await request("/api/runs"))?.some(({ state }) => state === "running")) history.replaceState(null, "", "#/runs");
   for (const event of ["hashchange", "popstate"]) addEventListener(event, () => route(models));
   route(models);
 }

@@ -2,6 +2,7 @@
 // a cell, the decoding steps, the beam search, and which heads matter.
 
 import { changesToRequest, findWeight, headKey, hide, setWeight, silence } from "./attention_changes.js";
+import { createRequests } from "./api.js";
 import { createAttentionMap, describePattern } from "./attention_map.js";
 import { createWords } from "./attention_words.js";
 import { createBeamTree } from "./beam_tree.js";
@@ -39,6 +40,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
     onRemove: (removed) => onChanges(withoutChange(changes, removed)),
   });
   const cell = createHeadCell({
+    connect: createRequests,
     loadBody: () => body,
     onWeight: ({ kind, layer, head, row, column }, weight) => onChanges(setWeight(changes, { kind, layer, head, row, column, weight })),
     onHead: (head) => map.open(current.kind, { layer: current.layer, head, cell: current.cell }),

@@ -16,7 +16,7 @@ const OWN_CAPTIONS = [
 
 export function createAttentionFile(root, data) {
   const pattern = make("p", { class: "head-pattern" });
-  const cell = data.head_vectors ? createHeadCell({ stored: data.head_vectors, onWeight: null, onHead: (head) => map.open(current.kind, { ...current, head }), findChange: () => null }) : null;
+  const cell = data.head_vectors ? createHeadCell({ connect: null, stored: data.head_vectors, onWeight: null, onHead: (head) => map.open(current.kind, { ...current, head }), findChange: () => null }) : null;
   let current = {}; // the kind, layer, head and cell that are open
   let map = null;
 

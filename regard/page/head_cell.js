@@ -1,7 +1,6 @@
 // Inside one cell of the heat map: the query and key, their dot product, scaling, mask, softmax over the row, and the weighted
 // sum of the values, each with its numbers. Dragging a weight changes it in the model.
 
-import { createRequests } from "./api.js";
 import { addScrollFade, make, percent, visibleToken } from "./dom.js";
 import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
@@ -10,10 +9,10 @@ const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
 const PROMPT = "Select a cell of the heat map, with a click or with Tab and the arrow keys, to see how its weight is computed.";
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
-// null to restore it; `onHead(head)` opens a head. A file has no server: there `stored` has the responses by head, and `onWeight`
-// is null, because nothing can be changed.
-export function createHeadCell({ loadBody, onWeight, onHead, findChange, stored = null }) {
-  const { notice, request, cancel } = createRequests(() => load());
+// null to restore it; `onHead(head)` opens a head. `connect` is `createRequests`. A file has no server: there it is null,
+// `stored` has the responses by head, and `onWeight` is null, because nothing can be changed.
+export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange, stored = null }) {
+  const { notice, request, cancel } = connect ? connect(() => load()) : { notice: "", request: null, cancel() {} };
   const content = make("div", { class: "cell-steps" });
   const about = make("p", { class: "cell-about" });
   const root = make("section", { class: "attention-card cell-card", "aria-label": "Inside one cell" }, make("h2", {}, "Inside one cell"), about, notice, content);

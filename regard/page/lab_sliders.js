@@ -1,7 +1,7 @@
 // The labs that are formulas, with sliders: recomputed in the browser as a slider moves. Each lab has its controls, and a
 // function from their values to charts and a sentence on what they show.
 
-import { make, percent } from "./dom.js";
+import { capitalize, make, percent } from "./dom.js";
 import { COLOUR_RAMPS } from "./heat_map.js";
 import { createLineChart } from "./line_chart.js";
 import * as formulas from "./lab_formulas.js";
@@ -146,7 +146,7 @@ function headsLab({ beta, variance, keys, seed }, heads) {
   }));
   const reversed = 1 - kept.length / SAMPLES;
   const variances = weights.map((list) => formulas.outputVariance(list, values));
-  const figures = heads.map((count, i) => `${names[count - 1]}: ${percent(near(weights[i]))} of the samples are close to the average, ${percent(single(weights[i]))} are almost one value only; variance of the output ${round(variances[i])} (coin toss: 1)`);
+  const figures = heads.map((count, i) => `${capitalize(names[count - 1])}: ${percent(near(weights[i]))} of the samples are close to the average, ${percent(single(weights[i]))} are almost one value only; variance of the output ${round(variances[i])} (coin toss: 1)`);
   const predicted = heads.length === 1
     ? `Predicted by the normal distribution: one value only in ${percent(formulas.predictSingle(beta, variance, ALPHA))}, reversed in ${percent(formulas.predictReversed(variance, ALPHA))}.`
     : `Its own head is predicted to miss k_a in ${percent(formulas.predictMisses(beta, keys, variance, ALPHA))}.`;

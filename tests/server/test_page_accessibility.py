@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(absent), reason=f"not he
 VIEWS = {
     f"#/translate?{urlencode({'source': SENTENCE})}": ".alternatives li",
     LOOK: ".beam",
-    "#/write?model=writer&text=the": ".bars button",
+    "#/write?model=writer&text=the+cat": ".write-tokens button",
     "#/read?model=tagger&text=Oui": ".tagged ruby",
-    "#/labs/align": ".lab h2",
+    "#/labs/scaling": ".lab-try path",
 }
 
 

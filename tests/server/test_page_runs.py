@@ -49,6 +49,23 @@ def watch(opened: Opened, hash_: str = "#/runs?run=first") -> Opened:
     return opened
 
 
+def test_a_run_that_is_being_trained_is_opened_first(opened: Opened, address: str) -> None:
+    model = {
+        "name": "a",
+        "translates": True,
+        "writes": False,
+        "tasks": [],
+        "source": "fr",
+        "parameters": 1,
+        "layers": 1,
+    }
+    opened.stub("/api/models", [model | {"heads": 1, "decoder_layers": None, "about": "", "look_at_most": 9}])
+    runs = opened.context.request.get(f"{address}api/runs").json()
+    opened.stub("/api/runs", [run | {"state": "running"} for run in runs])
+    opened.open()
+    opened.until(lambda: opened.page.title().startswith("Runs"))
+
+
 def test_a_server_without_models_opens_the_runs(opened: Opened) -> None:
     opened.open()
     opened.until(lambda: opened.page.title().startswith("Runs"))
