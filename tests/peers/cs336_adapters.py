@@ -221,9 +221,22 @@ def run_get_lr_cosine_schedule(
     return learning_rate(it, settings, d_model=1)
 
 
+class SpecialTokensInText:
+    """A tokenizer for which special tokens are part of a text, as in the assignment."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, parse_special=True)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, keep_special=True)
+
+
 def get_tokenizer(
     vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], special_tokens: Iterable[str] | None = None
-) -> HuggingFaceTokenizer:
+) -> SpecialTokensInText:
     """A byte-level BPE in the form in which Regard reads it from a `tokenizer.json`."""
     characters = byte_characters()
 
@@ -239,7 +252,7 @@ def get_tokenizer(
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
     engine.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-    return HuggingFaceTokenizer(engine, {})
+    return SpecialTokensInText(HuggingFaceTokenizer(engine, {}))
 
 
 def byte_characters() -> dict[int, str]:

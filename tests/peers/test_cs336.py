@@ -20,7 +20,6 @@ from tests.peers import cs336_adapters as adapters
 
 CHECKOUT = os.environ.get("REGARD_CS336")
 ROOT = Path(__file__).parents[2]
-SPECIAL_TOKENS_ARE_TEXT = "special tokens in a text are text to Regard, so that a text cannot control a model"
 NOT_APPLICABLE = {
     "test_linear": "Regard's linear layers are torch's",
     "test_softmax_matches_pytorch": "Regard's softmax is torch's",
@@ -28,10 +27,6 @@ NOT_APPLICABLE = {
     "test_checkpointing": "Regard saves a run into a folder, not a module and an optimizer into a file",
     "test_train_bpe": "the tokenizers library breaks ties between equally frequent pairs differently",
     "test_train_bpe_speed": "it measures time",
-    "test_roundtrip_unicode_string_with_special_tokens": SPECIAL_TOKENS_ARE_TEXT,
-    "test_unicode_string_with_special_tokens_matches_tiktoken": SPECIAL_TOKENS_ARE_TEXT,
-    "test_overlapping_special_tokens": SPECIAL_TOKENS_ARE_TEXT,
-    "test_tinystories_matches_tiktoken": SPECIAL_TOKENS_ARE_TEXT,
     "test_encode_iterable_tinystories_sample_roundtrip": "Regard's tokenizers have no encode_iterable",
     "test_encode_iterable_tinystories_matches_tiktoken": "Regard's tokenizers have no encode_iterable",
     "test_encode_iterable_memory_usage": "Regard's tokenizers have no encode_iterable",
@@ -51,6 +46,7 @@ def rearrange(x, pattern, head=None):
     "psutil": "",
     "tiktoken": """
 import json
+import re
 from functools import cache
 from pathlib import Path
 import regex
@@ -67,7 +63,10 @@ class Encoding:
         self.ranks = {pair: rank for rank, pair in enumerate(pairs)}
         self.characters = gpt2_bytes_to_unicode()
         self.tokens = {id_: token for token, id_ in self.ids.items()}
-    def encode(self, text):
+    def encode(self, text, allowed_special=()):
+        parts = re.split("(" + "|".join(map(re.escape, allowed_special)) + ")", text) if allowed_special else [text]
+        return [id_ for part in parts for id_ in ([self.ids[part]] if part in allowed_special else self.plain(part))]
+    def plain(self, text):
         return [self.ids[token] for word in PATTERN.findall(text) for token in self.merged(word)]
     def merged(self, word):
         parts = [self.characters[byte] for byte in word.encode()]
@@ -104,7 +103,7 @@ def test_the_assignments_tests_pass(tmp_path: Path) -> None:
     passed = len(applicable) - len(failures) - len(without_model)
     print(f"{passed} passed; {len(without_model)} need {NEEDS_MODEL}: {', '.join(without_model)}")
     assert not failures, "\n\n".join(f"{name}: {outcome}" for name, outcome in failures.items())
-    assert passed >= (30 if has_model else 23)
+    assert passed >= (34 if has_model else 27)
     assert NOT_APPLICABLE.keys() <= results.keys(), "a test that does not apply no longer exists"
 
 
@@ -127,7 +126,8 @@ def run_the_assignments_tests(checkout: Path, folder: Path) -> dict[str, str]:
             (folder / f"{name}.py").write_text(source)
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}", "tests"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    paths = [str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert report.is_file(), done.stdout + done.stderr
     return {
