@@ -21,6 +21,7 @@ from regard.storage.metadata import (
     test_scores_of,
     training_summary_of,
 )
+from regard.word_splitter import split_words
 
 YAML_RESERVED_WORDS = {"no", "yes", "on", "off", "true", "false", "null"}
 """Words that YAML does not read as strings."""
@@ -186,7 +187,11 @@ def _example_text(model: Model) -> str:
         return 'text = "Le petit <mask> dort."'
     if model.config.kind == "decoder" and model.special.separator is None:
         return 'text = "Once upon a time"'
-    return f'text = "{EXAMPLE_SENTENCES.get(model.source_language or "", EXAMPLE_SENTENCES["fr"])}"'
+    return f'text = "{_example_sentence(model)}"'
+
+
+def _example_sentence(model: Model) -> str:
+    return EXAMPLE_SENTENCES.get(model.source_language or "", EXAMPLE_SENTENCES["fr"])
 
 
 def _fills_masks(model: Model, architecture: str) -> bool:
@@ -254,10 +259,17 @@ def _transformers(model: Model, architecture: str) -> list[str]:
         separator = f"{model.special.separator}]])  # the last id separates source and translation"
         code += [_example_text(model), f"ids = torch.tensor([[*tokenizer(text).input_ids, {separator}"]
     else:
-        masked = 'text = f"Paris is in {tokenizer.mask_token}."'
-        code += [masked if _fills_masks(model, architecture) else _example_text(model)]
+        code += [_transformers_text(model, architecture)]
         code += ['ids = tokenizer(text, return_tensors="pt").input_ids']
     return code + _answer(model, architecture, decoder_translates)
+
+
+def _transformers_text(model: Model, architecture: str) -> str:
+    if _fills_masks(model, architecture):
+        return 'text = f"Paris is in {tokenizer.mask_token}."'
+    if model.config.is_tagger:
+        return f'text = "{" ".join(split_words(_example_sentence(model)))}"  # spaces between words, as in training'
+    return _example_text(model)
 
 
 def _auto_class(architecture: str) -> str:

@@ -1,5 +1,6 @@
 """Importing and exporting Hugging Face folders, compared with `transformers`: the same logits and the same text."""
 
+import itertools
 import json
 import random
 import re
@@ -1219,6 +1220,18 @@ def run_card_example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     names: dict[str, Any] = {}
     exec(program, names)  # it is our own code
     return names
+
+
+def test_the_card_of_a_tagger_reads_words_as_the_model_does(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = our_model("bert-token", 0, tokenizer)
+    config = replace(stored.config, classes=3, classes_per="token", output_bias=False, output_transform=False)
+    tagger = Model(build(config).eval(), tokenizer, stored.special)
+    export(tagger, tmp_path / "ours")
+    names = run_card_example(tmp_path / "ours", monkeypatch)
+    (words,) = tokenizer.encode_words([["Le", "petit", "chat", "dort", "."]])
+    assert names["ids"][0].tolist() == [*tokenizer.before, *itertools.chain(*words), *tokenizer.after]
 
 
 @pytest.mark.parametrize("with_tokenizer", [True, False])
