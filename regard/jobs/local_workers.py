@@ -68,7 +68,8 @@ class LocalEngine:
 def local_devices(device: str, workers: int | None) -> list[str]:
     """The device of each worker process: every GPU once, or the CPU once per core."""
     if device == "cpu":
-        devices = ["cpu"] * len(os.sched_getaffinity(0))
+        can_use = getattr(os, "sched_getaffinity", None)  # some systems cannot bind a process to some of the cores
+        devices = ["cpu"] * (len(can_use(0)) if can_use else os.cpu_count() or 1)
     elif device == "cuda":
         devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     else:

@@ -67,8 +67,8 @@ class JobTask(ABC):
 
     def describe(self) -> dict[str, Any]:
         """The options on which the answers depend, in JSON types."""
-        options = {name: value for name, value in asdict(self).items() if name != "model"}
-        return {"task": self.verb, **json.loads(json.dumps(options))}
+        options = {name: value for name, value in asdict(self).items() if name != "model_digest"}
+        return {"task": self.verb, **json.loads(json.dumps(options)), "model": self.model_digest}
 
 
 @dataclass(frozen=True, kw_only=True)

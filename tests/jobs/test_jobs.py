@@ -119,7 +119,7 @@ def test_another_model_is_refused(source: Path, tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         parameter = next(MODEL.network.parameters())
         patch.setattr(parameter, "data", parameter.data + 1)
-        with pytest.raises(RegardError, match=r"other settings \(model_digest was '"):
+        with pytest.raises(RegardError, match=r"other settings \(model was '"):
             reverse_file(source, tmp_path / "out", workers=None)
 
 
