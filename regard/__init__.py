@@ -1,7 +1,7 @@
 """Regard: the Transformer of "Attention Is All You Need", readable, trainable, fast and visible.
 
-The names listed here are the public API; everything else may change. Each is imported on first use, so `import regard`
-and `regard --help` do not load torch.
+The names listed here and the classes of `regard.ray` are the public API; everything else may change. Each name is
+imported on first use, so `import regard` and `regard --help` do not load torch.
 """
 
 from importlib import import_module

@@ -15,7 +15,7 @@ import signal
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -57,7 +57,7 @@ class LocalEngine:
 
     def answer(
         self, work: ShardWork, shards: ShardSource, answer: AnswerTexts, on_fork: Callable[[], None]
-    ) -> Iterator[FinishedShard]:
+    ) -> Generator[FinishedShard, None, None]:
         """Yield the shards as they are finished. `answer` uses the model of this process."""
         if not self.uses_processes:
             return (work.finish(shard, answer) for shard in shards)
@@ -83,7 +83,7 @@ def answer_in_processes(
     devices: list[str],
     answer: AnswerTexts | None,
     on_fork: Callable[[], None] = lambda: None,
-) -> Iterator[FinishedShard]:
+) -> Generator[FinishedShard, None, None]:
     """Answer shards in one process for each device, and yield them in the order in which they are finished.
 
     With `answer`, which uses a model on the CPU, processes are forked and share it; without, each loads the model.

@@ -8,7 +8,7 @@ workers are busy, and repeats the shards of workers that die. If the command its
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from regard.errors import RegardError
@@ -67,7 +67,7 @@ class RayEngine:
 
     def answer(
         self, work: ShardWork, shards: ShardSource, answer: AnswerTexts, on_fork: Callable[[], None]
-    ) -> Iterator[FinishedShard]:
+    ) -> Generator[FinishedShard, None, None]:
         """Yield the shards as they are finished."""
         del answer, on_fork  # workers load the model themselves
         data = self.ray.data

@@ -1,8 +1,8 @@
 """Run a job: resume what an earlier run left, answer the remaining shards, and join the output."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ class JobEngine(Protocol):
 
     def answer(
         self, work: ShardWork, shards: ShardSource, answer: AnswerTexts, on_fork: Callable[[], None]
-    ) -> Iterator[FinishedShard]:
+    ) -> Generator[FinishedShard, None, None]:
         """Yield the shards as they are finished, in any order."""
 
 
@@ -123,13 +123,14 @@ def _finish_shards(
 
     report(progress())
     errors = []
-    for shard in engine.answer(work, source, answer, folder.release_in_child):
-        if shard.error:
-            errors.append(shard.error)
-            continue
-        folder.finish(shard)
-        rows, done = rows + shard.rows, done + shard.size
-        report(progress())
+    with closing(engine.answer(work, source, answer, folder.release_in_child)) as finished_shards:
+        for shard in finished_shards:
+            if shard.error:
+                errors.append(shard.error)
+                continue
+            folder.finish(shard)
+            rows, done = rows + shard.rows, done + shard.size
+            report(progress())
     if errors:
         kept = f"; {rows:,} rows are {work.task.participle} and kept in {folder.path}" if rows else ""
         raise RegardError(errors[0] + kept)
