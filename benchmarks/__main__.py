@@ -54,15 +54,20 @@ def decode(
     models: Annotated[
         str, typer.Option(help="Models to measure, separated by commas: base, small, gpt2.")
     ] = "base,small,gpt2",
+    engines: Annotated[
+        str, typer.Option(help="Engines to measure, separated by commas, such as ctranslate2-int8. Defaults to all.")
+    ] = "",
 ) -> None:
     """Measure decoding next to transformers and, on a CPU, CTranslate2, with the same weights.
 
     Example: python -m benchmarks decode --models small
+
+    Example: python -m benchmarks decode --engines ctranslate2-int8,compiled-int8
     """
     from benchmarks.decode import measure_all
     from regard.plots.console import console
 
-    measure_all(console(), _device(device), repeats, models.split(","))
+    measure_all(console(), _device(device), repeats, models.split(","), [name for name in engines.split(",") if name])
 
 
 @app.command()

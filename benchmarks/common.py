@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: alternating timings in one process, medians and spreads, tables of ratios."""
+"""Shared by the benchmarks: alternating timings, medians and spreads, tables of ratios."""
 
 import statistics
 import time
@@ -36,11 +36,11 @@ def time_alternating(runs: Mapping[str, Runnable], device: str, repeats: int) ->
     timings = {name: Timings() for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
-            _wait(device)
+            wait_until_idle(device)
             start = time.perf_counter()
             run()
             if device != "cpu":
-                _wait(device)
+                wait_until_idle(device)
             timings[name].seconds.append(time.perf_counter() - start)
     return timings
 
@@ -96,7 +96,7 @@ def quiet_transformers() -> Any:
     return transformers
 
 
-def _wait(device: str) -> None:
+def wait_until_idle(device: str) -> None:
     """Wait until the device is idle. On a CPU, the threads of an engine keep spinning for 0.2 s after its work."""
     if device == "cpu":
         time.sleep(0.5)

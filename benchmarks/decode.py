@@ -1,60 +1,28 @@
 """`python -m benchmarks decode`: decoding in Regard, `transformers` and, on a CPU, CTranslate2.
 
 All engines use the same random weights, exported from Regard, and generate texts of the same length, so they do the
-same work. They run alternately; the table shows the median of each and the ratio of Regard to it.
+same work. Each runs in a process of its own, with the same number of threads; the processes take turns. Before each
+timing an engine decodes the batch once, so that its weights are in the processor's cache as far as they fit.
 """
 
+import multiprocessing
+import os
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from statistics import median
 
 import torch
 from rich.console import Console
 
-from benchmarks.common import (
-    Runnable,
-    Timings,
-    measurement_conditions,
-    quiet_transformers,
-    ratio_table,
-    time_alternating,
-)
-from regard.config import ModelConfig, SpecialIds, did_you_mean, preset
-from regard.decoding.fast_copy import make_fast_copy
-from regard.decoding.generate import generate, search_translations
-from regard.decoding.options import Decoding
-from regard.decoding.text_model import Model
+from benchmarks.common import Timings, measurement_conditions, ratio_table, wait_until_idle
+from benchmarks.decode_engines import MODELS, DecodingWorkload, can_run, engines_of, random_network
+from regard.config import did_you_mean
 from regard.errors import RegardError
-from regard.interop.export import export
-from regard.model.transformer import Decoder, EncoderDecoder, build
-
-
-@dataclass(frozen=True)
-class DecodingWorkload:
-    """A model, batch size and beam to measure, with the number of tokens to generate for each input."""
-
-    model: str
-    batch: int
-    beam: int
-    tokens: int
-    """Number of tokens to generate."""
-    inputs: int = 20
-    """Number of input tokens."""
-
-    @property
-    def name(self) -> str:
-        """Return a short description."""
-        search = "greedy" if self.beam == 1 else f"beam {self.beam}"
-        return f"{self.model}, batch {self.batch}, {search}, {self.tokens} tokens"
-
-
-MODELS: dict[str, ModelConfig] = {
-    "base": preset("paper-base", vocab_size=16_001),
-    "small": preset("paper-base", vocab_size=16_001, d_model=256, heads=4, layers=3, d_ff=1024),
-    "gpt2": preset("gpt2-small", max_length=1024),
-}
 
 CPU_WORKLOADS = [
     DecodingWorkload(model, batch, beam, 24) for model in ("base", "small") for batch in (32, 1) for beam in (1, 4)
@@ -68,114 +36,98 @@ GPU_WORKLOADS = [
 ]
 
 
-def measure_all(console: Console, device: str, repeats: int, models: list[str]) -> None:
-    """Measure every engine on the workloads of this device and print a table for each workload."""
+@dataclass
+class EngineTimings(Timings):
+    """Elapsed and processor time of each run, in seconds."""
+
+    processor: list[float] = field(default_factory=list)
+
+
+def measure_all(console: Console, device: str, repeats: int, models: list[str], engines: list[str]) -> None:
+    """Measure the engines on the workloads of this device and print a table for each workload."""
     workloads = [
         workload for workload in (CPU_WORKLOADS if device == "cpu" else GPU_WORKLOADS) if workload.model in models
     ]
-    for name in models:
-        if name not in MODELS:
-            raise RegardError(f"unknown model {name!r}: {did_you_mean(name, MODELS)}")
+    known = engines_of(device)
+    for kind, names, choices in (("model", models, MODELS), ("engine", engines, known)):
+        for name in names:
+            if name not in choices:
+                raise RegardError(f"unknown {kind} {name!r}: {did_you_mean(name, list(choices))}")
     if not workloads:
         raise RegardError(
             f"nothing to measure for {', '.join(models)} on {device}: choose base, small (CPU) or base, gpt2 (GPU)"
         )
     console.print(f"[dim]{measurement_conditions(device, repeats)}[/]")
-    for workload in workloads:
-        with tempfile.TemporaryDirectory() as folder:
-            timings = measure(workload, device, repeats, Path(folder))
-        unit, count = (
-            ("tokens/s", workload.batch * workload.tokens)
-            if workload.model == "gpt2"
-            else ("sentences/s", workload.batch)
-        )
-        console.print(ratio_table(workload.name, unit, timings, dict.fromkeys(timings, count)))
+    for model in dict.fromkeys(workload.model for workload in workloads):
+        of_model = [workload for workload in workloads if workload.model == model]
+        selected = [name for name in known if name in (engines or known) and can_run(name, of_model[0])]
+        measure(console, device, repeats, of_model, selected)
 
 
-def measure(workload: DecodingWorkload, device: str, repeats: int, folder: Path) -> dict[str, Timings]:
-    """Time each engine on a workload, after two runs to warm up."""
-    torch.manual_seed(0)
-    runs = dict(_engines(workload, device, folder))
-    for run in runs.values():
-        run()
-        run()
-    return time_alternating(runs, device, repeats)
+def measure(
+    console: Console, device: str, repeats: int, workloads: Sequence[DecodingWorkload], engines: Sequence[str]
+) -> None:
+    """Time each engine on the workloads of one model, and print a table for each."""
+    titles = {engine: engines_of(device)[engine][0] for engine in engines}
+    with ExitStack() as stack:
+        processes = {
+            engine: stack.enter_context(engine_process(engine, workloads[0].model, device)) for engine in engines
+        }
+        prepared = {titles[engine]: "{:.1f} ({:.1f})".format(*process.recv()) for engine, process in processes.items()}
+        for workload in workloads:
+            able = {titles[name]: process for name, process in processes.items() if can_run(name, workload)}
+            timings = {title: EngineTimings() for title in able}
+            for repeat in range(repeats + 1):
+                for title, process in able.items():
+                    process.send(workload)
+                    elapsed, processor = process.recv()
+                    if repeat:  # the first run warms up
+                        timings[title].seconds.append(elapsed)
+                        timings[title].processor.append(processor)
+            is_text = workload.model == "gpt2"
+            unit, count = ("tokens/s", workload.batch * workload.tokens) if is_text else ("sentences/s", workload.batch)
+            processor_column = {
+                title: f"{1e3 * median(timing.processor) / count:.2f}" for title, timing in timings.items()
+            }
+            columns = {"processor ms": processor_column, "to prepare, s (processor)": prepared}
+            title = f"{workload.name}; load {os.getloadavg()[0]:.1f}"
+            console.print(ratio_table(title, unit, timings, dict.fromkeys(timings, count), columns))
 
 
-def _engines(workload: DecodingWorkload, device: str, folder: Path) -> Iterator[tuple[str, Runnable]]:
-    """Yield each engine with the same weights, ready to run."""
-    config = MODELS[workload.model]
-    network = build(config).eval()
-    assert isinstance(network, Decoder | EncoderDecoder)
-    end = 0
-    special = SpecialIds(start=config.pad_id, end=(end,), suppressed=(end,))  # no text ends early
-    inputs = torch.randint(1, config.outputs, (workload.batch, workload.inputs)).tolist()
-    model = Model(network, None, SpecialIds(start=config.pad_id, end=(end,)))
-    export(model, folder / "hf")
-    yield from _transformers(workload, device, folder / "hf", inputs)
-    if device == "cpu" and isinstance(network, EncoderDecoder):
-        yield from _ctranslate2(workload, model, folder, inputs)
-    network.to(device)
-    options = Decoding(beam=workload.beam, max_tokens=workload.tokens)
-
-    def decoding_run(network: Decoder | EncoderDecoder) -> Runnable:
-        if isinstance(network, Decoder):
-            return lambda: generate(network, special, inputs, options)
-        return lambda: search_translations(network, special, inputs, options)
-
-    yield "Regard, unconverted", decoding_run(network)
-    yield "Regard, quick float32", decoding_run(make_fast_copy(network, "float32"))
-    yield "Regard, quick", decoding_run(make_fast_copy(network))
-    if device == "cpu":
-        yield "Regard, quick int8", decoding_run(make_fast_copy(network, "int8"))
-    else:
-        yield "Regard, quick, compiled", decoding_run(make_fast_copy(network, compiled=True))
-
-
-def _transformers(
-    workload: DecodingWorkload, device: str, folder: Path, inputs: list[list[int]]
-) -> Iterator[tuple[str, Runnable]]:
-    transformers = quiet_transformers()
-    kind: Any = transformers.AutoModelForCausalLM if workload.model == "gpt2" else transformers.AutoModelForSeq2SeqLM
-    ids = torch.tensor(inputs, device=device)
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    model = kind.from_pretrained(folder, dtype=dtype).eval().to(device)
-    options = {
-        "max_new_tokens": workload.tokens,
-        "min_new_tokens": workload.tokens,
-        "num_beams": workload.beam,
-        "pad_token_id": 0,
-    }
-
-    def run(**extra: Any) -> None:
-        with torch.inference_mode():
-            model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, **options, **extra)
-
-    yield f"transformers, {str(dtype).removeprefix('torch.')}", run
-    if device != "cpu" and workload.beam == 1:
-        yield "transformers, static cache, compiled", lambda: run(cache_implementation="static")
-
-
-def _ctranslate2(
-    workload: DecodingWorkload, model: Model, folder: Path, inputs: list[list[int]]
-) -> Iterator[tuple[str, Runnable]]:
+@contextmanager
+def engine_process(engine: str, model: str, device: str) -> Iterator[Connection]:
+    """Start a process that prepares an engine, sends the elapsed and processor seconds this took, and then runs each workload it is sent."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve_engine, args=(engine, model, device, torch.get_num_threads(), theirs))
+    process.start()
+    theirs.close()
     try:
-        import ctranslate2  # type: ignore[import-untyped]
-    except ImportError:
-        raise RegardError("this benchmark requires CTranslate2: pip install 'regard[bench]'") from None
-    texts = [[f"<id{id_}>" for id_ in row] for row in inputs]
-    for dtype in ("float32", "int8"):
-        export(model, folder / dtype, "ctranslate2", dtype)
-        engine = ctranslate2.Translator(str(folder / dtype), compute_type=dtype, intra_threads=torch.get_num_threads())
+        yield ours
+    finally:
+        ours.close()
+        process.join()
 
-        def run(engine: Any = engine) -> None:
-            engine.translate_batch(
-                texts,
-                beam_size=workload.beam,
-                min_decoding_length=workload.tokens,
-                max_decoding_length=workload.tokens,
-                max_batch_size=workload.batch,
-                length_penalty=0.6,
-            )
 
-        yield f"CTranslate2, {dtype}", run
+def serve_engine(engine: str, model: str, device: str, threads: int, connection: Connection) -> None:
+    """Prepare an engine and time workloads, in a process of its own, until the connection is closed."""
+    torch.set_num_threads(threads)
+    network = random_network(model)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder  # what is compiled is compiled again
+        start, before = time.perf_counter(), os.times()
+        run = engines_of(device)[engine][1](network, device, Path(folder))
+        elapsed, after = time.perf_counter() - start, os.times()
+        connection.send((elapsed, sum(after[:4]) - sum(before[:4])))  # with the compiler's, a process of its own
+        while True:
+            try:
+                workload = connection.recv()
+            except EOFError:
+                return
+            run(workload)
+            wait_until_idle(device)
+            start, processor = time.perf_counter(), time.process_time()
+            run(workload)
+            if device != "cpu":
+                wait_until_idle(device)
+            connection.send((time.perf_counter() - start, time.process_time() - processor))
