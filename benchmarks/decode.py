@@ -96,7 +96,8 @@ def measure(
 
 @contextmanager
 def engine_process(engine: str, model: str, device: str) -> Iterator[Connection]:
-    """Start a process that prepares an engine, sends the elapsed and processor seconds this took, and then runs each workload it is sent."""
+    """Start a process that prepares an engine, sends the elapsed and processor seconds that this took, and then times
+    each workload it is sent."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve_engine, args=(engine, model, device, torch.get_num_threads(), theirs))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.shared_options import MODEL_HELP, Device, SourceLanguage, TargetLanguage
+from regard.cli.shared_options import MODEL_HELP, Device, SourceLanguage, TargetLanguage, Verbose
 from regard.errors import RegardError
 
 DEFAULT_PORT = 7878
@@ -37,6 +37,10 @@ def serve(
     precision: Annotated[
         str, typer.Option(help="auto, float32, bfloat16 or int8; see regard translate --help.")
     ] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="auto, pytorch, compiled or ctranslate2; see regard translate --help.")
+    ] = "auto",
+    verbose: Verbose = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Device = "auto",
 ) -> None:
@@ -73,7 +77,12 @@ def serve(
     with terminal.status("Loading the models"):
         runs = {name: Path(path) for name, path in paths.items() if is_run(Path(path))}
         loaded, without_model = _load_models(paths, runs, device)
-        registry = build_registry(_for_languages(loaded, source_language, target_language), precision)
+        notes: list[str] = []
+        registry = build_registry(
+            _for_languages(loaded, source_language, target_language), precision, engine, notes.append
+        )
+    for note in notes if verbose else ():
+        typer.echo(f"regard: {note}", err=True)
     for reason in without_model:
         terminal.print(f"{reason}. Its curves are served.", markup=False)
     app = create_app(registry, rules, RunRegistry(runs))

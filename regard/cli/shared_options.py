@@ -23,6 +23,7 @@ InputFile = Annotated[
 ]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="File to write to instead of stdout.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print which engine decodes, and why, on stderr.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto uses a GPU if there is one.")]
 Beam = Annotated[int, typer.Option(help="Beam size; 1 is greedy decoding.")]
 LengthPenalty = Annotated[

@@ -11,8 +11,8 @@ from typing import Annotated, TextIO
 import typer
 
 from regard.cli.job_options import (
+    ENGINES,
     Address,
-    EngineName,
     JobOptions,
     Restart,
     RowColumns,
@@ -30,11 +30,14 @@ from regard.cli.shared_options import (
     LengthPenalty,
     SourceLanguage,
     TargetLanguage,
+    Verbose,
 )
 from regard.cli.text_io import argument_lines, check_input, for_output, input_lines, open_output, until_error
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.errors import RegardError
 
+DECODING_ENGINES = ("auto", "pytorch", "compiled", "ctranslate2")
+"""Values of --engine that say what decodes; the others say where."""
 FEW_TEXTS = 8
 """Number of texts up to which a small model is faster on one thread."""
 MIN_LINES_FOR_PROGRESS = 101
@@ -74,8 +77,14 @@ def translate(
     keys: RowKeys = "",
     workers: WorkerCount = None,
     restart: Restart = False,
-    engine: EngineName = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="auto, pytorch, compiled (C++) or ctranslate2; auto compiles where it pays off. ray runs on a cluster."
+        ),
+    ] = "auto",
     address: Address = None,
+    verbose: Verbose = False,
 ) -> None:
     """Translate texts, the lines of a file, or stdin. Each input line gives one output line, in order.
 
@@ -90,10 +99,14 @@ def translate(
 
     Example: regard translate --model runs/fr-en --input test.fr --output test.en
 
+    Example: regard translate --engine ctranslate2 --verbose "Le chat dort."
+
     Example: regard translate --input crawl.jsonl.zst --keys text --output crawl.en.jsonl.zst
 
     Example: regard translate --model nllb-200-distilled-600M --from fra_Latn --to eng_Latn "Le chat dort."
     """
+    from regard.config import did_you_mean
+    from regard.decoding.engine_choice import quick_copy
     from regard.decoding.translator import BATCH_TOKENS
 
     # Wrong options are reported before the model is loaded.
@@ -102,7 +115,10 @@ def translate(
     name = model or default_model(source_language, target_language)
     if scores and precision == "auto":
         precision = "float32"  # every printed digit of a score is then exact
-    job_options = JobOptions(columns, keys, workers, restart, engine, address)
+    if engine not in (choices := (*ENGINES, *DECODING_ENGINES)):
+        raise RegardError(f"--engine {engine} is not a valid choice: {did_you_mean(engine, choices)}")
+    decoder = engine if engine in DECODING_ENGINES else "auto"
+    job_options = JobOptions(columns, keys, workers, restart, "auto" if engine == decoder else engine, address)
     files = [] if source is None else [source]
     if is_job(files, output, job_options) and output is not None:
         from regard.jobs.tasks import TranslateTask
@@ -117,7 +133,11 @@ def translate(
             batch_tokens=batch_tokens or BATCH_TOKENS,
             precision=precision,  # type: ignore[arg-type]  # other values are reported
             scores=scores,
+            engine=decoder,  # type: ignore[arg-type]
         )
+        if verbose:
+            chosen = "C++ if this machine has a compiler" if decoder == "auto" else decoder
+            typer.echo(f"regard: a job that decodes with {chosen}", err=True)
         run_text_job(task, files, output, device, job_options)
         return
     interactive = not text and source is None and sys.stdin.isatty()
@@ -125,7 +145,10 @@ def translate(
     loaded = load_model(name, device, few)
     loaded.require("translate")
     loaded = for_languages(loaded, source_language, target_language)
-    translator = loaded.quick(precision).translator(decoding, batch_tokens or BATCH_TOKENS)
+    copy, description = quick_copy(loaded, precision, decoder, many=not few)  # type: ignore[arg-type]
+    if verbose:
+        typer.echo(f"regard: {description}", err=True)
+    translator = copy.translator(decoding, batch_tokens or BATCH_TOKENS)
     if interactive:
         typer.echo("Type a line to translate it; Ctrl-D ends.", err=True)
     errors: list[RegardError] = []

@@ -78,6 +78,11 @@ class CpuEngine:
         self._positions = 0
         self._add_positions(MIN_POSITIONS)
 
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return f"C++ in {str(self.dtype).removeprefix('torch.')}"
+
     def supports(self, options: Decoding) -> bool:
         """Whether a search with these options runs in C++."""
         repeats = options.repetition_penalty != 1 or options.no_repeat_ngram

@@ -4,12 +4,14 @@ Dimensions: N inputs, R rows, P prompt length, V outputs, L random numbers.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding.search import TokenRules
+from regard.decoding.options import Decoding
+from regard.decoding.search import Hypothesis, TokenRules
 from regard.model.cache import Cache
 from regard.model.tensor_checks import skipping_value_checks
 from regard.model.transformer import Decoder, EncoderDecoder
@@ -51,6 +53,20 @@ class SearchInputs:
     """Tokens that an encoder–decoder reads before it generates."""
     cache_length: int
     """Number of tokens that each row of the cache can hold."""
+
+
+class SearchEngine(Protocol):
+    """Runs complete searches over the weights of a network, outside PyTorch."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+
+    def supports(self, options: Decoding) -> bool:
+        """Whether it can search with these options."""
+
+    def search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
+        """As `beam_search`, or as greedy decoding if the beam is 1."""
 
 
 def decode_one_token(

@@ -23,6 +23,7 @@ from regard.config import check_type
 from regard.decoding.cpp_library import CompilerError
 from regard.decoding.cpu_engine import CpuEngine, why_not_compiled
 from regard.decoding.cuda_graph_decoding import RecordedSearches
+from regard.decoding.decoding_state import SearchEngine
 from regard.decoding.joined_weights import WeightAndBias, join_weights
 from regard.decoding.own_network import check_regards_own
 from regard.errors import RegardError
@@ -59,8 +60,8 @@ class FastCopy(Transformer):
         """The output layer in oneDNN's format; None to use the original's."""
         self.recorded_searches: RecordedSearches | None = None
         """Searches recorded as CUDA graphs; None to run every step."""
-        self.cpu_engine: CpuEngine | None = None
-        """Searches in C++; None to run every operation in PyTorch."""
+        self.search_engine: SearchEngine | None = None
+        """Runs the searches that it supports; None to run all of them in PyTorch."""
         self.eval().requires_grad_(False)
 
     def head(self, hidden: Hidden, lengths: Tensor | None = None) -> Tensor:
@@ -109,7 +110,7 @@ def make_fast_copy(
     if network.device.type == "cuda":
         copy.recorded_searches = RecordedSearches(compiled)
     elif compiled:
-        copy.cpu_engine = _cpu_engine(network, dtype)
+        copy.search_engine = _cpu_engine(network, dtype)
     return copy
 
 

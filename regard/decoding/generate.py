@@ -113,7 +113,7 @@ def _search(inputs: SearchInputs, decode: Decode | None) -> list[list[Hypothesis
     options, recorded = inputs.rules.options, recorded_searches(inputs.network)
     if recorded is not None and not options.stop:
         return recorded.search(inputs)
-    engine = inputs.network.cpu_engine if isinstance(inputs.network, FastCopy) else None
+    engine = inputs.network.search_engine if isinstance(inputs.network, FastCopy) else None
     if engine is not None and engine.supports(options):
         return engine.search(inputs)
     if options.beam == 1:

@@ -6,7 +6,7 @@ Dimensions: N texts, B rows, K classes, C model width.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from regard.decoding.attention_maps import Attention, Observation, observe_atten
 from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.capabilities import TextTask, filled_mask, require_task, tasks_of
+from regard.decoding.engine_registry import registered_engine
 from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks, ids_with_masks
 from regard.decoding.generate import generate, stream
@@ -176,18 +177,26 @@ class Model:
         self.network.to(device=device, dtype=dtype)
         return self
 
-    def quick(self, precision: Precision = "auto", compiled: bool = False) -> "Model":
+    def quick(
+        self, precision: Precision = "auto", compiled: bool = False, engine: Literal["regard", "ctranslate2"] = "regard"
+    ) -> "Model":
         """A copy of this model for decoding only: faster, and in bfloat16 where the device supports it well.
 
         On a CPU, `compiled` runs greedy decoding and beam search in C++, several times as fast. The sources are
         compiled once, which takes seconds and a C++ compiler; without one there is a warning, and the copy works
         without them. On a GPU, `compiled` compiles each shape of batch, which takes time and pays off for long inputs.
+
+        `engine="ctranslate2"` translates with CTranslate2, if it is installed, in int8 unless the precision is float32.
         """
         if not isinstance(self.network, Decoder | EncoderDecoder) or self.config.classes:
             raise RegardError(
                 f"quick() copies models that generate text, but this {self.config.kind} does not: use it as it is"
             )
-        return replace(self, network=make_fast_copy(self.network, precision, compiled))
+        check_type("engine", engine, Literal["regard", "ctranslate2"])
+        copy = make_fast_copy(self.network, precision, compiled)
+        if engine != "regard":
+            copy.search_engine = registered_engine(engine)(self, precision)
+        return replace(self, network=copy)
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is an Iterable[str] too

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from regard.data.corpus import LineFault
+from regard.decoding.engine_choice import DecodingEngine, quick_copy
 from regard.decoding.fast_copy import Precision
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sentence_vectors import Pooling, check_pooling
@@ -81,6 +82,7 @@ class TranslateTask(JobTask):
     batch_tokens: int = BATCH_TOKENS
     precision: Precision = "auto"
     scores: bool = False
+    engine: DecodingEngine = "auto"
 
     verb: ClassVar[str] = "translate"
     participle: ClassVar[str] = "translated"
@@ -101,7 +103,8 @@ class TranslateTask(JobTask):
         model.require("translate")
         chosen = model.for_languages(self.source_language, self.target_language)
         chosen.require_target_language("--to")
-        translator = chosen.quick(self.precision).translator(self.decoding, self.batch_tokens)
+        copy, _ = quick_copy(chosen, self.precision, self.engine)
+        translator = copy.translator(self.decoding, self.batch_tokens)
 
         def answer(texts: Texts) -> list[Answer]:
             return [

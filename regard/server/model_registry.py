@@ -10,6 +10,7 @@ import torch
 
 from regard.config import did_you_mean
 from regard.decoding.capabilities import TextTask
+from regard.decoding.engine_choice import quick_copy
 from regard.decoding.text_model import Model
 from regard.errors import RegardError
 from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
@@ -165,14 +166,31 @@ def parse_model_arguments(arguments: Iterable[str]) -> dict[str, str]:
     return paths or {name: str(bundled_folder(name)) for name in dict.fromkeys([*BUNDLED_MODELS, *bundled_models()])}
 
 
-def build_registry(models: Mapping[str, Model], precision: Any = "auto") -> ModelRegistry:
-    """A registry of these models, each with an engine. One processor is left to the event loop."""
+def build_registry(
+    models: Mapping[str, Model],
+    precision: Any = "auto",
+    engine: Any = "auto",
+    describe: Callable[[str], object] = lambda _: None,
+) -> ModelRegistry:
+    """A registry of these models, each with an engine. One processor is left to the event loop.
+
+    `describe` is called with a sentence for each model that decodes: with what it does.
+    """
     threads = max(1, torch.get_num_threads() - 1)
-    return ModelRegistry(ServedModel(name, model, _engine(model, threads, precision)) for name, model in models.items())
+    served = []
+    for name, model in models.items():
+        copy, description = _for_decoding(model, precision, engine)
+        if description:
+            describe(f"{name}: {description}")
+        served.append(ServedModel(name, model, Engine(copy, threads)))
+    return ModelRegistry(served)
 
 
-def _engine(model: Model, threads: int, precision: Any) -> Engine:
+def _for_decoding(model: Model, precision: Any, engine: Any) -> tuple[Model, str]:
+    """The copy that decodes and a description of it; the model itself and nothing if it does not decode."""
     if model.tokenizer is None:
         raise RegardError("this model has no tokenizer and cannot be served: the server receives text, not token ids")
-    decodes = model.can("translate") or model.can("generate")
-    return Engine(model.quick(precision) if decodes else model, threads)
+    if not (model.can("translate") or model.can("generate")):
+        return model, ""
+    is_pair = model.config.kind == "encoder-decoder"
+    return quick_copy(model, precision, engine if is_pair or engine != "ctranslate2" else "auto")

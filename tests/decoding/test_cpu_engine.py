@@ -61,7 +61,7 @@ def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], to
 
 def compiled(network: Decoder | EncoderDecoder, precision: Precision = "float32") -> Any:
     copy = make_fast_copy(network, precision, compiled=True)
-    assert copy.cpu_engine is not None
+    assert copy.search_engine is not None
     return copy
 
 
@@ -141,7 +141,7 @@ def test_the_portable_sources_compute_the_same(dtype: torch.dtype) -> None:
     copy = compiled(network)
     results = []
     for portable in (False, True):
-        copy.cpu_engine = CpuEngine(network, dtype, portable)
+        copy.search_engine = CpuEngine(network, dtype, portable)
         results.append(search(copy, "paper", WAYS["beam"]))
     assert_same(results[0], results[1], tolerance=2e-3 if dtype == torch.bfloat16 else 1e-4)
 
@@ -179,7 +179,7 @@ def test_threads_compute_the_same_and_survive_a_fork() -> None:
         torch.set_num_threads(threads)
         results.append(search_translations(copy, special, INPUTS * 4, options))
     assert results[0] == results[1] == results[2]
-    engine = copy.cpu_engine
+    engine = copy.search_engine
     child = os.fork()
     if child == 0:  # the threads of the parent do not exist here
         same = search_translations(copy, special, INPUTS * 4, options) == results[0]
@@ -190,7 +190,7 @@ def test_threads_compute_the_same_and_survive_a_fork() -> None:
             result == results[0]
             for result in pool.map(lambda _: search_translations(copy, special, INPUTS * 4, options), range(8))
         )
-    assert engine is copy.cpu_engine
+    assert engine is copy.search_engine
 
 
 def test_what_cannot_be_generated_is_an_error() -> None:
@@ -221,7 +221,7 @@ def test_sampling_and_penalties_use_the_python_search() -> None:
     network = network_of("paper")
     copy = compiled(network)
     for options in (Decoding(temperature=1.0, max_tokens=5), Decoding(repetition_penalty=1.5, beam=2, max_tokens=5)):
-        assert not copy.cpu_engine.supports(options)
+        assert not copy.search_engine.supports(options)
         assert_same(search(copy, "paper", options), search(network, "paper", options))
 
 
@@ -272,7 +272,7 @@ def test_no_library_is_loaded_that_others_can_change(monkeypatch: pytest.MonkeyP
 
 def test_a_model_that_is_not_covered_says_why() -> None:
     with pytest.warns(UserWarning, match="compiled=True does not cover window=4: the copy is not compiled"):
-        assert make_fast_copy(network_of("window"), "float32", compiled=True).cpu_engine is None
+        assert make_fast_copy(network_of("window"), "float32", compiled=True).search_engine is None
 
 
 def test_the_compiler_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
