@@ -79,7 +79,7 @@ dist: .venv/.developer
 # The plugins advertise successors of MkDocs on every build.
 docs: .venv/.user
 	@$(PIP) --no-build-isolation --editable '.[course,docs,plot,serve]'
-	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --quiet  # as a module: its scripts import others
 
 # Packages that contain a model. Their code and dependencies are not used.
 weights: .venv/.user

@@ -17,6 +17,7 @@ import typer
 
 import regard
 from regard.cli import app
+from scripts.site_demo import demo_page
 
 ROOT = Path(__file__).parent.parent
 API_GROUPS = {
@@ -227,6 +228,7 @@ def write_site() -> None:
     write_page(
         "reference/commands/index.md", f"# Commands\n\n`regard COMMAND --help` prints the same texts.\n\n{links}"
     )
+    write_page("demo.html", demo_page())
     copy_folder(ROOT / "regard/labs/gallery", "labs")
     for card in sorted((ROOT / "regard/models").glob("*/README.md")):
         text = card.read_text(encoding="utf-8")

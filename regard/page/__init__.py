@@ -10,18 +10,17 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
 
 PAGE_FOLDER = Path(__file__).parent
-SCRIPTS = (
-    *("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js"),
-    *("vector_strip.js", "head_cell.js", "tour.js", "attention_file.js"),
-)
-"""The scripts of the attention page, each after those that it imports."""
+MAP_SCRIPTS = ("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js")
+"""The scripts of the attention map, each after those that it imports."""
+SCRIPTS = (*MAP_SCRIPTS, "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js")
+"""Those of the attention page."""
 STYLES = ("attention.css", "inspect.css", "attention_file.css")
 START_SCRIPT = (
     'const data = JSON.parse(document.getElementById("data").textContent);\n'
@@ -43,15 +42,17 @@ def attention_page(data: Mapping[str, Any]) -> str:
         raise RegardError(
             f"the attention has {count:,} weights; the maximum for a page is {MAX_PAGE_WEIGHTS:,}: shorten the text"
         )
-    style, script = "\n".join(map(_read, STYLES)), f"{_bundle_scripts()}\n{START_SCRIPT}\n"
-    values = {
-        "title": html.escape(f"{data['model']}: {data['source']}"[:80]),
-        "policy": f"default-src 'none'; img-src data:; style-src '{_sha256(style)}'; script-src '{_sha256(script)}'",
-        "style": style,
-        "script": script,
-        "data": _json_in_html(data),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _read("attention.html"))
+    style = "\n".join(_read(PAGE_FOLDER / name) for name in STYLES)
+    script = f"{bundle_scripts(PAGE_FOLDER / name for name in SCRIPTS)}\n{START_SCRIPT}\n"
+    values = {"title": html.escape(f"{data['model']}: {data['source']}"[:80]), "data": json_in_html(data)}
+    return self_contained_page(PAGE_FOLDER / "attention.html", style, script, values)
+
+
+def self_contained_page(template: Path, style: str, script: str, values: Mapping[str, str]) -> str:
+    """A template with its {{style}}, {{script}}, {{policy}} and other values. The policy allows nothing else."""
+    policy = f"default-src 'none'; img-src data:; style-src '{_sha256(style)}'; script-src '{_sha256(script)}'"
+    values = {"style": style, "script": script, "policy": policy, **values}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _read(template))
 
 
 def attention_frame(data: Mapping[str, Any]) -> str:
@@ -63,14 +64,14 @@ def attention_frame(data: Mapping[str, Any]) -> str:
     )
 
 
-def _bundle_scripts() -> str:
-    """The modules as one script. Each is a function of its own, so that their private names do not collide."""
-    return "const modules = {};\n" + "\n".join(map(_as_function, SCRIPTS))
+def bundle_scripts(paths: Iterable[Path]) -> str:
+    """Modules as one script. Each is a function of its own, so that their private names do not collide."""
+    return "const modules = {};\n" + "\n".join(map(_as_function, paths))
 
 
-def _as_function(name: str) -> str:
+def _as_function(path: Path) -> str:
     """A module as a function that returns what it exports, called at once."""
-    text = _read(name)
+    text = _read(path)
     exported = re.findall(r"^export (?:async )?(?:function|const) (\w+)", text, flags=re.MULTILINE)
     text = re.sub(r"^export ", "", text, flags=re.MULTILINE)
     text = re.sub(
@@ -79,18 +80,18 @@ def _as_function(name: str) -> str:
         text,
         flags=re.MULTILINE,
     )
-    return f'modules["{name}"] = (() => {{\n{text}\nreturn {{ {", ".join(exported)} }};\n}})();'
+    return f'modules["{path.name}"] = (() => {{\n{text}\nreturn {{ {", ".join(exported)} }};\n}})();'
 
 
-def _read(name: str) -> str:
-    return (PAGE_FOLDER / name).read_text(encoding="utf-8")
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _sha256(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _json_in_html(data: Mapping[str, Any]) -> str:
+def json_in_html(data: Mapping[str, Any]) -> str:
     """JSON without angle brackets, so that it cannot close the element that contains it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
