@@ -17,15 +17,11 @@ from regard.errors import RegardError, WriteError
 from regard.jobs.job_folder import FINISHED_FILE, JobFolder
 from regard.jobs.records import JsonlRecords, LineRecords, ParquetRecords, RecordFile, TsvRecords, open_records
 from tests.support.commands import command, refused
-from tests.support.jobs import MODEL, ROWS_PER_SHARD, ReverseTask, reverse_file, write_sentences
+from tests.support.jobs import MODEL, ROWS_PER_SHARD, ReverseTask, Stopped, reverse_file, write_sentences
 
 pytestmark = pytest.mark.slow
 ROWS = 60
 EXPECTED = "".join(f"sentence {number}"[::-1] + "\n" for number in range(ROWS))
-
-
-class Stopped(Exception):  # noqa: N818  # not an error
-    """Ends a job as if it had been killed."""
 
 
 def interrupt(source: Path | RecordFile, output: Path, rows: int) -> None:

@@ -1,12 +1,19 @@
-"""Batch jobs in processes that can be killed."""
+"""Batch jobs in processes that can be killed.
+
+`python -m tests.support.jobs ROWS` measures what a job costs besides the model: it stops a job at nine tenths, resumes
+it, and prints the time and memory of the first process.
+"""
 
 import os
+import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from regard.decoding.text_model import Model
@@ -31,6 +38,7 @@ class ReverseTask(JobTask):
     model: str = "none"
     seconds: float = 0.0
     """Time that a shard takes."""
+    rows_per_shard: int = ROWS_PER_SHARD
 
     verb: ClassVar[str] = "reverse"
     participle: ClassVar[str] = "reversed"
@@ -41,7 +49,7 @@ class ReverseTask(JobTask):
 
     @property
     def shard_rows(self) -> tuple[int, int]:
-        return ROWS_PER_SHARD // 2, ROWS_PER_SHARD
+        return self.rows_per_shard // 2, self.rows_per_shard
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"seconds": None}
@@ -78,11 +86,13 @@ def reverse_file(
     seconds: float = 0.0,
     restart: bool = False,
     report: Callable[[JobProgress], object] = lambda _: None,
+    rows_per_shard: int = ROWS_PER_SHARD,
 ) -> JobSummary:
     """Run a job on plain text, or on other records, in this process and its workers."""
     records = source if isinstance(source, RecordFile) else LineRecords((str(source),))
     engine = LocalEngine("cpu", workers, records.size)
-    return run_job(ReverseTask(seconds=seconds), records, output, engine, restart, report)
+    task = ReverseTask(seconds=seconds, rows_per_shard=rows_per_shard)
+    return run_job(task, records, output, engine, restart, report)
 
 
 def start(work: Callable[[], object], log: Path) -> int:
@@ -126,3 +136,34 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.005)
+
+
+class Stopped(Exception):  # noqa: N818  # not an error
+    """Ends a job as if it had been killed."""
+
+
+def main() -> None:
+    """Measure a job on generated sentences: up to nine tenths, and after that."""
+    rows = int(sys.argv[1])
+
+    def stop(progress: JobProgress) -> None:
+        if progress.fraction > 0.9:
+            raise Stopped
+
+    with TemporaryDirectory() as folder:
+        source, output = Path(folder, "in"), Path(folder, "out")
+        with source.open("w") as file:
+            file.writelines(
+                f"Voici la phrase numéro {number} d'un corpus de longueur moyenne.\n" for number in range(rows)
+            )
+        reports: dict[str, Callable[[JobProgress], object]] = {"up to nine tenths": stop, "resumed": lambda _: None}
+        for part, report in reports.items():
+            began = time.process_time()
+            with suppress(Stopped):
+                reverse_file(source, output, report=report, rows_per_shard=2048)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            print(f"{part}: {time.process_time() - began:.1f} s of CPU time, at most {peak} MB")
+
+
+if __name__ == "__main__":
+    main()
