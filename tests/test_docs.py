@@ -181,8 +181,8 @@ def test_the_vocabulary_of_the_papers_models() -> None:
     assert rounded + 1 == int(ids.replace(",", "")) == preset("paper-base").vocab_size
 
 
-def test_the_sizes_of_the_presets_in_the_readme() -> None:
-    text = flat((DOCS.parent / "README.md").read_text(encoding="utf-8"))
+def test_the_sizes_of_the_presets() -> None:
+    text = flat(page("model.md"))
     told = re.findall(
         r"`([\w-]+)` \(([\d.]+) M(?: parameters)?\)", text.partition("Presets: ")[2].partition("none of them")[0]
     )
@@ -257,10 +257,9 @@ def test_the_share_of_two_heads_matches_the_lab() -> None:
     assert f"In {missed}% of the samples k_a is so short" in claims
 
 
-def test_the_readme_compares_training_with_every_peer() -> None:
+def test_training_is_compared_with_every_peer() -> None:
     """Each ratio equals that of the rates next to it, one for each peer."""
-    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    table = text.partition("| | peers | Regard | ÷ |\n")[2].partition("\n\n")[0]
+    table = page("training.md").partition("| | peers | Regard | ÷ |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
     assert len(rows) == 4
     for what, peers, ours, ratios in rows:

@@ -139,10 +139,11 @@ def test_type_checkers_see_the_same_public_names() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_type_checks")
-def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```", readme, re.S)
-    assert examples
+def test_the_examples_in_the_documentation_run(tmp_path: Path) -> None:
+    pages = ["README.md", *(f"docs/{name}.md" for name in ("model", "models", "text"))]
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
+    examples = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(examples) >= len(pages)
     tokenizer = train_tokenizer(["Le petit chat noir dort. The cat is sleeping."], 300).with_template(after=[0])
     special = regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
     model = regard.Model(regard.build(regard.preset("tiny", vocab_size=tokenizer.size)).eval(), tokenizer, special)
@@ -152,7 +153,7 @@ def test_the_examples_in_the_readme_run(tmp_path: Path) -> None:
     assert any(steps in example for example in examples)
     for example in examples:
         exec(example.replace(steps, "for step in range(3):"), names)  # it need not learn here
-    refusals = re.findall(r"^>>> (.*)\n(regard\.errors\.RegardError: .*)$", readme, re.M)
+    refusals = re.findall(r"^>>> (.*)\n(regard\.errors\.RegardError: .*)$", text, re.M)
     assert refusals
     for call, message in refusals:
         with pytest.raises(ValueError, match=r".") as caught:
