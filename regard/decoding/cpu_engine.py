@@ -36,7 +36,7 @@ from regard.model.attention import MultiHeadAttention
 from regard.model.embedding import Embedding
 from regard.model.layers import Layer, Stack
 from regard.model.positions import rotary, sinusoids
-from regard.model.tensor_checks import check_range
+from regard.model.tensor_checks import UNKNOWN_ID, check_range
 from regard.model.transformer import Decoder, EncoderDecoder
 from regard.rounding import round_up
 
@@ -91,9 +91,9 @@ class CpuEngine:
     def search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
         """As `beam_search`, or as greedy decoding if the beam is 1."""
         rules, count = inputs.rules, len(inputs.max_tokens)
-        start, remedy = torch.tensor(inputs.start, dtype=torch.long), "it is not in the vocabulary"
-        check_range("token id", inputs.tokens, self.config.vocab_size, remedy)
-        check_range("token id", start, self.config.output_vocab_size, remedy)
+        start = torch.tensor(inputs.start, dtype=torch.long)
+        check_range("token id", inputs.tokens, self.config.vocab_size, UNKNOWN_ID)
+        check_range("token id", start, self.config.output_vocab_size, UNKNOWN_ID)
         rows = [row[:length] for row, length in zip(inputs.tokens.tolist(), inputs.lengths.tolist(), strict=True)]
         is_pair = isinstance(inputs.network, EncoderDecoder)
         prompts = [list(inputs.start)] * count if is_pair else rows

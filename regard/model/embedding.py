@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.config import ModelConfig, check_token_count
 from regard.model.layers import Dropout, norm
 from regard.model.positions import sinusoids
-from regard.model.tensor_checks import check_range
+from regard.model.tensor_checks import UNKNOWN_ID, check_range
 
 
 class Embedding(nn.Module):
@@ -39,7 +39,7 @@ class Embedding(nn.Module):
         self, tokens: Int[Tensor, "B T"], positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
     ) -> Float[Tensor, "B T C"]:
         """Vectors for `tokens` at `positions`."""
-        check_range("token id", tokens, self.tokens.num_embeddings, "it is not in the vocabulary")
+        check_range("token id", tokens, self.tokens.num_embeddings, UNKNOWN_ID)
         x: Tensor = self.tokens(tokens) * self.scale  # [B, T, C]
         if self.kind == "sinusoidal":
             x = x + sinusoids(positions, x.size(-1), x.dtype, self.fairseq)

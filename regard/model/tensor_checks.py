@@ -9,6 +9,9 @@ from torch import Tensor
 
 from regard.errors import RegardError
 
+UNKNOWN_ID = "it is not in the vocabulary; is the tokenizer that of this model?"
+"""What to do about a token id that a model has no embedding of."""
+
 
 class _Trust(threading.local):
     """Whether the current thread is inside `skipping_value_checks()`. Each thread has its own value: threads that

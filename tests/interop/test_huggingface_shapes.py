@@ -34,6 +34,7 @@ from regard.interop.huggingface import ARCHITECTURES, export_huggingface, load_h
 from regard.interop.load import load
 from regard.model.transformer import Decoder, EncoderDecoder, Network, build
 from regard.petit import spans
+from regard.training.recipe_files import read_recipe
 from tests.support.commands import command, refused, write
 from tests.support.text_models import LABELS, bert_tagger
 
@@ -382,6 +383,23 @@ def test_our_models_are_exported_by_their_shape(name: str, tmp_path: Path) -> No
     assert type(theirs).__name__ == expected
     compare(theirs, model.network, BY_NAME[expected].tolerance)
     compare(theirs, load_huggingface(tmp_path / "ours").network, BY_NAME[expected].tolerance)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "classes", "architecture"),
+    [
+        ("petit-tag", 3, "BertForTokenClassification"),
+        ("petit-classify", 3, "BertForSequenceClassification"),
+        ("petit-masked", 0, "BertForMaskedLM"),
+    ],
+)
+def test_models_of_the_recipes_for_encoders_can_be_exported(
+    recipe: str, classes: int, architecture: str, tmp_path: Path
+) -> None:
+    model = Model(build(read_recipe(recipe).config(vocab_size=40, classes=classes)).eval())
+    export(model, tmp_path / "ours")
+    theirs = getattr(transformers, architecture).from_pretrained(tmp_path / "ours")
+    compare(theirs, model.network, 1e-6)
 
 
 LANGUAGE_TEXTS = ["Le petit chat noir dort.", "The little black cat sleeps."]

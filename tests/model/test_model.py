@@ -256,7 +256,7 @@ def test_half_precision_stays_half_and_close(name: str, dtype: torch.dtype) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.tensor([[1, 31]]),), "token id 31 is outside 0 … 30: it is not in the vocabulary"),
+        ((torch.tensor([[1, 31]]),), "token id 31 is outside 0 … 30: it is not in the vocabulary; is the tokenizer"),
         ((torch.tensor([[1, -1]]),), "token id -1 is outside 0 … 30"),
         ((torch.ones(1, 33, dtype=torch.long),), "a row has 33 tokens, but this model reads at most 32"),
         ((torch.tensor([1, 2]),), r"token ids must be \[rows, tokens\], not \[2\]"),
