@@ -20,6 +20,7 @@ from regard.config import did_you_mean
 from regard.decoding.attention_inputs import AttentionCall
 from regard.decoding.attention_maps import MODULE_NAMES, AttentionKind, AttentionMap
 from regard.decoding.fast_copy import check_not_copy
+from regard.decoding.own_network import check_regards_own
 from regard.errors import RegardError
 from regard.model.attention import MultiHeadAttention, combine_heads
 from regard.model.layers import Stack
@@ -83,6 +84,7 @@ class AttentionChanges:
 
 def attention_modules(network: Network) -> dict[tuple[AttentionKind, int], MultiHeadAttention]:
     """Every multi-head attention by its kind and layer, in the order in which the network applies them."""
+    check_regards_own(network, "attention")
     modules: dict[tuple[AttentionKind, int], MultiHeadAttention] = {}
     for name, module in network.named_modules():
         if isinstance(module, MultiHeadAttention):

@@ -17,7 +17,15 @@ from typing import Any
 from regard.errors import RegardError
 
 PAGE_FOLDER = Path(__file__).parent
-MAP_SCRIPTS = ("dom.js", "heat_map.js", "logit_lens.js", "token_names.js", "matrix.js", "attention_map.js")
+MAP_SCRIPTS = (
+    "dom.js",
+    "heat_map.js",
+    "logit_lens.js",
+    "numbers.js",
+    "token_names.js",
+    "matrix.js",
+    "attention_map.js",
+)
 """The scripts of the attention map, each after those that it imports."""
 SCRIPTS = (*MAP_SCRIPTS, "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js")
 """Those of the attention page."""

@@ -163,6 +163,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
       canUndo: undone.length > 0,
       display,
       onOpen(next, push) {
+        if (content.classList.contains("stale")) return; // another text is being loaded, with what is to be opened there
         open = next;
         saveOpen(push && Boolean(displayed));
       },

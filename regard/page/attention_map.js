@@ -9,6 +9,7 @@ import { colour, colourTable, COLOUR_RAMPS, createCanvas, MIN_SIDE_CELL, paintCe
 import { createLogitLens } from "./logit_lens.js";
 import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, scrollWithin, truncate, visibleToken } from "./dom.js";
 import { createMatrix, fitMatrix } from "./matrix.js";
+import { indexOfLargest, meanOfHeads } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
 
 const KINDS = {
@@ -83,7 +84,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
   function fillHeads() {
     const { map } = state;
     const heads = map.weights[0].length;
-    thumbnails = map.weights.map((layer) => [...layer, meanOf(layer)].map((weights) => ({ weights, canvas: createCanvas(weights) })));
+    thumbnails = map.weights.map((layer) => [...layer, meanOfHeads(layer)].map((weights) => ({ weights, canvas: createCanvas(weights) })));
     view.heads.style.setProperty("--columns", heads + 1);
     view.heads.style.setProperty("--shape", Math.min(1.6, Math.max(0.6, map.keys.length / map.queries.length)));
     view.heads.classList.toggle("attention-fine", Math.max(map.keys.length, map.queries.length) > 40);
@@ -383,12 +384,4 @@ export function headName(layer, head) {
 
 function isSameCell(a, b) {
   return a === b || (a !== null && b !== null && a.t === b.t && a.s === b.s);
-}
-
-function indexOfLargest(shares) {
-  return shares.indexOf(Math.max(...shares));
-}
-
-function meanOf(heads) {
-  return heads[0].map((row, t) => row.map((_, s) => heads.reduce((sum, head) => sum + head[t][s], 0) / heads.length));
 }

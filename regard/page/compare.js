@@ -6,6 +6,7 @@ import { describePattern, headName } from "./attention_map.js";
 import { clampIndex, make, percent, visibleToken } from "./dom.js";
 import { colourTable, COLOUR_RAMPS, createCanvas, paintCells } from "./heat_map.js";
 import { createMatrix } from "./matrix.js";
+import { meanOfHeads } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
 
 const NONE = { t: null, s: null };
@@ -69,7 +70,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
     const map = withTokenNames(from, found);
     const depth = Math.min(layer, map.weights.length - 1);
     const number = chosenHead === null || chosenHead >= map.weights[0].length ? null : chosenHead;
-    const weights = number === null ? meanOf(map.weights[depth]) : map.weights[depth][number];
+    const weights = number === null ? meanOfHeads(map.weights[depth]) : map.weights[depth][number];
     return { from, map, layer: depth, head: number, weights, pattern: number === null ? null : from.patterns?.[map.kind]?.[depth]?.[number] };
   }
 
@@ -195,8 +196,4 @@ function sameToken(from, to, index) {
   const occurrence = from.slice(0, index).filter((token) => plain(token) === plain(from[index])).length;
   const matches = [...to.keys()].filter((i) => plain(to[i]) === plain(from[index]));
   return matches[occurrence] ?? null;
-}
-
-function meanOf(heads) {
-  return heads[0].map((row, t) => row.map((_, s) => heads.reduce((sum, each) => sum + each[t][s], 0) / heads.length));
 }

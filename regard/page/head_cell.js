@@ -2,6 +2,7 @@
 // sum of the values, each with its numbers. Dragging a weight changes it in the model.
 
 import { addScrollFade, make, percent, visibleToken } from "./dom.js";
+import { indexOfLargest, mean } from "./numbers.js";
 import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
 const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
@@ -254,9 +255,6 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     },
   };
 }
-
-const mean = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
-const indexOfLargest = (list) => list.indexOf(Math.max(...list));
 
 // The weights of a row with one replaced, as the server computes them: the others keep their proportions.
 export function replaced(weights, column, weight) {

@@ -1,6 +1,7 @@
 // Other ways to show attention maps: pieces joined into words, and sinks hidden. Each function returns data whose maps have
 // `rowGroups` and `columnGroups`: the original rows and columns of each row and column.
 
+import { mean } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
@@ -45,8 +46,6 @@ function transformMap(map, { rows, columns, rescale = false }) {
   return { ...map, weights, queries, keys: joined(map.keys, columns), writes,
     rowGroups: original(rows, map.rowGroups), columnGroups: original(columns, map.columnGroups) };
 }
-
-const mean = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
 
 function group(words) {
   const result = [];

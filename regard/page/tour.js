@@ -56,7 +56,7 @@ export function startTour({ container, steps, showStep, onClose }) {
   const [title, text, position] = [make("h2", {}), make("p", {}), make("span", { class: "hint" })];
   const [pause, back, next, skip] = ["Pause", "Back", "Next", "Skip tour"].map((name) => make("button", { type: "button" }, name));
   next.classList.add("main");
-  const root = make("aside", { class: "tour view", "aria-label": "Tour" },
+  const root = make("section", { class: "tour view", "aria-label": "Tour" },
     make("div", { "aria-live": "polite" }, title, text), make("div", { class: "tools" }, position, make("span", { class: "spacer" }), skip, pause, back, next));
   let [caption, timer, marked] = [0, null, []];
   let isPlaying = !matchMedia("(prefers-reduced-motion: reduce)").matches;
