@@ -13,6 +13,7 @@ const FOCUS_HINT = "Focus: the largest weight of each row, averaged over the row
   + " line of the open head is bold.";
 const NO_SNAPSHOTS = "This run kept no snapshots. Train with --watch, or with --set train.snapshots=24, to see its attention emerge.";
 const MAX_COLOURS = 8;
+const MAX_FAILURES = 3; // snapshots that cannot be shown before no more are requested
 
 // The mean over the rows of the largest weight in each row.
 export function headFocus(weights) {
@@ -58,6 +59,7 @@ export function createFilm({ onState, onFrames, formatStep }) {
   async function load() {
     const number = ++loading;
     const isCurrent = () => number === loading;
+    let failures = 0;
     updateEmpty();
     if (!run || !source.field.value.trim() || !steps.length) return;
     for (const step of [steps.at(-1), ...steps].filter((step, i, all) => all.indexOf(step) === i)) {
@@ -65,7 +67,11 @@ export function createFilm({ onState, onFrames, formatStep }) {
       const asked = { run, step, source: source.field.value.trim(), ...(target.field.value.trim() && { target: target.field.value.trim() }) };
       const frame = await request("/api/frame", asked);
       if (!isCurrent() || frame === undefined) return;
-      if (frame === null) return onFrames([...frames.keys()]);
+      if (frame === null) {
+        failures += 1;
+        if (failures === MAX_FAILURES) return onFrames([...frames.keys()]);
+        continue; // the run may have removed this checkpoint, or it is damaged
+      }
       if (frame.target && !target.field.value.trim() && frame.maps.some(({ kind }) => kind === "cross")) {
         target.field.value = frame.target;
         requestAnimationFrame(target.fit);

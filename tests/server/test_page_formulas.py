@@ -135,13 +135,13 @@ def test_schedule(compute: Compute, schedule: Any, warmup: int) -> None:
 
 def test_random_numbers_are_normal_and_orthonormal_rows_orthonormal(page: Any) -> None:
     script = "formulas.orthonormalRows(formulas.randomMatrix(5, 9, formulas.normalNumbers(7)))"
-    numbers = "Array.from({ length: 20000 }, formulas.normalNumbers(7))"
+    numbers = "Array.from({ length: 5000 }, formulas.normalNumbers(7))"
     rows = torch.tensor(page.evaluate(script), dtype=torch.float64)
     torch.testing.assert_close(rows @ rows.T, torch.eye(5, dtype=torch.float64))
     drawn = torch.tensor(page.evaluate(numbers))
-    assert abs(float(drawn.mean())) < 0.03
-    assert abs(float(drawn.var()) - 1) < 0.05
-    assert abs(float((drawn.abs() < 1).double().mean()) - 0.6827) < 0.02
+    assert abs(float(drawn.mean())) < 0.05
+    assert abs(float(drawn.var()) - 1) < 0.07
+    assert abs(float((drawn.abs() < 1).double().mean()) - 0.6827) < 0.03
 
 
 def test_principal_coordinates(compute: Compute) -> None:

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regard.decoding.text_model import Model
 from regard.training.checkpoint_files import numbered_folders, step_of
 from regard.training.snapshots import model_folders, snapshot_steps
 from regard.training.train import train_recipe
-from tests.support.interrupted_runs import recipe, state, stopped_at
+from tests.support.interrupted_runs import recipe, stopped_at
 
 
-@given(st.integers(1, 5000), st.integers(2, 60))
+@pytest.mark.parametrize(("steps", "count"), [(1, 2), (1, 60), (14, 4), (100, 24), (3500, 24), (5000, 60), (7, 8)])
 def test_steps_start_at_zero_end_at_the_last_and_spread_out(steps: int, count: int) -> None:
     chosen = sorted(snapshot_steps(steps, count))
     assert chosen[0] == 0
@@ -31,16 +29,12 @@ def test_no_snapshots_by_default_and_one_is_the_last_step() -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_has_the_same_snapshots_and_weights(
-    runs_folder: Path, finished_run: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_run_has_the_same_snapshots_and_weights(runs_folder: Path, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     settings = recipe(runs_folder, "train.snapshots=4")
     train_recipe(settings, whole)
     steps = [step_of(folder) for folder in numbered_folders(whole, "snapshot")]
     assert steps == [0, 2, 6, 14]
-    without = {key: value for key, value in state(finished_run).items() if key != "folders"}
-    assert without == {key: value for key, value in state(whole).items() if key != "folders"}
     with stopped_at({7}):
         train_recipe(settings, stopped)
     (stopped / "checkpoints" / "snapshot-00000009").mkdir()  # as if the process had come further
