@@ -21,7 +21,7 @@ export function headFocus(weights) {
 }
 
 export function createFilm({ onState, onFrames, formatStep }) {
-  const source = createTextField({ id: "film-source", class: "plain" });
+  const source = createTextField({ id: "film-source", class: "plain", placeholder: "Type a sentence and press Enter" });
   const target = createTextField({ id: "film-target", class: "plain" });
   const { notice, request, cancel } = createRequests(() => load());
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -237,10 +237,11 @@ export function createFilm({ onState, onFrames, formatStep }) {
       const isSame = next.run === run && next.source === source.field.value.trim() && (next.target === target.field.value.trim() || (!next.target && frames.size > 0));
       const isNew = next.steps.some((step) => !steps.includes(step));
       [run, steps] = [next.run, next.steps];
-      open = { ...open, ...next.open };
+      const before = JSON.stringify(open);
+      open = { ...open, ...Object.fromEntries(Object.entries(next.open).filter(([, value]) => value !== undefined)) };
       for (const step of frames.keys()) if (!steps.includes(step)) frames.delete(step); // the run has removed the checkpoint
       if (isSame && frames.size) {
-        build();
+        if (JSON.stringify(open) !== before) build(); // only then, because it would take the focus away
         show();
         return isNew ? load() : undefined;
       }

@@ -145,7 +145,7 @@ export function runsView({ saveState }) {
     const cursor = cursorX();
     const message = "There is nothing to draw yet.";
     charts.loss.show([...series("loss", "training").map((each) => ({ ...each, faint: true, name: several ? `${each.name}, training` : "training" })), ...validated("loss", "validation")], { cursor, log: log.checked, message });
-    charts.score.show(validated("score", measures.join(", ") || "score").filter(({ points }) => points.some(([, y]) => y !== null)), { cursor, message: "This run has no score." });
+    charts.score.show(validated("score", measures.join(", ") || "score").filter(({ points }) => points.some(([, y]) => y !== null)), { cursor, message: drawn().some((run) => run.validations.length) ? "There is no score, only a loss." : "It has not been validated yet." });
     charts.lr.show(series("lr", "learning rate"), { cursor, message });
     charts.speed.show(series("tokens_per_second", "tokens/s"), { cursor, message });
   }
@@ -209,7 +209,7 @@ export function runsView({ saveState }) {
     const score = validation?.score === null || !validation ? "" : `, ${run.measure ?? "score"} ${validation.score.toFixed(1)}`;
     const loss = validation?.loss === null || !validation ? "" : `, validation loss ${formatNumber(validation.loss)}`;
     where.replaceChildren("Step ", make("b", {}, formatStep(step)), `${loss}${score}${validation?.best && validation.step === run.best_step ? " (best)" : ""}`);
-    if (!validation?.samples.length) return samples.replaceChildren(make("p", { class: "hint" }, run.validations.length ? "It was not validated yet." : "This run has no samples yet."));
+    if (!validation?.samples.length) return samples.replaceChildren(make("p", { class: "hint" }, run.validations.length ? "It was not validated yet." : "There are no samples yet."));
     const entries = validation.samples.map(({ source, output, reference }) => make("dl", {},
       make("dt", {}, "source"), make("dd", { dir: "auto" }, source),
       make("dt", {}, "output"), make("dd", { class: "sample-output", dir: "auto" }, ...markWords(output, reference)),

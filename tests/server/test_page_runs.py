@@ -146,6 +146,7 @@ def test_a_run_that_is_being_trained_is_followed(opened: Opened, runs: Path) -> 
     watch(opened, "#/runs?run=second")
     assert opened.text(".step-where").startswith("Step 50")
     assert "training · step 60 of 100" in opened.text(".run-choice:nth-of-type(2)")
+    opened.page.locator(".film-heads button[aria-pressed=true]").focus()
     log = runs / "first" / METRICS_FILE
     later = [
         line for line in log.read_text().splitlines(keepends=True) if '"step": 70' in line or '"step": 100' in line
@@ -154,6 +155,7 @@ def test_a_run_that_is_being_trained_is_followed(opened: Opened, runs: Path) -> 
         file.writelines(later)
     opened.until(lambda: opened.text(".step-where").startswith("Step 100"))
     opened.until(lambda: "finished · step 100 of 100" in opened.text(".run-choice:nth-of-type(2)"))
+    assert opened.focused().startswith("layer ")  # new data does not take the focus away
 
 
 def test_payloads_in_runs_stay_text(opened: Opened, address: str) -> None:
