@@ -2,14 +2,15 @@
 
 A cache folder contains, for each side n, `n.tokens` (all sequences concatenated) and `n.offsets` (the start of each
 sequence and the end of the last), `labels` for classification, `word_labels` for tagging, and `prepared.json`. A second
-run with the same text and tokenizer opens the folder immediately.
+run with the same text and tokenizer opens the folder immediately. `NAME.parts` holds the parts that an interrupted
+preparation has completed.
 """
 
 import hashlib
 import json
+import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from regard.atomic_files import file_digest, new_folder
 from regard.config import did_you_mean
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, require_files
+from regard.data.encoding_parts import ROWS_PER_CHUNK, EncodedFiles
 from regard.data.tagged_text import tagged_sentences
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
@@ -31,9 +33,6 @@ TOKENIZED_FORMAT = 2
 
 NO_LABEL = -1
 """Class of a token that is not the first of a word."""
-
-ROWS_PER_CHUNK = 4096
-"""Number of rows tokenized at a time: enough to use all cores, few enough to need little memory."""
 
 OFFSETS_PER_CHECK = 2**20
 """Number of offsets that are checked at a time when a folder is opened."""
@@ -123,18 +122,20 @@ def tokenize_corpora(
     if tagged:
         origin["tagged"] = True
     name = hashlib.sha256(json.dumps(origin).encode()).hexdigest()[:24]
-    folder = Path(cache) / name
+    folder, parts = Path(cache) / name, Path(cache) / f"{name}.parts"
     if not folder.is_dir():
         with new_folder(folder, keep_existing=True) as temporary:  # another run may be writing the same folder
             found = CorpusProblems(problems.skip, problems.skip_option)
             if tagged:
                 _write_tagged(temporary, corpora, tokenizer, found, tuple(classes))
             else:
-                _write(temporary, corpora, tokenizer, found, documents, labelled, tuple(classes))
+                _write(temporary, parts, corpora, tokenizer, found, documents, labelled, tuple(classes))
             if _digests(corpora) != origin["files"]:
+                shutil.rmtree(parts, ignore_errors=True)
                 raise CorpusError(
                     f"{corpora[0].files[0]} (or another file of the corpus) changed while it was read: start again"
                 )
+        shutil.rmtree(parts, ignore_errors=True)
     data, examples = open_tokenized_corpus(folder)
     problems.merge(data.problems, examples)
     return data
@@ -172,6 +173,7 @@ def open_tokenized_corpus(folder: Path) -> tuple[TokenizedCorpus, dict[str, list
 
 def _write(
     folder: Path,
+    parts: Path,
     corpora: Sequence[Corpus],
     tokenizer: Tokenizer,
     problems: CorpusProblems,
@@ -179,36 +181,22 @@ def _write(
     labelled: bool,
     classes: tuple[str, ...],
 ) -> None:
-    """Tokenize and write in chunks, so that memory does not grow with the corpus."""
+    """Tokenize and write in chunks, so that memory does not grow with the corpus; `parts` is for complete parts."""
     sides = 1 if labelled else corpora[0].sides
     ids = max(tokenizer.source_side.size, tokenizer.target_side.size)
     dtype = np.dtype(np.uint16 if ids <= 2**16 else np.uint32)
     labels = ClassNumbers(classes)
-    rows, ends, corpus_ends = 0, [0] * sides, []
-    with ExitStack() as files:
-        token_files = [files.enter_context((folder / f"{side}.tokens").open("wb")) for side in range(sides)]
-        offset_files = [files.enter_context((folder / f"{side}.offsets").open("wb")) for side in range(sides)]
-        for file in offset_files:
-            file.write(np.zeros(1, np.int64).tobytes())
-        read = labels.texts if labelled else partial(rows_with_ends, documents=documents)
-        for corpus in corpora:
-            texts = read(corpus, problems)
-            while chunk := list(islice(texts, ROWS_PER_CHUNK)):
-                is_end = np.array([ends_sequence for _, ends_sequence in chunk])
-                for side in range(sides):
-                    encode = tokenizer.encode_targets if side else tokenizer.encode_batch
-                    sequences = list(encode([fields[side] for fields, _ in chunk]))
-                    stops = ends[side] + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
-                    ends[side] = int(stops[-1])
-                    token_files[side].write(np.fromiter(chain.from_iterable(sequences), dtype).tobytes())
-                    offset_files[side].write(stops[is_end].tobytes())
-                rows += int(is_end.sum())
-            corpus_ends.append(rows)
+    encoders = [tokenizer.encode_batch, tokenizer.encode_targets][:sides]
+    files, corpus_ends = EncodedFiles(folder, encoders, dtype), []
+    read = labels.texts if labelled else partial(rows_with_ends, documents=documents)
+    for number, corpus in enumerate(corpora):
+        files.add(iter(read(corpus, problems)), parts, f"{number:03d}")
+        corpus_ends.append(files.sequences)
     if labelled:
         classes, numbers = labels.sorted()
         (folder / "labels").write_bytes(numbers.tobytes())
     info = {"sides": sides, "dtype": dtype.name, "classes": classes, "corpus_ends": corpus_ends}
-    _write_info(folder, corpora, problems, rows, info)
+    _write_info(folder, corpora, problems, files.sequences, info)
 
 
 def _write_tagged(

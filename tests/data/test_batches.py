@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.data import batches as data_batches
-from regard.data import language_batches
-from regard.data import tokenized_corpus as prepared_module
+from regard.data import encoding_parts, language_batches
 from regard.data.batch_plans import NO_EXAMPLE, group_by_length, group_flat, group_in_rows, max_examples_per_row
 from regard.data.batches import IGNORED_TARGET, Batch, Batches
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems
@@ -505,7 +504,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored(
 
 def test_corpora_of_many_chunks_and_wide_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, documents and offsets continue from chunk to chunk; more than 65,536 ids need four bytes."""
-    monkeypatch.setattr(prepared_module, "ROWS_PER_CHUNK", 2)
+    monkeypatch.setattr(encoding_parts, "ROWS_PER_CHUNK", 2)
     monkeypatch.setattr(HuggingFaceTokenizer, "size", 2**16 + 1)
     tokenizer = train_tokenizer(["a b c d e"], 320)
     (tmp_path / "t").write_text("a b\nc\n\nd\ne\n\na\n")
