@@ -1,8 +1,10 @@
 """Every program in examples/ runs, on little data and with a tiny model."""
 
 import ast
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,8 +48,8 @@ def test_examples_are_short_and_use_public_names(path: Path) -> None:
     assert len(text.splitlines()) <= MAX_LINES
     assert f"examples/{path.relative_to(EXAMPLES)}" in str(ast.get_docstring(ast.parse(text))), "says how to run it"
     imported = re.findall(r"^\s*(?:from|import) (regard\S*)", text, re.M)
-    assert set(imported) <= {"regard"}
-    assert {name for name in re.findall(r"\bregard\.(\w+)", text) if name != "py"} <= set(regard.__all__)
+    assert set(imported) <= {"regard", "regard.ray"}
+    assert set(re.findall(r"\bregard\.(\w+)", text)) <= {*regard.__all__, "ray"}
 
 
 def test_the_readme_lists_every_example() -> None:
@@ -167,3 +169,16 @@ def test_logit_lens(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert header.split() == ["reads", "embedding", "layer", "0", "layer", "1"]
     predicted = [row.split()[-2] for row in rows]  # the last layer's token, before its probability
     assert predicted == ["The", "black", "cat", "is", "sleeping", ".", "</s>"]
+
+
+@pytest.mark.long
+def test_ray_job(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="pip install 'regard[ray]'")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = ["Le chat dort.", "Les chiens mangent."]
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    options = [str(tmp_path / "texts.txt"), str(tmp_path / "out"), "--model", "petit-fr-en"]
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+    subprocess.run([sys.executable, EXAMPLES / "ray_job.py", *options], check=True, timeout=300, env=settings)
+    rows = {row["text"]: row["translation"] for row in parquet.read_table(tmp_path / "out").to_pylist()}
+    assert rows == dict(zip(texts, ["The cat is sleeping.", "The dogs are eating."], strict=True))

@@ -20,7 +20,7 @@ from torch import nn
 
 import regard
 
-STEPS = int(os.environ.get("NOTEBOOK_STEPS", "300"))
+STEPS = int(os.environ.get("NOTEBOOK_STEPS", "300"))  # half a minute of processor time
 
 # %% [markdown]
 # # Your own attention

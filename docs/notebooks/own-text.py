@@ -18,7 +18,7 @@ from pathlib import Path
 
 import regard
 
-STEPS = int(os.environ.get("NOTEBOOK_STEPS", "600"))  # a minute and a half of processor time
+STEPS = int(os.environ.get("NOTEBOOK_STEPS", "600"))  # ten seconds of processor time
 
 # %% [markdown]
 # # Your own text
