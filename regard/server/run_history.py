@@ -112,7 +112,7 @@ class RunReader:
             measure=next((event.measure for event in validated if event.measure), None),
             curve=training_curve(stepped, limits.MAX_CURVE_POINTS),
             validations=_validations(events, limits.MAX_CURVE_VALIDATIONS),
-            notes=[f"Step {note.step:,}: {note.text}" for note in notes[-10:]],
+            notes=[_without_surrogates(f"Step {note.step:,}: {note.text}") for note in notes[-10:]],
             ended=None if ended is None else ended.reason,
             best_step=bests[-1] if bests else None,
             snapshots=list(model_folders(self.folder)),
@@ -155,11 +155,11 @@ class RunReader:
             "name": self.name,
             "state": self._state(events),
             "task": None if started is None else started.task,
-            "title": None if started is None else started.name,
+            "title": None if started is None else _without_surrogates(started.name),
             "step": max((event.step for event in events), default=0),
             "steps": 0 if started is None else started.steps,
             "parameters": 0 if started is None else started.parameters,
-            "device": "" if started is None else started.place,
+            "device": "" if started is None else _without_surrogates(started.place),
         }
 
     def _state(self, events: Sequence[Event]) -> RunState:
@@ -232,4 +232,11 @@ def _validations(events: Sequence[Event], maximum: int) -> list[ValidationRespon
 
 
 def _sample(sample: Sample) -> SampleOutput:
-    return SampleOutput(source=sample.source, output=sample.output, reference=sample.reference)
+    texts = (sample.source, sample.output, sample.reference)
+    source, output, reference = map(_without_surrogates, texts)
+    return SampleOutput(source=source, output=output, reference=reference)
+
+
+def _without_surrogates(text: str) -> str:
+    """The text with question marks in place of lone surrogates, which cannot be sent."""
+    return text.encode("utf-8", "replace").decode()

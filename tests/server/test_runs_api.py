@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from regard.server import limits
 from regard.server.model_registry import ModelRegistry
 from regard.server.run_history import RunReader, training_curve
 from regard.server.runs_api import RunRegistry
+from regard.training.events import Noted
 from regard.training.metrics_log import METRICS_FILE, MetricsLog
 from regard.training.run_folder import lock_run_folder
 from tests.support.run_folders import REFERENCE, SOURCE, ended, events, started, stepped, validated, write_run
@@ -100,6 +102,14 @@ def test_a_log_is_read_while_it_is_written(tmp_path: Path) -> None:
     path.unlink()
     assert reader.describe().curve.step == []
     assert reader.summary().state == "waiting"
+
+
+def test_lone_surrogates_in_a_log_can_be_sent(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [replace(started(), name="\ud800"), validated(1, "a \udfff b"), Noted(1, "\udc80")])
+    path = tmp_path / "run" / METRICS_FILE
+    path.write_bytes(path.read_bytes().replace(b"\\\\u", b"\\u"))  # as another program would write them
+    text = RunReader("run", tmp_path / "run").describe().model_dump_json()
+    assert "a ? b" in text
 
 
 def test_a_quiet_run_is_running_as_long_as_its_folder_is_locked(tmp_path: Path) -> None:
